@@ -49,10 +49,10 @@ def market(count: int, standing: int) -> numpy.ndarray:
             alive.append(order)
             rows.append((*order, 100, b"A"))
             continue
-        place = chance.randrange(len(alive))
-        order = alive[place]
+        index = chance.randrange(len(alive))
+        order = alive[index]
         if draw < 0.9:
-            alive[place] = alive[-1]
+            alive[index] = alive[-1]
             alive.pop()
         rows.append((*order, 100 if draw < 0.9 else 50, b"C" if draw < 0.9 else b"M"))
     made = numpy.zeros(count, MBO)

@@ -37,8 +37,8 @@ def buckets_of(done: Done) -> dict[Any, list[int]]:
     """The job's, by the same keys."""
     digest, feed = done.outcome.digest, load_feed(FEED)
     found = {}
-    for (place, code), cell in digest.cells.items():
-        channel = digest.channels[place]
+    for (index, code), cell in digest.cells.items():
+        channel = digest.channels[index]
         if cell.interarrival.count:
             line = f"{address_text(channel.group)}:{channel.port}"
             key = (line, channel.service, str(feed.type_label(code)))

@@ -171,10 +171,10 @@ def excess_ms(rows: Any, given: list[tuple[int, int, int]]) -> tuple[Any, Any]:
     numbers += numpy.arange(len(numbers)) - starts
     left = numpy.repeat(rows[:, 1], rows[:, 4])
     firsts, when, delay = numpy.array(given, numpy.int64).T
-    place = numpy.searchsorted(firsts, numbers, side="right") - 1
+    index = numpy.searchsorted(firsts, numbers, side="right") - 1
     after = numpy.minimum(numpy.searchsorted(when, left), len(when) - 1)
-    undisturbed = delay[after] - delay[place] < DISTURBED_NS
-    return (left - when[place] - PERIOD_NS) / 1e6, undisturbed
+    undisturbed = delay[after] - delay[index] < DISTURBED_NS
+    return (left - when[index] - PERIOD_NS) / 1e6, undisturbed
 
 
 def _fastest(site: Site, rounds: int) -> tuple[dict[str, Any], list[str]]:

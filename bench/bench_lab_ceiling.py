@@ -253,9 +253,9 @@ def compare(
             turns["ours"].append(measured(None, loads, seconds, messages))
             turns["c"].append(measured(program, loads, seconds, messages))
     found: dict[str, Any] = {}
-    for place, (mbps, clients) in enumerate(loads):
+    for index, (mbps, clients) in enumerate(loads):
         sides = {
-            side: _medians([figures(steps[place]) for steps in each])
+            side: _medians([figures(steps[index]) for steps in each])
             for side, each in turns.items()
         }
         ours, c = sides["ours"], sides["c"]

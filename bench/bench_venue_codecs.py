@@ -90,14 +90,14 @@ def sbe_packets(feed: Feed) -> list[bytes]:
                 "md_entry_px_optional_ex": source.randrange(1, 1 << 40),
                 "md_entry_size_short_optional": source.randrange(1, 1_000),
                 "security_id": source.randrange(1_000, 2_000),
-                "md_price_level": place + 1,
+                "md_price_level": index + 1,
                 "md_entry_type_book": "0",
             }
-            for place in range(LEVELS)
+            for index in range(LEVELS)
         ]
         orders = [
-            {"order_id": source.randrange(1 << 60), "reference_id": place + 1}
-            for place in range(ORDERS)
+            {"order_id": source.randrange(1 << 60), "reference_id": index + 1}
+            for index in range(ORDERS)
         ]
         return feed.encode_message("incremental_refresh_book", entries=levels, orders=orders)
 
@@ -131,9 +131,9 @@ def cut(feed: Feed, packets: list[bytes]) -> list[bytes]:
     found: list[bytes] = []
     for packet in packets:
         for begin, _, index in feed.scanned(packet):
-            for place in range(index.count):
-                at = begin + index.offsets[place]
-                found.append(packet[at : at + index.sizes[place]])
+            for i in range(index.count):
+                at = begin + index.offsets[i]
+                found.append(packet[at : at + index.sizes[i]])
         if len(found) >= PEER_MESSAGES:
             break
     return found

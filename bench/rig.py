@@ -80,16 +80,16 @@ def templates(lost_every: int = 0) -> list[LoadTemplate]:
         messages = [
             feed.encode_message(
                 230,
-                symbol_index=10_000 + (number * 7 + place // 3) % SYMBOLS,
+                symbol_index=10_000 + (number * 7 + index // 3) % SYMBOLS,
                 source_time=36_000_000 + number,
-                price=10_000 + place,
-                volume=100 * (place + 1),
+                price=10_000 + index,
+                volume=100 * (index + 1),
                 order_id=number,
                 side="B",
                 action_type="A",
                 price_scale_code=2,
             )
-            for place in range(MESSAGES_A_PACKET)
+            for index in range(MESSAGES_A_PACKET)
         ]
         packet = feed.encode_packet(sequence=0, service=SERVICE, messages=messages)
         skips = lost_every and number % lost_every == lost_every - 1

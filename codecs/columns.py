@@ -241,12 +241,12 @@ def _u64(
     big: cython.bint,
 ) -> cython.ulonglong:
     value: cython.ulonglong = 0
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if base < 0:
         return 0
     at += base
-    for place in range(8):
-        value = (value << 8) | data[at + (place if big else 7 - place)]
+    for index in range(8):
+        value = (value << 8) | data[at + (index if big else 7 - index)]
     return value
 
 
@@ -265,15 +265,15 @@ def _odd(
 ) -> cython.ulonglong:
     """Return an integer of 3, 5, 6 or 7 bytes, extended to `width`."""
     value: cython.ulonglong = 0
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if base < 0:
         return 0
     at += base
-    for place in range(size):
-        value = (value << 8) | data[at + (place if big else size - 1 - place)]
+    for index in range(size):
+        value = (value << 8) | data[at + (index if big else size - 1 - index)]
     if signed and value >> (8 * size - 1):
-        for place in range(size, width):
-            value |= cython.cast(cython.ulonglong, 0xFF) << (8 * place)
+        for index in range(size, width):
+            value |= cython.cast(cython.ulonglong, 0xFF) << (8 * index)
     return value
 
 
@@ -291,16 +291,16 @@ def _copy_text(
 ) -> cython.int:
     """Copy text up to its first NUL, without trailing spaces; fill the rest with NUL."""
     length: cython.Py_ssize_t = 0
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     at += base
-    for place in range(size if base >= 0 else 0):
-        if data[at + place] == 0:
+    for index in range(size if base >= 0 else 0):
+        if data[at + index] == 0:
             break
-        texts[to + place] = data[at + place]
-        if data[at + place] != 32:
-            length = place + 1
-    for place in range(length, size):
-        texts[to + place] = 0
+        texts[to + index] = data[at + index]
+        if data[at + index] != 32:
+            length = index + 1
+    for index in range(length, size):
+        texts[to + index] = 0
     return 0
 
 

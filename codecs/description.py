@@ -395,9 +395,9 @@ class DescriptionFile:
             if key in _LISTS and isinstance(value, list):
                 kept = self._values.setdefault(key, [])
                 named = {_identity(key, each) for each in kept}
-                for place, each in enumerate(value):
+                for index, each in enumerate(value):
                     if _identity(key, each) not in named or key == "times":
-                        source.places[key, len(kept)] = place
+                        source.places[key, len(kept)] = index
                         kept.append(each)
             elif isinstance(value, dict) and isinstance(self._values.get(key), dict):
                 self._values[key] = {**value, **self._values[key]}

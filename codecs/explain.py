@@ -182,8 +182,8 @@ def _messages(
         if len(data) - at < table.message_header_size:
             yield number, at, -1, ""
             return
-        place = at + table.message_length_at
-        length = data[place : place + table.message_length_size]
+        index = at + table.message_length_at
+        length = data[index : index + table.message_length_size]
         size = int.from_bytes(length, feed.byte_order) + table.message_length_add
         if not table.message_length_size:
             size = len(data) - at

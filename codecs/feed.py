@@ -466,12 +466,12 @@ class Feed:
         context = TimeContext(midnights, packet.send_time_ns)
         clocks = {} if known is None else known.clocks
         context.clock_ns = clocks.get(packet.service)
-        for place in range(index.count):
-            code, symbol = index.types[place], index.symbols[place]
+        for i in range(index.count):
+            code, symbol = index.types[i], index.symbols[i]
             packet.types.append(self.type_label(code))
             packet.symbols.append(symbol)
-            packet.sequences.append(index.sequences[place])
-            at, size = index.offsets[place], index.sizes[place]
+            packet.sequences.append(index.sequences[i])
+            at, size = index.offsets[i], index.sizes[i]
             if self.clock is not None and code == self.clock.code:
                 context.clock_ns = self.clock.read(data[at : at + size], midnights)
                 if context.clock_ns is not None:
@@ -549,8 +549,8 @@ class Feed:
     def message_spans(self, data: bytes) -> Iterator[tuple[int, int, int]]:
         """Yield first byte, size and type of each message of a packet. Raises `BadPacket`."""
         for begin, _, index in self.scanned(data):
-            for place in range(index.count):
-                yield begin + index.offsets[place], index.sizes[place], index.types[place]
+            for i in range(index.count):
+                yield begin + index.offsets[i], index.sizes[i], index.types[i]
 
     def leaves(self, data: bytes) -> Iterator[Leaf]:
         """Yield each field of a packet as it stands in the bytes, from the header on.
@@ -564,9 +564,9 @@ class Feed:
             control = self.controls.get(header.packet_type)
             if control is not None and header.kind in (PacketKind.CONTROL, PacketKind.RESET):
                 yield from control.leaves(data, begin + header.body, end, control.size, {})
-            for place in range(index.count):
-                at, size = begin + index.offsets[place], index.sizes[place]
-                yield from self._message_leaves(data, index.types[place], at, size)
+            for i in range(index.count):
+                at, size = begin + index.offsets[i], index.sizes[i]
+                yield from self._message_leaves(data, index.types[i], at, size)
 
     def scanned(
         self, data: bytes
@@ -644,8 +644,8 @@ class Feed:
     def message_code(self, message: bytes | memoryview) -> int:
         """Return the type of a whole message that tells it itself, as the scanner does."""
         table = self.table
-        place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
-        code = int.from_bytes(message[place], self._int_order)
+        index = slice(table.message_type_at, table.message_type_at + table.message_type_size)
+        code = int.from_bytes(message[index], self._int_order)
         if table.type_second_size:
             code = code << 8 | message[table.type_second_at]
         return code
@@ -729,15 +729,15 @@ class Feed:
         if packet.kind != PacketKind.DATA and not packet.messages:
             return [self._control_dict(packet)]
         return [
-            self._message_dict(packet, place, names or {}) for place in range(len(packet.messages))
+            self._message_dict(packet, index, names or {}) for index in range(len(packet.messages))
         ]
 
-    def _message_dict(self, packet: Packet, place: int, names: Mapping[int, str]) -> dict[str, Any]:
-        symbol, message = packet.symbols[place], packet.messages[place]
+    def _message_dict(self, packet: Packet, index: int, names: Mapping[int, str]) -> dict[str, Any]:
+        symbol, message = packet.symbols[index], packet.messages[index]
         plain = {
-            "seq": packet.sequences[place],
+            "seq": packet.sequences[index],
             "service": packet.service,
-            "type": packet.types[place],
+            "type": packet.types[index],
             "name": message.layout.name if isinstance(message, Record) else "unknown",
         }
         return {

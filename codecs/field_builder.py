@@ -139,12 +139,12 @@ class FieldBuilder:
             if field.block not in self.blocks:
                 self.refuse(where, f"no block {field.block!r}: {', '.join(self.blocks) or 'none'}")
             inner = self._expanded(where, self.blocks[field.block])
-            for place, each in enumerate(inner):
+            for index, each in enumerate(inner):
                 changes: dict[str, Any] = {}
                 if field.at is not None:
                     if each.at is not None:
                         changes["at"] = field.at + each.at
-                    elif place == 0:
+                    elif index == 0:
                         changes["at"] = field.at
                 if field.name and each.name:
                     changes["name"] = f"{field.name}.{each.name}"
@@ -223,10 +223,10 @@ class FieldBuilder:
     def parts(self, key: str, given: list[PartDescription], outer: list[Field]) -> list[Part]:
         """Build the parts behind the fixed fields `outer`; those of elements with them."""
         parts: list[Part] = []
-        for place, each in enumerate(given):
+        for index, each in enumerate(given):
             named = [name for name in (each.group, each.text, each.block) if name]
             if len(named) != 1:
-                self.refuse(f"{key}.parts[{place}]", "name it by one of group, text and block")
+                self.refuse(f"{key}.parts[{index}]", "name it by one of group, text and block")
             where = f"{key}.{named[0]}"
             if not IDENTIFIER.fullmatch(named[0]) or iskeyword(named[0]):
                 self.refuse(where, f"{named[0]!r} must be snake_case")

@@ -195,7 +195,7 @@ def hex_dump(data: bytes, at: int, around: int = 4) -> list[str]:
     for begin in range(first, min(len(data), (at // _LINE + around + 1) * _LINE), _LINE):
         row = data[begin : begin + _LINE]
         cells = "".join(
-            f"{'>' if begin + place == at else ' '}{byte:02x}" for place, byte in enumerate(row)
+            f"{'>' if begin + index == at else ' '}{byte:02x}" for index, byte in enumerate(row)
         )
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{begin:6}{cells:<{3 * _LINE}}  {text}")

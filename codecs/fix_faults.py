@@ -57,8 +57,8 @@ def find_fault(data: bytes) -> FixFault | None:
         number += 1
         reason = FixReject(frame_message(data, at, len(data) - at, frame))
         if reason != FixReject.FINE:
-            place = frame.fault_at if data else 0
-            found = data[place : place + 24].replace(b"\x01", b"|").decode("latin-1")
-            return FixFault(number, place, reason, found)
+            index = frame.fault_at if data else 0
+            found = data[index : index + 24].replace(b"\x01", b"|").decode("latin-1")
+            return FixFault(number, index, reason, found)
         at = frame.end
     return None

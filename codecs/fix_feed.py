@@ -189,12 +189,12 @@ class FixFeed(Feed):
         )
         if header.kind != PacketKind.DATA:
             packet.header = self.decode_message(data).to_dict()
-        for place in range(index.count):
-            at = index.offsets[place]
-            packet.messages.append(self.decode_message(data[at : at + index.sizes[place]]))
-            packet.types.append(type_text(index.types[place]))
-            packet.symbols.append(index.symbols[place])
-            packet.sequences.append(index.sequences[place])
+        for i in range(index.count):
+            at = index.offsets[i]
+            packet.messages.append(self.decode_message(data[at : at + index.sizes[i]]))
+            packet.types.append(type_text(index.types[i]))
+            packet.symbols.append(index.symbols[i])
+            packet.sequences.append(index.sequences[i])
         return packet
 
     def decode_message(
@@ -237,12 +237,12 @@ class FixFeed(Feed):
         for packet in self._runs(bytes(data)):
             if packet.kind != PacketKind.DATA:
                 rows.append({**self._control_dict(packet), **packet.header})
-            for place, message in enumerate(packet.messages):
+            for index, message in enumerate(packet.messages):
                 symbols = [each.decode("latin-1") for each in message.all(self.symbol_tag)]
                 several = list(dict.fromkeys(symbols))
                 rows.append(
                     {
-                        "seq": packet.sequences[place],
+                        "seq": packet.sequences[index],
                         "service": 0,
                         "type": message.type,
                         "name": message.name,

@@ -257,14 +257,14 @@ def symbol_value(first, at, size):
     `LONG_SYMBOL_BIT`.
     """
     value: cython.ulonglong = 0
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if size <= 8 and first[at] < 0x80:
-        for place in range(size):
-            value = (value << 8) | first[at + place]
+        for index in range(size):
+            value = (value << 8) | first[at + index]
         return value
     value = cython.cast(cython.ulonglong, size)
-    for place in range(size):
-        value = (value ^ first[at + place]) * _FACTOR
+    for index in range(size):
+        value = (value ^ first[at + index]) * _FACTOR
         if not cython.compiled:
             value &= _MASK_64
         value ^= value >> 29

@@ -310,9 +310,9 @@ class Block:
         for i in self._texts:
             raw[i] = _text(raw[i])
         if self._prices:
-            for i, constant, place, name in self._prices:
-                if place is not None:
-                    constant = raw[place]
+            for i, constant, index, name in self._prices:
+                if index is not None:
+                    constant = raw[index]
                 elif name:
                     constant = scales.get(name)
                 if isinstance(constant, str):  # a digit

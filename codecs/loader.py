@@ -98,9 +98,9 @@ class _Builder:
         """Build the clock; refuse times that count from one where there is none."""
         given = self.description.clock
         if given is None:
-            for place, rule in enumerate(self.description.times):
+            for index, rule in enumerate(self.description.times):
                 if rule.since == "clock":
-                    self.refuse(f"times[{place}].since", "no [clock] is described")
+                    self.refuse(f"times[{index}].since", "no [clock] is described")
             return None
         code = self.code("clock.type", given.type)
         if code not in layouts:
@@ -241,8 +241,8 @@ class _Builder:
         layouts: dict[int, list[Layout]] = {}
         names: set[str] = set()
         begin = self.description.message.header_size
-        for place, given in enumerate(self.description.messages):
-            self.file.table = ("messages", place)
+        for index, given in enumerate(self.description.messages):
+            self.file.table = ("messages", index)
             key = f"messages[{given.type}]"
             layout = self._layout(key, given, begin)
             self._check_symbol_name(key, layout)
@@ -266,8 +266,8 @@ class _Builder:
         kind = self.description.packet.kind
         known = set(kind.control + kind.reset + kind.heartbeat) if kind else set()
         controls: dict[int, Layout] = {}
-        for place, given in enumerate(self.description.controls):
-            self.file.table = ("controls", place)
+        for index, given in enumerate(self.description.controls):
+            self.file.table = ("controls", index)
             key = f"controls[{given.type}]"
             if given.conflate != "never" or given.conflate_by:
                 self.refuse(f"{key}.conflate", "control packets are never conflated")
@@ -321,8 +321,8 @@ class _Builder:
         field = self.fields.field("message.block_length", renamed(given, "block_length"))
 
         def fixed_size(data: bytes, at: int) -> int:
-            place = at + field.at
-            return begin + field.integer(data[place : place + field.size], self.byte_order)
+            index = at + field.at
+            return begin + field.integer(data[index : index + field.size], self.byte_order)
 
         return fixed_size
 
@@ -394,37 +394,37 @@ class _Builder:
         named = [field for field in fields if field.kind != "x"]
         positions = {field.wire: i for i, field in enumerate(named) if field.kind == "u"}
         times: dict[str, TimeReader] = {}
-        for place, rule in enumerate(self.description.times):
+        for index, rule in enumerate(self.description.times):
             parts = _time_parts(rule)
             if not parts:
-                self.refuse(f"times[{place}]", "names no field")
+                self.refuse(f"times[{index}]", "names no field")
             if not IDENTIFIER.fullmatch(rule.name):
-                self.refuse(f"times[{place}].name", f"{rule.name!r} must be snake_case")
+                self.refuse(f"times[{index}].name", f"{rule.name!r} must be snake_case")
             if not all(field in positions for field, _ in parts):
                 continue
-            self._fitting.add(place)
+            self._fitting.add(index)
             if rule.name not in times:
-                self._applied.add(place)
+                self._applied.add(index)
                 if rule.name in {field.name for field in named}:
-                    self.refuse(f"times[{place}].name", f"{rule.name!r} is a field's name")
+                    self.refuse(f"times[{index}].name", f"{rule.name!r} is a field's name")
                 places = [(positions[field], unit) for field, unit in parts]
                 nulls = [
-                    (place, null) for place, _ in places if (null := named[place].null) is not None
+                    (index, null) for index, _ in places if (null := named[index].null) is not None
                 ]
                 times[rule.name] = time_reader(rule.since, places, nulls)
         return list(times.items())
 
     def _check_times(self) -> None:
         """Check that every time rule applies to some message."""
-        for place, rule in enumerate(self.description.times):
-            if place in self._applied:
+        for index, rule in enumerate(self.description.times):
+            if index in self._applied:
                 continue
-            if place in self._fitting:
+            if index in self._fitting:
                 reason = f"an earlier rule for {rule.name!r} takes every message that this one fits"
             else:
                 names = " and ".join(name for name, _ in _time_parts(rule))
                 reason = f"fits no message: none has {names} as unsigned integers"
-            self.refuse(f"times[{place}]", reason)
+            self.refuse(f"times[{index}]", reason)
 
     def _references(
         self, layouts: dict[int, list[Layout]], table: FeedTable

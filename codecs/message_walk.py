@@ -9,14 +9,14 @@ from cython.cimports.feedhandler.codecs.scanner import padded
 def message_size(table, data, at, end):
     """Return the size of the message that begins at `at`; 0 where none ends by `end`."""
     size: cython.Py_ssize_t = 0
-    place: cython.int
+    index: cython.int
     behind: cython.int
     if at < 0 or end > len(data) or end - at < table.message_header_size or at >= end:
         return 0
     if table.fix:
         return message_size_at(data, at, end)
-    for place in range(table.message_length_size):
-        behind = place if table.big_endian else table.message_length_size - 1 - place
+    for index in range(table.message_length_size):
+        behind = index if table.big_endian else table.message_length_size - 1 - index
         size = (size << 8) | data[at + table.message_length_at + behind]
     size += table.message_length_add
     if table.message_length_size == 0:

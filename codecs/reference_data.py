@@ -47,11 +47,11 @@ class ReferenceData:
         """Learn from the reference messages of the packet at `begin`, whose messages are found."""
         if not self.references:
             return
-        for place in range(index.count):
-            code = index.types[place]
+        for i in range(index.count):
+            code = index.types[i]
             if code in self.references:
-                at = begin + index.offsets[place]
-                self.learn(code, data[at : at + index.sizes[place]])
+                at = begin + index.offsets[i]
+                self.learn(code, data[at : at + index.sizes[i]])
 
     def learn_columns(self, data: Any, columns: dict[str, Any]) -> None:
         """Learn from the reference messages among many, whose `columns` are `MessageIndex.arrays`
@@ -59,7 +59,7 @@ class ReferenceData:
         found = []
         for code in self.references:
             places = (columns["types"] == code).nonzero()[0].tolist()
-            found += [(place, code) for place in places]
-        for place, code in sorted(found):
-            at, size = int(columns["offsets"][place]), int(columns["sizes"][place])
+            found += [(index, code) for index in places]
+        for index, code in sorted(found):
+            at, size = int(columns["offsets"][index]), int(columns["sizes"][index])
             self.learn(code, bytes(data[at : at + size]))

@@ -241,9 +241,9 @@ class FeedTable:
         its size, and the elements' size and its size; the size of an element where that is not
         told; in an element its symbol, and its size.
         """
-        place: cython.int
-        for place in range(GROUP_NUMBERS):
-            self.group[self.slots[message_type]][place] = numbers[place]
+        index: cython.int
+        for index in range(GROUP_NUMBERS):
+            self.group[self.slots[message_type]][index] = numbers[index]
 
     def set_symbol_order(self, message_type: cython.ushort, is_text: cython.bint) -> None:
         """Set whether symbols that elements name are text, which has no byte order."""
@@ -385,9 +385,9 @@ def _read(
     if size == 0:
         return 0
     value: cython.ulonglong = 0
-    place: cython.int
-    for place in range(size):
-        value = (value << 8) | data[at + (place if big else size - 1 - place)]
+    index: cython.int
+    for index in range(size):
+        value = (value << 8) | data[at + (index if big else size - 1 - index)]
     return value
 
 
@@ -406,9 +406,9 @@ def _field(
     if eight:
         return first_bytes(first + at, size, big)
     value: cython.ulonglong = 0
-    place: cython.int
-    for place in range(size):
-        value = (value << 8) | first[at + (place if big else size - 1 - place)]
+    index: cython.int
+    for index in range(size):
+        value = (value << 8) | first[at + (index if big else size - 1 - index)]
     return value
 
 
@@ -422,9 +422,9 @@ def _write(
     big: cython.bint,
     value: cython.ulonglong,
 ) -> cython.int:
-    place: cython.int
-    for place in range(size):
-        data[at + (size - 1 - place if big else place)] = value & 0xFF
+    index: cython.int
+    for index in range(size):
+        data[at + (size - 1 - index if big else index)] = value & 0xFF
         value >>= 8
     return 0
 
@@ -531,7 +531,7 @@ def parse_header_at(table, first, room, size, out):
     """
     big: cython.bint = table.big_endian
     eight: cython.bint
-    place: cython.int
+    index: cython.int
     if table.fix:
         return parse_run(table, first, room, size, out, True)
     if table.varied:
@@ -546,10 +546,10 @@ def parse_header_at(table, first, room, size, out):
     )
     if out.length != size:
         return LENGTH_MISMATCH
-    for place in range(table.constant_count):
+    for index in range(table.constant_count):
         if (
-            _field(first, table.constant_at[place], table.constant_size[place], big, eight)
-            != table.constant_value[place]
+            _field(first, table.constant_at[index], table.constant_size[index], big, eight)
+            != table.constant_value[index]
         ):
             return WRONG_CONSTANT
     out.body = table.header_size
@@ -597,11 +597,11 @@ def _session(
 ) -> cython.ulonglong:
     """Return a session as a number: the last eight bytes, mixed with any before them."""
     value: cython.ulonglong = 0
-    place: cython.int
+    index: cython.int
     if size <= 8:
         return _field(first, at, size, big, False)
-    for place in range(size - 8):
-        value = value * 0x0100_0193 + first[at + place]
+    for index in range(size - 8):
+        value = value * 0x0100_0193 + first[at + index]
     value = (value << 56) ^ (value >> 8) ^ _field(first, at + size - 8, 8, True, False)
     if not cython.compiled:
         value &= 0xFFFF_FFFF_FFFF_FFFF
@@ -626,7 +626,7 @@ def _parse_varied(
     big: cython.bint = table.big_endian
     body: cython.int = table.header_size
     eight: cython.bint = cython.compiled and table.header_size + 8 <= room
-    place: cython.int
+    index: cython.int
     verdict: cython.int
     if size > room:
         return TRUNCATED
@@ -654,10 +654,10 @@ def _parse_varied(
             out.length &= 0xFFFF_FFFF
         if out.length > size or out.length < body or (alone and out.length != size):
             return LENGTH_MISMATCH
-    for place in range(table.constant_count):
+    for index in range(table.constant_count):
         if (
-            _within(first, table.constant_at[place], table.constant_size[place], body, big, eight)
-            != table.constant_value[place]
+            _within(first, table.constant_at[index], table.constant_size[index], body, big, eight)
+            != table.constant_value[index]
         ):
             return WRONG_CONSTANT
     out.body = body
@@ -918,7 +918,7 @@ def _symbol(
 ) -> cython.ulonglong:
     """Return the symbol of the message of `size` bytes at `at`."""
     symbol_size: cython.int = table.symbol_size[slot]
-    place: cython.Py_ssize_t = at + table.symbol_at[slot]
+    index: cython.Py_ssize_t = at + table.symbol_at[slot]
     if symbol_size == 0:
         if table.group[slot][8]:
             return _group_symbol(table, data, at, size, message_type, header)
@@ -928,12 +928,12 @@ def _symbol(
     if symbol_size == 4 and table.symbol_big[slot] == 1:
         # In place: most symbols are this, and the call would cost as much as the rest.
         return (
-            (cython.cast(cython.uint, data[place]) << 24)
-            | (cython.cast(cython.uint, data[place + 1]) << 16)
-            | (cython.cast(cython.uint, data[place + 2]) << 8)
-            | data[place + 3]
+            (cython.cast(cython.uint, data[index]) << 24)
+            | (cython.cast(cython.uint, data[index + 1]) << 16)
+            | (cython.cast(cython.uint, data[index + 2]) << 8)
+            | data[index + 3]
         )
-    return symbol_at(table, data, place, symbol_size, table.symbol_big[slot])
+    return symbol_at(table, data, index, symbol_size, table.symbol_big[slot])
 
 
 def symbol_at(table, data, at, size, order):
@@ -1307,19 +1307,19 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     left out, a good one in `rejects[FINE]`. Returns the number of datagrams handled: all of them,
     or fewer where `out` became full.
     """
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     verdict: cython.int
-    for place in range(len(starts)):
+    for index in range(len(starts)):
         if table.fix:
-            verdict = scan_runs(table, data, starts[place], sizes[place], header, out)
+            verdict = scan_runs(table, data, starts[index], sizes[index], header, out)
         elif table.several:
-            verdict = _scan_several(table, data, starts[place], sizes[place], header, out)
+            verdict = _scan_several(table, data, starts[index], sizes[index], header, out)
         else:
-            verdict = parse_header(table, data, starts[place], sizes[place], header)
+            verdict = parse_header(table, data, starts[index], sizes[index], header)
             if verdict == FINE:
-                verdict = _fill(table, data, starts[place], 0, header, out)
+                verdict = _fill(table, data, starts[index], 0, header, out)
         if verdict == INDEX_FULL:
-            return cython.cast(cython.int, place)
+            return cython.cast(cython.int, index)
         rejects[verdict] += 1
     return cython.cast(cython.int, len(starts))
 

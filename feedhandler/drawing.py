@@ -70,7 +70,7 @@ def colours(count: int) -> list[Any]:
     """Return so many colours, dark to light but never too light to see."""
     from matplotlib import colormaps
 
-    return [colormaps["viridis"](0.85 * place / max(1, count - 1)) for place in range(count)]
+    return [colormaps["viridis"](0.85 * index / max(1, count - 1)) for index in range(count)]
 
 
 def titled(figure: Any, title: str) -> None:
@@ -148,7 +148,7 @@ def _variables(colours_found: list[str]) -> str:
 
 def lighter(colour: str) -> str:
     """Convert a colour for a dark page: the same hue, light enough to see."""
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
     hue, lightness, saturation = colorsys.rgb_to_hls(*parts)
     least, most = _LIGHTNESS
     share = min(1.0, max(0.0, (lightness - least) / (most - least)))

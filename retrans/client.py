@@ -483,10 +483,10 @@ class RequestClient:
         them.
         """
         due = self._due.get(service, [])
-        for place, known in enumerate(due):
+        for index, known in enumerate(due):
             if known.first <= first and end <= known.end and known.sent(first, end):
                 if known.due_count == 0:
-                    del due[place]
+                    del due[index]
                     self._due_requests -= 1
                 return
         granted = self._granted.get(service)

@@ -236,7 +236,7 @@ class RefreshAssembler:
         types=cython.ushort[::1],
         offsets=cython.uint[::1],
         sizes=cython.uint[::1],
-        place=cython.Py_ssize_t,
+        i=cython.Py_ssize_t,
         at=cython.Py_ssize_t,
         size=cython.Py_ssize_t,
         code=cython.int,
@@ -247,8 +247,8 @@ class RefreshAssembler:
         index = self._reader.index
         types, offsets, sizes = index.types, index.offsets, index.sizes
         outside = False
-        for place in range(index.count):
-            code, at, size = types[place], offsets[place], sizes[place]
+        for i in range(index.count):
+            code, at, size = types[i], offsets[i], sizes[i]
             if code == self._start_code:
                 self._start(data, at, size, now_ns)
             elif code == self._end_code:

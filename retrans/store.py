@@ -167,7 +167,7 @@ class PacketStore:
         self._keep(following, following, run, data, start, size, received_ns, number, count)
         return 1
 
-    @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t)
+    @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t)
     def _keep(self, sequence, next_sequence, run, data, start, size, received_ns, skip, count):
         """Put a packet, for which there is room, behind all others."""
         word = self._entry(self.held)
@@ -179,11 +179,11 @@ class PacketStore:
         self.table[word + STAMP] = received_ns
         self.table[word + SKIP] = skip
         self.table[word + COUNT] = count
-        place = self.write
+        index = self.write
         if cython.compiled:
-            memcpy(cython.address(self.slab[place]), cython.address(data[start]), size)
+            memcpy(cython.address(self.slab[index]), cython.address(data[start]), size)
         else:
-            self.slab[place : place + size] = data[start : start + size]
+            self.slab[index : index + size] = data[start : start + size]
         self.write += size
         self.bytes += size
         self.held_bytes += size
@@ -293,12 +293,12 @@ class PacketStore:
         shift = self.taken - self.held
         return end if begin >= end else shift + self._search(begin - shift, end - shift, number)
 
-    @cython.locals(place=cython.Py_ssize_t)
+    @cython.locals(index=cython.Py_ssize_t)
     def find_unsequenced(self, number):
         """Return the serial of the latest unsequenced packet with this number, or -1."""
-        for place in range(self.held - 1, -1, -1):
-            if self.table[self._entry(place) + SKIP] == number:
-                return self.taken - self.held + place
+        for index in range(self.held - 1, -1, -1):
+            if self.table[self._entry(index) + SKIP] == number:
+                return self.taken - self.held + index
         return -1
 
     @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
@@ -314,12 +314,12 @@ class PacketStore:
         run = self.table[word + RUN]
         return self.table[word + SEQUENCE] < end and run <= first
 
-    @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, total=cython.Py_ssize_t)
+    @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, total=cython.Py_ssize_t)
     def bytes_of(self, first, end):
         """Return the total bytes of the packets with numbers in `first` to `end` - 1."""
         total = 0
-        for place in range(self._search(self.held - self.count, self.held, first), self.held):
-            word = self._entry(place)
+        for index in range(self._search(self.held - self.count, self.held, first), self.held):
+            word = self._entry(index)
             if self.table[word + SEQUENCE] >= end:
                 break
             total += self.table[word + SIZE]

@@ -77,15 +77,15 @@ class MessageWriter:
 
     def _digits(self, value, least):
         """Append a number, with zeros before it up to `least` digits."""
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         count: cython.int = 1
         rest: cython.ulonglong = value // 10
         while rest:
             count += 1
             rest //= 10
         count = max(count, least)
-        for place in range(self.at + count - 1, self.at - 1, -1):
-            self.data[place] = 48 + value % 10
+        for index in range(self.at + count - 1, self.at - 1, -1):
+            self.data[index] = 48 + value % 10
             value //= 10
         self.at += count
 
@@ -97,16 +97,16 @@ class MessageWriter:
     def put_bytes(self, tag, value):
         """Append a field. Raises `UsageError` for an empty value and for one with an SOH."""
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         if size == 0:
             raise UsageError(f"field {tag} has no value", "leave the field out")
         if not self._room(12 + size):
             return 0
         self._tag(tag)
-        for place in range(size):
-            if value[place] == 1:
+        for index in range(size):
+            if value[index] == 1:
                 raise UsageError(f"the value of field {tag} has an SOH", "only data fields may")
-            self.data[self.at + place] = value[place]
+            self.data[self.at + index] = value[index]
         self.data[self.at + size] = 1
         self.at += size + 1
         return 0
@@ -199,15 +199,15 @@ class MessageWriter:
         Raises `UsageError` for an empty value.
         """
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         if size == 0:
             raise UsageError(f"field {tag} has no value", "leave the field out")
         if not self._room(44 + size):
             return 0
         self.put_number(length_tag, size)
         self._tag(tag)
-        for place in range(size):
-            self.data[self.at + place] = value[place]
+        for index in range(size):
+            self.data[self.at + index] = value[index]
         self.data[self.at + size] = 1
         self.at += size + 1
         return 0
@@ -226,7 +226,7 @@ class MessageWriter:
         Raises `UsageError` where the message did not fit.
         """
         length: cython.Py_ssize_t = self.at - 32
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         head: cython.Py_ssize_t = len(self.begin_string)
         digits: cython.Py_ssize_t = 1
         rest: cython.Py_ssize_t = length // 10
@@ -238,8 +238,8 @@ class MessageWriter:
             digits += 1
             rest //= 10
         self.start = 32 - head - digits - 1
-        for place in range(head):
-            self.data[self.start + place] = self.begin_string[place]
+        for index in range(head):
+            self.data[self.start + index] = self.begin_string[index]
         self.end = self.at
         self.at = self.start + head
         self._digits(length, 1)

@@ -200,16 +200,16 @@ def _begin_row(out: EntryColumns, row: cython.Py_ssize_t) -> cython.int:
 @cython.exceptval(-1, check=True)
 def _find_root_symbol(out: EntryColumns, index: FieldIndex) -> cython.int:
     """Find the message's own Symbol, else its SecurityID, among the fields that are in no entry."""
-    place: cython.Py_ssize_t
+    i: cython.Py_ssize_t
     out.root_symbol_at = out.root_symbol_size = 0
-    for place in range(index.count):
-        if index.entries[place]:
-            if index.group_tags[index.entries[place]] == 268:
+    for i in range(index.count):
+        if index.entries[i]:
+            if index.group_tags[index.entries[i]] == 268:
                 break
             continue
-        if index.tags[place] == 55 or (index.tags[place] == 48 and out.root_symbol_size == 0):
-            out.root_symbol_at = index.offsets[place]
-            out.root_symbol_size = index.sizes[place]
+        if index.tags[i] == 55 or (index.tags[i] == 48 and out.root_symbol_size == 0):
+            out.root_symbol_at = index.offsets[i]
+            out.root_symbol_size = index.sizes[i]
     return 0
 
 
@@ -219,7 +219,7 @@ def _find_root_symbol(out: EntryColumns, index: FieldIndex) -> cython.int:
 def _add_entries(out: EntryColumns, index: FieldIndex, first: cython.p_const_uchar) -> cython.int:
     """Append a row for each entry of the message that was indexed last."""
     entry: cython.Py_ssize_t
-    place: cython.Py_ssize_t
+    i: cython.Py_ssize_t
     row: cython.Py_ssize_t
     _find_root_symbol(out, index)
     for entry in range(1, index.entry_count):
@@ -228,9 +228,9 @@ def _add_entries(out: EntryColumns, index: FieldIndex, first: cython.p_const_uch
         row = out.rows
         _begin_row(out, row)
         out.named = False
-        for place in range(index.firsts[entry], index.ends[entry]):
-            if index.entries[place] == cython.cast(cython.uint, entry):
-                _add_field(out, index, first, row, place)
+        for i in range(index.firsts[entry], index.ends[entry]):
+            if index.entries[i] == cython.cast(cython.uint, entry):
+                _add_field(out, index, first, row, i)
         out.rows = row + 1
     return 0
 
@@ -243,12 +243,12 @@ def _add_field(
     index: FieldIndex,
     first: cython.p_const_uchar,
     row: cython.Py_ssize_t,
-    place: cython.Py_ssize_t,
+    i: cython.Py_ssize_t,
 ) -> cython.int:
     """Write one field of an entry into its column."""
-    tag: cython.uint = index.tags[place]
-    at: cython.uint = index.offsets[place]
-    size: cython.uint = index.sizes[place]
+    tag: cython.uint = index.tags[i]
+    at: cython.uint = index.offsets[i]
+    size: cython.uint = index.sizes[i]
     if tag == 270:
         out.price_at[row] = at
         out.price_size[row] = size
@@ -301,8 +301,8 @@ def symbols_of(data: bytes, index: FieldIndex) -> list[bytes]:
     Symbol (55), else SecurityID (48), of the message and of each entry of its groups.
     """
     named: dict[int, tuple[int, int]] = {}
-    for place in range(index.count):
-        tag, entry = index.tags[place], index.entries[place]
+    for i in range(index.count):
+        tag, entry = index.tags[i], index.entries[i]
         if tag == 55 or (tag == 48 and entry not in named):
-            named[entry] = (index.offsets[place], index.sizes[place])
+            named[entry] = (index.offsets[i], index.sizes[i])
     return list(dict.fromkeys(bytes(data[at : at + size]) for at, size in named.values()))

@@ -134,11 +134,11 @@ def _expect(
     length: cython.int,
 ) -> cython.int:
     """Return 1 where `text` is at `at`, 0 where something else is, -1 where the bytes end in it."""
-    place: cython.int
-    for place in range(length):
-        if at + place >= size:
+    index: cython.int
+    for index in range(length):
+        if at + index >= size:
             return -1
-        if first[at + place] != text[place]:
+        if first[at + index] != text[index]:
             return 0
     return 1
 
@@ -231,15 +231,15 @@ def _check_trailer(first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Fr
     """Check that CheckSum ends the message and is right; return a `FixReject`."""
     at: cython.Py_ssize_t = out.body_end
     total: cython.uint = 0
-    place: cython.int
+    index: cython.int
     digit: cython.int
     out.fault_at = at
     if _expect(first, size, at, b"10=", 3) != 1:
         return _explain_trailer(first, size, out)
     if first[at - 1] != _SOH:
         return NO_SOH
-    for place in range(3, 6):
-        digit = first[at + place] - 48
+    for index in range(3, 6):
+        digit = first[at + index] - 48
         if digit < 0 or digit > 9:
             return CHECKSUM_NOT_DIGITS
         total = 10 * total + cython.cast(cython.uint, digit)
@@ -282,24 +282,24 @@ def next_field(first, at, frame):
     """
     tag: cython.uint = 0
     digit: cython.uint
-    place: cython.Py_ssize_t = at
+    index: cython.Py_ssize_t = at
     frame.fault_at = at
     frame.tag = 0
-    digit = cython.cast(cython.uint, first[place]) - 48
+    digit = cython.cast(cython.uint, first[index]) - 48
     if digit == 0:
         return TAG_ZERO_LED
     while True:
-        digit = cython.cast(cython.uint, first[place]) - 48
+        digit = cython.cast(cython.uint, first[index]) - 48
         if not 0 <= digit <= 9:
             break
-        if place - at == 9:
+        if index - at == 9:
             return TAG_TOO_LONG
         tag = 10 * tag + digit
-        place += 1
-    if first[place] != _EQUALS or place == at:
+        index += 1
+    if first[index] != _EQUALS or index == at:
         return TAG_NOT_NUMBER
     frame.tag = tag
-    frame.value_at = at = place + 1
+    frame.value_at = at = index + 1
     if frame.data_tag:
         return _end_of_data(first, tag, frame)
     frame.value_end = at + to_soh(first + at if cython.compiled else first[at:])
@@ -329,11 +329,11 @@ def read_data_size(first, frame):
     """Read the value just found as the length of the next data field; return a `FixReject`."""
     size: cython.ulonglong = 0
     digit: cython.int
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if frame.value_end - frame.value_at > 9:
         return DATA_LENGTH_WRONG
-    for place in range(frame.value_at, frame.value_end):
-        digit = first[place] - 48
+    for index in range(frame.value_at, frame.value_end):
+        digit = first[index] - 48
         if digit < 0 or digit > 9:
             return DATA_LENGTH_WRONG
         size = 10 * size + cython.cast(cython.ulonglong, digit)
@@ -387,13 +387,13 @@ def read_number(first, frame):
     """Read the value just found as a sequence number, into `data_size`; return a `FixReject`."""
     value: cython.ulonglong = 0
     digit: cython.uint
-    place: cython.Py_ssize_t
-    for place in range(frame.value_at, frame.value_end):
-        digit = cython.cast(cython.uint, first[place]) - 48
+    index: cython.Py_ssize_t
+    for index in range(frame.value_at, frame.value_end):
+        digit = cython.cast(cython.uint, first[index]) - 48
         if not 0 <= digit <= 9:
             return SEQUENCE_NOT_NUMBER
         if value > (_SEQUENCE_MAX - digit) // 10:
-            return _too_large(first, place, frame)
+            return _too_large(first, index, frame)
         value = 10 * value + digit
     frame.data_size = value
     return FINE
@@ -405,9 +405,9 @@ def read_number(first, frame):
 def _too_large(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame) -> cython.int:
     """Return SEQUENCE_TOO_LARGE, or SEQUENCE_NOT_NUMBER where a later byte is no digit."""
     digit: cython.int
-    place: cython.Py_ssize_t
-    for place in range(at, frame.value_end):
-        digit = first[place] - 48
+    index: cython.Py_ssize_t
+    for index in range(at, frame.value_end):
+        digit = first[index] - 48
         if digit < 0 or digit > 9:
             return SEQUENCE_NOT_NUMBER
     return SEQUENCE_TOO_LARGE
@@ -592,14 +592,14 @@ def _header_like(
     """
     number_at: cython.Py_ssize_t = out.sequence_at
     rest: cython.Py_ssize_t = number_at + out.sequence_size
-    place: cython.Py_ssize_t = out.body + number_at - body
+    index: cython.Py_ssize_t = out.body + number_at - body
     end: cython.Py_ssize_t = header_end
     shift: cython.Py_ssize_t
-    if place >= out.body_end or not _same(first, body, out.body, number_at - body):
+    if index >= out.body_end or not _same(first, body, out.body, number_at - body):
         return False
-    out.value_at = place
-    out.value_end = place + to_soh(first + place if cython.compiled else first[place:])
-    if out.value_end == place or read_number(first, out) != FINE:
+    out.value_at = index
+    out.value_end = index + to_soh(first + index if cython.compiled else first[index:])
+    if out.value_end == index or read_number(first, out) != FINE:
         return False
     shift = out.value_end - rest
     # Up to the tag of the first field behind the header, with its equals sign and a value.
@@ -608,13 +608,13 @@ def _header_like(
     if end + 1 + shift >= out.body_end or first[end + 1 + shift] == _SOH:
         return False
     if out.time_size:
-        place = out.time_at + shift
+        index = out.time_at + shift
         if not _same(first, rest, rest + shift, out.time_at - rest):
             return False
-        if to_soh(first + place if cython.compiled else first[place:]) != out.time_size:
+        if to_soh(first + index if cython.compiled else first[index:]) != out.time_size:
             return False
         rest = out.time_at + out.time_size
-        out.time_at = place
+        out.time_at = index
     if not _same(first, rest, rest + shift, end + 1 - rest):
         return False
     out.sender_at += shift if out.sender_at > number_at else out.body - body

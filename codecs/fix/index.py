@@ -210,15 +210,15 @@ class FieldIndex:
         fields.
         """
         lists: list[list[tuple[int, Any]]] = [[]]
-        for place, (tag, value) in enumerate(self.fields(data)):
+        for index, (tag, value) in enumerate(self.fields(data)):
             entry = len(lists)
-            if entry < self.entry_count and self.firsts[entry] == place:
+            if entry < self.entry_count and self.firsts[entry] == index:
                 around = lists[self.parents[entry]]
                 if self.numbers[entry] == 0:
                     around[-1] = (self.group_tags[entry], [])
                 lists.append([])
                 around[-1][1].append(lists[entry])
-            lists[self.entries[place]].append((tag, value))
+            lists[self.entries[index]].append((tag, value))
         return lists[0]
 
 
@@ -230,14 +230,14 @@ def _put(
     out: FieldIndex, tag: cython.uint, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.int:
     """Append a field to the arrays; return INDEX_FULL where they have no room."""
-    place: cython.Py_ssize_t = out.count
-    if place >= out.capacity:
+    index: cython.Py_ssize_t = out.count
+    if index >= out.capacity:
         return INDEX_FULL
-    out.tags[place] = tag
-    out.offsets[place] = cython.cast(cython.uint, at)
-    out.sizes[place] = cython.cast(cython.uint, size)
-    out.entries[place] = out.entry_at[out.depth]
-    out.count = place + 1
+    out.tags[index] = tag
+    out.offsets[index] = cython.cast(cython.uint, at)
+    out.sizes[index] = cython.cast(cython.uint, size)
+    out.entries[index] = out.entry_at[out.depth]
+    out.count = index + 1
     return FINE
 
 
@@ -353,7 +353,7 @@ def _check(
     size: cython.Py_ssize_t = frame.value_end - at
     kind: cython.int = table.kind_of[slot]
     listed: cython.int = table.listed[slot]
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if kind != STRING and not check_value(kind, first, at, size):
         return VALUE_TYPE_WRONG
     if listed == 0:
@@ -361,8 +361,8 @@ def _check(
     if size == 1:
         return FINE if table.allowed[slot, first[at]] else VALUE_NOT_LISTED
     if kind == 2:  # characters with spaces between
-        for place in range(at, at + size, 2):
-            if table.allowed[slot, first[place]] == 0:
+        for index in range(at, at + size, 2):
+            if table.allowed[slot, first[index]] == 0:
                 return VALUE_NOT_LISTED
         return FINE
     return VALUE_NOT_LISTED if listed == 1 else FINE
@@ -460,19 +460,19 @@ def _take_field(
 @cython.exceptval(-1, check=True)
 def _finish(table: FixTable, frame: Frame, out: FieldIndex) -> cython.int:
     """End all groups, append CheckSum, and check that the required fields are there."""
-    place: cython.int = table.required_head[out.scope_at[0]]
+    index: cython.int = table.required_head[out.scope_at[0]]
     verdict: cython.int
     while out.depth:
         if _leave_group(out) != FINE:
             return GROUP_COUNT_WRONG
     verdict = _put(out, 10, frame.body_end + 3, 3)
     out.ends[0] = cython.cast(cython.uint, out.count)
-    while place >= 0:
-        if out.seen[0, table.required_slot[place]] != out.stamp_at[0]:
+    while index >= 0:
+        if out.seen[0, table.required_slot[index]] != out.stamp_at[0]:
             out.fault_at = frame.body_end
-            out.fault_tag = table.tag_of[table.required_slot[place]]
+            out.fault_tag = table.tag_of[table.required_slot[index]]
             return REQUIRED_MISSING
-        place = table.required_next[place]
+        index = table.required_next[index]
     return verdict
 
 

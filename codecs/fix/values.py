@@ -37,9 +37,9 @@ def _digits(
     """Return the number of `count` digits at `at`; far below 0 where one is no digit."""
     value: cython.longlong = 0
     digit: cython.int
-    place: cython.int
-    for place in range(count):
-        digit = first[at + place] - 48
+    index: cython.int
+    for index in range(count):
+        digit = first[at + index] - 48
         if digit < 0 or digit > 9:
             return -1_000_000_000
         value = 10 * value + digit
@@ -79,7 +79,7 @@ def utc_ns(first, at, size):
     days: cython.longlong
     seconds: cython.longlong
     fraction: cython.longlong = 0
-    place: cython.int
+    index: cython.int
     if size < 17 or size == 18 or size > 30:
         return -1
     if first[at + 8] != 45 or first[at + 11] != 58 or first[at + 14] != 58:
@@ -95,8 +95,8 @@ def utc_ns(first, at, size):
     if size > 18:
         if first[at + 17] != 46 or _digits(first, at + 18, cython.cast(cython.int, size - 18)) < 0:
             return -1
-        for place in range(9):
-            fraction = 10 * fraction + (first[at + 18 + place] - 48 if 18 + place < size else 0)
+        for index in range(9):
+            fraction = 10 * fraction + (first[at + 18 + index] - 48 if 18 + index < size else 0)
     return (86_400 * days + seconds) * 1_000_000_000 + fraction
 
 
@@ -117,11 +117,11 @@ def small_number(first, at, size):
     """Return the whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
     value: cython.int = 0
     digit: cython.int
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if size < 1 or size > 9:
         return -1
-    for place in range(at, at + size):
-        digit = first[place] - 48
+    for index in range(at, at + size):
+        digit = first[index] - 48
         if digit < 0 or digit > 9:
             return -1
         value = 10 * value + digit
@@ -136,9 +136,9 @@ def _are_digits(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
     """Return whether these bytes are all digits, at least one."""
-    place: cython.Py_ssize_t
-    for place in range(at, end):
-        if first[place] < 48 or first[place] > 57:
+    index: cython.Py_ssize_t
+    for index in range(at, end):
+        if first[index] < 48 or first[index] > 57:
             return False
     return end > at
 
@@ -219,10 +219,10 @@ def _are_characters(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
     """Return whether the value is single characters with single spaces between."""
-    place: cython.Py_ssize_t = 0
-    while place < size and (first[at + place] == 32) == (place % 2 == 1):
-        place += 1
-    return size % 2 == 1 and place == size
+    index: cython.Py_ssize_t = 0
+    while index < size and (first[at + index] == 32) == (index % 2 == 1):
+        index += 1
+    return size % 2 == 1 and index == size
 
 
 @cython.cfunc
@@ -279,26 +279,26 @@ def decimal_raw(first, at, size):
     value: cython.longlong = 0
     digits: cython.int = 0
     sign: cython.Py_ssize_t = size > 0 and first[at] == 45
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if not _is_decimal(first, at + sign, at + size):
         return _NO_DECIMAL
-    for place in range(at + sign, at + size):
-        if first[place] == 46:
+    for index in range(at + sign, at + size):
+        if first[index] == 46:
             continue
         # Leading zeros do not count as digits.
-        digits += digits > 0 or first[place] != 48
+        digits += digits > 0 or first[index] != 48
         if digits > 18:
             return _NO_DECIMAL
-        value = 10 * value + (first[place] - 48)
+        value = 10 * value + (first[index] - 48)
     return -value if sign else value
 
 
 def decimal_places(first, at, size):
     """Return how many digits are behind the point of a decimal number."""
-    place: cython.Py_ssize_t
-    for place in range(size):
-        if first[at + place] == 46:
-            return cython.cast(cython.int, size - place - 1)
+    index: cython.Py_ssize_t
+    for index in range(size):
+        if first[at + index] == 46:
+            return cython.cast(cython.int, size - index - 1)
     return 0
 
 
@@ -306,10 +306,10 @@ def time_of_day_ns(first, at, size):
     """Return a UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
     fraction: cython.longlong = 0
     seconds: cython.longlong
-    place: cython.int
+    index: cython.int
     if not _is_time(first, at, size):
         return -1
     seconds = _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2))
-    for place in range(9, 18):
-        fraction = 10 * fraction + (first[at + place] - 48 if place < size else 0)
+    for index in range(9, 18):
+        fraction = 10 * fraction + (first[at + index] - 48 if index < size else 0)
     return seconds * 1_000_000_000 + fraction

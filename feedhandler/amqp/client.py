@@ -135,7 +135,7 @@ class ClientConnection:
         """Connect to the first of the host's addresses that answers. Raises OSError where none
         does."""
         found = await self.loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        for place, (family, kind, protocol, _, where) in enumerate(found):
+        for index, (family, kind, protocol, _, where) in enumerate(found):
             self._sock = socket.socket(family, kind, protocol)
             self._sock.setblocking(False)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -144,7 +144,7 @@ class ClientConnection:
                 break
             except OSError:
                 self._sock.close()
-                if place == len(found) - 1:
+                if index == len(found) - 1:
                     self._sock = None
                     raise
         assert self._sock is not None

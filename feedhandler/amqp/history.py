@@ -203,9 +203,9 @@ class History:
         if to == closed_at:
             return
         self._hidden[closed_at] = to
-        for place, note in enumerate(self.notes):
+        for index, note in enumerate(self.notes):
             if note.position == closed_at:
-                self.notes[place] = Note(
+                self.notes[index] = Note(
                     to, note.prefix, note.sequence, note.body, note.packets, note.last, note.end
                 )
 
@@ -352,13 +352,13 @@ class History:
         kept."""
         last = (sequence ^ SNAPSHOT_BIT) >> BLOCK_SHIFT
         block = sequence & ((1 << BLOCK_SHIFT) - 1)
-        for place, note in enumerate(self.notes):
+        for index, note in enumerate(self.notes):
             known = note.prefix, note.last & BLOCK_LAST_MASK
             if known == (prefix, last) and block < len(note.packets):
                 whole = number == WHOLE_PACKET
                 found = Place(
                     note.position,
-                    self.gone + place,
+                    self.gone + index,
                     skip=0 if whole else number + 1,
                     block=block + whole,
                 )
@@ -379,11 +379,11 @@ class History:
         """Return the note with this number; None where there is none yet."""
         return self.notes[note - self.gone] if note - self.gone < len(self.notes) else None
 
-    def told_before(self, place: Place) -> bytes:
+    def told_before(self, index: Place) -> bytes:
         """Return the last quality message before a place; b"" where it is not known."""
-        if place.note <= self.gone:
+        if index.note <= self.gone:
             return self.before
-        note = self.notes[place.note - self.gone - 1]
+        note = self.notes[index.note - self.gone - 1]
         return note.end or note.body
 
     def prefix_at(self, serial: int) -> bytes:

@@ -45,8 +45,8 @@ class LevelQueue(SenderQueue):
         if not self.waiting and self.takes_more():
             return False
         waiting = self.waiting.setdefault(stream, {})
-        for place in range(first * record_bytes + 4, end * record_bytes, record_bytes):
-            instrument = int.from_bytes(octets[place : place + 4], "little")
+        for index in range(first * record_bytes + 4, end * record_bytes, record_bytes):
+            instrument = int.from_bytes(octets[index : index + 4], "little")
             self.conflated += instrument in waiting
             waiting[instrument] = None
         self._note_backlog()

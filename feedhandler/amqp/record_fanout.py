@@ -150,20 +150,20 @@ class Selection:
         self.marks = memoryview(marks)
         return 0
 
-    def look(self, place: int) -> int:
+    def look(self, index: int) -> int:
         """Find out whether the link wants the instrument; return its mark."""
-        symbol = self.fanout.symbol_of(self.stream, place)
+        symbol = self.fanout.symbol_of(self.stream, index)
         feed, service = self.stream.words
         words = self.fanout.words_of(symbol)
         wanted = any(self.link.subscription.wants_symbol(feed, service, word) for word in words)
         mark = _WANTED if wanted else _UNWANTED
-        self.marks[place] = mark
+        self.marks[index] = mark
         return mark
 
-    def tell_symbol(self, place: int, sequence: int, received_ns: int) -> None:
+    def tell_symbol(self, index: int, sequence: int, received_ns: int) -> None:
         """Tell the link the symbol of an instrument: by a mapping, or its definition."""
-        self.marks[place] = _TOLD
-        octets = self.fanout.mapping(self.stream, place, received_ns, self.defines)
+        self.marks[index] = _TOLD
+        octets = self.fanout.mapping(self.stream, index, received_ns, self.defines)
         if not self.link.has_open_batch():
             self.fanout.opened.append(self.link)
         template = self.stream.records_stamped if self.link.stamp else self.stream.records_plain
@@ -178,9 +178,9 @@ class Selection:
 
     def forget(self, places: Iterable[int] | None = None) -> None:
         """Look anew at the instruments of these places, or at all: their names have changed."""
-        for place in range(1, len(self.marks)) if places is None else places:
-            if 0 < place < len(self.marks):
-                self.marks[place] = _NEW
+        for index in range(1, len(self.marks)) if places is None else places:
+            if 0 < index < len(self.marks):
+                self.marks[index] = _NEW
 
 
 @cython.final
@@ -280,9 +280,9 @@ class RecordFanout(RecordSink):
 
     # -- symbols ----------------------------------------------------------------------------
 
-    def symbol_of(self, stream: Stream, place: int) -> int:
+    def symbol_of(self, stream: Stream, index: int) -> int:
         """Return the symbol of an instrument as the scanner's index has it."""
-        return self.records.normaliser.symbol_of(self.of(stream).ids[place])
+        return self.records.normaliser.symbol_of(self.of(stream).ids[index])
 
     def words_of(self, symbol: int) -> list[str]:
         """Return the words by which patterns may name a symbol."""
@@ -290,11 +290,11 @@ class RecordFanout(RecordSink):
         return [self.name_of(symbol)] if alias is None else [self.name_of(symbol), alias]
 
     def mapping(
-        self, stream: Stream, place: int, received_ns: int, definition: bool = False
+        self, stream: Stream, index: int, received_ns: int, definition: bool = False
     ) -> bytes:
         """Return the record that tells an instrument's symbol: a mapping, or its definition."""
-        instrument = self.of(stream).ids[place]
-        symbol = self.symbol_of(stream, place)
+        instrument = self.of(stream).ids[index]
+        symbol = self.symbol_of(stream, index)
         name = self.names.get(symbol) or self.feed.symbol_text(symbol)
         at_ns = received_ns or UNDEFINED_TIME
         if definition:
@@ -415,29 +415,29 @@ class RecordFanout(RecordSink):
             instruments: Instruments = self.of(stream)
             for instrument in self.records.book.instruments(stream.service):
                 instruments.place_of(instrument)
-            for place, instrument in enumerate(list(instruments.ids)):
-                if place and self._wants(selection, place):
-                    self._send_present(selection, place, instrument, received_ns)
+            for index, instrument in enumerate(list(instruments.ids)):
+                if index and self._wants(selection, index):
+                    self._send_present(selection, index, instrument, received_ns)
             link.close_batch(stream.index)
 
-    def _wants(self, selection: Selection, place: int) -> bool:
-        if place >= len(selection.marks):
+    def _wants(self, selection: Selection, index: int) -> bool:
+        if index >= len(selection.marks):
             selection.widen()
-        return selection.marks[place] >= _WANTED or selection.look(place) >= _WANTED
+        return selection.marks[index] >= _WANTED or selection.look(index) >= _WANTED
 
     def _send_present(
-        self, selection: Selection, place: int, instrument: int, received_ns: int
+        self, selection: Selection, index: int, instrument: int, received_ns: int
     ) -> None:
         stream: Stream = selection.stream
         if selection.defines:
-            if selection.marks[place] != _TOLD:
-                selection.tell_symbol(place, stream.next_sequence, received_ns)
+            if selection.marks[index] != _TOLD:
+                selection.tell_symbol(index, stream.next_sequence, received_ns)
             return
         rows = self.state(stream, selection.schema, instrument, received_ns)
         if not len(rows):
             return
         octets = memoryview(rows.view(numpy.uint8))
-        places = memoryview(numpy.full(len(rows), place, numpy.uint32))
+        places = memoryview(numpy.full(len(rows), index, numpy.uint32))
         sequence = stream.next_sequence
         size = rows.dtype.itemsize
         selection.take(octets, places, size, len(rows), sequence, received_ns)
@@ -491,9 +491,9 @@ class RecordFanout(RecordSink):
         made["instrument_id"], made["channel_id"] = instrument, stream.service & 0xFF
         made["action"], made["side"], made["price"] = b"A", b"N", UNDEFINED_PRICE
         made["action"][0] = b"R"
-        for place, (side, order_id, price, size) in enumerate(rows, 1):
-            made["side"][place] = b"A" if side else b"B"
-            made["order_id"][place], made["price"][place] = order_id, price
-            made["size"][place] = min(size, 0xFFFF_FFFF)
+        for index, (side, order_id, price, size) in enumerate(rows, 1):
+            made["side"][index] = b"A" if side else b"B"
+            made["order_id"][index], made["price"][index] = order_id, price
+            made["size"][index] = min(size, 0xFFFF_FFFF)
         made["flags"][-1] |= FLAG_LAST
         return made

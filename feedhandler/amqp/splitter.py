@@ -443,7 +443,7 @@ class Splitter:
         size: cython.Py_ssize_t,
     ) -> cython.int:
         """Deliver the messages that a link selected, under the packet's header with their count."""
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         number: cython.Py_ssize_t
         length: cython.Py_ssize_t = self.header.body
         template: Template
@@ -451,8 +451,8 @@ class Splitter:
         count: cython.Py_ssize_t = sender_queue.selected_count
         sender_queue.selected_count = 0
         copy(self.thin, 0, self.source, start, length)
-        for place in range(count):
-            number = sender_queue.selected[place]
+        for index in range(count):
+            number = sender_queue.selected[index]
             copy(
                 self.thin,
                 length,
@@ -487,10 +487,10 @@ class Splitter:
     def _route(self, stream: Stream, symbol: cython.ulonglong) -> Route:
         """Return the symbol's links, from the cache or found now."""
         route: Route
-        place: cython.int = stream.symbols.get(symbol)
+        index: cython.int = stream.symbols.get(symbol)
         self.route_lookups += 1
-        if place >= 0:
-            route = stream.routes[place]
+        if index >= 0:
+            route = stream.routes[index]
             if route is not None:
                 self.route_hits += 1
                 return route

@@ -137,8 +137,8 @@ class Stream:
 
     def forget_word(self, word: str) -> None:
         """Drop what is cached of the symbols that this word names."""
-        for place in self.places.pop(word, ()):
-            self.routes[place] = None
+        for index in self.places.pop(word, ()):
+            self.routes[index] = None
         if self._past is not None:
             self._past.forget_word(word)
 
@@ -148,20 +148,20 @@ class Stream:
         Returns False where the bound on symbols is reached: then the cache has been started afresh.
         """
         known = True
-        place = self.symbols.get(symbol)
-        if place < 0:
+        index = self.symbols.get(symbol)
+        if index < 0:
             known = self.symbols.put(symbol, len(self.routes))
             if not known:
                 self.forget_routes()
                 self.symbols.put(symbol, 0)
-            place = len(self.routes)
+            index = len(self.routes)
             self.routes.append(route)
         else:
-            self.routes[place] = route
+            self.routes[index] = route
         for word in words:
             places = self.places.setdefault(word, [])
-            if place not in places:
-                places.append(place)
+            if index not in places:
+                places.append(index)
         return known
 
     def candidates(self, words: list[str]) -> list[SenderQueue]:

@@ -124,15 +124,15 @@ def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
     """Make a plan for each stretch that was added to the lines' digest, in their order."""
     refresh = Tables(Outcome(lines, []), feed, "UTC").refresh_places
     channels = lines.channels
-    realtime = {place for place in range(len(channels)) if place not in refresh}
-    addresses = frozenset((channels[place].group, channels[place].port) for place in realtime)
+    realtime = {index for index in range(len(channels)) if index not in refresh}
+    addresses = frozenset((channels[index].group, channels[index].port) for index in realtime)
     plans: list[Plan] = []
     seen: Wanted = {}
     for starts, runs in lines.stretches:
         epochs = {
-            (channels[place].group, channels[place].port, channels[place].service): epoch
-            for place, epoch in starts.items()
-            if place in realtime
+            (channels[index].group, channels[index].port, channels[index].service): epoch
+            for index, epoch in starts.items()
+            if index in realtime
         }
         wanted: Wanted = {}
         for service, epoch, numbers in _numbers(runs, lines, realtime):
@@ -152,10 +152,10 @@ def _numbers(
 ) -> Iterable[tuple[int, int, ranges.Ranges]]:
     """Yield the numbers of a stretch, united over its lines: (channel number, epoch, ranges)."""
     found: dict[tuple[int, int], list[ranges.Ranges]] = {}
-    for place in set(runs[0].tolist()) & realtime:
-        mine = runs[:, runs[0] == place]
+    for index in set(runs[0].tolist()) & realtime:
+        mine = runs[:, runs[0] == index]
         for epoch in set(mine[1].tolist()):
-            key = (lines.key_of(lines.channels[place]), epoch)
+            key = (lines.key_of(lines.channels[index]), epoch)
             found.setdefault(key, []).append(mine[2:, mine[1] == epoch].T)
     for (service, epoch), sets in found.items():
         yield service, epoch, ranges.union(*sets)

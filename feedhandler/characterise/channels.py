@@ -238,8 +238,8 @@ class Samples(Struct):
         if not endpoints:
             return None
         firsts = {endpoint: endpoint for endpoint in endpoints}
-        for place, later in enumerate(endpoints):
-            for first in endpoints[:place]:
+        for index, later in enumerate(endpoints):
+            for first in endpoints[:index]:
                 if firsts[first] == first and self._agree(_of(firsts, first), later):
                     firsts = _joined(firsts, first, later)
         channels = sorted(set(firsts.values()))

@@ -308,8 +308,8 @@ def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
         if row.bucket < 0:
             histogram.backwards += row["count"]
             continue
-        place = min(row.bucket, len(histogram.buckets) - 1)
-        histogram.buckets[place] += row["count"]
+        index = min(row.bucket, len(histogram.buckets) - 1)
+        histogram.buckets[index] += row["count"]
         histogram.within_1ms += row.within_1ms
         histogram.within_10ms += row.within_10ms
     return found

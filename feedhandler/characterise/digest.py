@@ -189,14 +189,14 @@ class Digest:
         if other._stretches:
             raise ValueError("a digest that was settled is not merged into another")
         places = self._channel_places(other.channels, other.totals)
-        for (place, code), cell in other.cells.items():
-            mine = self.cells.setdefault((int(places[place]), code), Cell())
+        for (index, code), cell in other.cells.items():
+            mine = self.cells.setdefault((int(places[index]), code), Cell())
             mine.messages += cell.messages
             mine.message_bytes += cell.message_bytes
             mine.interarrival.merge(cell.interarrival)
         mapped = places.tolist()
         self._add_symbols(
-            (mapped[place], symbol, *row) for (place, symbol), row in other._symbols.items()
+            (mapped[index], symbol, *row) for (index, symbol), row in other._symbols.items()
         )
         for (first, later), histogram in other._skews.items():
             self._skew((int(places[first]), int(places[later]))).merge(histogram)
@@ -211,17 +211,17 @@ class Digest:
         """Our place of each of the channels, whose totals are added."""
         places = np.zeros(len(totals), np.int64)
         for number, channel in enumerate(channels):
-            place = self._places.get(channel)
-            if place is None:
-                place = self._places[channel] = len(self.channels)
+            index = self._places.get(channel)
+            if index is None:
+                index = self._places[channel] = len(self.channels)
                 self.channels.append(channel)
                 self.totals = np.concatenate([self.totals, totals[number][None]])
             else:
-                before = self.totals[place].copy()
-                self.totals[place] += totals[number]
-                self.totals[place, _FIRST_NS] = min(before[_FIRST_NS], totals[number, _FIRST_NS])
-                self.totals[place, _LAST_NS] = max(before[_LAST_NS], totals[number, _LAST_NS])
-            places[number] = place
+                before = self.totals[index].copy()
+                self.totals[index] += totals[number]
+                self.totals[index, _FIRST_NS] = min(before[_FIRST_NS], totals[number, _FIRST_NS])
+                self.totals[index, _LAST_NS] = max(before[_LAST_NS], totals[number, _LAST_NS])
+            places[number] = index
         return places
 
     def _add_cells(self, part: Columns, places: Array) -> None:
@@ -326,8 +326,8 @@ class Digest:
         numbers = left.numbers[order]
         stay = np.ones(len(numbers), bool)
         found: dict[tuple[int, int], list[int]] = {}
-        for place in np.flatnonzero(numbers[1:] == numbers[:-1]).tolist():
-            one, other = int(order[place]), int(order[place + 1])
+        for index in np.flatnonzero(numbers[1:] == numbers[:-1]).tolist():
+            one, other = int(order[index]), int(order[index + 1])
             pair = int(left.channels[one]), int(left.channels[other])
             since = int(left.times_ns[other] - left.times_ns[one])
             if stay[one] and pair[0] != pair[1] and since <= APART_NS_MAX:
@@ -361,16 +361,16 @@ class Digest:
         """Add the stretch's runs, their epochs counted on from where the channel was."""
         places = stretch.places
         starts = np.zeros(len(places), np.int64)
-        for number, place in enumerate(places.tolist()):
+        for number, index in enumerate(places.tolist()):
             first, latest, reset, after = stretch.sessions[number].tolist()
-            epoch = self._epochs.get(place, 0)
-            if place in self._sessions:
-                session, reached = self._sessions[place]
+            epoch = self._epochs.get(index, 0)
+            if index in self._sessions:
+                session, reached = self._sessions[index]
                 epoch += first != session or 0 < reset <= reached + 1 - STRAY_MAX
                 after = after or reached
             starts[number] = epoch
-            self._epochs[place] = epoch + int(stretch.epochs[number])
-            self._sessions[place] = (latest, after)
+            self._epochs[index] = epoch + int(stretch.epochs[number])
+            self._sessions[index] = (latest, after)
         runs = stretch.runs.astype(np.int64)
         if runs.shape[1]:
             runs[1] += starts[runs[0]]
@@ -403,7 +403,7 @@ class Digest:
         """
         rows = np.concatenate(self._minutes or [np.zeros((6, 0), np.int64)], axis=1)
         return {
-            place: summed([rows[1:, rows[0] == place]], 5) for place in np.unique(rows[0]).tolist()
+            index: summed([rows[1:, rows[0] == index]], 5) for index in np.unique(rows[0]).tolist()
         }
 
     def runs(self) -> dict[int, dict[int, Array]]:
@@ -412,9 +412,9 @@ class Digest:
         self.resolve()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
-        for place in np.unique(rows[0]).tolist():
-            mine = rows[:, rows[0] == place]
-            found[place] = {
+        for index in np.unique(rows[0]).tolist():
+            mine = rows[:, rows[0] == index]
+            found[index] = {
                 epoch: mine[2:, mine[1] == epoch].T for epoch in np.unique(mine[1]).tolist()
             }
         return found

@@ -74,8 +74,8 @@ def _svg(title: str, table: Table, paint: Callable[[Any, Table], None]) -> str:
 
 
 def _column(table: Table, name: str) -> list[Any]:
-    place = table.columns.index(name)
-    return [row[place] for row in table.rows]
+    index = table.columns.index(name)
+    return [row[index] for row in table.rows]
 
 
 def _minutes_axis(axis: Any, table: Table) -> None:
@@ -96,7 +96,7 @@ def _filled(minutes: list[str], counts: list[int]) -> tuple[list[datetime.dateti
     number = int((last - first).total_seconds()) // 60 + 1
     if number > MINUTES_MAX:
         return list(found), list(found.values())
-    times = [first + datetime.timedelta(minutes=place) for place in range(number + 1)]
+    times = [first + datetime.timedelta(minutes=index) for index in range(number + 1)]
     return times, [found.get(each, 0) for each in times]
 
 
@@ -119,13 +119,13 @@ def _minutes(axis: Any, table: Table, what: str) -> None:
 
 def _by_service(axis: Any, table: Table, what: str) -> None:
     services = list(dict.fromkeys(_column(table, "service")))
-    place = table.columns.index(what)
+    index = table.columns.index(what)
     for number, service in enumerate(services):
         rows = [row for row in table.rows if row[1] == service]
         times = [datetime.datetime.fromisoformat(row[0]) for row in rows]
         axis.plot(
             times,
-            [row[place] for row in rows],
+            [row[index] for row in rows],
             color=SERVICE_COLOURS[number % len(SERVICE_COLOURS)],
             label=service,
             marker="." if len(rows) == 1 else "",

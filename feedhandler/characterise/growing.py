@@ -100,7 +100,7 @@ def reach(
     """
     found = dict(known)
     files = list(recordings(paths, known).items())
-    for place, (name, path) in enumerate(files):
+    for index, (name, path) in enumerate(files):
         try:
             file = look_at(name) if path == name else look_at_content(path)
         except (PeerError, UsageError):
@@ -110,7 +110,7 @@ def reach(
             found[name] = _whole_content(path, _stamp(path), begin, step)
         elif file.kind == "pcap":
             found[name] = _whole_records(file, found.get(name, len(file.header)), step)
-        elif complete or place + 1 < len(files):
+        elif complete or index + 1 < len(files):
             found.setdefault(name, file.size)
     return found
 

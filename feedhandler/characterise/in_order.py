@@ -298,9 +298,9 @@ def _field(table: FeedTable, batch: DatagramBatch) -> Array:
     """Return the session in each packet's header (u64); 0 where the feed has none."""
     found = np.zeros(len(batch), np.uint64)
     size = table.session_size
-    for place in range(size):
-        byte = batch.data[batch.offset.astype(np.int64) + table.session_at + place]
-        shift = 8 * (size - 1 - place if table.big_endian else place)
+    for index in range(size):
+        byte = batch.data[batch.offset.astype(np.int64) + table.session_at + index]
+        shift = 8 * (size - 1 - index if table.big_endian else index)
         found |= byte.astype(np.uint64) << np.uint64(shift)
     return found
 

@@ -97,13 +97,13 @@ class Interarrival:
         if not cython.compiled:
             mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
         mask: cython.Py_ssize_t = (cython.cast(cython.Py_ssize_t, 1) << self._bits) - 1
-        place: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> (64 - self._bits))
+        index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> (64 - self._bits))
         row: cython.int
         while True:
-            row = self._places[place]
+            row = self._places[index]
             if row < 0 or (self.symbols[row] == symbol and self.channels[row] == channel):
-                return place
-            place = (place + 1) & mask
+                return index
+            index = (index + 1) & mask
 
     @cython.ccall
     @cython.nogil
@@ -118,10 +118,10 @@ class Interarrival:
         """Count one message. Called in the order of the capture."""
         if cell >= self.cells:
             self.know(cell)
-        place: cython.Py_ssize_t = self._find(channel, symbol)
-        row: cython.int = self._places[place]
+        index: cython.Py_ssize_t = self._find(channel, symbol)
+        row: cython.int = self._places[index]
         if row < 0:
-            return self._begin(place, cell, channel, symbol, time_ns)
+            return self._begin(index, cell, channel, symbol, time_ns)
         since: cython.longlong = time_ns - self.last_ns[row]
         self.last_ns[row] = time_ns
         self.counts[row] += 1
@@ -149,7 +149,7 @@ class Interarrival:
     @cython.exceptval(-1, check=True)
     def _begin(
         self,
-        place: cython.Py_ssize_t,
+        index: cython.Py_ssize_t,
         cell: cython.int,
         channel: cython.int,
         symbol: cython.ulonglong,
@@ -162,9 +162,9 @@ class Interarrival:
                 return 0
             with cython.gil:
                 self._allot(2 * self.capacity)
-            place = self._find(channel, symbol)
+            index = self._find(channel, symbol)
         row: cython.Py_ssize_t = self.rows
-        self._places[place] = cython.cast(cython.int, row)
+        self._places[index] = cython.cast(cython.int, row)
         self.symbols[row] = symbol
         self.channels[row] = channel
         self.counts[row] = 1

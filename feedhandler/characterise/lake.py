@@ -368,23 +368,23 @@ class _Writers:
             for file in self._files.values():
                 abandon(file)
 
-    def add(self, place: Place, rows: pa.RecordBatch) -> None:
+    def add(self, index: Place, rows: pa.RecordBatch) -> None:
         """Add rows of one place, in order; write a row group once there are enough."""
-        self._waiting.setdefault(place, []).append(rows)
-        self._rows[place] = self._rows.get(place, 0) + rows.num_rows
-        if self._rows[place] >= lake_files.GROUP_ROWS:
-            self._write(place)
+        self._waiting.setdefault(index, []).append(rows)
+        self._rows[index] = self._rows.get(index, 0) + rows.num_rows
+        if self._rows[index] >= lake_files.GROUP_ROWS:
+            self._write(index)
 
-    def _write(self, place: Place) -> None:
-        table = pa.Table.from_batches(self._waiting.pop(place))
-        self._rows[place] = 0
-        file = self._files.get(place)
+    def _write(self, index: Place) -> None:
+        table = pa.Table.from_batches(self._waiting.pop(index))
+        self._rows[index] = 0
+        file = self._files.get(index)
         if file is None:
-            folder = self._staging / f"type={place.layout}" / f"day={place.day}"
-            folder = folder / f"service={place.service}"
+            folder = self._staging / f"type={index.layout}" / f"day={index.day}"
+            folder = folder / f"service={index.service}"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"slice-{self._number:06}.parquet"
-            file = self._files[place] = pq.ParquetWriter(path, table.schema, compression="zstd")
+            file = self._files[index] = pq.ParquetWriter(path, table.schema, compression="zstd")
         file.write_table(table)
 
     def close(self) -> None:

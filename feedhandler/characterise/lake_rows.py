@@ -138,7 +138,7 @@ def _days(times_ns: Array, trading_day: TradingDay) -> Iterator[tuple[int, int, 
 
     Most batches are one stretch.
     """
-    days = [trading_day.of(int(times_ns[place])) for place in (0, -1)]
+    days = [trading_day.of(int(times_ns[index])) for index in (0, -1)]
     if days[0] == days[1]:
         yield 0, len(times_ns), days[0]
         return

@@ -61,7 +61,7 @@ def profile_of(tables: Tables, name: str) -> Profile:
         )
     if not tables.buckets.shape[1]:
         raise UsageError("nothing of the feed was read", "a profile needs packets")
-    first_ns, last_ns = (int(tables.buckets[0, place]) * 1_000_000 for place in (0, -1))
+    first_ns, last_ns = (int(tables.buckets[0, index]) * 1_000_000 for index in (0, -1))
     start, end = _moment(tables, first_ns), _moment(tables, last_ns)
     stretch = last_ns - first_ns < STRETCH_MINUTES * 60 * SECOND_NS
     if end.date() != start.date():
@@ -125,7 +125,7 @@ def _lines(tables: Tables) -> Lines:
     letters: dict[int, Line] = {line.place: line for line in tables.lines}
     low, high, weight = 0.0, 0.0, 0
     for (first, later), each in tables.digest.pairs.items():
-        sides = [letters[place].letter for place in (first, later) if place in letters]
+        sides = [letters[index].letter for index in (first, later) if index in letters]
         if sides == ["A", "B"] and each.count:
             early, late = quantiles_ns(each, SKEW_QUANTILES)
             low, high = low + early * each.count, high + late * each.count
@@ -190,9 +190,9 @@ def _seconds(tables: Tables) -> list[Second]:
         chosen.update(np.argsort(-seconds[column], kind="stable")[:PEAK_SECONDS].tolist())
     return [
         Second(
-            f"{_moment(tables, int(seconds[0, place]) * SECOND_NS):%H:%M:%S}",
-            int(seconds[1, place]),
-            round(float(seconds[2, place]) / float(seconds[1, place]), 3),
+            f"{_moment(tables, int(seconds[0, index]) * SECOND_NS):%H:%M:%S}",
+            int(seconds[1, index]),
+            round(float(seconds[2, index]) / float(seconds[1, index]), 3),
         )
-        for place in sorted(chosen)
+        for index in sorted(chosen)
     ]

@@ -35,7 +35,7 @@ def exact_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
             found = [whole(file)]
         else:
             found = _checked(group)
-        made += [Slice(file, len(made) + place, x.start, x.end) for place, x in enumerate(found)]
+        made += [Slice(file, len(made) + index, x.start, x.end) for index, x in enumerate(found)]
     return made
 
 

@@ -48,8 +48,8 @@ def within(numbers: Ranges, ranges: Ranges) -> Ranges:
     """Return which of the numbers are in normal ranges (bool[n])."""
     if not len(ranges):
         return np.zeros(len(numbers), bool)
-    place = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
-    return (place >= 0) & (numbers < ranges[place, 1])
+    index = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
+    return (index >= 0) & (numbers < ranges[index, 1])
 
 
 def both(one: Ranges, other: Ranges) -> Ranges:

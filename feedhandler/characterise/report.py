@@ -97,8 +97,8 @@ def _write_parquet(table: Table, path: Path) -> Path:
     import pyarrow.parquet as pq
 
     columns = {}
-    for place, name in enumerate(table.columns):
-        values = [row[place] for row in table.rows]
+    for index, name in enumerate(table.columns):
+        values = [row[index] for row in table.rows]
         if any(isinstance(value, float) for value in values):
             values = [None if value is None else float(value) for value in values]
         columns[name] = pa.array(values) if values else pa.nulls(0, pa.string())
@@ -131,7 +131,7 @@ def _day(minutes: Table, zone: str) -> str:
     if not minutes.rows:
         return ""
     (first, _, begin), (last, _, end) = (
-        str(minutes.rows[place][0]).partition(" ") for place in (0, -1)
+        str(minutes.rows[index][0]).partition(" ") for index in (0, -1)
     )
     words = f" of {first}, {begin} to {end}" if first == last else f", {first} to {last}"
     return f"{words} {zone}".rstrip()
@@ -174,7 +174,7 @@ def peak_mbps(named: Mapping[str, Table]) -> float:
     """
     seconds = named["byte_peaks"]
     places = [seconds.columns.index(name) for name in ("file_bytes", "packets")]
-    rows = [[row[place] for place in places] for row in seconds.rows]
+    rows = [[row[index] for index in places] for row in seconds.rows]
     most = max((on_file - RECORD_HEADER_BYTES * packets for on_file, packets in rows), default=0)
     return float(most) * 8 / 1e6
 
@@ -186,11 +186,11 @@ def _verdict(named: Mapping[str, Table]) -> str:
 
 def _odd_files(files: Table) -> str:
     """List the files that had problems, as HTML."""
-    place = files.columns.index("problem")
-    odd = [row for row in files.rows if row[place]]
+    index = files.columns.index("problem")
+    odd = [row for row in files.rows if row[index]]
     if not odd:
         return ""
-    items = "".join(f"<li>{escape(str(row[0]))}: {escape(row[place])}</li>" for row in odd)
+    items = "".join(f"<li>{escape(str(row[0]))}: {escape(row[index])}</li>" for row in odd)
     return (
         f"<div class='odd'><strong>{len(odd)} of {len(files.rows)} files are odd</strong>; what "
         f"was read of them counts.<ul>{items}</ul></div>"
@@ -229,8 +229,8 @@ def _section(table: Table) -> str:
     if not table.rows:
         return ""
     classes = [
-        "words" if any(isinstance(row[place], str) for row in table.rows) else ""
-        for place in range(len(table.columns))
+        "words" if any(isinstance(row[index], str) for row in table.rows) else ""
+        for index in range(len(table.columns))
     ]
     rows = (map(cell_text, table.columns, row) for row in table.rows[:PAGE_ROWS])
     hidden = len(table.rows) - PAGE_ROWS

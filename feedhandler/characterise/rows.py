@@ -222,9 +222,9 @@ class RowMaker:
                 firsts = np.asarray(self._index.firsts)[: self._index.packets].astype(np.int64)
                 np.add.at(total, good, np.diff(np.append(firsts, self._index.count)))
             return total
-        for place in range(size):
-            byte = batch.data[batch.offset.astype(np.int64) + table.count_at + place]
-            total |= byte.astype(np.int64) << 8 * (size - 1 - place if table.big_endian else place)
+        for index in range(size):
+            byte = batch.data[batch.offset.astype(np.int64) + table.count_at + index]
+            total |= byte.astype(np.int64) << 8 * (size - 1 - index if table.big_endian else index)
         # The end of a session stands in the count of a heartbeat; short headers have none.
         total[headers.kind == PacketKind.HEARTBEAT] = 0
         if table.short_header:

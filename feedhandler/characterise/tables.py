@@ -131,7 +131,7 @@ class Tables:
             lines.update(line for line, packets in data.items() if not packets)
         if self.digest.channel_map is not None:
             lines.update((each >> 16, each & 0xFFFF) for each in self.digest.channel_map.refresh)
-        return {place for place, each in enumerate(channels) if (each.group, each.port) in lines}
+        return {index for index, each in enumerate(channels) if (each.group, each.port) in lines}
 
     def _find_lines(self) -> list[Line]:
         """Find the lines of every service that are no refresh lines, A first."""
@@ -139,19 +139,19 @@ class Tables:
         services: dict[int, list[tuple[int, Channel, int]]] = {}
         told = self.digest.channel_map
         named = list(told.lines) if told is not None else []
-        for place, channel in enumerate(self.digest.channels):
-            if place not in self.refresh_places:
+        for index, channel in enumerate(self.digest.channels):
+            if index not in self.refresh_places:
                 endpoint = channel.group << 16 | channel.port
                 rank = named.index(endpoint) if endpoint in named else len(named)
                 mine = services.setdefault(self.digest.key_of(channel), [])
-                mine.append((rank, channel, place))
+                mine.append((rank, channel, index))
         labels = self._labels(services)
         for key in labels:
-            for number, (_, channel, place) in enumerate(sorted(services[key])):
+            for number, (_, channel, index) in enumerate(sorted(services[key])):
                 letter = chr(ord("A") + number) if number < 26 else f"line {number + 1}"
                 if told is not None:
                     letter = told.lines.get(channel.group << 16 | channel.port, letter)
-                found.append(Line(labels[key], letter, place, channel, number == 0))
+                found.append(Line(labels[key], letter, index, channel, number == 0))
         return found
 
     def _labels(self, keys: Iterable[int]) -> dict[int, Label]:
@@ -230,8 +230,8 @@ class Tables:
         for name, places in chosen:
             sums = totals[list(places)].sum(axis=0) if places else np.zeros_like(wholes)
             row: list[Any] = [name]
-            for place in (_PACKETS, _FILE, _PAYLOAD):
-                row += [int(sums[place]), percent(sums[place], wholes[place])]
+            for index in (_PACKETS, _FILE, _PAYLOAD):
+                row += [int(sums[index]), percent(sums[index], wholes[index])]
             rows.append(row)
         columns = ["service"]
         for column in ("packets", "file_bytes", "payload_bytes"):
@@ -314,8 +314,8 @@ class Tables:
         unique = copies = 0
         for service in self.services_found:
             places = [line.place for line in self.lines if line.service == service]
-            for epoch in {each for place in places for each in runs.get(place, {})}:
-                sets = [runs[place][epoch] for place in places if epoch in runs.get(place, {})]
+            for epoch in {each for index in places for each in runs.get(index, {})}:
+                sets = [runs[index][epoch] for index in places if epoch in runs.get(index, {})]
                 unique += ranges.count(ranges.union(*sets))
                 copies += sum(ranges.count(each) for each in sets)
         return unique, copies
@@ -338,7 +338,7 @@ class Tables:
         for line in self.lines:
             if line.place in by_place:
                 named.setdefault(str(line.service), []).append(by_place[line.place])
-        refresh = [by_place[place] for place in sorted(self.refresh_places) if place in by_place]
+        refresh = [by_place[index] for index in sorted(self.refresh_places) if index in by_place]
         if refresh:
             named["refresh"] = refresh
         rows = [
@@ -419,9 +419,9 @@ class Tables:
         """Count messages by type, on the first line of each service."""
         mine = {line.place: line.service for line in self._first_lines()}
         cells = [
-            (mine[place], code, cell)
-            for (place, code), cell in self.digest.cells.items()
-            if place in mine
+            (mine[index], code, cell)
+            for (index, code), cell in self.digest.cells.items()
+            if index in mine
         ]
         messages = sum(cell.messages for _, _, cell in cells)
         message_bytes = sum(cell.message_bytes for _, _, cell in cells)
@@ -634,8 +634,8 @@ def summed_minutes(parts: list[Array]) -> Array:
 
 def rank_of(values: Array, share: float) -> int:
     """Return the least value such that `share` of all do not exceed it (nearest rank)."""
-    place = max(0, int(np.ceil(share * len(values))) - 1)
-    return int(np.partition(values, place)[place])
+    index = max(0, int(np.ceil(share * len(values))) - 1)
+    return int(np.partition(values, index)[index])
 
 
 def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:

@@ -299,25 +299,25 @@ class Tally:
         mixed = mixed * _FACTOR
         if not cython.compiled:
             mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
-        place: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> _PLACE_SHIFT)
-        channel: cython.int = self._places[place]
+        index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> _PLACE_SHIFT)
+        channel: cython.int = self._places[index]
         while channel >= 0:
             if self._lines[channel] == line and self._services[channel] == service:
                 return channel
-            place = (place + 1) & _PLACE_MASK
-            channel = self._places[place]
+            index = (index + 1) & _PLACE_MASK
+            channel = self._places[index]
         if self.channels == _CHANNELS_MAX:
             return -1
-        return self._new_channel(place, line, time_ns)
+        return self._new_channel(index, line, time_ns)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _new_channel(
-        self, place: cython.Py_ssize_t, line: cython.ulonglong, time_ns: cython.longlong
+        self, index: cython.Py_ssize_t, line: cython.ulonglong, time_ns: cython.longlong
     ) -> cython.int:
         channel: cython.int = cython.cast(cython.int, self.channels)
-        self._places[place] = channel
+        self._places[index] = channel
         self._lines[channel] = line
         self._services[channel] = self._header.service
         self._first_ns[channel] = self._last_ns[channel] = time_ns
@@ -537,14 +537,14 @@ class Tally:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _new_type(self, code: cython.int) -> cython.int:
-        place: cython.int = cython.cast(cython.int, self.types)
-        if place == _TYPES_MAX - 1:
-            self._type_codes[place] = -1
+        index: cython.int = cython.cast(cython.int, self.types)
+        if index == _TYPES_MAX - 1:
+            self._type_codes[index] = -1
         else:
-            self._type_codes[place] = code
+            self._type_codes[index] = code
             self.types += 1
-        self._type_places[code] = place
-        return place
+        self._type_places[code] = index
+        return index
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return all that `digest` needs, arrays by name; closes current minute and runs."""

@@ -588,10 +588,10 @@ def _check_servers(config: Config) -> None:
             hint = "password_env, or password_file"
             raise _Wrong((*here, "password_env"), "there is password_file as well", hint)
         _check_lines("line", server.lines, here)
-        for place, line in enumerate(server.lines):
+        for index, line in enumerate(server.lines):
             if line.topology:
                 reason = "a server answers by multicast, not through the overlay"
-                raise _Wrong((*here, "line", place, "topology"), reason, "give group and port")
+                raise _Wrong((*here, "line", index, "topology"), reason, "give group and port")
 
 
 def _check_places(server: ServerConfig, here: KeyPath) -> None:
@@ -659,8 +659,8 @@ def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) ->
 
 def _check_retransmission_lines(channel: ChannelConfig, path: KeyPath) -> None:
     _check_lines("retransmission_line", channel.retransmission_lines, path)
-    for place, line in enumerate(channel.retransmission_lines):
-        here: KeyPath = (*path, "retransmission_line", place)
+    for index, line in enumerate(channel.retransmission_lines):
+        here: KeyPath = (*path, "retransmission_line", index)
         if line.topology:
             reason = "a server answers by multicast, not through the overlay"
             raise _Wrong((*here, "topology"), reason, "give group and port")

@@ -41,8 +41,8 @@ def to_toml(config: Config, comments: bool = False) -> str:
             parts.append(_table_text("[queue.key]", queue.key, comments))
     for number, server in enumerate(config.servers):
         parts.append(_table_text("[[server]]", server, comments and number == 0))
-        for place, group in enumerate(server.lines):
-            explain = comments and number == 0 and place == 0
+        for index, group in enumerate(server.lines):
+            explain = comments and number == 0 and index == 0
             parts.append(_table_text("[[server.line]]", group, explain))
     for number, channel in enumerate(config.channels):
         explain = comments and number == 0

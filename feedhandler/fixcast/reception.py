@@ -324,10 +324,10 @@ class Reception:
         return False
 
     def _take(self, message: Message, line: int, now_ns: int) -> None:
-        place = self._place(message)
-        action = ACTIONS[GROUPS[message.kind], place]
+        index = self._place(message)
+        action = ACTIONS[GROUPS[message.kind], index]
         retransmitted = line == RETRANSMISSION
-        if retransmitted and (place is Place.FIRST or action is Action.EVIDENCE):
+        if retransmitted and (index is Place.FIRST or action is Action.EVIDENCE):
             # A retransmission that others asked for is no reason to join, and its numbers are old.
             self.counts["unused_retransmissions"] += 1
             return
@@ -338,7 +338,7 @@ class Reception:
         if not retransmitted and action is not Action.EVIDENCE:
             self._pass(message, line)
         if not retransmitted:
-            self._note(self._bearing(message, place))
+            self._note(self._bearing(message, index))
         self._ask_and_give_up(now_ns)
 
     def _place(self, message: Message) -> Place:

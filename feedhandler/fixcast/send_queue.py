@@ -82,13 +82,13 @@ class SendQueue:
 
         It stops where the queue is full, and before a message that cannot be published.
         """
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         data: bytes
         end = min(end, len(messages))
-        for place in range(begin, end):
-            data = messages[place]
+        for index in range(begin, end):
+            data = messages[index]
             if self.is_full() or not self.publish(stamper, store, data, number, now_ns):
-                return place - begin
+                return index - begin
             number += 1
         return max(end - begin, 0)
 
@@ -170,11 +170,11 @@ class SendQueue:
 
     def _wait(self, at, size):
         """Append a datagram to those that wait; there must be a place for it."""
-        place: cython.Py_ssize_t = self.first + self.count
-        if place >= self.places:
-            place -= self.places
-        self.offsets[place] = at
-        self.sizes[place] = size
+        index: cython.Py_ssize_t = self.first + self.count
+        if index >= self.places:
+            index -= self.places
+        self.offsets[index] = at
+        self.sizes[index] = size
         self.count += 1
         return 0
 
@@ -199,30 +199,30 @@ class SendQueue:
             return 0 if size <= oldest else -1
         return free if free + size <= oldest else -1
 
-    def _copy(self, data, place):
+    def _copy(self, data, index):
         """Copy a message or datagram into the slab, where there is room for it."""
         size: cython.Py_ssize_t = len(data)
         if cython.compiled:
-            memcpy(cython.address(self.slab[place]), cython.address(data[0]), size)
+            memcpy(cython.address(self.slab[index]), cython.address(data[0]), size)
         else:
-            self.slab[place : place + size] = data
+            self.slab[index : index + size] = data
         return 0
 
     # -- leaving ----------------------------------------------------------------------------
 
     def due(self, bucket, now_ns, most):
         """Return how many of the first datagrams may leave now, `most` at most."""
-        place: cython.Py_ssize_t = self.first
+        index: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
         before: cython.longlong = 0
         size: cython.longlong
         while count < self.count and count < most:
-            size = self.sizes[place] + _OVERHEAD
+            size = self.sizes[index] + _OVERHEAD
             if not bucket.admits(before, size, now_ns):
                 break
             before += size
             count += 1
-            place = place + 1 if place + 1 < self.places else 0
+            index = index + 1 if index + 1 < self.places else 0
         return count
 
     def ready_ns(self, bucket, now_ns):
@@ -231,7 +231,7 @@ class SendQueue:
         The first datagram may leave then, and within `GATHER_NS` as many more as a quarter of the
         bucket.
         """
-        place: cython.Py_ssize_t = self.first
+        index: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
         wanted: cython.longlong = 0
         first_ns: cython.longlong
@@ -240,9 +240,9 @@ class SendQueue:
             return _NEVER
         first_ns = bucket.ready_ns(self.sizes[self.first] + _OVERHEAD, now_ns)
         while count < self.count and wanted < bucket.burst_bytes // 4:
-            wanted += self.sizes[place] + _OVERHEAD
+            wanted += self.sizes[index] + _OVERHEAD
             count += 1
-            place = place + 1 if place + 1 < self.places else 0
+            index = index + 1 if index + 1 < self.places else 0
         more_ns = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
         return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
@@ -260,10 +260,10 @@ class SendQueue:
         """Return copies of the first `count` datagrams that wait."""
         found: list = []
         ahead: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         at: cython.Py_ssize_t
         for ahead in range(min(cython.cast(cython.Py_ssize_t, count), self.count)):
-            place = (self.first + ahead) % self.places
-            at = self.offsets[place]
-            found.append(bytes(self.slab[at : at + self.sizes[place]]))
+            index = (self.first + ahead) % self.places
+            at = self.offsets[index]
+            found.append(bytes(self.slab[at : at + self.sizes[index]]))
         return found

@@ -381,11 +381,11 @@ class SealedReceiver:
         """Give up the oldest held datagram."""
         _, held = self._held.popitem(last=False)
         self._held_bytes -= len(held.opened.payload)
-        place = held.opened.session.run, held.opened.counter
-        others = self._waiting[place]
+        index = held.opened.session.run, held.opened.counter
+        others = self._waiting[index]
         others.remove(held)
         if not others:
-            del self._waiting[place]
+            del self._waiting[index]
         self.counts[why] += 1
         return self._alarm("unsigned", held.opened, held.line, now_ns)
 

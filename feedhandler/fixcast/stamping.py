@@ -87,23 +87,23 @@ class Stamper:
 
         Returns 0 where there are data fields, which may contain SOH.
         """
-        place: cython.Py_ssize_t = self.frame.body
+        index: cython.Py_ssize_t = self.frame.body
         since: cython.Py_ssize_t = -1
         own: cython.int
         self.runs = 0
         self.body_size = 0
-        while place < self.frame.header_end:
-            own = _kind_of_field(first, place)
+        while index < self.frame.header_end:
+            own = _kind_of_field(first, index)
             if own < 0:
                 return 0
             if own and since >= 0:
-                if not self._keep(since, place):
+                if not self._keep(since, index):
                     return 0
                 since = -1
             elif not own and since < 0:
-                since = place
-            place += to_soh(first + place if cython.compiled else first[place:]) + 1
-        return 1 if since < 0 else self._keep(since, place)
+                since = index
+            index += to_soh(first + index if cython.compiled else first[index:]) + 1
+        return 1 if since < 0 else self._keep(since, index)
 
     def _keep(self, at, end):
         """Keep the header fields from `at` to `end`; return 0 where there are too many runs."""
@@ -115,41 +115,41 @@ class Stamper:
         self.body_size += end - at
         return 1
 
-    def write(self, first, out, place):
+    def write(self, first, out, index):
         """Write the message that was measured last to `out[place]`, and return where it ends.
 
         `first` must give the same bytes as then. Raises `IndexError` where the message does not
         fit.
         """
-        start: cython.Py_ssize_t = place
+        start: cython.Py_ssize_t = index
         run: cython.int
         total: cython.uint
-        if self.size == 0 or place < 0 or place + self.size > len(out):
+        if self.size == 0 or index < 0 or index + self.size > len(out):
             raise IndexError("a message outside its buffer")
-        place = _copy(out, place, self.begin, len(self.begin))
-        place = _put_digits(out, place, self.body_size, _digits(self.body_size))
-        out[place] = 1
-        place = _put(
-            out, place + 1, first, self.frame.body, self.frame.type_at + self.frame.type_size + 1
+        index = _copy(out, index, self.begin, len(self.begin))
+        index = _put_digits(out, index, self.body_size, _digits(self.body_size))
+        out[index] = 1
+        index = _put(
+            out, index + 1, first, self.frame.body, self.frame.type_at + self.frame.type_size + 1
         )
-        out[place] = 51
-        out[place + 1] = 52
-        out[place + 2] = 61
-        place = _put_digits(out, place + 3, self.number, _digits(self.number))
-        out[place] = 1
-        place = _copy(out, place + 1, self.own, self.own_size)
+        out[index] = 51
+        out[index + 1] = 52
+        out[index + 2] = 61
+        index = _put_digits(out, index + 3, self.number, _digits(self.number))
+        out[index] = 1
+        index = _copy(out, index + 1, self.own, self.own_size)
         for run in range(self.runs):
-            place = _put(out, place, first, self.kept_at[run], self.kept_end[run])
-        place = _put(out, place, first, self.frame.header_end, self.frame.body_end)
+            index = _put(out, index, first, self.kept_at[run], self.kept_end[run])
+        index = _put(out, index, first, self.frame.header_end, self.frame.body_end)
         total = byte_sum(
-            cython.address(out[start]) if cython.compiled else out[start:], place - start
+            cython.address(out[start]) if cython.compiled else out[start:], index - start
         )
-        out[place] = 49
-        out[place + 1] = 48
-        out[place + 2] = 61
-        place = _put_digits(out, place + 3, total, 3)
-        out[place] = 1
-        return place + 1
+        out[index] = 49
+        out[index + 1] = 48
+        out[index + 2] = 61
+        index = _put_digits(out, index + 3, total, 3)
+        out[index] = 1
+        return index + 1
 
     def stamped(self, data: bytes, number: cython.ulonglong) -> bytes | None:
         """Return one message with this number; None where it cannot be published."""
@@ -239,17 +239,17 @@ def _put_digits(
 @cython.exceptval(-1, check=False)
 def _put(
     out: cython.uchar[::1],
-    place: cython.Py_ssize_t,
+    index: cython.Py_ssize_t,
     first: cython.p_const_uchar,
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """Copy bytes of the message that was measured; return where they end."""
     if cython.compiled:
-        memcpy(cython.address(out[place]), first + at, end - at)
+        memcpy(cython.address(out[index]), first + at, end - at)
     else:
-        out[place : place + end - at] = first[at:end]
-    return place + end - at
+        out[index : index + end - at] = first[at:end]
+    return index + end - at
 
 
 @cython.cfunc
@@ -259,13 +259,13 @@ def _put(
 @cython.exceptval(-1, check=False)
 def _copy(
     out: cython.uchar[::1],
-    place: cython.Py_ssize_t,
+    index: cython.Py_ssize_t,
     text: cython.const_uchar[::1],
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """Copy fields of the channel; return where they end."""
     if cython.compiled:
-        memcpy(cython.address(out[place]), cython.address(text[0]), size)
+        memcpy(cython.address(out[index]), cython.address(text[0]), size)
     else:
-        out[place : place + size] = text[:size]
-    return place + size
+        out[index : index + size] = text[:size]
+    return index + size

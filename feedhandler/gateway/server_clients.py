@@ -170,11 +170,11 @@ def refresh_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
             reason = f"snapshots of {feed.name} come by multicast lines, of which none is named"
             hint = "add [[channel.refresh_line]] tables, as the exchange lists them"
             return WrongKey((*here, "refresh"), reason, hint)
-        for place, line in enumerate(channel.refresh_lines):
+        for index, line in enumerate(channel.refresh_lines):
             if line.topology:
                 reason = "these lines are read one by one, not through the overlay"
                 return WrongKey(
-                    (*here, "refresh_line", place, "topology"), reason, "give group and port"
+                    (*here, "refresh_line", index, "topology"), reason, "give group and port"
                 )
     return None
 

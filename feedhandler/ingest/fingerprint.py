@@ -145,19 +145,19 @@ class CompareWindow:
         self.entries = memoryview(numpy.zeros(2 * size, numpy.uint64))
         self.mask = size - 1
 
-    @cython.locals(place=cython.ulonglong)
+    @cython.locals(index=cython.ulonglong)
     def remember(self, sequence, fingerprint, span):
         """Keep the first copy's fingerprint.
 
         Keys are the number plus one: 0 is empty.
         """
-        place = (sequence & self.mask) * 2
-        self.entries[place] = sequence + 1
-        self.entries[place + 1] = _with_span(fingerprint, span)
+        index = (sequence & self.mask) * 2
+        self.entries[index] = sequence + 1
+        self.entries[index + 1] = _with_span(fingerprint, span)
         return 0
 
     @cython.locals(
-        place=cython.ulonglong, known=cython.ulonglong, given=cython.ulonglong,
+        index=cython.ulonglong, known=cython.ulonglong, given=cython.ulonglong,
         key=cython.ulonglong,
     )  # fmt: skip
     def compare(self, sequence, fingerprint, span):
@@ -165,41 +165,41 @@ class CompareWindow:
 
         UNKNOWN: not, or no longer, in the window. DIFFERENT is returned once for each number.
         """
-        place = (sequence & self.mask) * 2
+        index = (sequence & self.mask) * 2
         key = sequence + 1
-        if self.entries[place] != key:
+        if self.entries[index] != key:
             return UNKNOWN
-        known = self.entries[place + 1]
+        known = self.entries[index + 1]
         given = _with_span(fingerprint, span)
         if known == given:
             return SAME
         if (known ^ given) & _SPAN_BITS:
             return OTHER_SPAN
-        self.entries[place] = 0
+        self.entries[index] = 0
         return DIFFERENT
 
     def knows(self, sequence):
         """Return whether a packet that begins with this number is kept."""
         return self.entries[(sequence & self.mask) * 2] == sequence + 1
 
-    @cython.locals(place=cython.ulonglong)
+    @cython.locals(index=cython.ulonglong)
     def span_of(self, sequence, fingerprint):
         """Return the span, modulo 65,536, of the packet with this number and fingerprint; 0:
         none."""
-        place = (sequence & self.mask) * 2
-        if self.entries[place] != sequence + 1:
+        index = (sequence & self.mask) * 2
+        if self.entries[index] != sequence + 1:
             return 0
-        if (self.entries[place + 1] ^ _with_span(fingerprint, 0)) & ~_SPAN_BITS:
+        if (self.entries[index + 1] ^ _with_span(fingerprint, 0)) & ~_SPAN_BITS:
             return 0
-        return self.entries[place + 1] & _SPAN_BITS
+        return self.entries[index + 1] & _SPAN_BITS
 
-    @cython.locals(place=cython.ulonglong)
+    @cython.locals(index=cython.ulonglong)
     def clear(self):
         """Forget everything, for a new epoch."""
-        place = 0
-        while place <= self.mask:
-            self.entries[place * 2] = 0
-            place += 1
+        index = 0
+        while index <= self.mask:
+            self.entries[index * 2] = 0
+            index += 1
         return 0
 
 

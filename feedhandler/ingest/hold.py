@@ -135,9 +135,9 @@ class Hold:
         """Return the slot with the highest number, or -1."""
         return self.order[(self.head + self.count - 1) & self.mask] if self.count else -1
 
-    def slot(self, place):
-        """Return the slot at `place`, counted from the lowest; `place` must be below `count`."""
-        return self.order[(self.head + place) & self.mask]
+    def slot(self, index):
+        """Return the slot at `index`, counted from the lowest; `index` must be below `count`."""
+        return self.order[(self.head + index) & self.mask]
 
     @cython.locals(
         low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
@@ -234,14 +234,14 @@ class Hold:
         return slot
 
     @cython.locals(slot=cython.Py_ssize_t)
-    def remove(self, place):
-        """Remove and return the slot at `place` without freeing it."""
-        slot = self.order[(self.head + place) & self.mask]
-        while place + 1 < self.count:
-            self.order[(self.head + place) & self.mask] = self.order[
-                (self.head + place + 1) & self.mask
+    def remove(self, index):
+        """Remove and return the slot at `index` without freeing it."""
+        slot = self.order[(self.head + index) & self.mask]
+        while index + 1 < self.count:
+            self.order[(self.head + index) & self.mask] = self.order[
+                (self.head + index + 1) & self.mask
             ]
-            place += 1
+            index += 1
         self.count -= 1
         return slot
 

@@ -42,14 +42,14 @@ class Quarantine:
 
     def weigh(self, line, header, fingerprint, new_session, max_jump):
         """Return the strongest evidence for this packet: NO_EVIDENCE, REPEATED or CONFIRMED."""
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         found: cython.int
         evidence: cython.int = NO_EVIDENCE
         beating: cython.bint = header.kind == kinds.HEARTBEAT
         self.anchor = header.next_sequence if beating else header.sequence
-        for place in range(self.capacity):
-            slot = self.places[place]
+        for index in range(self.capacity):
+            slot = self.places[index]
             if slot < 0:
                 continue
             found = self._evidence(slot, line, header, fingerprint, new_session, max_jump)
@@ -131,12 +131,12 @@ class Quarantine:
 
     def lowest(self, session, least, max_jump):
         """Return the lowest number near `anchor`: where the stream that it belongs to begins."""
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         sequence: cython.ulonglong
         first: cython.ulonglong = self.anchor
-        for place in range(self.capacity):
-            slot = self.places[place]
+        for index in range(self.capacity):
+            slot = self.places[index]
             if (
                 slot >= 0
                 and self.pool.word(slot, slots.KIND) == kinds.DATA
@@ -147,19 +147,19 @@ class Quarantine:
                     first = sequence
         return first
 
-    def remove(self, place):
+    def remove(self, index):
         """Remove an entry without freeing its slot; return the slot, or -1."""
-        slot: cython.Py_ssize_t = self.places[place]
-        self.places[place] = -1
+        slot: cython.Py_ssize_t = self.places[index]
+        self.places[index] = -1
         return slot
 
     def clear(self):
         """Remove every entry and free its slot."""
-        place: cython.Py_ssize_t
-        for place in range(self.capacity):
-            if self.places[place] >= 0:
-                self.pool.give_back(self.places[place])
-                self.places[place] = -1
+        index: cython.Py_ssize_t
+        for index in range(self.capacity):
+            if self.places[index] >= 0:
+                self.pool.give_back(self.places[index])
+                self.places[index] = -1
         return 0
 
     def forget_runs(self):

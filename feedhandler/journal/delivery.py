@@ -297,25 +297,25 @@ class Delivery:
         """
         reader = self._finder
         found: dict[int, bytes | None] = {}
-        size = place = 0
-        while place < len(numbers) and size < bytes_max:
-            with self._holding(numbers[place]) as (block, slot):
+        size = index = 0
+        while index < len(numbers) and size < bytes_max:
+            with self._holding(numbers[index]) as (block, slot):
                 here: dict[int, bytes | None] = {}
-                if block is None or slot != numbers[place]:
+                if block is None or slot != numbers[index]:
                     if block is not None and block.is_pending(slot):
                         here[slot] = reader.content(block, slot)
-                    run = {numbers[place]: slot}
+                    run = {numbers[index]: slot}
                 else:
-                    most = min(place + READ_ITEMS, len(numbers))
-                    end = bisect_left(numbers, block.next_id, place, most)
-                    run = {n: n for n in numbers[place:end] if n not in self._store.slots}
+                    most = min(index + READ_ITEMS, len(numbers))
+                    end = bisect_left(numbers, block.next_id, index, most)
+                    run = {n: n for n in numbers[index:end] if n not in self._store.slots}
                     asked = [number for number in run if block.is_pending(number)]
                     here = {item.id: item.content for item in reader.items(block, asked)}
             for number, slot in run.items():
                 found[number] = content = here.get(slot)
                 size += len(content or b"")
-            while place < len(numbers) and numbers[place] in found:
-                place += 1
+            while index < len(numbers) and numbers[index] in found:
+                index += 1
         return found
 
     def at_hand(self, number: int) -> bytes | None:

@@ -107,11 +107,11 @@ class SegmentReader:
         data: bytes = self._data
         spans: list = self._spans
         item = Item
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         begin: cython.Py_ssize_t
         end: cython.Py_ssize_t
-        for place in range(at, stop):
-            number = numbers[place]
+        for index in range(at, stop):
+            number = numbers[index]
             span: tuple = spans[number - self._first]
             begin, end = span[0], span[1]
             items.append(item(number, data[begin:end]))

@@ -93,13 +93,13 @@ class Writer:
         """
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = data
-            place: cython.Py_ssize_t = self._asked % _PLACES
-            self._places[place].file = file
-            self._places[place].data = cython.cast(cython.p_char, cython.address(view[0]))
-            self._places[place].size = view.shape[0]
-            self._places[place].at = at
-            self._places[place].kind = _THROUGH if through else _WRITE
-            self._places[place].more = more
+            index: cython.Py_ssize_t = self._asked % _PLACES
+            self._places[index].file = file
+            self._places[index].data = cython.cast(cython.p_char, cython.address(view[0]))
+            self._places[index].size = view.shape[0]
+            self._places[index].at = at
+            self._places[index].kind = _THROUGH if through else _WRITE
+            self._places[index].more = more
             return self._hand_over(data)
         return self._hand_over(functools.partial(_write, file, memoryview(data), at, through))
 
@@ -107,10 +107,10 @@ class Writer:
     def sync(self, file: cython.int, more: cython.bint = False) -> cython.longlong:
         """Request a sync of what was written to the file."""
         if cython.compiled:
-            place: cython.Py_ssize_t = self._asked % _PLACES
-            self._places[place].file = file
-            self._places[place].kind = _SYNC
-            self._places[place].more = more
+            index: cython.Py_ssize_t = self._asked % _PLACES
+            self._places[index].file = file
+            self._places[index].kind = _SYNC
+            self._places[index].more = more
             return self._hand_over(None)
         return self._hand_over(functools.partial(os.fdatasync, file))
 
@@ -208,29 +208,29 @@ class Writer:
     def _write_on(self) -> cython.void:
         """Execute writes and syncs, up to a call or a failure."""
         if cython.compiled:
-            place: cython.Py_ssize_t
+            index: cython.Py_ssize_t
             more: cython.bint
             while True:
                 while journal_load(cython.address(self._asked)) == self._done:
                     journal_wait(self._wake)
-                place = self._done % _PLACES
-                if self._places[place].kind == _CALL:
+                index = self._done % _PLACES
+                if self._places[index].kind == _CALL:
                     return
-                if self._places[place].kind == _SYNC:
-                    self.error_number = journal_sync(self._places[place].file)
+                if self._places[index].kind == _SYNC:
+                    self.error_number = journal_sync(self._places[index].file)
                 else:
                     self.error_number = journal_write(
-                        self._places[place].file,
-                        self._places[place].data,
-                        self._places[place].size,
-                        self._places[place].at,
-                        self._places[place].kind == _THROUGH,
+                        self._places[index].file,
+                        self._places[index].data,
+                        self._places[index].size,
+                        self._places[index].at,
+                        self._places[index].kind == _THROUGH,
                         cython.address(self._flagged),
                     )
                 if self.error_number != 0:
                     journal_tell(self.told)
                     return
-                more = self._places[place].more
+                more = self._places[index].more
                 journal_store(cython.address(self._done), self._done + 1)
                 if not more:
                     journal_tell(self.told)

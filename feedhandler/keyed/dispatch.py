@@ -116,7 +116,7 @@ class Dispatch:
 
     # -- what happens -----------------------------------------------------------------------
 
-    @cython.locals(slot=cython.int, link=cython.int, key=cython.int, place=cython.int)
+    @cython.locals(slot=cython.int, link=cython.int, key=cython.int, index=cython.int)
     def enqueue(self, message, digests):
         """Add a message behind all others; return its slot, 0 where there is no room for it or for
         one of its keys, -1 where one of them has as many messages as it may.
@@ -133,8 +133,8 @@ class Dispatch:
         slot = self._free if self._free else self._fresh
         blocked: cython.bint = False
         used: cython.int = 0
-        for place in range(words >> 1):
-            key = self.keys.find(digests[2 * place], digests[2 * place + 1])
+        for index in range(words >> 1):
+            key = self.keys.find(digests[2 * index], digests[2 * index + 1])
             if key and self._has(slot, used, key):
                 continue
             if key and self.lengths[key] >= self.key_messages_max:
@@ -142,7 +142,7 @@ class Dispatch:
                 self._forget_keys(slot, False)
                 return -1
             if not key:
-                key = self.keys.add(digests[2 * place], digests[2 * place + 1])
+                key = self.keys.add(digests[2 * index], digests[2 * index + 1])
                 if not key:
                     self._unlink(slot)
                     self._forget_keys(slot, False)
@@ -272,7 +272,7 @@ class Dispatch:
             self._reconsider_firsts(slot)
         return 0
 
-    @cython.locals(place=cython.int, link=cython.int)
+    @cython.locals(index=cython.int, link=cython.int)
     def give_back(self, slot, failed):
         """Return a message to its place. `failed` counts one more try. Raises ValueError where no
         consumer has it."""
@@ -280,8 +280,8 @@ class Dispatch:
             raise ValueError("nobody has this message")
         before: list = []
         if self.run > 1:
-            for place in range(self.places):
-                link = slot * self.places + place
+            for index in range(self.places):
+                link = slot * self.places + index
                 if self._key[link]:
                     before.append(self._first_waiting(self._key[link]))
             self._count_flying(slot, -1)
@@ -362,12 +362,12 @@ class Dispatch:
         """Return the consumer that has a message; 0 for none."""
         return self._right[slot] if self._state[slot] == FLYING else 0
 
-    @cython.locals(place=cython.int, link=cython.int, key=cython.int)
+    @cython.locals(index=cython.int, link=cython.int, key=cython.int)
     def before(self, slot):
         """Return the numbers of the messages right before this one in its keys' chains."""
         found: list = []
-        for place in range(self.places):
-            link = slot * self.places + place
+        for index in range(self.places):
+            link = slot * self.places + index
             key = self._key[link]
             if not key:
                 break
@@ -406,19 +406,19 @@ class Dispatch:
         after: cython.int = self._after[link]
         return 0 if after == self._first[key] else after
 
-    @cython.locals(place=cython.int)
+    @cython.locals(index=cython.int)
     def _has(self, slot, used, key):
-        for place in range(used):  # noqa: SIM110 (C, not a generator)
-            if self._key[slot * self.places + place] == key:
+        for index in range(used):  # noqa: SIM110 (C, not a generator)
+            if self._key[slot * self.places + index] == key:
                 return True
         return False
 
-    @cython.locals(place=cython.int, link=cython.int, key=cython.int)
+    @cython.locals(index=cython.int, link=cython.int, key=cython.int)
     def _unlink(self, slot):
         """Remove a message from its chains; keys without a message are removed. The message keeps
         its other keys, for `_forget_keys`."""
-        for place in range(self.places):
-            link = slot * self.places + place
+        for index in range(self.places):
+            link = slot * self.places + index
             key = self._key[link]
             if not key:
                 break
@@ -434,12 +434,12 @@ class Dispatch:
                 self._first[key] = self._after[link]
         return 0
 
-    @cython.locals(place=cython.int, link=cython.int, key=cython.int)
+    @cython.locals(index=cython.int, link=cython.int, key=cython.int)
     def _forget_keys(self, slot, reconsider):
         """Clear the keys of a message that is out of its chains; with `reconsider`, see who is
         first there now."""
-        for place in range(self.places):
-            link = slot * self.places + place
+        for index in range(self.places):
+            link = slot * self.places + index
             key = self._key[link]
             if not key:
                 break
@@ -469,11 +469,11 @@ class Dispatch:
             self._reconsider(slot)
         return 0
 
-    @cython.locals(place=cython.int, key=cython.int)
+    @cython.locals(index=cython.int, key=cython.int)
     def _reconsider_firsts(self, slot):
         """Decide anew which message may go first of each key of a message."""
-        for place in range(self.places):
-            key = self._key[slot * self.places + place]
+        for index in range(self.places):
+            key = self._key[slot * self.places + index]
             if not key:
                 break
             self._reconsider_first(key)
@@ -499,15 +499,15 @@ class Dispatch:
             self._follow(verdict, slot)
         return 0
 
-    @cython.locals(place=cython.int, link=cython.int, key=cython.int, before=cython.int)
+    @cython.locals(index=cython.int, link=cython.int, key=cython.int, before=cython.int)
     def _verdict(self, slot):
         """Return who may have a message: _NOBODY, _ANYBODY, or the one consumer that has all before
         it."""
         alone: cython.int = _ANYBODY
         holder: cython.int
         count: cython.int
-        for place in range(self.places):
-            link = slot * self.places + place
+        for index in range(self.places):
+            link = slot * self.places + index
             key = self._key[link]
             if not key:
                 break
@@ -530,10 +530,10 @@ class Dispatch:
                 return _NOBODY
         return alone
 
-    @cython.locals(place=cython.int, key=cython.int)
+    @cython.locals(index=cython.int, key=cython.int)
     def _count_flying(self, slot, change):
-        for place in range(self.places):
-            key = self._key[slot * self.places + place]
+        for index in range(self.places):
+            key = self._key[slot * self.places + index]
             if not key:
                 break
             self._flying[key] += change

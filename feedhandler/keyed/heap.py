@@ -36,39 +36,39 @@ class Heap:
         self._rise(slot, self.count)
         return 0
 
-    @cython.locals(place=cython.int, last=cython.int)
+    @cython.locals(index=cython.int, last=cython.int)
     def remove(self, slot):
         """Remove a slot, which must be in the heap."""
-        place = self._places[slot]
+        index = self._places[slot]
         last = self._slots[self.count]
         self.count -= 1
         if last == slot:
             return 0
-        if place > 1 and self._ids[last] < self._ids[self._slots[place >> 1]]:
-            self._rise(last, place)
+        if index > 1 and self._ids[last] < self._ids[self._slots[index >> 1]]:
+            self._rise(last, index)
         else:
-            self._sink(last, place)
+            self._sink(last, index)
         return 0
 
     @cython.locals(above=cython.int)
-    def _rise(self, slot, place):
+    def _rise(self, slot, index):
         """Put a slot at this place or above."""
-        while place > 1:
-            above = self._slots[place >> 1]
+        while index > 1:
+            above = self._slots[index >> 1]
             if self._ids[above] < self._ids[slot]:
                 break
-            self._slots[place] = above
-            self._places[above] = place
-            place >>= 1
-        self._slots[place] = slot
-        self._places[slot] = place
+            self._slots[index] = above
+            self._places[above] = index
+            index >>= 1
+        self._slots[index] = slot
+        self._places[slot] = index
         return 0
 
     @cython.locals(below=cython.int, child=cython.int)
-    def _sink(self, slot, place):
+    def _sink(self, slot, index):
         """Put a slot at this place or below."""
-        while 2 * place <= self.count:
-            child = 2 * place
+        while 2 * index <= self.count:
+            child = 2 * index
             if (
                 child < self.count
                 and self._ids[self._slots[child + 1]] < self._ids[self._slots[child]]
@@ -77,9 +77,9 @@ class Heap:
             below = self._slots[child]
             if self._ids[slot] < self._ids[below]:
                 break
-            self._slots[place] = below
-            self._places[below] = place
-            place = child
-        self._slots[place] = slot
-        self._places[slot] = place
+            self._slots[index] = below
+            self._places[below] = index
+            index = child
+        self._slots[index] = slot
+        self._places[slot] = index
         return 0

@@ -35,15 +35,15 @@ class KeyTable:
         self._places = memoryview(numpy.zeros(PLACES_LEAST, numpy.int32))
         self._mask = PLACES_LEAST - 1
 
-    @cython.locals(place=cython.Py_ssize_t, key=cython.int)
+    @cython.locals(index=cython.Py_ssize_t, key=cython.int)
     def find(self, high, low):
         """Return the number of the key with this digest; 0 where there is none."""
-        place = low & self._mask
+        index = low & self._mask
         while True:
-            key = self._places[place]
+            key = self._places[index]
             if key == 0 or (self.low[key] == low and self.high[key] == high):
                 return key
-            place = (place + 1) & self._mask
+            index = (index + 1) & self._mask
 
     @cython.locals(key=cython.int)
     def add(self, high, low):
@@ -64,45 +64,45 @@ class KeyTable:
         self._put(key)
         return key
 
-    @cython.locals(hole=cython.Py_ssize_t, place=cython.Py_ssize_t, home=cython.Py_ssize_t)
+    @cython.locals(hole=cython.Py_ssize_t, index=cython.Py_ssize_t, home=cython.Py_ssize_t)
     def remove(self, key):
         """Remove a key; its number will be reused."""
         mask: cython.Py_ssize_t = self._mask
         hole = self.low[key] & mask
         while self._places[hole] != key:
             hole = (hole + 1) & mask
-        place = hole
+        index = hole
         while True:
-            place = (place + 1) & mask
-            other: cython.int = self._places[place]
+            index = (index + 1) & mask
+            other: cython.int = self._places[index]
             if other == 0:
                 break
             home = self.low[other] & mask
             # It may move to the free place unless its home lies behind that.
-            if ((place - home) & mask) >= ((place - hole) & mask):
+            if ((index - home) & mask) >= ((index - hole) & mask):
                 self._places[hole] = other
-                hole = place
+                hole = index
         self._places[hole] = 0
         self.low[key] = self._free
         self._free = key
         self.count -= 1
         return 0
 
-    @cython.locals(place=cython.Py_ssize_t)
+    @cython.locals(index=cython.Py_ssize_t)
     def _put(self, key):
-        place = self.low[key] & self._mask
-        while self._places[place] != 0:
-            place = (place + 1) & self._mask
-        self._places[place] = key
+        index = self.low[key] & self._mask
+        while self._places[index] != 0:
+            index = (index + 1) & self._mask
+        self._places[index] = key
         return 0
 
-    @cython.locals(place=cython.Py_ssize_t)
+    @cython.locals(index=cython.Py_ssize_t)
     def _grow(self):
         old = self._places
         size: cython.Py_ssize_t = 2 * (self._mask + 1)
         self._places = memoryview(numpy.zeros(size, numpy.int32))
         self._mask = size - 1
-        for place in range(old.shape[0]):
-            if old[place] != 0:
-                self._put(old[place])
+        for index in range(old.shape[0]):
+            if old[index] != 0:
+                self._put(old[index])
         return 0

@@ -317,11 +317,11 @@ class KeyedQueue:
         taken = self.dispatch.enqueue_many(numbers, numpy.frombuffer(digests, numpy.uint64), slots)
         assert taken == len(items), "no more messages than the queue takes"
         self.dispatch.visible = items[-1][0]
-        for place, (_, mark, _) in enumerate(items):
+        for index, (_, mark, _) in enumerate(items):
             if mark == PARKED_MARK:
-                self.dispatch.park(int(slots[place]))
+                self.dispatch.park(int(slots[index]))
             elif mark:
-                self.dispatch.remember(int(slots[place]), mark)
+                self.dispatch.remember(int(slots[index]), mark)
 
     # -- what consumers do -----------------------------------------------------------------------
 
@@ -440,9 +440,9 @@ class KeyedQueue:
     def _end_all(self, before: int, end: Callable[[int], None]) -> Iterator[list[int]]:
         ids = numpy.asarray(self.dispatch.ids)
         slots = numpy.flatnonzero((ids > 0) & (ids < before))
-        for place in range(0, len(slots), SHARE):
+        for index in range(0, len(slots), SHARE):
             found: list[int] = []
-            for slot in slots[place : place + SHARE].tolist():
+            for slot in slots[index : index + SHARE].tolist():
                 number = int(ids[slot])  # another's by now, perhaps
                 there = number < before and self.dispatch.state(slot) not in (FREE, FLYING)
                 if there and number not in self._withdrawn:

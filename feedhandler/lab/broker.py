@@ -132,8 +132,8 @@ class LabBroker:
         found: list[list[str]] = []
         for client in range(clients):
             sources = []
-            for place, keys in enumerate(bindings):
-                name = f"{PREFIX}-{client + 1}-{place + 1}"
+            for index, keys in enumerate(bindings):
+                name = f"{PREFIX}-{client + 1}-{index + 1}"
                 self.declares.queue(
                     name, binding.exchange, *keys, durable=False, bytes_max=limit_bytes
                 )

@@ -80,7 +80,7 @@ class Feeder:
         #: int64: the number that each service's next packet carries.
         self.next_numbers = np.ones(len(workload.services), np.int64)
         self._open = open_lines(lines)
-        places = {key: place for place, key in enumerate(self._open.channels)}
+        places = {key: index for index, key in enumerate(self._open.channels)}
         #: u16[lines, services]: the destination of each service on each line.
         self._table = self._open.table[:, [places[key] for key in workload.services.tolist()]]
         self._sender = Sender(self._open.destinations, spin_ns=0)
@@ -208,9 +208,9 @@ class Feeder:
         table = self.workload.feed.table
         at = offsets.astype(np.int64) + table.sequence_at
         size = table.sequence_size
-        for place in range(size):
-            shift = 8 * (size - 1 - place if table.big_endian else place)
-            data[at + place] = (numbers >> shift & 0xFF).astype(np.uint8)
+        for index in range(size):
+            shift = 8 * (size - 1 - index if table.big_endian else index)
+            data[at + index] = (numbers >> shift & 0xFF).astype(np.uint8)
 
     def _account(self, stretch: Stretch, duration_ns: int, peak_bps: float) -> Sent:
         workload, first, end = self.workload, stretch.warm_up, stretch.packets

@@ -92,10 +92,10 @@ def _plans(run: Run) -> Iterator[_Plan]:
             "",
             partial(_bandwidth, with_traffic),
         )
-    for place, sweep in enumerate(run.sweeps):
+    for index, sweep in enumerate(run.sweeps):
         if sweep.trials:
             yield (
-                f"sweep-{place + 1}",
+                f"sweep-{index + 1}",
                 f"Sweep of the {_swept(sweep.quantity)}: {sweep.scenario}, {sweep.exchange}",
                 f"Each trial; filled: kept {sweep.bound} without a loss, hollow: did not.",
                 "",
@@ -180,10 +180,10 @@ def _distribution(group: Group, pyplot: Any, title: str) -> Any:
     figure, (body, tail) = pyplot.subplots(2, 1, figsize=TALL, layout="constrained")
     titled(figure, title)
     steps = [step for step in group.steps if step.latency.count]
-    for place, (step, colour) in enumerate(zip(steps, colours(len(steps)), strict=True)):
+    for index, (step, colour) in enumerate(zip(steps, colours(len(steps)), strict=True)):
         bounds, shares = step.latency.cumulative()
         bounds = bounds.clip(max=step.latency.max_ns) / 1e6
-        look = {"color": colour, "ls": DASHES[place % len(DASHES)]}
+        look = {"color": colour, "ls": DASHES[index % len(DASHES)]}
         label = clients_words(step.clients)
         body.step(bounds, 100 * shares, where="post", label=label, **look)
         above = 1 - shares
@@ -254,13 +254,13 @@ def _bandwidth(made: list[Group], pyplot: Any, title: str) -> Any:
     figure, axes = pyplot.subplots(figsize=size, layout="constrained")
     titled(figure, title)
     shades = dict(zip(("packets", "messages"), colours(3), strict=False))
-    for place, (step, value) in enumerate(rows):
-        axes.barh(place, value, color=shades[step.scenario], height=0.6)
-        axes.text(0, place, f"  {value:.2f}", va="center", fontsize=8, color="white")
+    for index, (step, value) in enumerate(rows):
+        axes.barh(index, value, color=shades[step.scenario], height=0.6)
+        axes.text(0, index, f"  {value:.2f}", va="center", fontsize=8, color="white")
         theirs = paper().loads[step.scenario].client_mb_s
-        label = "" if place else "paper"
+        label = "" if index else "paper"
         look = {"color": PAPER_COLOUR, "fillstyle": "none", "markersize": 6, "label": label}
-        axes.plot([theirs], [place], "D", **look)
+        axes.plot([theirs], [index], "D", **look)
     axes.set_yticks(range(len(rows)), [step_name(step) for step, _ in rows])
     axes.set(xlabel="MB/s that one client takes", xlim=(0, None))
     axes.set_ylim(len(rows) - 0.4, -0.6)

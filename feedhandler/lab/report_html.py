@@ -107,9 +107,9 @@ def _latency_table(group: Group) -> str:
         cells = report_tables.cells(report_tables.row_of(step))
         marked = [
             f"<td class='paper'>{cell}</td>"
-            if place % 2 and place < 1 + 2 * len(SHARED)
+            if index % 2 and index < 1 + 2 * len(SHARED)
             else f"<td>{cell}</td>"
-            for place, cell in enumerate(cells)
+            for index, cell in enumerate(cells)
         ]
         lines.append(f"<tr>{''.join(marked)}</tr>")
     return scrolled(f"<thead>{head}</thead>\n<tbody>{_joined(lines)}</tbody>")

@@ -40,10 +40,10 @@ def rates(t_s: Array, amounts: Array) -> Array:
     times = [0.0, *t_s[:-1].tolist()]
     before = [0.0, *amounts[:-1].tolist()]
     made = t_s * 0.0
-    for place, (since, was) in enumerate(zip(times, before, strict=True)):
-        elapsed = float(t_s[place]) - since
-        grown = max(0.0, float(amounts[place]) - was)
-        made[place] = grown / elapsed if elapsed > 0 else 0.0
+    for index, (since, was) in enumerate(zip(times, before, strict=True)):
+        elapsed = float(t_s[index]) - since
+        grown = max(0.0, float(amounts[index]) - was)
+        made[index] = grown / elapsed if elapsed > 0 else 0.0
     return made
 
 

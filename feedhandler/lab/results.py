@@ -288,12 +288,12 @@ def write_run(run: Run, folder: Path) -> Path:
     return path
 
 
-def _without_arrays(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+def _without_arrays(value: Any, index: str, arrays: dict[str, Array]) -> Any:
     """Return `value` with each array replaced by its name in `arrays`: its place in the tree."""
     if isinstance(value, np.ndarray):
-        arrays[place] = value
-        return {"npz": place}
-    inner = f"{place}." if place else ""
+        arrays[index] = value
+        return {"npz": index}
+    inner = f"{index}." if index else ""
     if isinstance(value, Struct):
         names = value.__struct_fields__
         return {name: _without_arrays(getattr(value, name), inner + name, arrays) for name in names}

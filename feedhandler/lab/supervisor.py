@@ -112,11 +112,11 @@ class Supervisor(Family):
 
     async def dismiss(self, name: str) -> None:
         """End one process in order, before the others; its end is no failure any more."""
-        for place, child in enumerate(self.children):
+        for index, child in enumerate(self.children):
             if child.name == name:
-                self._watching[place].cancel()
+                self._watching[index].cancel()
                 await child.stop()
-                del self._watching[place], self.children[place]
+                del self._watching[index], self.children[index]
                 return
 
     async def _watch(self, child: Child) -> None:

@@ -39,7 +39,7 @@ class WorkloadSymbols:
         self.words = sorted(set(texts) - {NONE})
         if not self.words:
             raise UsageError("no message has a symbol", "leave out --symbols")
-        places = {word: place for place, word in enumerate(self.words)}
+        places = {word: index for index, word in enumerate(self.words)}
         place_of = np.array([places.get(text, -1) for text in texts], np.int64)
         kept = place_of[which] >= 0
         #: int64, of each message that has a symbol: its packet, and its symbol's place in `words`.
@@ -69,10 +69,10 @@ class WorkloadSymbols:
         On a topic exchange each symbol in any service, on a direct one each key that exists.
         """
         if exchange == "topic":
-            return ",".join(f"{self._feed_key}.*.{self.words[place]}" for place in chosen.tolist())
+            return ",".join(f"{self._feed_key}.*.{self.words[index]}" for index in chosen.tolist())
         pairs = self._pairs[np.isin(self._pairs[:, 0], chosen)]
         return ",".join(
-            f"{self._feed_key}.{service}.{self.words[place]}" for place, service in pairs.tolist()
+            f"{self._feed_key}.{service}.{self.words[index]}" for index, service in pairs.tolist()
         )
 
     def wanted(self, chosen: Array) -> Array:

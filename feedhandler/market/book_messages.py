@@ -99,14 +99,14 @@ class _Form:
     def begun(self, symbol: int, name: str, moment: Moment | None) -> bytearray | None:
         """Return a message of a symbol, without an order; None where the symbol does not fit."""
         message = bytearray(self.template)
-        place = self.symbol
-        if place.text:
+        index = self.symbol
+        if index.text:
             text = symbol.to_bytes(8, "big")
-            if any(each != self.pad for each in text[place.size :]):
+            if any(each != self.pad for each in text[index.size :]):
                 return None
-            filled = text[: place.size].ljust(place.size, bytes((self.pad,)))
-            message[place.at : place.at + place.size] = filled
-        elif not _put(message, place, symbol):
+            filled = text[: index.size].ljust(index.size, bytes((self.pad,)))
+            message[index.at : index.at + index.size] = filled
+        elif not _put(message, index, symbol):
             return None
         if self.name is not None:
             at, size, pad = self.name

@@ -624,7 +624,7 @@ class DepthBook:
         if depth < 0 or at < 0 or at + 4 * depth > len(words):
             raise UsageError(f"{depth} levels do not fit", "four words a level")
         book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
-        place: cython.Py_ssize_t
+        i: cython.Py_ssize_t
         level: cython.Py_ssize_t
         rung: cython.Py_ssize_t
         ladder: cython.Py_ssize_t
@@ -632,9 +632,9 @@ class DepthBook:
         side: cython.int
         size: cython.ulonglong
         for index in range(depth):
-            place = at + 4 * index
-            words[place] = words[place + 1] = _NO_PRICE
-            words[place + 2] = words[place + 3] = 0
+            i = at + 4 * index
+            words[i] = words[i + 1] = _NO_PRICE
+            words[i + 2] = words[i + 3] = 0
             for side in range(2 if book >= 0 else 0):
                 ladder = 2 * book + side
                 rung = cython.cast(cython.Py_ssize_t, self.ladder_lengths[ladder]) - 1 - index
@@ -642,11 +642,9 @@ class DepthBook:
                     continue
                 level = self.rung_levels[self.ladder_begins[ladder] + rung]
                 size = min(self.level_sizes[level], _SIZE_MAX)
-                words[place + side] = (
-                    cython.cast(cython.ulonglong, self.level_prices[level]) & _MASK
-                )
-                words[place + 2] |= size << (32 * side)
-                words[place + 3] |= cython.cast(cython.ulonglong, self.level_counts[level]) << (
+                words[i + side] = cython.cast(cython.ulonglong, self.level_prices[level]) & _MASK
+                words[i + 2] |= size << (32 * side)
+                words[i + 3] |= cython.cast(cython.ulonglong, self.level_counts[level]) << (
                     32 * side
                 )
         return 0

@@ -418,15 +418,13 @@ class Normaliser:
 
     def header_value(self, field):
         """Return a number of at most 32 bits of the bytes in front of a group; 0 without it."""
-        place: cython.Py_ssize_t = self.element_at + field.at
+        i: cython.Py_ssize_t = self.element_at + field.at
         value: cython.ulonglong = 0
         index: cython.Py_ssize_t
-        if place + field.size > self.element_end or field.size > 4:
+        if i + field.size > self.element_end or field.size > 4:
             return 0
         for index in range(field.size):
-            value = (value << 8) | self.data[
-                place + (index if field.big else field.size - 1 - index)
-            ]
+            value = (value << 8) | self.data[i + (index if field.big else field.size - 1 - index)]
         return value
 
     def fire(self, rules):
@@ -455,22 +453,22 @@ class Normaliser:
 
     def raw(self, field):
         """Return a value as its bytes have it, unsigned; sets `absent` where there is none."""
-        place: cython.Py_ssize_t = self.at + field.at
+        i: cython.Py_ssize_t = self.at + field.at
         limit: cython.Py_ssize_t = self.fixed_end
         value: cython.ulonglong = 0
         index: cython.Py_ssize_t
         if field.in_element:
-            place = self.element_at + field.at
+            i = self.element_at + field.at
             limit = self.element_end
-        if place + field.size > limit:
+        if i + field.size > limit:
             self.absent = True
             return 0
         if field.big:
-            for index in range(place, place + field.size):
+            for index in range(i, i + field.size):
                 value = (value << 8) | self.data[index]
         else:
             for index in range(field.size):
-                value = (value << 8) | self.data[place + field.size - 1 - index]
+                value = (value << 8) | self.data[i + field.size - 1 - index]
         if field.has_null and value == field.null:
             self.absent = True
         return (value >> field.shift) & field.mask
@@ -889,17 +887,17 @@ class Normaliser:
 
     def mark_last(self, first):
         """Set FLAG_LAST in the last of the records from `first` on about each instrument."""
-        place: cython.Py_ssize_t = self.count - 1
-        behind: cython.ulonglong = self.words[7 * place] >> 32
+        index: cython.Py_ssize_t = self.count - 1
+        behind: cython.ulonglong = self.words[7 * index] >> 32
         instrument: cython.ulonglong
         seen: set = set()
-        self.words[7 * place + 4] |= _LAST << 32
-        while place > first:
-            place -= 1
-            instrument = self.words[7 * place] >> 32
+        self.words[7 * index + 4] |= _LAST << 32
+        while index > first:
+            index -= 1
+            instrument = self.words[7 * index] >> 32
             if instrument != behind:
                 seen.add(behind)
                 behind = instrument
                 if instrument not in seen:
-                    self.words[7 * place + 4] |= _LAST << 32
+                    self.words[7 * index + 4] |= _LAST << 32
         return 0

@@ -115,26 +115,26 @@ class LevelRecords:
 
     def tell(self, events, at, instrument, depth):
         """Append a record of the event at `at`, with the levels as they are."""
-        place: cython.Py_ssize_t = self.count * self.stride
+        index: cython.Py_ssize_t = self.count * self.stride
         tail: cython.ulonglong = events[at + 4]
         if self.count >= self.room:
             self.grow()
-        self.words[place] = (
+        self.words[index] = (
             self.head | (events[at] & _PUBLISHER) | cython.cast(cython.ulonglong, instrument) << 32
         )
-        self.words[place + 1] = events[at + 1]
-        self.words[place + 2] = events[at + 3]
-        self.words[place + 3] = (
+        self.words[index + 1] = events[at + 1]
+        self.words[index + 2] = events[at + 3]
+        self.words[index + 3] = (
             (tail & _LOW)
             | ((tail >> 48) & _BYTE) << 32
             | (tail >> 56) << 40
             | ((tail >> 32) & _BYTE) << 48
             | cython.cast(cython.ulonglong, depth) << 56
         )
-        self.words[place + 4] = events[at + 5]
-        self.words[place + 5] = events[at + 6]
+        self.words[index + 4] = events[at + 5]
+        self.words[index + 5] = events[at + 6]
         if self.depth > 0:
-            self.book.write_levels(instrument, self.depth, self.words, place + _HEAD_WORDS)
+            self.book.write_levels(instrument, self.depth, self.words, index + _HEAD_WORDS)
         self.count += 1
         return 0
 
@@ -164,14 +164,14 @@ class LevelRecords:
         """Append a record where the levels are not those that were told last; return whether."""
         index: cython.Py_ssize_t
         is_new: cython.bint = False
-        place: cython.Py_ssize_t = self.place_of(instrument)
+        i: cython.Py_ssize_t = self.place_of(instrument)
         levels: cython.Py_ssize_t
         self.tell(events, at, instrument, depth)
         levels = (self.count - 1) * self.stride + _HEAD_WORDS
         for index in range(_LEVEL_WORDS * self.depth):
-            if self.told[place + index] != self.words[levels + index]:
+            if self.told[i + index] != self.words[levels + index]:
                 is_new = True
-                self.told[place + index] = self.words[levels + index]
+                self.told[i + index] = self.words[levels + index]
         if not is_new:
             self.count -= 1
         return is_new
@@ -293,11 +293,11 @@ class Records:
     def take_packet(self, data, start, index, skip, send_ns, received_ns, channel):
         """Take the messages of the packet at `start`, as the scanner found them, but for the first
         `skip`."""
-        place: cython.Py_ssize_t
-        for place in range(skip, index.count):
+        i: cython.Py_ssize_t
+        for i in range(skip, index.count):
             self.take(
-                data, start + index.offsets[place], index.sizes[place], index.types[place],
-                send_ns, received_ns, index.sequences[place], channel,
+                data, start + index.offsets[i], index.sizes[i], index.types[i],
+                send_ns, received_ns, index.sequences[i], channel,
             )  # fmt: skip
         return 0
 

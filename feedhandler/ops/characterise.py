@@ -299,8 +299,8 @@ def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
     if options.lines:
         reader = reader.option("line", ",".join(options.lines))
     exact = exact_interarrival(reader.load(list(options.captures)))
-    for (place, code), cell in outcome.digest.cells.items():
-        channel = outcome.digest.channels[place]
+    for (index, code), cell in outcome.digest.cells.items():
+        channel = outcome.digest.channels[index]
         line = f"{address_text(channel.group)}:{channel.port}"
         key = (line, channel.service, str(feed.type_label(code)))
         cell.interarrival = exact.get(key, Histogram())

@@ -36,12 +36,12 @@ def check_trees(topologies: Sequence[Topology]) -> None:
         raise ConfigError(f"{len(topologies)} trees", f"at most {TREES_MAX}")
     ends = _ends(first)
     seen: dict[int, int] = {}
-    for place, topology in enumerate(topologies):
+    for index, topology in enumerate(topologies):
         if topology.tree in seen:
             raise ConfigError(
                 f"two topologies of tree {topology.tree}", "each tree has a number of its own"
             )
-        seen[topology.tree] = place
+        seen[topology.tree] = index
         for name, address in _ends(topology).items():
             if ends.get(name) != address:
                 raise ConfigError(

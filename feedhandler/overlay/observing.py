@@ -54,8 +54,8 @@ class MemberWatch:
 
     def _trees(self) -> Iterator[dict[str, Any]]:
         now_ns = time.time_ns()
-        for place, part in enumerate(parts_of(self._loop.member)):
-            counts = counts_of(part, None if place else self._loop.port)
+        for index, part in enumerate(parts_of(self._loop.member)):
+            counts = counts_of(part, None if index else self._loop.port)
             yield {"tree": part.topology.tree, **gauges_of(part, now_ns), **counts}
 
     def not_live(self) -> list[str]:

@@ -74,10 +74,10 @@ def _drawn(
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     with matplotlib.rc_context(STYLE):
         figure, axis = pyplot.subplots(figsize=SIZE, layout="constrained")
-        for place, ((name, each), colour) in enumerate(
+        for index, ((name, each), colour) in enumerate(
             zip(values.items(), colours(len(values)), strict=True)
         ):
-            draw(axis, each, dashes=DASHES[place % len(DASHES)], color=colour, label=name)
+            draw(axis, each, dashes=DASHES[index % len(DASHES)], color=colour, label=name)
         if draw is _distribution:
             axis.set_xlabel(experiment.unit)
         else:

@@ -159,7 +159,7 @@ class FrameWriter:
         stamp=cython.ulonglong,
         sender=cython.ulonglong,
     )
-    def record(self, ring, offset, place, length, at, size):
+    def record(self, ring, offset, index, length, at, size):
         """One packet as a record of `size` bytes at `at`."""
         frame = max(_HEAD + length, _FRAME_MIN)
         start = at + self.head_bytes
@@ -173,7 +173,7 @@ class FrameWriter:
             self.out[body + length + padding - 1]
             memcpy(
                 cython.address(self.out[start]),
-                cython.address(self.heads[place * _HEAD]),
+                cython.address(self.heads[index * _HEAD]),
                 _HEAD,
             )
             if length > 0:
@@ -187,12 +187,12 @@ class FrameWriter:
                 memset(cython.address(self.out[body + length]), 0, padding)
         else:
             out, begin = self.out, offset + HEADER_BYTES
-            out[start:body] = self.heads[place * _HEAD : (place + 1) * _HEAD]
+            out[start:body] = self.heads[index * _HEAD : (index + 1) * _HEAD]
             out[body : body + length] = ring.data[begin : begin + length]
             out[body + length : body + length + padding] = bytes(padding)
         stamp = ring.words[(offset >> 3) + WORD_RECEIVED_NS]
         if self.blocks:
-            begin_block(self.out, at, size, place, stamp, frame)
+            begin_block(self.out, at, size, index, stamp, frame)
         else:
             begin_record(self.out, at, stamp, frame)
         sender = ring.words[(offset >> 3) + WORD_SESSION]

@@ -136,21 +136,21 @@ def _read(
     send_time: cython.ulonglong[::1],
 ) -> cython.int:
     header: PacketHeader = PacketHeader()
-    place: cython.Py_ssize_t
-    for place in range(len(offset)):
+    index: cython.Py_ssize_t
+    for index in range(len(offset)):
         if table.fix:
-            verdict[place] = _read_runs(table, data, offset[place], length[place], header)
+            verdict[index] = _read_runs(table, data, offset[index], length[index], header)
         else:
-            verdict[place] = parse_header(table, data, offset[place], length[place], header)
-        if verdict[place] != FINE:
+            verdict[index] = parse_header(table, data, offset[index], length[index], header)
+        if verdict[index] != FINE:
             continue
-        kind[place] = header.kind
+        kind[index] = header.kind
         if header.count:
-            compressed[place] = table.is_compressed(header.flags & 0xFF)
-        service[place] = header.service
-        sequence[place] = header.sequence
-        next_sequence[place] = header.next_sequence
-        send_time[place] = header.send_time
+            compressed[index] = table.is_compressed(header.flags & 0xFF)
+        service[index] = header.service
+        sequence[index] = header.sequence
+        next_sequence[index] = header.next_sequence
+        send_time[index] = header.send_time
     return 0
 
 
@@ -193,9 +193,9 @@ def _put(
     value: cython.ulonglong,
 ) -> cython.int:
     """Write the unsigned integer `value` into `size` bytes at `at`; of 0 bytes: nothing."""
-    place: cython.int
-    for place in range(size):
-        data[at + (size - 1 - place if big else place)] = value & 0xFF
+    index: cython.int
+    for index in range(size):
+        data[at + (size - 1 - index if big else index)] = value & 0xFF
         value >>= 8
     return 0
 
@@ -229,11 +229,11 @@ def _write_sequences(
     value: cython.const_ulonglong[::1],
     framed: cython.bint,
 ) -> cython.int:
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     start: cython.Py_ssize_t
-    for place in range(len(offset)):
-        start = offset[place]
-        _put(data, start + table.sequence_at, table.sequence_size, table.big_endian, value[place])
+    for index in range(len(offset)):
+        start = offset[index]
+        _put(data, start + table.sequence_at, table.sequence_size, table.big_endian, value[index])
         if framed:
             _forget_checksum(data, start)
     return 0
@@ -255,13 +255,13 @@ def _write_send_times(
     value: cython.const_ulonglong[::1],
     framed: cython.bint,
 ) -> cython.int:
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     start: cython.Py_ssize_t
     whole: cython.ulonglong
     big: cython.bint = table.big_endian
-    for place in range(len(offset)):
-        start = offset[place]
-        whole = value[place]
+    for index in range(len(offset)):
+        start = offset[index]
+        whole = value[index]
         if table.time_ns_at >= 0:
             _put(data, start + table.time_ns_at, 4, big, whole % 1_000_000_000)
             whole = whole // 1_000_000_000

@@ -336,14 +336,14 @@ class PcapngScanner:
         if exponent > (63 if power_of_two else 19) or not -(1 << 33) < offset < 1 << 33:
             self._damage = Damage.INTERFACE_TIME
             return 0
-        place = self._count
-        self._links[place] = link if link in _KNOWN_LINKS else -1
-        self._units[place] = 1 << exponent if power_of_two else 10**exponent
-        self._shifts[place] = exponent if power_of_two else 0
-        self._offsets[place] = offset
-        self._snap[place] = int.from_bytes(body[4:8], order)
+        index = self._count
+        self._links[index] = link if link in _KNOWN_LINKS else -1
+        self._units[index] = 1 << exponent if power_of_two else 10**exponent
+        self._shifts[index] = exponent if power_of_two else 0
+        self._offsets[index] = offset
+        self._snap[index] = int.from_bytes(body[4:8], order)
         self.interfaces.append(options.get(_OPTION_NAME, b"").decode(errors="replace"))
-        self._count = place + 1
+        self._count = index + 1
         return 0
 
 

@@ -214,11 +214,11 @@ class LedgerWriter:
             verdict = parse_next(self._table, packet, at, len(packet) - at, header)
             if not verdict and header.kind == PacketKind.DATA:
                 verdict = scan_messages(self._table, packet, at, header, index)
-                for place in range(0 if verdict else index.count):
-                    begin, size = at + index.offsets[place], index.sizes[place]
+                for i in range(0 if verdict else index.count):
+                    begin, size = at + index.offsets[i], index.sizes[i]
                     self.received_message(
-                        service, header.sequence + place, 0, packet[begin : begin + size],
-                        index.symbols[place], index.types[place],
+                        service, header.sequence + i, 0, packet[begin : begin + size],
+                        index.symbols[i], index.types[i],
                     )  # fmt: skip
                     count += 1
             if verdict:

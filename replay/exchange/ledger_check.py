@@ -171,13 +171,13 @@ class _Check:
         keys, order = self._sorted_keys()
         self.expected = self.expected[order]
         arrival_keys = self._keys(self.arrivals, self.arrivals["number"])
-        place = np.searchsorted(keys, arrival_keys)
-        found = np.zeros(len(place), bool)
-        inside = place < len(keys)
-        found[inside] = keys[place[inside]] == arrival_keys[inside]
+        index = np.searchsorted(keys, arrival_keys)
+        found = np.zeros(len(index), bool)
+        inside = index < len(keys)
+        found[inside] = keys[index[inside]] == arrival_keys[inside]
         self._note("phantom", self.arrivals, ~found)
-        place = place[found]
-        self._fates(place, self.arrivals[found])
+        index = index[found]
+        self._fates(index, self.arrivals[found])
         return self.result
 
     def _expected(self, selected: Records) -> Records:
@@ -190,14 +190,14 @@ class _Check:
         self.result.expected = len(selected) - self.result.before_start
         return selected[~late]
 
-    def _fates(self, place: NDArray[np.intp], arrivals: Records) -> None:
+    def _fates(self, index: NDArray[np.intp], arrivals: Records) -> None:
         """Count each expected message's outcome; arrival i is expected message `place[i]`."""
         expected = self.expected
-        times = np.bincount(place, minlength=len(expected))
+        times = np.bincount(index, minlength=len(expected))
         wrong = np.zeros(len(expected), bool)
-        wrong[place[arrivals["hash"] != expected["hash"][place]]] = True
+        wrong[index[arrivals["hash"] != expected["hash"][index]]] = True
         disordered = np.zeros(len(expected), bool)
-        disordered[self._overtaken(place, arrivals["service"])] = True
+        disordered[self._overtaken(index, arrivals["service"])] = True
         lost = times == 0
         announced = self._lies_in(self.announced, expected)
         disordered &= ~self._lies_in(self.withdrawn, expected)
@@ -313,9 +313,9 @@ def _starts(records: Records) -> dict[int, int]:
     kinds = records["kind"]
     for record in records[kinds == RecordKind.START]:
         starts.setdefault(int(record["service"]), int(record["sequence"]))
-    for place in np.flatnonzero(kinds == RecordKind.REFRESHED):
-        service, last = int(records["service"][place]), int(records["sequence"][place])
-        if service in starts and place < begun.get(service, len(records)):
+    for index in np.flatnonzero(kinds == RecordKind.REFRESHED):
+        service, last = int(records["service"][index]), int(records["sequence"][index])
+        if service in starts and index < begun.get(service, len(records)):
             starts[service] = max(starts[service], last + 1)
     return starts
 

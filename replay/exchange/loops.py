@@ -68,11 +68,11 @@ class SnapshotLoops(DuePackets):
             {
                 "md_entry_px_optional_ex": price,
                 "md_entry_size_short_optional": size,
-                "md_price_level_optional": place,
+                "md_price_level_optional": index,
                 "md_entry_type": kind,
             }
             for kind, side in (("0", book.bids), ("1", book.asks))
-            for place, (price, size, _) in enumerate(side.top(SIDE_ORDERS_MAX), 1)
+            for index, (price, size, _) in enumerate(side.top(SIDE_ORDERS_MAX), 1)
         ]
         message = self._feed.encode_message(
             BOOK,

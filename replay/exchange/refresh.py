@@ -97,8 +97,8 @@ class RefreshFlow:
         self._sent_next = dict.fromkeys(services, 1)
         self._last_sent_ns = dict.fromkeys(services, 0)
         self._cycle_due_ns = {
-            service: (place + 1) * cycle_ns // len(services)
-            for place, service in enumerate(services)
+            service: (index + 1) * cycle_ns // len(services)
+            for index, service in enumerate(services)
         }
         self._requested: dict[int, None] = {}
         self._waiting: deque[Outgoing] = deque()

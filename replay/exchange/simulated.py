@@ -253,12 +253,12 @@ class Exchange:
         hole_s = self.plan.hole_s
         if hole_s is None or self._withheld is not None:
             return packets
-        for place, packet in enumerate(packets):
+        for index, packet in enumerate(packets):
             told = packet.service == self.generator.orders and packet.messages
             if told and packet.due_ns >= hole_s * 1e9:
                 number = self._feed.decode_packet(packet.packet).sequence
                 self._withheld = (packet.service, number)
-                return packets[:place] + packets[place + 1 :]
+                return packets[:index] + packets[index + 1 :]
         return packets
 
     def _put(self, block: Block | None) -> bool:

@@ -156,17 +156,17 @@ class ShareBooks:
             low = self._enter(share, side, want)
         return self.show(share, low)
 
-    @cython.locals(slot=cython.int, place=cython.int, base=cython.int)
+    @cython.locals(slot=cython.int, index=cython.int, base=cython.int)
     def _relieve(self, share):
         """Cancel an order of a full book that shares its level; return the first changed level.
 
         There is one, since a book has more slots than levels."""
         slot = self.prng.below(_SLOTS)
         while True:
-            place = share * _SLOTS + slot
-            if self.sides[place] >= 0:
-                base = (share * 2 + self.sides[place]) * _LEVELS
-                base += self._level_of(base, self.prices[place])
+            index = share * _SLOTS + slot
+            if self.sides[index] >= 0:
+                base = (share * 2 + self.sides[index]) * _LEVELS
+                base += self._level_of(base, self.prices[index])
                 if self.level_count[base] > 1:
                     return self._withdraw(share, slot)
             slot = slot + 1 if slot + 1 < _SLOTS else 0
@@ -264,15 +264,15 @@ class ShareBooks:
             at += self.order_bytes
         return count
 
-    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, place=cython.Py_ssize_t)
+    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, index=cython.Py_ssize_t)
     def retell(self, share):
         """Put the share's orders on the tape once more, and its quotes."""
         count = self._sorted(share, self.scratch)
         for i in range(count):
             slot = self.scratch[i]
-            place = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-            self.orders[place + self.at_order[places.O_ACTION]] = _AGAIN
-            self.tape.put(places.ORDERS, self.orders, place, self.order_bytes, share)
+            index = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+            self.orders[index + self.at_order[places.O_ACTION]] = _AGAIN
+            self.tape.put(places.ORDERS, self.orders, index, self.order_bytes, share)
         self.number += 1
         return self.show(share, 0)
 
@@ -357,21 +357,21 @@ class ShareBooks:
                 return i
         return -1
 
-    @cython.locals(slot=cython.int, place=cython.int, volume=cython.int, base=cython.int,
+    @cython.locals(slot=cython.int, index=cython.int, volume=cython.int, base=cython.int,
                    at=cython.Py_ssize_t, roll=cython.longlong)  # fmt: skip
     def _rest(self, share, side, level, price, age, carried):
         """Add an order at an open level; return its slot. `carried`: from the day before."""
         slot = self._free_slot(share)
-        place = share * _SLOTS + slot
+        index = share * _SLOTS + slot
         roll = self.prng.below(1024)
         volume = cython.cast(cython.int, 1 + (2500 * roll * roll >> 20) * roll // 1024)
         base = (share * 2 + side) * _LEVELS + level
-        self.prices[place], self.volumes[place], self.sides[place] = price, volume, side
-        self.ages[place] = self._next_age(share)
+        self.prices[index], self.volumes[index], self.sides[index] = price, volume, side
+        self.ages[index] = self._next_age(share)
         self.resting[share] += 1
         self.level_volume[base] += volume
         self.level_count[base] += 1
-        at = place * cython.cast(cython.Py_ssize_t, self.order_bytes)
+        at = index * cython.cast(cython.Py_ssize_t, self.order_bytes)
         put4(self.orders, at + self.at_order[places.O_ID], self.next_order[share])
         self.next_order[share] += 1
         put4(self.orders, at + self.at_order[places.O_PRICE], price)
@@ -410,26 +410,26 @@ class ShareBooks:
             self._order(share, slot, _DELETE, 0, 0, 0)
         return level
 
-    @cython.locals(slot=cython.int, place=cython.int, level=cython.int, base=cython.int,
+    @cython.locals(slot=cython.int, index=cython.int, level=cython.int, base=cython.int,
                    volume=cython.int)  # fmt: skip
     def _shrink(self, share, want):
         """Reduce an order's volume, keeping its place; return its level, -1 where none could."""
         slot = self._slot(share, want)
-        place = share * _SLOTS + slot
-        if slot < 0 or self.volumes[place] < 2:
+        index = share * _SLOTS + slot
+        if slot < 0 or self.volumes[index] < 2:
             return -1
-        volume = 1 + self.prng.below(self.volumes[place] - 1)
-        base = (share * 2 + self.sides[place]) * _LEVELS
-        level = self._level_of(base, self.prices[place])
-        self.level_volume[base + level] += volume - self.volumes[place]
-        self.volumes[place] = volume
+        volume = 1 + self.prng.below(self.volumes[index] - 1)
+        base = (share * 2 + self.sides[index]) * _LEVELS
+        level = self._level_of(base, self.prices[index])
+        self.level_volume[base + level] += volume - self.volumes[index]
+        self.volumes[index] = volume
         self._order(
             share, slot, _MODIFY, volume, self.level_volume[base + level],
             self.level_count[base + level],
         )  # fmt: skip
         return level
 
-    @cython.locals(_i=cython.int, slot=cython.int, place=cython.int, found=cython.int,
+    @cython.locals(_i=cython.int, slot=cython.int, index=cython.int, found=cython.int,
                    base=cython.int, level=cython.int, many=cython.int,
                    alone=cython.bint)  # fmt: skip
     def _slot(self, share, want):
@@ -441,12 +441,12 @@ class ShareBooks:
         found = -1
         for _i in range(8):
             slot = self.prng.below(_SLOTS)
-            place = share * _SLOTS + slot
-            if self.sides[place] < 0:
+            index = share * _SLOTS + slot
+            if self.sides[index] < 0:
                 continue
-            base = share * 2 + self.sides[place]
+            base = share * 2 + self.sides[index]
             many = self.levels[base]
-            level = self._level_of(base * _LEVELS, self.prices[place])
+            level = self._level_of(base * _LEVELS, self.prices[index])
             alone = self.level_count[base * _LEVELS + level] == 1
             if alone and many <= _LEVELS_MIN:
                 continue
@@ -495,18 +495,18 @@ class ShareBooks:
                 return i
         raise AssertionError("a book has lost a level")
 
-    @cython.locals(place=cython.int, base=cython.int, level=cython.int)
+    @cython.locals(index=cython.int, base=cython.int, level=cython.int)
     def _take(self, share, slot):
         """Take an order out, closing its level if it was the last; returns the level's place."""
-        place = share * _SLOTS + slot
-        base = (share * 2 + self.sides[place]) * _LEVELS
-        level = self._level_of(base, self.prices[place])
-        self.level_volume[base + level] -= self.volumes[place]
+        index = share * _SLOTS + slot
+        base = (share * 2 + self.sides[index]) * _LEVELS
+        level = self._level_of(base, self.prices[index])
+        self.level_volume[base + level] -= self.volumes[index]
         self.level_count[base + level] -= 1
         self.resting[share] -= 1
         if self.level_count[base + level] == 0:
             self._close_level(base, level)
-        self.sides[place] = -1
+        self.sides[index] = -1
         return level
 
     @cython.locals(i=cython.int, count=cython.int)
@@ -533,16 +533,16 @@ class ShareBooks:
         self.levels[base // _LEVELS] = count
         return 0
 
-    @cython.locals(i=cython.int, place=cython.int, found=cython.int)
+    @cython.locals(i=cython.int, index=cython.int, found=cython.int)
     def _first_at(self, share, side, price):
         """Find the slot of the order with priority at a price; -1 for none."""
         found = -1
         for i in range(_SLOTS):
-            place = share * _SLOTS + i
+            index = share * _SLOTS + i
             if (
-                self.sides[place] == side
-                and self.prices[place] == price
-                and (found < 0 or self.ages[place] < self.ages[share * _SLOTS + found])
+                self.sides[index] == side
+                and self.prices[index] == price
+                and (found < 0 or self.ages[index] < self.ages[share * _SLOTS + found])
             ):
                 found = i
         return found

@@ -225,8 +225,8 @@ class Flow:
 
     def _telling(self):
         """Whether the plan has books told at this time."""
-        place = (self.tape.now_ns - self.origin_ns) // self.slot_ns
-        return 0 <= place < len(self.modes) and self.modes[place] != 0
+        index = (self.tape.now_ns - self.origin_ns) // self.slot_ns
+        return 0 <= index < len(self.modes) and self.modes[index] != 0
 
     # -- when -------------------------------------------------------------------------------------
 
@@ -311,13 +311,13 @@ class Flow:
         """As `_body_at`, now."""
         return self._body_at(self.tape.now_ns)
 
-    @cython.locals(place=cython.longlong)
+    @cython.locals(index=cython.longlong)
     def _body_at(self, at_ns):
         """Return the mean bytes of messages a packet that the plan asks for then; 0: usual."""
-        place = (at_ns - self.origin_ns) // self.slot_ns
-        if place < 0 or place >= len(self.bodies):
+        index = (at_ns - self.origin_ns) // self.slot_ns
+        if index < 0 or index >= len(self.bodies):
             return 0
-        return self.bodies[place]
+        return self.bodies[index]
 
     @cython.locals(i=cython.int, total=cython.longlong)
     def _total(self):

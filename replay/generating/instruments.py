@@ -93,8 +93,8 @@ def isin_of(country: str, body: str) -> str:
     text = country + body
     digits = "".join(str(int(character, 36)) for character in text)
     total = 0
-    for place, digit in enumerate(reversed(digits)):
-        doubled = int(digit) * (2 if place % 2 == 0 else 1)
+    for index, digit in enumerate(reversed(digits)):
+        doubled = int(digit) * (2 if index % 2 == 0 else 1)
         total += doubled // 10 + doubled % 10
     return f"{text}{-total % 10}"
 

@@ -291,5 +291,5 @@ def _values(feed: Any, indices: Sequence[Instrument], members: Sequence[int]) ->
 
 def _constituents(index: Instrument, shares: Sequence[Instrument]) -> list[int]:
     """Choose the most active shares of the index's market, or of all where it has too few."""
-    local = [place for place, share in enumerate(shares) if share.mic == index.mic]
+    local = [i for i, share in enumerate(shares) if share.mic == index.mic]
     return (local if len(local) >= 3 else list(range(len(shares))))[:CONSTITUENTS_MAX]

@@ -108,8 +108,8 @@ class Notices:
         self._text(start + at[3], b"%06d" % (clock(now_ns) // 1000))
         later_ns = now_ns + (HALT_NS if halted else 0)
         self._text(start + at[4], b"%06d" % (clock(later_ns) // 1000))
-        for place, letter in zip(at[5:], b"YHMY" if halted else b"N  Z", strict=True):
-            data[start + place] = letter
+        for index, letter in zip(at[5:], b"YHMY" if halted else b"N  Z", strict=True):
+            data[start + index] = letter
         self._tape.put(REFERENCE, data, start, self.sizes[1], share)
 
     def _stamp(self, data: memoryview, start: int, number: int, time: int, micros: int) -> None:

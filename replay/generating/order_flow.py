@@ -270,9 +270,9 @@ def mbo_of(action: Action, number: int, publisher_id: int, channel: int) -> np.n
         TRADE: [("T", "N", 0, price, size)],
     }.get(action.does, [])  # fmt: skip
     records = np.zeros(len(rows), MBO)
-    for place, (what, side, id, at, amount) in enumerate(rows):
-        last = FLAG_LAST if place == len(rows) - 1 else 0
-        records[place] = (
+    for index, (what, side, id, at, amount) in enumerate(rows):
+        last = FLAG_LAST if index == len(rows) - 1 else 0
+        records[index] = (
             MBO.itemsize // 4, RTYPE_MBO, publisher_id, action.instrument, action.time_ns, id,
             at * _RECORD_PRICE, amount, last, channel, what, side, action.time_ns, 0, number,
         )  # fmt: skip

@@ -235,11 +235,11 @@ def _at(place: Place | Field) -> slice:
     return slice(place.at, place.at + place.size)
 
 
-def _value(message: bytes, place: Place) -> int:
-    return int.from_bytes(message[_at(place)], "big" if place.big else "little")
+def _value(message: bytes, index: Place) -> int:
+    return int.from_bytes(message[_at(index)], "big" if index.big else "little")
 
 
-def _with(message: bytes, place: Place, value: int) -> bytes:
+def _with(message: bytes, index: Place, value: int) -> bytes:
     """Return the message with another value at a place."""
-    changed = value.to_bytes(place.size, "big" if place.big else "little")
-    return message[: place.at] + changed + message[place.at + place.size :]
+    changed = value.to_bytes(index.size, "big" if index.big else "little")
+    return message[: index.at] + changed + message[index.at + index.size :]

@@ -251,11 +251,11 @@ def _second_weights(profile: Profile, begin: int, length: int, prng: Prng) -> Ar
     weights = np.zeros(length, np.int64)
     for at in range(length):
         now = begin + at
-        place = bisect_right(ats, now) - 1
-        height = heights[max(place, 0)]
-        if 0 <= place < len(ats) - 1:
-            rise = (heights[place + 1] - height) * (now - ats[place])
-            height += rise // (ats[place + 1] - ats[place])
+        index = bisect_right(ats, now) - 1
+        height = heights[max(index, 0)]
+        if 0 <= index < len(ats) - 1:
+            rise = (heights[index + 1] - height) * (now - ats[index])
+            height += rise // (ats[index + 1] - ats[index])
         weights[at] = height * (low + prng.below(spread))
     return weights
 

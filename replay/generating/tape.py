@@ -177,17 +177,17 @@ class Tape:
             self.open_count[channel] = 0
         return 0
 
-    @cython.locals(time_ns=cython.longlong, place=cython.Py_ssize_t)
+    @cython.locals(time_ns=cython.longlong, index=cython.Py_ssize_t)
     def send(self, channel, source, at, size, count):
         """Send `source[at:at + size]`, the body of a packet with `count` messages."""
         time_ns = self._leaves(_HEADER + size)
-        place = self.used
-        copy(self.data, place, self.headers, channel * _HEADER, _HEADER)
-        put2(self.data, place + self.length_at, _HEADER + size)
-        put4(self.data, place + self.sequence_at, self.sequences[channel])
-        put4(self.data, place + self.time_at, time_ns // 1_000_000 % 86_400_000)
-        self.data[place + self.count_at] = count
-        copy(self.data, place + _HEADER, source, at, size)
+        index = self.used
+        copy(self.data, index, self.headers, channel * _HEADER, _HEADER)
+        put2(self.data, index + self.length_at, _HEADER + size)
+        put4(self.data, index + self.sequence_at, self.sequences[channel])
+        put4(self.data, index + self.time_at, time_ns // 1_000_000 % 86_400_000)
+        self.data[index + self.count_at] = count
+        copy(self.data, index + _HEADER, source, at, size)
         self.sequences[channel] += 1
         return self._record(channel, time_ns, _HEADER + size, count)
 
@@ -253,17 +253,17 @@ class Tape:
         return 0
 
     @cython.locals(
-        i=cython.Py_ssize_t, place=cython.Py_ssize_t, edge=cython.Py_ssize_t, gap=cython.longlong
+        i=cython.Py_ssize_t, index=cython.Py_ssize_t, edge=cython.Py_ssize_t, gap=cython.longlong
     )
     def _gaps_of(self, channel, time_ns):
         """Count the time since the same symbol's last message, for all of the open packet."""
         for i in range(self.open_count[channel]):
-            place = self.open_symbols[channel * _MESSAGES + i]
-            if place < 0:
+            index = self.open_symbols[channel * _MESSAGES + i]
+            if index < 0:
                 continue
-            place += channel * self.symbols
-            gap = time_ns - self.last_ns[place]
-            if self.last_ns[place] >= 0:
+            index += channel * self.symbols
+            gap = time_ns - self.last_ns[index]
+            if self.last_ns[index] >= 0:
                 self.repeats += 1
                 edge = 0
                 if gap <= 1_000_000:
@@ -275,7 +275,7 @@ class Tape:
                 while edge < _EDGES and gap > self.edges_ns[edge]:
                     edge += 1
                 self.gaps[channel * (_EDGES + 1) + edge] += 1
-            self.last_ns[place] = time_ns
+            self.last_ns[index] = time_ns
         return 0
 
 

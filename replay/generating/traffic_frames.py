@@ -43,7 +43,7 @@ class RecordWriter:
         at: cython.Py_ssize_t = 0
         frame: cython.Py_ssize_t
         size: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         for row in range(len(time_ns)):
             size = length[row]
             frame = HEADERS_SIZE + size
@@ -51,12 +51,12 @@ class RecordWriter:
                 frame = FRAME_SIZE_MIN
             begin_record(out, at, time_ns[row], frame)
             at += 16
-            place = destination[row]
-            copy(out, at, self.headers, place * HEADERS_SIZE, HEADERS_SIZE)
+            index = destination[row]
+            copy(out, at, self.headers, index * HEADERS_SIZE, HEADERS_SIZE)
             fit_headers(out, at, size)
             copy(out, at + HEADERS_SIZE, data, offset[row], size)
-            for place in range(at + HEADERS_SIZE + size, at + frame):
-                out[place] = 0
+            for index in range(at + HEADERS_SIZE + size, at + frame):
+                out[index] = 0
             at += frame
         return at
 

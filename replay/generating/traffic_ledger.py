@@ -51,8 +51,8 @@ class TrafficLedger:
         """Count one block, as `traffic.Block` has it."""
         lost = columns["lost"]
         self.sent += len(lost)
-        for place, bits in enumerate((1, 2, 3)):
-            self.lost[place] += int(((lost & bits) == bits).sum())
+        for index, bits in enumerate((1, 2, 3)):
+            self.lost[index] += int(((lost & bits) == bits).sum())
         self._name_lost(data, columns)
         rows = np.minimum(columns["channel"], REALTIME)
         for line, name in enumerate(("time_a_ns", "time_b_ns")):
@@ -135,8 +135,8 @@ class TrafficLedger:
         for name, table in (("packets", self._packets), ("counted_bytes", self._counted)):
             whole = table[:, first * 60 : end * 60].reshape(ROWS, -1, 60).sum(axis=2)
             tables[name] = {
-                row: whole[place].tolist()
-                for place, row in enumerate([*map(str, SERVICES), "refresh"])
+                row: whole[index].tolist()
+                for index, row in enumerate([*map(str, SERVICES), "refresh"])
             }
         return {"first": self._clock(first * 60), **tables}
 

@@ -58,9 +58,9 @@ def _ones_sum(
 ) -> cython.uint:
     """Compute the one's complement sum (RFC 1071) of 16-bit numbers, an odd byte padded with 0."""
     total: cython.ulonglong = 0
-    place: cython.Py_ssize_t
-    for place in range(start, start + size - 1, 2):
-        total += (cython.cast(cython.uint, data[place]) << 8) | data[place + 1]
+    index: cython.Py_ssize_t
+    for index in range(start, start + size - 1, 2):
+        total += (cython.cast(cython.uint, data[index]) << 8) | data[index + 1]
     if size % 2 == 1:
         total += cython.cast(cython.uint, data[start + size - 1]) << 8
     while total > 0xFFFF:

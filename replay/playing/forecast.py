@@ -153,17 +153,17 @@ class Forecast:
         datagrams = np.bincount(inverse)
         payload = np.bincount(inverse, weights=length)
         frames = np.bincount(inverse, weights=frame)
-        for place, key in enumerate(keys.tolist()):
+        for index, key in enumerate(keys.tolist()):
             who = (key >> 33, (key & ((1 << 33) - 1)) - 1)
             if who not in self._rows and len(self._rows) >= ROWS_MAX:
                 who = (who[0], NO_SERVICE)
-            begin = int(due_ns[first[place]])
+            begin = int(due_ns[first[index]])
             row = self._rows.setdefault(who, [0, 0, 0, begin, begin])
-            row[0] += int(datagrams[place])
-            row[1] += int(payload[place])
-            row[2] += int(frames[place])
+            row[0] += int(datagrams[index])
+            row[1] += int(payload[index])
+            row[2] += int(frames[index])
             row[3] = min(row[3], begin)
-            row[4] = max(row[4], int(due_ns[last[place]]))
+            row[4] = max(row[4], int(due_ns[last[index]]))
 
     def outlook(self) -> Outlook:
         """Return the summary of the blocks so far."""

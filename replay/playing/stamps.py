@@ -110,8 +110,8 @@ class Stamper:
         keys, first, which = np.unique(mixed, return_index=True, return_inverse=True)
         given = due_ns[first]
         for known, times in self._recent:
-            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            given = np.where(known[place] == keys, times[place], given)
+            index = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            given = np.where(known[index] == keys, times[index], given)
         self._recent.append((keys, given))
         return given[which]
 

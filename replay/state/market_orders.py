@@ -27,7 +27,7 @@ _level_of = attrgetter("level")
 def read_uint(data, at, size, big):
     """Read the unsigned integer of `size` bytes (0..8) at `at`."""
     value: cython.ulonglong = 0
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if size == 4 and big:
         return (
             (cython.cast(cython.ulonglong, data[at]) << 24)
@@ -35,8 +35,8 @@ def read_uint(data, at, size, big):
             | (cython.cast(cython.ulonglong, data[at + 2]) << 8)
             | data[at + 3]
         )
-    for place in range(size):
-        value = (value << 8) | data[at + (place if big else size - 1 - place)]
+    for index in range(size):
+        value = (value << 8) | data[at + (index if big else size - 1 - index)]
     return value
 
 
@@ -49,11 +49,11 @@ def _write_uint(
     value: cython.ulonglong,
 ) -> cython.int:
     """Write `value`, or the field's greatest value where it is more, as `size` bytes at `at`."""
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if size < 8 and value >> (8 * size):
         value = (cython.cast(cython.ulonglong, 1) << (8 * size)) - 1
-    for place in range(size):
-        data[at + (size - 1 - place if big else place)] = value & 0xFF
+    for index in range(size):
+        data[at + (size - 1 - index if big else index)] = value & 0xFF
         value >>= 8
     return 0
 

@@ -109,9 +109,9 @@ class LoopAssembler(LineAssembly[_Loop]):
         loop, index = self._lines[line], self._index
         loop.expected += 1
         loop.deadline_ns = now_ns + self._patience_ns
-        for place in range(index.count):
-            at, size = index.offsets[place], index.sizes[place]
-            if index.types[place] != self._code or size < MESSAGE.size + FIELDS.size:
+        for i in range(index.count):
+            at, size = index.offsets[i], index.sizes[i]
+            if index.types[i] != self._code or size < MESSAGE.size + FIELDS.size:
                 continue
             last, loop.total, instrument = FIELDS.unpack_from(data, at + MESSAGE.size)
             if not loop.books:

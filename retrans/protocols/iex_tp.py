@@ -117,7 +117,7 @@ class SegmentCutter(PacketCutter):
         cut = bytearray(super().cut(packet, first, end))
         begin = SEGMENT.unpack_from(packet)[7]
         spans = self._feed.message_spans(packet)
-        start = next(at for place, (at, _, _) in enumerate(spans) if place == first - begin)
+        start = next(at for index, (at, _, _) in enumerate(spans) if index == first - begin)
         offset = int.from_bytes(packet[OFFSET_PLACE], "little") + start - SEGMENT.size
         cut[OFFSET_PLACE] = offset.to_bytes(8, "little")
         return bytes(cut)

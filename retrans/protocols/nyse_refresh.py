@@ -177,12 +177,12 @@ class RefreshAssembler(LineAssembly[_Answers]):
             at = 1
         elif answers.now:
             return False  # a packet of mappings amid those of books
-        for place in range(at, index.count):
-            start, size = index.offsets[place], index.sizes[place]
-            message, symbol = data[start : start + size], index.symbols[place]
+        for i in range(at, index.count):
+            start, size = index.offsets[i], index.sizes[i]
+            message, symbol = data[start : start + size], index.symbols[i]
             answers.size += size
             if at == 0:
-                if index.types[place] not in self._mappings:
+                if index.types[i] not in self._mappings:
                     return False
                 answers.names[symbol] = message
             elif not self._belongs(answers, symbol):

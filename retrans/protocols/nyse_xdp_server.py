@@ -185,8 +185,8 @@ class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
         if not bodies:
             return WORDS[RetransReject.NO_LONGER_AVAILABLE]
         send_time = self._send_time(service, now_ns)
-        for place, body in enumerate(bodies):
-            flag, number = flag_of(place, len(bodies)), self._refresh_next[service]
+        for index, body in enumerate(bodies):
+            flag, number = flag_of(index, len(bodies)), self._refresh_next[service]
             self.setup.refresh(service, packet_of(flag, number, body, send_time))
             self._refresh_next[service] += len(body)
         self.counts["snapshots" if request.code == REFRESH else "mappings"] += 1

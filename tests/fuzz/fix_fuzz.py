@@ -95,8 +95,8 @@ class Damage:
         tag = self.source.choice(
             b"4999|5001|0|055|1234567890|x|-1|8|10|89|35|34|112|269|270|55|65537|56|".split(b"|")
         )
-        place = self._place(fields)
-        fields[place] = tag + b"=" + fields[place].partition(b"=")[2]
+        index = self._place(fields)
+        fields[index] = tag + b"=" + fields[index].partition(b"=")[2]
 
     def revalue(self, fields: list[bytes]) -> None:
         value = self.source.choice(
@@ -104,28 +104,28 @@ class Damage:
                 b"|"
             )
         )
-        place = self._place(fields)
-        fields[place] = fields[place].partition(b"=")[0] + b"=" + value
+        index = self._place(fields)
+        fields[index] = fields[index].partition(b"=")[0] + b"=" + value
 
     def recount(self, fields: list[bytes]) -> None:
         counts = [at for at, field in enumerate(fields) if field[:4] in (b"268=", b"453=", b"267=")]
         if counts:
-            place = self.source.choice(counts)
-            fields[place] = fields[place][:4] + b"%d" % self.source.choice([0, 1, 2, 3, 99])
+            index = self.source.choice(counts)
+            fields[index] = fields[index][:4] + b"%d" % self.source.choice([0, 1, 2, 3, 99])
 
     def renumber(self, fields: list[bytes]) -> None:
         numbers = [at for at, field in enumerate(fields) if field[:3] in (b"34=", b"36=")]
         if numbers:
-            place = self.source.choice(numbers)
+            index = self.source.choice(numbers)
             number = self.source.choice([b"18446744073709551615", b"9" * 25, b"0", b"7x"])
-            fields[place] = fields[place][:3] + number
+            fields[index] = fields[index][:3] + number
 
     def lie_of_data(self, fields: list[bytes]) -> None:
         lengths = [at for at, field in enumerate(fields) if field[:3] in (b"95=", b"90=")]
         if lengths:
-            place = self.source.choice(lengths)
+            index = self.source.choice(lengths)
             lie = self.source.choice([b"0", b"1", b"2", b"8", b"999", b"9999999999", b"x"])
-            fields[place] = fields[place][:3] + lie
+            fields[index] = fields[index][:3] + lie
 
     def message(self) -> bytes:
         """A message with none to three faults in its fields, or one in its envelope."""
@@ -189,8 +189,8 @@ class Fuzzer:
         sizes = numpy.array([len(message) for message in chosen])[which]
         for _ in range(2):
             hit = numpy.flatnonzero(self.random.integers(0, 3, count) == 0)
-            place = (self.random.random(len(hit)) * sizes[hit]).astype(numpy.int64)
-            rows[hit, place] = self.random.choice(BYTES, len(hit))
+            index = (self.random.random(len(hit)) * sizes[hit]).astype(numpy.int64)
+            rows[hit, index] = self.random.choice(BYTES, len(hit))
         self._fit_check_sums(rows, sizes)
         return rows, sizes
 
@@ -203,8 +203,8 @@ class Fuzzer:
         counted = numpy.arange(rows.shape[1]) < (ends - 7)[:, None]
         sums = (rows * counted).sum(axis=1) % 256
         fit &= is_sum
-        for place, power in ((4, 100), (3, 10), (2, 1)):
-            rows[every[fit], ends[fit] - place] = 48 + sums[fit] // power % 10
+        for index, power in ((4, 100), (3, 10), (2, 1)):
+            rows[every[fit], ends[fit] - index] = 48 + sums[fit] // power % 10
 
     def check(self, rows: numpy.ndarray, sizes: numpy.ndarray) -> None:
         """Read a batch twice, with different surroundings; then a sample of it closely."""
@@ -213,8 +213,8 @@ class Fuzzer:
         self.messages += len(rows)
         for each in answers[0]:
             self.reasons.update((FixReject(each[0]), FixReject(each[1])))
-        for place in self.random.integers(0, len(rows), SAMPLE_MESSAGES):
-            self.compare(rows[place, : sizes[place]].tobytes())
+        for index in self.random.integers(0, len(rows), SAMPLE_MESSAGES):
+            self.compare(rows[index, : sizes[index]].tobytes())
 
     def _read(self, rows: numpy.ndarray, sizes: numpy.ndarray, filling: int) -> list[Any]:
         width = rows.shape[1] + SLACK_BYTES

@@ -251,8 +251,8 @@ class Mutator:
         if len(fields) <= behind:
             fields.append(wire(rng.choice(EDGES) % 2**32))
             return
-        place = rng.randrange(behind, len(fields))
-        field = fields[place]
+        index = rng.randrange(behind, len(fields))
+        field = fields[index]
         if isinstance(field.value, int) and field.code not in (0x41, 0x42):
             field.value = rng.choice((*EDGES, rng.randrange(2**32)))
         elif isinstance(field.value, bytes) and field.value:
@@ -263,7 +263,7 @@ class Mutator:
             inner = rng.randrange(len(field.value))
             field.value[inner] = rng.choice((wire(None), self._map(), wire("x" * 100)))
         else:
-            fields[place] = rng.choice((wire(None), wire(True)))
+            fields[index] = rng.choice((wire(None), wire(True)))
         if rng.random() < 0.1:
             del fields[rng.randrange(behind, len(fields)) :]
 
@@ -278,8 +278,8 @@ class Mutator:
         elif way == 1:
             performative.descriptor = wire(rng.choice((0, 0x10, 0x17, 0x40, 0x53, 2**32 - 1)))
         elif way == 2 and fields:
-            place = rng.randrange(len(fields))
-            fields[place] = rng.choice((wire("text"), wire(5), self._map(), wire([1, [2]])))
+            index = rng.randrange(len(fields))
+            fields[index] = rng.choice((wire("text"), wire(5), self._map(), wire([1, [2]])))
         elif way == 3:
             del fields[rng.randrange(len(fields) + 1) :]
         elif way == 4:
@@ -323,8 +323,8 @@ class Mutator:
                 parts.append(Part(rng.randbytes(8) if harmed else each, harmed))
         for _ in range(NEW_PHRASES):
             self.pool[rng.randrange(POOL_PHRASES)] = self.phrase()
-        for place in rng.sample(range(POOL_PHRASES), rng.randrange(1, PHRASES_MAX)):
-            parts.extend(self.pool[place])
+        for index in rng.sample(range(POOL_PHRASES), rng.randrange(1, PHRASES_MAX)):
+            parts.extend(self.pool[index])
         return [self._flip(part) for part in parts]
 
     def _begun(self) -> list[bytes | Frame]:

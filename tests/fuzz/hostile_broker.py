@@ -174,7 +174,7 @@ class Script(Mutator):
         for _ in range(NEW_PHRASES):
             self.pool[rng.randrange(POOL_PHRASES)] = self.phrase()
         places = rng.sample(range(POOL_PHRASES), rng.randrange(shares, PHRASES_MAX))
-        parts = [self._flip(part) for place in places for part in self.pool[place]]
+        parts = [self._flip(part) for index in places for part in self.pool[index]]
         size = -(-len(parts) // shares)
         rest = [parts[at : at + size] for at in range(0, len(parts), size)]
         return [self._parts(self.opening()), self._parts(self.answer()), *rest]
@@ -193,10 +193,10 @@ class Hearing:
         self._held += data
         for part in split(self._held):
             if isinstance(part, Frame) and part.code == TRANSFER:
-                place, tag = part.field(1), part.field(2)
-                if isinstance(tag, bytes) and place not in self.numbers:
-                    self.numbers[place] = int.from_bytes(tag, "little")
-                    self.payloads[place] = part.payload
+                index, tag = part.field(1), part.field(2)
+                if isinstance(tag, bytes) and index not in self.numbers:
+                    self.numbers[index] = int.from_bytes(tag, "little")
+                    self.payloads[index] = part.payload
         self._held = self._held[_whole(self._held) :]
 
     def accepted(self, data: bytes) -> set[int]:

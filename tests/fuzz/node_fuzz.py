@@ -149,8 +149,8 @@ class Watcher:
             self.connection.on_readable()
             assert self.engine.turn() >= 0, "the watcher's connection has ended"
         bounds = memoryview(self.link.bounds).cast("q")
-        for place in range(self.link.count):
-            data = bytes(self.link.arena[bounds[place] : bounds[place + 1]])
+        for index in range(self.link.count):
+            data = bytes(self.link.arena[bounds[index] : bounds[index + 1]])
             sent = decoded(data)
             assert sent.group_sequence == self.received, "a message is missing"
             assert sent.sequence == self.received + 1

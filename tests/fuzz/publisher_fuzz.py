@@ -293,9 +293,9 @@ class Run:
         assert not self.publisher._unfinished(), "an honest broker has not got everything"
         came = list(hearing.numbers.values())
         assert came == sorted(came), "what was unconfirmed is sent again in order"
-        for place, number in hearing.numbers.items():
+        for index, number in hearing.numbers.items():
             if number in held:
-                assert held.pop(number) in hearing.payloads[place]
+                assert held.pop(number) in hearing.payloads[index]
         assert not held, "a message was never sent again"
         self.disconnect()
 

@@ -61,8 +61,8 @@ async def converse(kind: str) -> bytearray:
             rig.packets(1, 5)
             await rig.deliver()
             await stock.receive("b", 6)
-            for place, what in enumerate(["accept", "reject", "release", "modify", "accept"]):
-                stock.order("outcome", link="b", place=place, what=what)
+            for index, what in enumerate(["accept", "reject", "release", "modify", "accept"]):
+                stock.order("outcome", link="b", place=index, what=what)
             stock.order("drain", link="a")
             await stock.hear("drained", link="a")
             stock.order("sender", link="up", address="euronext.104")

@@ -178,9 +178,9 @@ class Mutator:
         table = self.feed.table
         lengths = sizes - table.length_add
         fit = (self.random.integers(0, 10, len(rows)) > 0) & (lengths >= 0)
-        for place in range(table.length_size):
-            shift = 8 * (table.length_size - 1 - place if table.big_endian else place)
-            column = table.length_at + place
+        for index in range(table.length_size):
+            shift = 8 * (table.length_size - 1 - index if table.big_endian else index)
+            column = table.length_at + index
             if column < rows.shape[1]:
                 rows[fit, column] = (lengths[fit] >> shift) & 0xFF
 
@@ -192,26 +192,26 @@ class Mutator:
         for _ in range(3):
             chosen = everything[self.random.integers(0, 2, len(rows)) == 0]
             count = len(chosen)
-            place = self.random.integers(header, size + 4, count)
+            index = self.random.integers(header, size + 4, count)
             where = self.random.integers(0, 6, count)
-            place[where == 0] = header + self.random.integers(0, 4, count)[where == 0]
-            place[where == 1] = self.random.integers(0, header, count)[where == 1]
+            index[where == 0] = header + self.random.integers(0, 4, count)[where == 0]
+            index[where == 1] = self.random.integers(0, header, count)[where == 1]
             flags = self.feed.table.flags_at if self.feed.table.flags_size else header
-            place[where == 2] = self.random.choice(
+            index[where == 2] = self.random.choice(
                 [self.feed.table.count_at, flags, header], count
             )[where == 2]
-            place = numpy.minimum(place, rows.shape[1] - 1)
+            index = numpy.minimum(index, rows.shape[1] - 1)
             value = self.random.integers(0, 256, count, numpy.uint8)
             how = self.random.integers(0, 4, count)
             value[how == 0] = self.random.choice(EDGE_VALUES, count)[how == 0]
-            flipped = rows[chosen, place] ^ (1 << self.random.integers(0, 8, count)).astype(
+            flipped = rows[chosen, index] ^ (1 << self.random.integers(0, 8, count)).astype(
                 numpy.uint8
             )
             value[how == 1] = flipped[how == 1]
             known = self.feed.description.packet.compressed_flags
             if known:
                 value[(where == 2) & (how == 2)] = known[0]
-            rows[chosen, place] = value
+            rows[chosen, index] = value
 
 
 class Checker:
@@ -238,10 +238,10 @@ class Checker:
         answers = [self._scan(rows, sizes, starts, filling) for filling in (0x00, 0xFF)]
         assert answers[0] == answers[1], "bytes outside of a packet changed the answer"
         self.outcome.families[self.family] += len(rows)
-        for place in range(min(SAMPLE_PACKETS, len(rows))):
-            self.decode(rows[place, : sizes[place]].tobytes())
-        for place in range(SAMPLE_PACKETS, len(rows), TWIN_EVERY):
-            self.compare(rows[place, : sizes[place]].tobytes())
+        for index in range(min(SAMPLE_PACKETS, len(rows))):
+            self.decode(rows[index, : sizes[index]].tobytes())
+        for index in range(SAMPLE_PACKETS, len(rows), TWIN_EVERY):
+            self.compare(rows[index, : sizes[index]].tobytes())
 
     def _scan(
         self, rows: numpy.ndarray, sizes: numpy.ndarray, starts: numpy.ndarray, filling: int

@@ -167,11 +167,11 @@ class Run(node_fuzz.Run):
             theirs.setblocking(False)
             data = b"".join(part.data for part in parts)
             self.talking.append((theirs, self.welcome(ours), data, [True] * len(parts)))
-        place = rng.randrange(len(self.talking))
-        theirs, connection, data, marks = self.talking[place]
+        index = rng.randrange(len(self.talking))
+        theirs, connection, data, marks = self.talking[index]
         size = rng.choice((len(data), rng.randrange(1, 40), rng.randrange(1, 400)))
         if self.keep is not None:  # whose piece, and the piece
-            note = place.to_bytes(1, "big") + data[:size]
+            note = index.to_bytes(1, "big") + data[:size]
             self.keep[: len(note) + 4] = len(note).to_bytes(4, "big") + note
         over = connection.gone
         try:
@@ -181,9 +181,9 @@ class Run(node_fuzz.Run):
         if not connection.gone:
             connection.on_readable()
         self.loop.turn()
-        self.talking[place] = (theirs, connection, data[size:], marks)
+        self.talking[index] = (theirs, connection, data[size:], marks)
         if over or size >= len(data):
-            del self.talking[place]
+            del self.talking[index]
             self.finish(theirs, connection, marks)
 
     def part(self) -> None:

@@ -57,10 +57,10 @@ def outcome(first: int, last: int | None, state: int) -> bytes:
 
 def test_what_a_broker_accepts_is_told_apart_from_all_else():
     hearing = Hearing()
-    said = b"".join(transfer(place, 100 + place) for place in range(5))
+    said = b"".join(transfer(index, 100 + index) for index in range(5))
     hearing.hear(said[:50])
     hearing.hear(said[50:])
-    assert hearing.numbers == {place: 100 + place for place in range(5)}
+    assert hearing.numbers == {index: 100 + index for index in range(5)}
     assert hearing.payloads[4] == b"body"
     assert hearing.accepted(outcome(1, 3, ACCEPTED)) == {101, 102, 103}
     assert hearing.accepted(outcome(1, None, ACCEPTED) + outcome(2, 4, 0x25)) == {101}

@@ -32,8 +32,8 @@ class HostileNode:
         self.mutator = Mutator(seed)
         parts = split((FOLDER / "subscriber.node").read_bytes())
         first = next(
-            place
-            for place, part in enumerate(parts)
+            index
+            for index, part in enumerate(parts)
             if isinstance(part, Frame) and part.code == TRANSFER
         )
         self.beginning, self.rest = parts[:first], parts[first:]
@@ -52,8 +52,8 @@ class HostileNode:
             said.append(self.harm(copy_of(rng.choice(self.rest))))  # type: ignore[arg-type]
         self.frames += sum(part.mutated for part in said)
         opened = next(
-            place
-            for place, part in enumerate(self.beginning)
+            index
+            for index, part in enumerate(self.beginning)
             if isinstance(part, Frame) and part.code == BEGIN
         )
         begun = b"".join(part.data for part in said[:opened])

@@ -166,10 +166,10 @@ def test_outcomes_of_an_unsettled_link_are_counted_and_settled(kind: str) -> Non
             await stock.receive("a", 8)
             (sender_queue,) = rig.fanout.sender_queues
             assert sender_queue.sender.unsettled == 8
-            for place in range(8):  # one by one: rhea puts different outcomes into one range
-                stock.order("outcome", link="a", place=place, what=outcomes[place % 4])
+            for index in range(8):  # one by one: rhea puts different outcomes into one range
+                stock.order("outcome", link="a", place=index, what=outcomes[index % 4])
                 await rig.until(
-                    lambda n=place: sender_queue.sender.unsettled == 7 - n, "the outcome"
+                    lambda n=index: sender_queue.sender.unsettled == 7 - n, "the outcome"
                 )
             assert (rig.count("accepted"), rig.count("refused")) == (2, 6)
             # What was released does not come again: the stream goes on, as on a settled link.

@@ -196,7 +196,7 @@ def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> N
                 output, _ = await process.communicate()
             assert process.returncode == 0
             assert output.decode().splitlines() == [
-                f"euronext.104 {place} {len(data)}" for place, data in enumerate(put)
+                f"euronext.104 {index} {len(data)}" for index, data in enumerate(put)
             ]
 
     run(scenario())

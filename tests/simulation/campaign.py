@@ -130,8 +130,8 @@ def _count(coverage: Coverage, world: World) -> None:
         "mid-day starts": counts["mid_day_starts"],
         "of those, opened stale": counts["opened_stale"],
         "streams healed by retransmission alone": sum(
-            known.joined <= 2 and not known.announced and recovery.state(place) is State.IN_SYNC
-            for place, known in enumerate(subscriber.services.values())
+            known.joined <= 2 and not known.announced and recovery.state(index) is State.IN_SYNC
+            for index, known in enumerate(subscriber.services.values())
         ),
     })  # fmt: skip
     for (state, given), count in _MET.items():

@@ -70,7 +70,7 @@ class Map:
     def at(self, path: str, byte: int) -> Place:
         """The place that a byte belongs to."""
         places = self._files[path]
-        return places[bisect_right(places, byte, key=lambda place: place.start) - 1]
+        return places[bisect_right(places, byte, key=lambda index: index.start) - 1]
 
     def _snapshot(self, data: bytes) -> list[Place]:
         used = HEAD.unpack_from(data)[-2] + 4 if data else 0

@@ -615,7 +615,7 @@ def bites(
     world = make(venue, seed)
     world.play()
     sent = world.link.sent
-    data = [place for place, each in enumerate(sent) if each.content == "message"]
+    data = [index for index, each in enumerate(sent) if each.content == "message"]
     chosen = data[len(data) // 2]
     later = data[len(data) // 2 + 3]
     changed = copy.copy(sent[chosen])

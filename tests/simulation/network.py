@@ -193,13 +193,13 @@ class TcpLink:
             return
         faults, draw = self.faults, self.draw
         calm = now_ns >= faults.until_ns
-        place = 0
-        while place < len(data):
+        index = 0
+        while index < len(data):
             size = len(data)
-            if not calm and faults.chunk_bytes < len(data) - place:
+            if not calm and faults.chunk_bytes < len(data) - index:
                 size = draw.randrange(1, faults.chunk_bytes + 1)
-            self._put(1 - side, data[place : place + size], now_ns, calm)
-            place += size
+            self._put(1 - side, data[index : index + size], now_ns, calm)
+            index += size
             if not calm and faults.breaks and draw.random() < faults.breaks:
                 self.break_off(now_ns)
                 return

@@ -189,10 +189,10 @@ class Exchange:
             del kept[self.draw.randrange(1, len(kept) - 1)]
         self._busy_until[service] = self._put(service, [packets[n] for n in kept], at, pace)
 
-    def _cut(self, service: int, place: int, now_ns: int) -> list[bytes]:
-        packet = self.session.packets[service][place]
+    def _cut(self, service: int, index: int, now_ns: int) -> list[bytes]:
+        packet = self.session.packets[service][index]
         last = packet.sequence
-        messages = list(self.session.truth(service, place).messages)
+        messages = list(self.session.truth(service, index).messages)
         first = self._refresh_next[service]
         packets = self._cutter.cut(
             service, messages, last, first, HEADER.unpack_from(packet.packet)[3]
@@ -399,12 +399,12 @@ def answer(packet: bytes, kind: int, reason: int, shift: int = 0) -> bytes:
 
 def unflagged(said: bytes) -> bytes:
     """The same packets with the delivery flag of live traffic."""
-    out, place = bytearray(said), 0
-    while place + HEADER.size <= len(out):
-        length, kind = HEADER.unpack_from(out, place)[:2]
+    out, index = bytearray(said), 0
+    while index + HEADER.size <= len(out):
+        length, kind = HEADER.unpack_from(out, index)[:2]
         if kind == 501:
-            out[place + 14] = 0
-        place += length
+            out[index + 14] = 0
+        index += length
     return bytes(out)
 
 

@@ -151,22 +151,22 @@ class Session:
         """The service's last packet."""
         return self.packets[service][-1]
 
-    def truth(self, service: int, place: int) -> Truth:
-        """The service's state after its packet number `place`, -1 for before the first."""
-        known = self._truths.get((service, place))
+    def truth(self, service: int, index: int) -> Truth:
+        """The service's state after its packet number `index`, -1 for before the first."""
+        known = self._truths.get((service, index))
         if known is None:
-            market = self._market(service, place)
+            market = self._market(service, index)
             known = Truth(market.digest(service), tuple(market.snapshot(service)))
-            self._truths[service, place] = known
+            self._truths[service, index] = known
         return known
 
-    def _market(self, service: int, place: int) -> Market:
+    def _market(self, service: int, index: int) -> Market:
         reached, market = self._cursors.get(service, (-1, None))
-        if market is None or reached > place:
+        if market is None or reached > index:
             reached, market = -1, Market(FEED)
-        for sent in self.packets[service][reached + 1 : place + 1]:
+        for sent in self.packets[service][reached + 1 : index + 1]:
             market.apply(sent.packet)
-        self._cursors[service] = (place, market)
+        self._cursors[service] = (index, market)
         return market
 
     def _send(self, at: int, service: int, packet: bytes) -> None:

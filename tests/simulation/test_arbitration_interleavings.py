@@ -50,17 +50,17 @@ class Standing(NamedTuple):
 
     def after(self, line: int, fate: int) -> "Standing":
         """The standing when `line`'s next packet has that fate."""
-        place = self.b if line else self.a
+        index = self.b if line else self.a
         first = list(self.first)
-        if fate != LOST and first[place] is None:
-            first[place] = line
+        if fate != LOST and first[index] is None:
+            first[index] = line
         return Standing(self.a + (line == 0), self.b + (line == 1), tuple(first))
 
     @property
     def run(self) -> int:
         """How many packets have arrived without a hole before them."""
         return next(
-            (place for place, line in enumerate(self.first) if line is None), len(self.first)
+            (index for index, line in enumerate(self.first) if line is None), len(self.first)
         )
 
 
@@ -145,8 +145,8 @@ class Player:
         if [end for kind, _, end in said if kind == MISSING]:
             assert [(low, high) for kind, low, high in said if kind == MISSING] == missing
             for low, high in missing:
-                for place in range(low, high):
-                    self.recover(place)
+                for index in range(low, high):
+                    self.recover(index)
             said += self.read()
             missing = []
         told = [(kind, low, high) for kind, low, high in said if kind != MISSING]
@@ -162,12 +162,12 @@ class Player:
 def runs(first: tuple[int | None, ...]) -> list[tuple[int, int]]:
     """The ranges of packets that did not arrive, half-open."""
     found: list[tuple[int, int]] = []
-    for place, line in enumerate(first):
+    for index, line in enumerate(first):
         if line is None:
-            if found and found[-1][1] == place:
-                found[-1] = (found[-1][0], place + 1)
+            if found and found[-1][1] == index:
+                found[-1] = (found[-1][0], index + 1)
             else:
-                found.append((place, place + 1))
+                found.append((index, index + 1))
     return found
 
 
@@ -226,9 +226,9 @@ def test_every_fate_of_three_packets_in_every_order_one_by_one(twin):
             standing = Standing(0, 0, (None,) * 3)
             for step in range(6):
                 line = int(step not in a_places)
-                place = standing.b if line else standing.a
-                fate = fates[3 * line + place]
-                player.give(line, place, COPIES[fate])
+                index = standing.b if line else standing.a
+                fate = fates[3 * line + index]
+                player.give(line, index, COPIES[fate])
                 standing = standing.after(line, fate)
             player.finish(standing.first, player.read())
 
@@ -258,7 +258,7 @@ def state_of(core: object) -> dict[str, object]:
         found["asked"] = max(core.asked, core.expected)
     if hasattr(core, "order"):
         words = core.pool.words.tolist()
-        begins = [core.slot(place) * slots.SLOT_WORDS for place in range(core.count)]
+        begins = [core.slot(index) * slots.SLOT_WORDS for index in range(core.count)]
         # But for the order in which it came, and where.
         found["held"] = [words[begin : begin + slots.ORDER] for begin in begins]
     return found

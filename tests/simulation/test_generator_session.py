@@ -168,9 +168,9 @@ def test_a_session_begins_with_resets_and_reference_data_and_numbers_packets():
     assert [packet.service for packet in packets[:7]] == list(SERVICES)
     reference = [kind for packet in decoded if packet.service == 101 for kind in packet.types]
     assert reference[:42] == [550, *[553] * 40, 551]
-    first_order = next(place for place, packet in enumerate(packets) if packet.service == 104
+    first_order = next(index for index, packet in enumerate(packets) if packet.service == 104
                        and packet.messages)  # fmt: skip
-    last_reference = next(place for place, packet in enumerate(decoded) if 551 in packet.types)
+    last_reference = next(index for index, packet in enumerate(decoded) if 551 in packet.types)
     assert last_reference < first_order
 
 

@@ -178,12 +178,12 @@ def test_the_map_bites() -> None:
         (queue, path, found)
         for queue in map(Decaying, range(SEED, SEED + 20))
         for path in queue.map.paths()
-        if len(found := [place for place in queue.map.places(path)
-                         if place.kind == "content" and place.items
-                         and queue.known[min(place.items)][0] is Status.PENDING]) > 1
+        if len(found := [index for index in queue.map.places(path)
+                         if index.kind == "content" and index.items
+                         and queue.known[min(index.items)][0] is Status.PENDING]) > 1
     )  # fmt: skip
     disk = queue.disk.copy()
-    for place in places[:2]:
-        disk.decay(path, 8 * place.start)
+    for index in places[:2]:
+        disk.decay(path, 8 * index.start)
     with pytest.raises(AssertionError):
         queue.hold(view_of(queue.opened(disk)), places[0], "two bits")

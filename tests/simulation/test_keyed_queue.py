@@ -95,8 +95,8 @@ class Disk:
             (number, self.marks.get(number, 0), self.keys[number])
             for number in sorted(self.messages)
         ]
-        for place in range(0, len(kept), 5):
-            queue.restore_many(kept[place : place + 5])
+        for index in range(0, len(kept), 5):
+            queue.restore_many(kept[index : index + 5])
         queue.durable(self.next - 1)
         return queue
 

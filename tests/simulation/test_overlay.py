@@ -152,11 +152,11 @@ class World(Timeline):
             if source == plan.liar:
                 key = self.topology.member(source).key
                 datagram = lie(datagram, rng, BOUND_NS, lambda _, key=key: key)  # type: ignore[misc]
-            for place, to in enumerate(addresses):
+            for index, to in enumerate(addresses):
                 name = self.at.get(to, "")
                 if rng.random() < plan.loss or self.cut(source, name):
                     continue
-                delay = 20 * US + place * 3 * US + int(rng.expovariate(1 / (15 * US)))
+                delay = 20 * US + index * 3 * US + int(rng.expovariate(1 / (15 * US)))
                 if rng.random() < plan.spikes:
                     delay += int(rng.expovariate(1 / (2 * MS)))
                 self.later(delay, lambda n=name, d=datagram: self.arrive(n, d, address))  # type: ignore[misc]

@@ -153,14 +153,14 @@ class World(Timeline):
         for datagram, addresses in sends:
             if plan.liar and self.names.get(source) == plan.liar:
                 datagram = lie(datagram, rng, BOUND_NS, self.key_of_liar)
-            for place, to in enumerate(addresses):
+            for index, to in enumerate(addresses):
                 if to[0] == "10.1.0.2":  # an isolated process, which answers
                     trip = 2 * rng.randrange(10 * US, 50 * US)
                     self.later(trip, lambda s=source, d=datagram, e=to: self.arrive(s, d, e))  # type: ignore[misc]
                     continue
                 if source in self.down or to not in self.members or rng.random() < plan.loss:
                     continue
-                delay = 20 * US + place * 3 * US + int(rng.expovariate(1 / (15 * US)))
+                delay = 20 * US + index * 3 * US + int(rng.expovariate(1 / (15 * US)))
                 if rng.random() < plan.spikes:
                     delay += int(rng.expovariate(1 / (2 * MS)))
                 self.later(delay, lambda t=to, d=datagram, s=source: self.arrive(t, d, s))  # type: ignore[misc]

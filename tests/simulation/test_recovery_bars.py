@@ -132,11 +132,11 @@ def test_many_packets_blacked_out_on_both_lines_are_one_refresh():
     world.subscriber.check_end(world.plan.heal_ns)
     counts = world.gateway.core.recovery.counts
     print(f"{dark:,} packets dark: {counts}; memory grew by {grown:,} KiB")
-    for place, service in enumerate(long.services):
+    for index, service in enumerate(long.services):
         reasons = [reason for _, which, _, reason in world.subscriber.qualities if which == service]
         assert reasons.count("gap") <= 1, "one range is lost"
         assert reasons.count("snapshot-end") == reasons.count("gap"), "one snapshot heals it"
-        assert world.gateway.core.recovery.state(place) is State.IN_SYNC
+        assert world.gateway.core.recovery.state(index) is State.IN_SYNC
     assert counts["refreshes"] == counts["refresh_requests"] >= 2
     # Only reference data lost few enough for asking to be of use.
     assert counts["requests"] <= 1

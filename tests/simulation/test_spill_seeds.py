@@ -83,20 +83,20 @@ class World:
             self.folder, files, address=self.address, window=self.window, services=SERVICES,
             settings=self.settings, now_ns=now_ns,
         )  # fmt: skip
-        for place, following in enumerate(self.following):
-            rig.begin(following, place)
+        for index, following in enumerate(self.following):
+            rig.begin(following, index)
         return rig
 
     # -- what happens -----------------------------------------------------------------------
 
     def step(self) -> None:
         draw, rig = self.draw, self.rig
-        for place, service in enumerate(SERVICES):
+        for index, service in enumerate(SERVICES):
             count = draw.randrange(self.rate)
-            first = self.following[place]
+            first = self.following[index]
             self.published.update((service, n) for n in range(first, first + count))
-            self.following[place] += count
-            rig.stream(first, first + count - 1, place)
+            self.following[index] += count
+            rig.stream(first, first + count - 1, index)
         if rig.link is None and draw.random() < 0.3:
             rig.connect(draw.choice((0, 50, 1000)))
         if rig.link is not None:

@@ -181,7 +181,7 @@ class World:
         self._ties = 0
         self._inlet_draw = random.Random(f"{seed}/inlet")
         self._refresh_draws = [random.Random(f"{seed}/refresh/{n}") for n in range(3)]
-        self.places = {service: place for place, service in enumerate(plan.session.services)}
+        self.places = {service: index for index, service in enumerate(plan.session.services)}
         self.exchange = Exchange(
             plan.session, plan.stretch, random.Random(f"{seed}/exchange"),
             plan.rts.window_bytes, plan.snapshots, self._send_refresh,
@@ -202,8 +202,8 @@ class World:
         )  # fmt: skip
         self.arrivals = self._arrivals()
         if plan.cycle_ns:
-            for place, service in enumerate(plan.session.services):
-                first = plan.cycle_ns * (place + 1) // 4
+            for index, service in enumerate(plan.session.services):
+                first = plan.cycle_ns * (index + 1) // 4
                 self.schedule(first, self._cycle, service, plan.cycle_ns)
 
         for at in plan.attach_ns:
@@ -226,10 +226,10 @@ class World:
         if plan.heal_ns < NEVER:
             self.schedule(plan.heal_ns, self._heal)
         gateway.start(plan.start_ns)
-        coming, place, count = self.arrivals, 0, len(self.arrivals)
-        while place < count and coming[place][0] < plan.start_ns:
-            place += 1
-        arrival = coming[place][0] if place < count else NEVER
+        coming, index, count = self.arrivals, 0, len(self.arrivals)
+        while index < count and coming[index][0] < plan.start_ns:
+            index += 1
+        arrival = coming[index][0] if index < count else NEVER
         while True:
             due = heap[0][0] if heap else NEVER
             deadline = gateway.deadline_ns
@@ -243,10 +243,10 @@ class World:
                 _, _, function, arguments = heapq.heappop(heap)
                 function(now, *arguments)
             else:
-                _, _, channel, line, sent = coming[place]
+                _, _, channel, line, sent = coming[index]
                 gateway.live(channel, line, sent, now)
-                place += 1
-                arrival = coming[place][0] if place < count else NEVER
+                index += 1
+                arrival = coming[index][0] if index < count else NEVER
         self.now = end
         self.subscriber.settled(end)
 
@@ -255,7 +255,7 @@ class World:
     def _arrivals(self) -> list[tuple]:
         """Everything that the live lines bring: (time, tie, channel, line, what was sent)."""
         plan, came, tie = self.plan, [], 0
-        for service, place in self.places.items():
+        for service, i in self.places.items():
             mine = [
                 sent
                 for sent in plan.session.sent
@@ -263,35 +263,35 @@ class World:
                 and not (plan.reset_lost and sent.kind == RESET and sent.epoch)
             ]
             sends = [(int(sent.at * plan.stretch), sent.kind) for sent in mine]
-            a, b, shared = plan.live[place] if plan.live else calm()
-            draw = random.Random(f"{self.seed}/live/{place}")
+            a, b, shared = plan.live[i] if plan.live else calm()
+            draw = random.Random(f"{self.seed}/live/{i}")
             lost = shared.lost(draw, sends)
             for line, faults in enumerate((a, b)):
                 for at, index in arrivals(draw, faults, sends, lost):
                     tie += 1
-                    came.append((at, tie, place, line, mine[index]))
+                    came.append((at, tie, i, line, mine[index]))
             if plan.outside:
-                draw = random.Random(f"{self.seed}/outside/{place}")
+                draw = random.Random(f"{self.seed}/outside/{i}")
                 until = plan.heal_ns if plan.heal_ns < NEVER else plan.session.duration
                 mine = [outside(draw.randrange(until), service, n) for n in range(OUTSIDE)]
                 sends = [(sent.at, DATA) for sent in mine]
                 for line, faults in enumerate((a, b)):
                     for at, index in arrivals(draw, faults, sends):
                         tie += 1
-                        came.append((at, tie, place, line, mine[index]))
+                        came.append((at, tie, i, line, mine[index]))
         came.sort()
         return came
 
     def _send_refresh(self, service: int, timed: list[tuple[int, bytes]]) -> None:
         """Packets for a service's refresh lines, with what happens to them there."""
-        place = self.places[service]
-        a, b, shared = self.plan.refresh[place] if self.plan.refresh else calm()
-        draw = self._refresh_draws[place]
+        i = self.places[service]
+        a, b, shared = self.plan.refresh[i] if self.plan.refresh else calm()
+        draw = self._refresh_draws[i]
         sends = [(at, DATA) for at, _ in timed]
         lost = shared.lost(draw, sends)
         for line, faults in enumerate((a, b)):
             for at, index in arrivals(draw, faults, sends, lost):
-                self.schedule(at, self._refresh_arrives, place, line, timed[index][1])
+                self.schedule(at, self._refresh_arrives, i, line, timed[index][1])
 
     def _refresh_arrives(self, now_ns: int, place: int, line: int, packet: bytes) -> None:
         if now_ns >= self.plan.start_ns:

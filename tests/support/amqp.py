@@ -60,8 +60,8 @@ def packet(sequence: int, messages: list[bytes] | None = None, service: int = 10
     """One UTP-MD packet; five messages of symbols 1000.. where none are given."""
     if messages is None:
         messages = [
-            (quote if place % 2 else order)(1000 + (sequence + place) % 7, place)
-            for place in range(5)
+            (quote if index % 2 else order)(1000 + (sequence + index) % 7, index)
+            for index in range(5)
         ]
     return FEED.encode_packet(sequence=sequence, service=service, messages=messages)
 
@@ -278,8 +278,8 @@ class Rig:
         """Write the packets `first`..`last` of five messages each; their bytes."""
         service = self.streams[channel].service
         written = [packet(sequence, service=service) for sequence in range(first, last + 1)]
-        for place, data in enumerate(written):
-            self.put(data, first + place, 5, channel=channel)
+        for index, data in enumerate(written):
+            self.put(data, first + index, 5, channel=channel)
         return written
 
     def control_event(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:

@@ -121,10 +121,10 @@ class Frame:
             return 0
         return int(self.performative.descriptor.value)
 
-    def field(self, place: int) -> Any:
+    def field(self, index: int) -> Any:
         """A field's value; None where it is not there."""
         fields = [] if self.performative is None else self.performative.value
-        return fields[place].value if place < len(fields) else None
+        return fields[index].value if index < len(fields) else None
 
     def encode(self) -> bytes:
         body = b"" if self.performative is None else self.performative.encode()

@@ -38,11 +38,11 @@ def rows_of(
     rows: list[Row] = []
     for channel in sorted(set(lines.values())):
         number = 1
-        for place in range(packets):
-            messages = [message(10 * channel + n % 3, number + n) for n in range(place % 4 + 1)]
+        for index in range(packets):
+            messages = [message(10 * channel + n % 3, number + n) for n in range(index % 4 + 1)]
             packet = NYSE.encode_packet(sequence=number, messages=messages)
             number += len(messages)
-            at_ns = START_NS + place * 1_000_000 + channel * 10_000
+            at_ns = START_NS + index * 1_000_000 + channel * 10_000
             for nth, line in enumerate(each for each, its in lines.items() if its == channel):
                 if draw.random() >= loss:
                     rows.append((at_ns + nth * 5_000, line, packet))

@@ -40,9 +40,9 @@ class ByHand:
         for each in self.realtime:
             lines[each.service].add(each.line)
         self.letters = {
-            (service, line): chr(ord("A") + place)
+            (service, line): chr(ord("A") + index)
             for service, mine in lines.items()
-            for place, line in enumerate(sorted(mine))
+            for index, line in enumerate(sorted(mine))
         }
         self.services = sorted(lines)
         self.first = [e for e in self.realtime if self.letters[e.service, e.line] == "A"]
@@ -130,8 +130,8 @@ class ByHand:
             runs[-1][1] += packets
             before = moment
         rows = []
-        for place, name in enumerate(("milliseconds", "packets")):
-            values = sorted(run[place] for run in runs)
+        for index, name in enumerate(("milliseconds", "packets")):
+            values = sorted(run[index] for run in runs)
             shares = [ranked(values, share) for share in SHARES]
             rows.append([name, len(runs), sum(values) / len(runs), *shares, values[-1]])
         return rows

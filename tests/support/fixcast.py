@@ -76,12 +76,12 @@ def lossy_lines(
         def send(self, slab: Any, offsets: Any, sizes: Any, first: int, many: int) -> None:
             nonlocal count
             for ahead in range(many):
-                place = (first + ahead) % len(offsets)
+                index = (first + ahead) % len(offsets)
                 count += 1
                 if lost(count):
                     continue
-                seen(bytes(slab[offsets[place] : offsets[place] + sizes[place]]))
-                self.inner.send(slab, offsets, sizes, place, 1)
+                seen(bytes(slab[offsets[index] : offsets[index] + sizes[index]]))
+                self.inner.send(slab, offsets, sizes, index, 1)
 
     monkeypatch.setattr(publisher, "LineSender", LossyLines)
 

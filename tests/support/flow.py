@@ -136,16 +136,16 @@ class ConflatedLink:
         self.rig.fanout.add(self.sender_queue)
         _, self.ideal = self.rig.attach(address)
         self.following = [1] * len(services)
-        for place in range(len(services)):
-            self.rig.control_event(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+        for index in range(len(services)):
+            self.rig.control_event(RecordKind.START, channel=index, sequence=0, next_sequence=1)
         self.rig.pump()
 
-    def put(self, messages: list[bytes], place: int = 0) -> None:
+    def put(self, messages: list[bytes], index: int = 0) -> None:
         """Publish one packet."""
-        service, sequence = self.rig.streams[place].service, self.following[place]
+        service, sequence = self.rig.streams[index].service, self.following[index]
         data = FEED.encode_packet(sequence=sequence, service=service, messages=messages)
-        self.rig.put(data, sequence, len(messages), channel=place)
-        self.following[place] += 1
+        self.rig.put(data, sequence, len(messages), channel=index)
+        self.following[index] += 1
 
     def grant(self, count: int) -> None:
         self.link.grants += count

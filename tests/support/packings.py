@@ -32,7 +32,7 @@ def merges(one: Sequence[Any], other: Sequence[Any]) -> Iterator[list[Any]]:
     total = len(one) + len(other)
     for places in combinations(range(total), len(one)):
         first, second = iter(one), iter(other)
-        yield [next(first) if place in places else next(second) for place in range(total)]
+        yield [next(first) if index in places else next(second) for index in range(total)]
 
 
 class IexMessages:

@@ -110,7 +110,7 @@ def check_grain(messages: list[Message], last: int, grain: str, service: int = 1
     if grain == "message":
         header = FEED.table.header_size
         assert [tag(each)[3:] for each in found] == [
-            (number, place) for number in range(1, last + 1) for place in range(5)
+            (number, index) for number in range(1, last + 1) for index in range(5)
         ]
         assert b"".join(bytes(each.body) for each in found) == b"".join(
             each[header:] for each in whole

@@ -30,8 +30,8 @@ def live_packet(sequence: int, service: int = 104, flags: int = 0, messages: int
         flags=flags,
         send_time=12_345_678,
         messages=[
-            FEED.encode_message(221, symbol_index=sequence, source_seq_num=place)
-            for place in range(messages)
+            FEED.encode_message(221, symbol_index=sequence, source_seq_num=index)
+            for index in range(messages)
         ],
     )
 

@@ -77,8 +77,8 @@ def test_the_job_on_spark_is_the_job_in_this_process_and_the_window_functions(
     assert told[-1][0] == told[-1][1] == session.stat().st_size - FILE_HEADER_BYTES
     exact = exact_interarrival(read(spark, session, rows="messages"))
     digest, found = here.digest, {}
-    for (place, code), cell in digest.cells.items():
-        channel = digest.channels[place]
+    for (index, code), cell in digest.cells.items():
+        channel = digest.channels[index]
         if cell.interarrival.count:
             line = f"{address_text(channel.group)}:{channel.port}"
             found[line, channel.service, str(FEED.type_label(code))] = cell.interarrival

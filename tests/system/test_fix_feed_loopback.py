@@ -65,12 +65,12 @@ def lossy(rng: random.Random) -> tuple[list[bytes], list[bytes]]:
     lines = datagrams(rng), datagrams(rng)
     lost: tuple[set[int], set[int]] = (set(), set())
     kept: tuple[list[bytes], list[bytes]] = ([], [])
-    for place in range(2):
-        for first, end, data in lines[place]:
-            if rng.random() < 0.15 and lost[1 - place].isdisjoint(range(first, end)):
-                lost[place].update(range(first, end))
+    for index in range(2):
+        for first, end, data in lines[index]:
+            if rng.random() < 0.15 and lost[1 - index].isdisjoint(range(first, end)):
+                lost[index].update(range(first, end))
             else:
-                kept[place].append(data)
+                kept[index].append(data)
     assert lost[0]
     assert lost[1]
     return kept
@@ -148,8 +148,8 @@ def test_each_message_arrives_once_and_in_order_from_lines_that_pack_differently
             ready = [asyncio.Event() for _ in range(3)]
             one_name = [at for at in range(1, MESSAGES + 1) if NAMES[2] in names_of(at)]
             tasks = [
-                asyncio.create_task(receive(url, *each, ready[place]))
-                for place, each in enumerate(
+                asyncio.create_task(receive(url, *each, ready[index]))
+                for index, each in enumerate(
                     [
                         (f"fix.{SERVICE}.#", grain, MESSAGES),
                         (f"fix.{SERVICE}.EUR/USD-SPOT-2026", grain, len(one_name)),

@@ -61,9 +61,9 @@ def numbers(client: QueueClient, link: proton.Receiver) -> list[tuple[str, int]]
     return [(text.split('"')[3], int(text.split(": ")[-1][:-1])) for text in texts]
 
 
-def settle(client: QueueClient, link: proton.Receiver, place: int, state: int = ACCEPTED) -> None:
+def settle(client: QueueClient, link: proton.Receiver, index: int, state: int = ACCEPTED) -> None:
     """Settle one delivery of a link, and hear that the node has."""
-    delivery = client.of(link)[place][1]
+    delivery = client.of(link)[index][1]
     if state == MODIFIED:
         delivery.local.failed = True
     delivery.update(state)
@@ -226,9 +226,9 @@ def test_what_fails_too_often_goes_to_the_dead_with_the_reason_and_its_key_goes_
         putting = client.sender()
         client.put(putting, of("a", 1), of("a", 2))
         link = client.taker(credit=1)
-        for place in range(2):
-            client.wait_for(link, place + 1)
-            settle(client, link, place, MODIFIED)
+        for index in range(2):
+            client.wait_for(link, index + 1)
+            settle(client, link, index, MODIFIED)
             link.flow(1)
         client.wait_for(link, 3)
         assert numbers(client, link)[2] == ("a", 2)
@@ -253,9 +253,9 @@ def test_a_parked_message_holds_its_key_until_it_is_tried_again(tmp_path: Path) 
         putting = client.sender()
         client.put(putting, of("a", 1), of("a", 2))
         link = client.taker(credit=1)
-        for place in range(2):
-            client.wait_for(link, place + 1)
-            settle(client, link, place, MODIFIED)
+        for index in range(2):
+            client.wait_for(link, index + 1)
+            settle(client, link, index, MODIFIED)
             link.flow(1)
         client.put(putting, of("b", 3))
         client.wait_for(link, 3)

@@ -104,8 +104,8 @@ def test_a_link_that_asks_a_group_for_something_else_is_refused() -> None:
             client = RawClient(rig.port)
             link = share(client, "work|1")
             await in_thread(client.settle_down, link)
-            for place, address in enumerate(("euronext.105?as=message", "euronext.104")):
-                other = share(client, f"work|{place + 2}", address)
+            for index, address in enumerate(("euronext.105?as=message", "euronext.104")):
+                other = share(client, f"work|{index + 2}", address)
                 refused = lambda: other.remote_condition is not None  # noqa: B023, E731
                 await in_thread(client.pump, refused, "the refusal")
                 assert other.remote_condition.name == "amqp:invalid-field"

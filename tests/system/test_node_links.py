@@ -90,14 +90,14 @@ def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
             await in_thread(attached, client, link)
             await rig.stream(1, 40)
             await in_thread(client.pump, lambda: len(client.deliveries) == 40, "deliveries")
-            for place, delivery in enumerate(client.deliveries):
+            for index, delivery in enumerate(client.deliveries):
                 assert not delivery.settled
                 state = [
                     proton.Delivery.ACCEPTED,
                     proton.Delivery.REJECTED,
                     proton.Delivery.RELEASED,
                     proton.Delivery.MODIFIED,
-                ][place % 4]
+                ][index % 4]
                 delivery.update(state)
             # The outcomes of all, then the settlement of all: two dispositions for each.
             client._write()
@@ -150,9 +150,9 @@ def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> N
             wanted = ["euronext.104", "euronext.104?as=batch", "euronext.104.{}?as=message",
                       "euronext.*.{}"]  # fmt: skip
             links: list[tuple[RawClient, Any]] = []
-            for place in range(200):
-                client = clients[place % 5]
-                address = wanted[place // 5 % 4].format(1000 + place % 7)
+            for index in range(200):
+                client = clients[index % 5]
+                address = wanted[index // 5 % 4].format(1000 + index % 7)
                 links.append((client, client.receiver(address, 1000)))
             for client in clients:
                 await in_thread(attached, client, *(link for c, link in links if c is client))
@@ -160,8 +160,8 @@ def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> N
             put = rig.packets(1, 30)
             await rig.deliver()
             symbols = [n for data in put for n in rig.feed.decode_packet(data).symbols]
-            for place, (client, link) in enumerate(links):
-                kind, symbol = place // 5 % 4, 1000 + place % 7
+            for index, (client, link) in enumerate(links):
+                kind, symbol = index // 5 % 4, 1000 + index % 7
                 expected = b"".join(put) if kind < 2 else symbols.count(symbol)
 
                 def whole(client: Any = client, link: Any = link, kind: int = kind) -> Any:

@@ -91,13 +91,13 @@ def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: str) -> 
                         seen += [(batch.snapshot, n) for n in batch.sequences.tolist()]
                     if seen and seen[-1] == (False, 6 if grain != "batch" else 5):
                         break
-            first = next(place for place, (block, _) in enumerate(seen) if block)
+            first = next(index for index, (block, _) in enumerate(seen) if block)
             blocks = [n for block, n in seen if block]
             assert [block for block, _ in seen[first : first + len(blocks)]] == [True] * len(blocks)
             assert blocks[0] == 4 << 24
             assert reasons == ["attached", "snapshot-begin", "snapshot-end"]
             if grain == "packet":
-                assert blocks == [4 << 24 | place for place in range(50)]
+                assert blocks == [4 << 24 | index for index in range(50)]
 
     run(scenario())
 

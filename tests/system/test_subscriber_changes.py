@@ -29,7 +29,7 @@ SYMBOLS = range(1000, 1007)
 
 def symbols_of(sequence: int) -> list[int]:
     """The symbols of the messages in a packet, in order."""
-    return [1000 + (sequence + place) % 7 for place in range(5)]
+    return [1000 + (sequence + index) % 7 for index in range(5)]
 
 
 class Pieces(Story):
@@ -67,9 +67,9 @@ def wanted(grain: str, symbols: set[int], first: int, last: int) -> set[tuple[in
     """The places of everything that concerns these symbols."""
     if grain == "message":
         return {
-            (n, place)
+            (n, index)
             for n in range(first, last + 1)
-            for place, symbol in enumerate(symbols_of(n))
+            for index, symbol in enumerate(symbols_of(n))
             if symbol in symbols
         }
     return {(n, 0xFFFF) for n in range(first, last + 1) if symbols & set(symbols_of(n))}

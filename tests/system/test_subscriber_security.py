@@ -71,17 +71,17 @@ def test_the_subscriber_comes_in_by_each_way(
                 (f"amqps://{over}", make(ca=ours.ca), "anonymous"),
                 (f"amqp://ann:{quoted}@127.0.0.1:{rig.port}", None, "ann"),
             )
-            for place, (url, login, name) in enumerate(ways, 1):
+            for index, (url, login, name) in enumerate(ways, 1):
                 waiting = asyncio.create_task(first(url, login))
                 await rig.until(
                     lambda task=waiting: rig.node.links == 1 or task.done(),
-                    f"attached: way {place}",
+                    f"attached: way {index}",
                 )
                 if waiting.done():
                     waiting.result()
                 assert [each.user.name for each in rig.node.connections] == [name]
-                await rig.stream(place, place)
-                assert (await waiting).seq == place
+                await rig.stream(index, index)
+                assert (await waiting).seq == index
                 await rig.until(lambda: not rig.node.connections, "gone")
 
     run(scenario())

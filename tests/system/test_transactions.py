@@ -446,13 +446,13 @@ def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path
 
     def before(client: QueueClient) -> None:
         out, control, names = client.sender("queue.out"), client.coordinator(), []
-        for place, home in enumerate(("keyed", "plain"), 1):
-            client.put(client.sender(f"queue.{home}"), of(10 * place))
+        for index, home in enumerate(("keyed", "plain"), 1):
+            client.put(client.sender(f"queue.{home}"), of(10 * index))
             link = client.taker(f"queue.{home}", credit=1)
             client.wait_for(link, 1)
             names.append(client.declare(control))
             client.say_in(client.of(link)[0][1], names[-1])
-            mine = [of(10 * place + n, f"{home} {n}") for n in (1, 2)]
+            mine = [of(10 * index + n, f"{home} {n}") for n in (1, 2)]
             client.put_in(out, names[-1], *mine)
         client.put(out, of(1, "x"), of(2, "y"))
         assert [client.discharge(control, name) for name in names] == ["", ""]

@@ -71,9 +71,9 @@ def write_session(feed: Feed, path: Path, make: Callable[[Feed, int], bytes]) ->
     prng = random.Random(7)
     number = 1
     with CaptureWriter(path) as writer:
-        for place in range(PACKETS):
+        for index in range(PACKETS):
             datagram = b""
-            for _ in range(2 if feed.table.several and place % 3 == 0 else 1):
+            for _ in range(2 if feed.table.several and index % 3 == 0 else 1):
                 most = 3 if feed.table.message_length_size else 1
                 count = prng.randint(1, most)
                 bodies = [make(feed, len(messages) + each) for each in range(count)]
@@ -81,7 +81,7 @@ def write_session(feed: Feed, path: Path, make: Callable[[Feed, int], bytes]) ->
                 datagram += feed.encode_packet(sequence=number, messages=bodies, **service)
                 messages += bodies
                 number += count if feed.counts_messages else 1
-            at_ns = 1_700_000_000_000_000_000 + place * 1_000_000
+            at_ns = 1_700_000_000_000_000_000 + index * 1_000_000
             writer.write(at_ns, "239.1.1.1", 30_001, datagram)
     return messages
 

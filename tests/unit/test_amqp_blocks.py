@@ -76,7 +76,7 @@ def test_a_blocks_tags_have_the_last_number_and_the_place_in_the_block() -> None
     assert [each.place for each in links["packet"].data] == [(last, 0), (last, 1), (last, 2)]
     assert [each.place for each in links["batch"].data] == [(last, 0)]
     assert [(each.place, each.number) for each in links["message"].data] == [
-        ((last, place), number) for place in range(3) for number in range(2)
+        ((last, index), number) for index in range(3) for number in range(2)
     ]
     assert {each.number for each in links["packet"].data} == {0xFFFF}
     assert {each.key for each in links["packet"].data} == {"euronext.104"}
@@ -93,8 +93,8 @@ def test_a_block_is_thinned_as_live_packets_are(grain: str) -> None:
     block = snapshot(20)
     links = [(rig.attach(each)[1], live.attach(each)[1]) for each in addresses]
     rig.block(block, last=3)
-    for place, data in enumerate(block):
-        live.put(data, place, 2)
+    for index, data in enumerate(block):
+        live.put(data, index, 2)
     live.pump()
     for address, (found, wanted) in zip(addresses, links, strict=True):
         assert bodies(found.data) == bodies(wanted.data), address

@@ -25,8 +25,8 @@ def market(rig: Rig, chance: random.Random, first: int, last: int) -> None:
     for sequence in range(first, last + 1):
         for channel, service in enumerate(SERVICES):
             listed = [
-                chance.choice((order, quote))(chance.choice(SYMBOLS), place)
-                for place in range(chance.randrange(1, 6))
+                chance.choice((order, quote))(chance.choice(SYMBOLS), index)
+                for index in range(chance.randrange(1, 6))
             ]
             rig.put(packet(sequence, listed, service), sequence, len(listed), channel=channel)
 

@@ -68,8 +68,8 @@ def at(state: State) -> SaslServer:
 
 
 def fed(login: SaslServer, data: bytes, step: int) -> SaslServer:
-    for place in range(0, len(data), step):
-        login.receive(data[place : place + step])
+    for index in range(0, len(data), step):
+        login.receive(data[index : index + step])
     return login
 
 

@@ -41,8 +41,8 @@ def talk(client: TlsSession, server: TlsSession, step: int = 1 << 20) -> None:
         if not there and not back:
             return
         for data, session in ((there, server), (back, client)):
-            for place in range(0, len(data), step):
-                session.receive(data[place : place + step])
+            for index in range(0, len(data), step):
+                session.receive(data[index : index + step])
 
 
 def read(session: TlsSession) -> bytes:
@@ -81,8 +81,8 @@ def test_what_one_side_writes_the_other_reads(
         one.write(memoryview(payload))
         data = one.data_to_send()
         assert payload[:100] not in data
-        for place in range(0, len(data), step):
-            other.receive(data[place : place + step])
+        for index in range(0, len(data), step):
+            other.receive(data[index : index + step])
         assert read(other) == payload
     client.close()
     client.close()

@@ -35,12 +35,12 @@ def writers() -> list[str]:
 def random_book(chance: random.Random, by_level: bool, count: int = 60) -> DepthBook:
     """Orders, or levels, of instrument 1; prices of two decimals, sizes of two bytes."""
     records = numpy.zeros(count, MBO)
-    for place in range(count):
+    for index in range(count):
         side = chance.choice([b"B", b"A"])
         middle = 100 if side == b"A" else 80
-        record = records[place]
+        record = records[index]
         record["instrument_id"], record["side"], record["action"] = 1, side, b"A"
-        record["order_id"] = 0 if by_level else 1000 + place
+        record["order_id"] = 0 if by_level else 1000 + index
         record["price"] = (middle * 100 + chance.randrange(40)) * 10_000_000
         record["size"] = chance.randrange(1, 60_000)
     book = DepthBook()
@@ -232,8 +232,8 @@ def written(tmp_path: Path, symbol: int, *orders: tuple[int, bytes, int, int]) -
     writer, book = BookWriter(feed), DepthBook()
     records = numpy.zeros(len(orders), MBO)
     records["instrument_id"], records["action"] = 1, b"A"
-    for place, (order, side, price, size) in enumerate(orders):
-        record = records[place]
+    for index, (order, side, price, size) in enumerate(orders):
+        record = records[index]
         record["order_id"], record["side"] = order, side
         record["price"], record["size"] = price, size
     book.apply(records)

@@ -67,9 +67,9 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
     """The digest says of each service what its stream is."""
     services = [channel.service for channel in digest.channels]
     assert sorted(services) == sorted(service for service, mine in streams.items() if mine), note
-    for place, service in enumerate(services):
+    for index, service in enumerate(services):
         mine = streams[service]
-        packets, _, file_bytes, messages = digest.totals[place, :4].tolist()
+        packets, _, file_bytes, messages = digest.totals[index, :4].tolist()
         assert packets == len(mine), (note, service)
         assert file_bytes == sum(each.file_bytes for each in mine)
         assert messages == sum(len(each.messages) for each in mine)
@@ -85,7 +85,7 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
                     buckets[code][fine_bucket_of(since)] += 1
                 last[symbol] = each.time_ns
         for (where, code), cell in digest.cells.items():
-            if where == place:
+            if where == index:
                 assert (cell.interarrival.buckets == buckets[code]).all(), (note, service, code)
                 assert cell.interarrival.backwards == backwards[code], (note, service, code)
     minutes = defaultdict(int)
@@ -295,12 +295,12 @@ def test_what_waits_too_long_goes_on_in_tallies_of_its_own(
     monkeypatch.setattr(reading, "BATCH_DATAGRAMS_MAX", 3)
     numbers = [1, 2, *range(5, 20), 3, *range(30, 40), 4, 20, *range(40, 50), 29, 21]
     with CaptureWriter(tmp_path / "day.pcap") as writer:
-        for place, number in enumerate(numbers):
+        for index, number in enumerate(numbers):
             message = FEED.encode_message("trade_cancel", symbol_index=number % 2)
             packet = FEED.encode_packet(sequence=number, service=104, messages=[message])
-            writer.write(OPENING_NS + place * 1_000, LINE_A, PORT, packet)
-            for _ in range(3 * (place % 5 == 0)):
-                writer.write(OPENING_NS + place * 1_000, LINE_A, PORT, b"nobody's")
+            writer.write(OPENING_NS + index * 1_000, LINE_A, PORT, packet)
+            for _ in range(3 * (index % 5 == 0)):
+                writer.write(OPENING_NS + index * 1_000, LINE_A, PORT, b"nobody's")
     tallies: list[Any] = []
     finish = in_order.InOrder.finish
     monkeypatch.setattr(
@@ -309,7 +309,7 @@ def test_what_waits_too_long_goes_on_in_tallies_of_its_own(
     found = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP)
     assert (len(tallies[0]) > 3) == (held == 100)
     assert found.digest.totals[0, 0] == len(numbers)
-    times = {number: place * 1_000 for place, number in enumerate(numbers)}
+    times = {number: index * 1_000 for index, number in enumerate(numbers)}
     last: dict[int, int] = {}
     expected = []
     for number in sorted(numbers):

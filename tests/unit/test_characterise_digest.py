@@ -43,8 +43,8 @@ def content(digest: Digest) -> bytes:
             array(digest.overflow),
             [(starts, array(each)) for starts, each in digest.stretches],
             array(digest.buckets()),
-            [(place, array(each)) for place, each in digest.minutes().items()],
-            [(place, epoch, array(each)) for place in runs for epoch, each in runs[place].items()],
+            [(index, array(each)) for index, each in digest.minutes().items()],
+            [(index, epoch, array(each)) for index in runs for epoch, each in runs[index].items()],
             digest.symbol_counts(),
         ]
     )  # fmt: skip

@@ -72,7 +72,7 @@ def test_channels_beyond_the_bound_are_counted_together(twin: Any) -> None:
 @pytest.mark.parametrize("short", range(1, 6))
 def test_columns_of_different_lengths_are_refused(twin: Any, short: int) -> None:
     kinds = (np.uint32, np.uint32, np.uint32, np.int64, np.uint32, np.uint16)
-    columns = [np.zeros(1 if place == short else 2, kind) for place, kind in enumerate(kinds)]
+    columns = [np.zeros(1 if index == short else 2, kind) for index, kind in enumerate(kinds)]
     with pytest.raises(ValueError, match="different lengths"):
         twin.tally.Tally(twin.table).count(np.zeros(9, np.uint8), *columns)
 

@@ -60,8 +60,8 @@ def test_content_is_read_from_any_place(tmp_path: Path) -> None:
     with path.open("rb") as file:
         frames = tuple(frames_of(file))
     with FramedFile(path.open("rb"), frames, "x") as content:
-        for place in (0, 1, 299, 300, 301, 4_000, len(data) - 1, len(data)):
-            content.seek(place)
+        for index in (0, 1, 299, 300, 301, 4_000, len(data) - 1, len(data)):
+            content.seek(index)
             room = bytearray(1_000)
             filled = 0
             while filled < len(room):
@@ -69,7 +69,7 @@ def test_content_is_read_from_any_place(tmp_path: Path) -> None:
                 if not got:
                     break
                 filled += got
-            assert bytes(room[:filled]) == data[place : place + 1_000]
+            assert bytes(room[:filled]) == data[index : index + 1_000]
 
 
 def test_what_cannot_be_cut_is_read_whole(session: Path, tmp_path: Path) -> None:

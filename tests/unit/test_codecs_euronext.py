@@ -267,12 +267,12 @@ def test_the_retransmission_request_decodes_to_its_fields():
 
 
 @pytest.mark.parametrize(("size", "place"), [(36, 0), (40, 0), (44, 1), (60, 1)])
-def test_the_size_chooses_between_the_two_layouts_of_530(size, place):
+def test_the_size_chooses_between_the_two_layouts_of_530(size, index):
     data = bytearray(feed.encode_message("indicative_price_imbalance", im_volume=7))
     data = (data + bytes(60))[:size]
     data[0:2] = (size - 2).to_bytes(2, "big")
     record = feed.decode_message(bytes(data))
-    assert record.layout is feed.layouts[530][place]
+    assert record.layout is feed.layouts[530][index]
     assert record.im_volume == 7
 
 

@@ -149,10 +149,10 @@ def expected_rows(packets, layout) -> list[dict]:
     """The rows that columns must have, from decoded packets."""
     rows = []
     for packet in packets:
-        for place, message in enumerate(packet.messages):
+        for index, message in enumerate(packet.messages):
             if message.layout is not layout:
                 continue
-            top = {"seq": packet.sequences[place], "service": packet.service}
+            top = {"seq": packet.sequences[index], "service": packet.service}
             top["send_time_ns"] = packet.send_time_ns
             own = message.to_dict()
             parts = [own.pop(part.name) for part in layout.parts]
@@ -181,13 +181,13 @@ def test_columns_say_what_records_say(twin, feed, layout, seed):
     others = [] if feed.table.type_in_packet else [feed.encode_message(filler.name)]
     packets = [
         feed.encode_packet(
-            sequence=10 * place,
-            service=100 + place if feed.description.packet.service else 0,
+            sequence=10 * offset,
+            service=100 + offset if feed.description.packet.service else 0,
             send_time=1_700_000_000_000_000_000 if feed.counts_messages else 40_000_000,
             messages=[*others, feed.encode_message(layout.name, **each)],
             packet_type=packet_type,
         )
-        for place, each in enumerate(values)
+        for offset, each in enumerate(values)
     ]
     data_bytes = b"".join(packets)
     index, header = scanner.MessageIndex(100), scanner.PacketHeader()

@@ -57,7 +57,7 @@ def test_a_figure_is_the_same_file_each_time_and_fits_a_page() -> None:
 
 @pytest.mark.parametrize("colour", ["#000080", "#0072b2", "#b3424a", "#440154"])
 def test_colours_on_a_dark_page_are_light(colour: str) -> None:
-    parts = [int(lighter(colour)[place : place + 2], 16) for place in (1, 3, 5)]
+    parts = [int(lighter(colour)[index : index + 2], 16) for index in (1, 3, 5)]
     assert (max(parts) + min(parts)) / 2 / 255 >= 0.61
 
 

@@ -135,13 +135,13 @@ def test_no_flipped_bit_is_believed(seed: int) -> None:
     data, _ = recorded(3)
     for _ in range(300):
         spoiled = bytearray(data)
-        place = draw.randrange(len(data))
-        spoiled[place] ^= 1 << draw.randrange(8)
+        index = draw.randrange(len(data))
+        spoiled[index] ^= 1 << draw.randrange(8)
         ids = MessageIds(QUEUE)
         ids.load(bytes(spoiled), 0, END)
-        whole = place // (len(data) // 3)
+        whole = index // (len(data) // 3)
         # The record's own length is not covered before its bytes are: all of it goes.
-        assert ids.covered == 10 * whole, f"seed {seed}, place {place}"
+        assert ids.covered == 10 * whole, f"seed {seed}, place {index}"
 
 
 def test_ids_that_nobody_has_are_looked_at_again() -> None:

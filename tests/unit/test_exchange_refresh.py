@@ -39,7 +39,7 @@ class PlainCutter:
 
     def cut(self, service, messages, last, refresh_sequence, send_time_ms):
         self.cuts.append((service, messages, last, refresh_sequence, send_time_ms))
-        return [b"%d/%d" % (service, refresh_sequence + place) for place in range(self.size)]
+        return [b"%d/%d" % (service, refresh_sequence + index) for index in range(self.size)]
 
 
 def live(service, number, due_ns):
@@ -132,7 +132,7 @@ def test_channels_number_their_packets_without_a_gap_and_keep_the_rate():
     rig.step(steps=200)
     for service in SERVICES:
         data = [packet for packet in rig.of(service) if isinstance(packet, bytes)]
-        assert data == [b"%d/%d" % (service, 2 + place) for place in range(len(data))]
+        assert data == [b"%d/%d" % (service, 2 + index) for index in range(len(data))]
         assert len(data) > 20
     due = [packet.due_ns for packet in rig.sent if len(packet.packet) < 16]
     assert min(b - a for a, b in itertools.pairwise(due)) == SECOND // 100

@@ -113,11 +113,11 @@ def test_a_full_update_names_its_symbol_and_the_scale_of_its_prices(folder: Path
     assert parse_header(FEED.table, data, 0, len(data), header) == Reject.FINE
     assert scan_messages(FEED.table, data, 0, header, index) == Reject.FINE
     (reference,) = FEED.references.values()
-    for place, symbol in enumerate([(9_053, "BSAC"), (40_767, "BSMX")]):
-        message = data[index.offsets[place] : index.offsets[place] + index.sizes[place]]
+    for i, symbol in enumerate([(9_053, "BSAC"), (40_767, "BSMX")]):
+        message = data[index.offsets[i] : index.offsets[i] + index.sizes[i]]
         assert reference.read(message) == symbol
         assert reference.read_scales(message) == {"reference": 4}
-        assert index.symbols[place] == symbol[0]
+        assert index.symbols[i] == symbol[0]
 
 
 @pytest.mark.captures

@@ -456,14 +456,14 @@ def test_schemas_with_parts_cut_out_never_end_in_a_traceback(
         text = rng.choice([LEVELS, NEWS.replace("bigEndian", "littleEndian")])
         lines = text.splitlines()
         for _ in range(rng.randrange(1, 4)):
-            place = rng.randrange(1, len(lines))
+            index = rng.randrange(1, len(lines))
             way = rng.randrange(3)
             if way == 0:
-                lines[place] = re.sub(r'"[^"]*"', f'"{rng.choice(ODD)}"', lines[place], count=1)
+                lines[index] = re.sub(r'"[^"]*"', f'"{rng.choice(ODD)}"', lines[index], count=1)
             elif way == 1:
-                lines[place] = re.sub(r' \w+="[^"]*"', "", lines[place], count=1)
-            elif lines[place].endswith("/>"):
-                lines.insert(place, lines[place])
+                lines[index] = re.sub(r' \w+="[^"]*"', "", lines[index], count=1)
+            elif lines[index].endswith("/>"):
+                lines.insert(index, lines[index])
         schema.write_text("\n".join(lines))
         gc.collect()
         done = run_here("feeds", "import", str(schema), "--out", "-")

@@ -190,7 +190,7 @@ def test_both_scanners_agree_on_damaged_datagrams(seed):
             entries = [list(each[: index.count]) for each in (index.symbols, index.sequences)]
             answers.append((list(rejects), entries, index.packets))
         assert answers[0] == answers[1]
-        reasons.update(place for place, count in enumerate(answers[0][0]) if count)
+        reasons.update(i for i, count in enumerate(answers[0][0]) if count)
     assert {Reject.FINE, Reject.CHECKSUM, Reject.MALFORMED} <= reasons
 
 
@@ -413,8 +413,8 @@ def test_a_message_sent_again_with_its_flag_is_no_mismatch_of_the_one_without(
 ):
     again = sealed(b"35=X|34=1|43=Y|268=1|279=0|55=A|")
     ways = [(0, ONE + TWO if packed else ONE), (1, again)]
-    for place in order:
-        channel.datagram(*ways[place])
+    for index in order:
+        channel.datagram(*ways[index])
     channel.datagram(0, THREE)
     assert channel.arbiter.channel_array[ChannelCounter.MISMATCHES] == 0
     assert channel.arbiter.channel_array[ChannelCounter.LOST] == 0

@@ -107,8 +107,8 @@ def test_many_are_taken_up_to_the_first_that_is_wrong(
 @pytest.mark.parametrize("module", MODULES)
 def test_what_waits_is_bounded_and_the_session_has_places_to_spare(module: ModuleType) -> None:
     queue = module.SendQueue(0, 100, 200, 3)
-    for place in range(3):
-        assert queue.is_full() == 0, place
+    for index in range(3):
+        assert queue.is_full() == 0, index
         assert queue.add(b"m" * 100, 0)
     assert queue.is_full()
     spare = 0

@@ -85,9 +85,9 @@ def test_what_is_measured_is_what_the_better_line_brought(tmp_path: Path) -> Non
         UTP.decode_packet(each.payload, known=known)
         assert scan_messages(UTP.table, each.payload, 0, header, index) == Reject.FINE
         line = brought.setdefault((each.group, each.port), Counter())
-        for place in range(index.count):
-            if index.symbols[place] != NO_SYMBOL:
-                line[str(header.service), index.symbols[place]] += index.sizes[place]
+        for i in range(index.count):
+            if index.symbols[i] != NO_SYMBOL:
+                line[str(header.service), index.symbols[i]] += index.sizes[i]
     for line in brought.values():
         for (service, symbol), total in line.items():
             key = service, known.names.get(symbol, str(symbol))

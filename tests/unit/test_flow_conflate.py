@@ -39,13 +39,13 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
     }[stalls]
     for step in range(300):
         for _ in range(chance.randrange(1, 6)):
-            place = chance.randrange(2)
-            made.put(traffic[place].messages(chance.randrange(1, 8)), place)
+            index = chance.randrange(2)
+            made.put(traffic[index].messages(chance.randrange(1, 8)), index)
         if chance.random() < 0.01:
-            place = chance.randrange(2)
+            index = chance.randrange(2)
             made.rig.control_event(
-                RecordKind.RESET, channel=place, sequence=made.following[place],
-                next_sequence=made.following[place],
+                RecordKind.RESET, channel=index, sequence=made.following[index],
+                next_sequence=made.following[index],
             )  # fmt: skip
         made.rig.pump()
         made.link.grants = 0

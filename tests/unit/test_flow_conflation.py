@@ -26,7 +26,7 @@ numbers = itertools.count(1)
 def waiting(*pieces: tuple[int, object], service: int = 1, data: bytes = b"head") -> Waiting:
     """One AMQP message of market messages (mode, key); each says which it is."""
     number = next(numbers)
-    bodies = [f"{number}.{place}".encode() for place in range(len(pieces))]
+    bodies = [f"{number}.{index}".encode() for index in range(len(pieces))]
     outgoing = OutgoingMessage(data, service, number, number + 1)
     return Waiting(outgoing, bodies, [mode for mode, _ in pieces], [key for _, key in pieces], 0)
 

@@ -110,12 +110,12 @@ def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(
     chance = random.Random(seed)
     slow = SlowLink(f"#?as={grain}", 30_000, (104, 105))
     following = [1, 1]
-    for place in (0, 1):
-        slow.begin(place)
+    for index in (0, 1):
+        slow.begin(index)
     for _ in range(150):
-        place, count = chance.randrange(2), chance.randrange(1, 30)
-        slow.stream(following[place], following[place] + count - 1, place)
-        following[place] += count
+        index, count = chance.randrange(2), chance.randrange(1, 30)
+        slow.stream(following[index], following[index] + count - 1, index)
+        following[index] += count
         grants = chance.choice([0, 0, 1, 1, 5, 40, 5000])
         slow.grant(grants)
         if chance.random() < 0.5:
@@ -144,8 +144,8 @@ def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(
                 at += size
         else:
             got[service].add(message.sequence)
-    for place, service in enumerate(got):
-        assert got[service] | lost[service] == set(range(1, following[place]))
+    for index, service in enumerate(got):
+        assert got[service] | lost[service] == set(range(1, following[index]))
         if grain != "message":  # a packet's messages may fall on both sides of a loss
             assert not got[service] & lost[service]
 

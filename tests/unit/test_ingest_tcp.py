@@ -61,9 +61,9 @@ class Reader:
         self.reason = ""
 
     def take(self, events: list[StreamEvent]) -> "Reader":
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             if isinstance(event, Broken):
-                assert place == len(events) - 1, "the last event of a connection"
+                assert index == len(events) - 1, "the last event of a connection"
                 self.reason = event.reason
             elif isinstance(event, Joined):
                 self.told.append(event.text)

@@ -17,8 +17,8 @@ def test_reference_data_says_what_the_listing_has():
     instruments = listing(random.Random(1), 40)
     size = FEED.layout(553).size
     whole = templates(FEED, 553, instruments, lambda each: reference_fields(each, 20_110_315))
-    for place, instrument in enumerate(instruments):
-        told = FEED.decode_message(whole[place * size : (place + 1) * size].tobytes()).wire()
+    for index, instrument in enumerate(instruments):
+        told = FEED.decode_message(whole[index * size : (index + 1) * size].tobytes()).wire()
         assert told["SymbolIndex"] == instrument.symbol
         assert (told["InstrumentName"], told["Mnemo"]) == (instrument.name, instrument.mnemo)
         assert (told["InstrumentCode"], told["MIC"]) == (instrument.isin, instrument.mic)

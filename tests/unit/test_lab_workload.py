@@ -87,10 +87,10 @@ def played(
     found = {}
     numbers = dict(zip(workload.services.tolist(), bases.tolist(), strict=True))
     for at in range(stretch.packets):
-        place = at % len(workload)
-        service = int(workload.services[workload.slot[place]])
-        found[service, numbers[service]] = int(workload.count[place]) if messages else 1
-        numbers[service] += int(workload.step[place])
+        index = at % len(workload)
+        service = int(workload.services[workload.slot[index]])
+        found[service, numbers[service]] = int(workload.count[index]) if messages else 1
+        numbers[service] += int(workload.step[index])
     return found
 
 

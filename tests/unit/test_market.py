@@ -233,9 +233,9 @@ def test_books_equal_the_quotes_numbered_the_same(make, seed):
     for symbol, updates in orders.items():
         market = make(FEED)
         book = market.book(symbol)
-        for place, (number, message) in enumerate(updates):
+        for index, (number, message) in enumerate(updates):
             market.apply_message(message, ORDERS)
-            if place + 1 < len(updates) and updates[place + 1][0] == number:
+            if index + 1 < len(updates) and updates[index + 1][0] == number:
                 continue
             for quote in quotes.get((symbol, number), ()):
                 assert book.row(BUY, quote.quote_number) == _row(quote, "bid"), (symbol, number)

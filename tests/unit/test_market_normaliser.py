@@ -457,10 +457,10 @@ def test_real_packets_of_venues_are_normalised(name: str, venues: Path) -> None:
             continue
         index.clear()
         scanner.scan_packets(feed.table, payload, 0, len(payload), header, index)
-        for place in range(index.count):
+        for i in range(index.count):
             total += 1
             normaliser.message(
-                payload, index.offsets[place], index.sizes[place], index.types[place],
+                payload, index.offsets[i], index.sizes[i], index.types[i],
                 SENT_NS, SENT_NS, 0, 0,
             )  # fmt: skip
     assert total > 0

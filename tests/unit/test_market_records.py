@@ -89,10 +89,10 @@ def test_levels_are_those_of_a_book_kept_by_the_events(session: Path, tmp_path: 
     events, levels = (records_of(tmp_path / schema, schema) for schema in ("mbo", "mbp10"))
     book, told = DepthBook(), iter(levels)
     checked = begins = 0
-    for place, last in enumerate(events["flags"] & FLAG_LAST):
+    for index, last in enumerate(events["flags"] & FLAG_LAST):
         if not last:
             continue
-        event, begins = events[begins : place + 1], place + 1
+        event, begins = events[begins : index + 1], index + 1
         instrument = int(event[0]["instrument_id"])
         before = [book.levels(instrument, side) for side in (0, 1)]
         for part in event:

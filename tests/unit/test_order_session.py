@@ -152,7 +152,7 @@ def test_a_split_action_tells_the_levels_in_between():
     levels: dict[tuple, int] = {}
     for action in simple(iter(flow())):
         if action.does in ("add", "delete", "execute"):
-            place = (action.instrument, action.side, action.price)
+            index = (action.instrument, action.side, action.price)
             size = action.size if action.does == "add" else -action.size
-            levels[place] = levels.get(place, 0) + size
-            assert action.level == levels[place]
+            levels[index] = levels.get(index, 0) + size
+            assert action.level == levels[index]

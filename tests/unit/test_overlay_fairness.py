@@ -11,8 +11,8 @@ RUNGS = [float(10 * place) for place in range(len(LADDER))]
 
 
 @pytest.mark.parametrize("place", range(len(LADDER)))
-def test_a_rung_gives_its_own_delay(place: int) -> None:
-    assert hold_at(LADDER[place], RUNGS) == pytest.approx(RUNGS[place])
+def test_a_rung_gives_its_own_delay(index: int) -> None:
+    assert hold_at(LADDER[index], RUNGS) == pytest.approx(RUNGS[index])
 
 
 def test_between_rungs_the_hold_rises_and_beyond_the_ends_it_stays() -> None:

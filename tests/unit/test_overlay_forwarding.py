@@ -102,9 +102,9 @@ def test_seals_of_compiled_code_are_those_of_hashlib(seed: int) -> None:
             Head(Kind.DATA, TREE, NOW, number, NOW), rng.randbytes(size), topology.key
         )
         assert datagram[40:HEAD_BYTES] == seal(topology.key, datagram[:40], datagram[HEAD_BYTES:])
-        place = rng.choice([*range(8, 40), *range(40, len(datagram))])
+        index = rng.choice([*range(8, 40), *range(40, len(datagram))])
         forged = bytearray(datagram)
-        forged[place] ^= 1 << rng.randrange(8)
+        forged[index] ^= 1 << rng.randrange(8)
         assert judge.admit(bytes(forged), source) != "first"
         assert judge.admit(datagram, source) == "first"
 

@@ -197,11 +197,11 @@ class Model3(Timeline):
         self.hop_us: dict[Address, float] = {}
         #: When each process had each message, less its deadline; by receiver.
         self.stamps: dict[Address, dict[int, int]] = {}
-        for place, each in enumerate(self.topology.members[1:]):
+        for index, each in enumerate(self.topology.members[1:]):
             if each.role == "proxy":
                 self.members[each.address] = Proxy(self.topology, each.name, NOW)
                 continue
-            echo = ("10.1.0.1", 5_000 + place)
+            echo = ("10.1.0.1", 5_000 + index)
             self.echo[echo] = each.address
             self.hop_us[each.address] = rng.uniform(10, 50)
             self.stamps[each.address] = {}

@@ -75,9 +75,9 @@ def test_fields_stand_where_the_page_says() -> None:
 
 
 @pytest.mark.parametrize("place", range(HEAD_BYTES + 3))
-def test_a_byte_that_is_changed_breaks_the_form_or_the_seal(place: int) -> None:
+def test_a_byte_that_is_changed_breaks_the_form_or_the_seal(index: int) -> None:
     datagram = bytearray(encode(HEAD, b"abc", KEY))
-    datagram[place] ^= 0x40
+    datagram[index] ^= 0x40
     made = bytes(datagram)
     assert isinstance(read(made), Fault) or not is_sealed(made, KEY)
 
@@ -661,7 +661,7 @@ def test_mutated_topologies_load_or_are_refused_in_one_line(seed: int) -> None:
     for _ in range(300):
         text = list(TEXT)
         for _ in range(rng.randrange(1, 4)):
-            place = rng.randrange(len(text))
-            text[place] = rng.choice([*'0159az"=[]\n.-', ""])
+            index = rng.randrange(len(text))
+            text[index] = rng.choice([*'0159az"=[]\n.-', ""])
         with contextlib.suppress(ConfigError):
             parse_topology("".join(text), "t.toml")

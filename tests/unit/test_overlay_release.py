@@ -119,16 +119,16 @@ def test_many_receivers_are_asked_at_once_each_by_its_own_stamp(compiled: bool) 
     assert first_of(holdings) == 0
     began_ns = time.time_ns()
     later_ns = began_ns + 3_600 * 10**9
-    for place, each in enumerate(holdings):
-        each.put(head_of(1, began_ns - place, sent_ns=1), bytes([place]), began_ns)
-        each.put(head_of(2, later_ns - place, sent_ns=later_ns), b"", 1)
+    for index, each in enumerate(holdings):
+        each.put(head_of(1, began_ns - index, sent_ns=1), bytes([index]), began_ns)
+        each.put(head_of(2, later_ns - index, sent_ns=later_ns), b"", 1)
     assert first_of(holdings) == 1 + 1_000_000_000  # as far ahead as a deadline may be
     found = all_of(holdings)
     stamps = [stamp for stamp, _ in found]
     assert began_ns <= stamps[0]
     assert stamps == sorted(stamps)
     assert [[each.payload for each in events] for _, events in found] == [
-        [bytes([place])] for place in range(100)
+        [bytes([index])] for index in range(100)
     ]
     assert first_of(holdings) == later_ns - 99
     later = all_of(holdings, 3_601 * 10**9)

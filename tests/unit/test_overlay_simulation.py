@@ -127,7 +127,7 @@ def test_fairness_comes_within_5_points_and_the_controller_reaches_99(
 ) -> None:
     rows = experiments(Setting())[name]().rows
     for row, (fair, _) in zip(rows, source.values(), strict=True):
-        ours, wanted, ratio = (float(row[place].split()[0]) for place in (1, 5, 7))
+        ours, wanted, ratio = (float(row[index].split()[0]) for index in (1, 5, 7))
         assert ours == pytest.approx(100 * fair, abs=5)
         assert ours < 96, "the rule of the 95th percentile cannot pass 95 %"
         assert wanted >= 99.0

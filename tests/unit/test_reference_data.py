@@ -29,7 +29,7 @@ def named(feed: Feed, code: int, symbol: int, name: str) -> bytes:
 
 def told(feed: Feed) -> tuple[bytes, dict[int, str]]:
     """A packet with a message of each type that names symbols, and the names."""
-    names = {9 + place: f"N{place}" for place in range(len(feed.references))}
+    names = {9 + index: f"N{index}" for index in range(len(feed.references))}
     messages = [
         named(feed, code, *each) for code, each in zip(feed.references, names.items(), strict=True)
     ]

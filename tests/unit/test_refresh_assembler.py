@@ -131,8 +131,8 @@ def test_a_market_refreshed_by_every_service_equals_the_exchanges(seed):
     for service in SERVICES:
         assembler = RefreshAssembler(FEED, service, SETTINGS)
         cut = SnapshotCutter(FEED).cut(service, exchange.snapshot(service), 9, 41, 0)
-        for place, data in enumerate(cut):
-            assembler.packet(data, 41 + place, place)
+        for index, data in enumerate(cut):
+            assembler.packet(data, 41 + index, index)
         *_, whole = assembler.take()
         for data in whole.packets:
             user.apply(data)

@@ -23,8 +23,8 @@ GROUP = ("239.1.1.1", 5_001)
 def recorded(path: Path, times: list[int], size: int = 30) -> Capture:
     """One datagram at each time; its payload names file and place."""
     with CaptureWriter(path) as writer:
-        for place, at_ns in enumerate(times):
-            text = f"{path.name} {place} {at_ns}".encode()
+        for index, at_ns in enumerate(times):
+            text = f"{path.name} {index} {at_ns}".encode()
             writer.write(at_ns, *GROUP, text.ljust(size, b"."))
     return Capture(path)
 
@@ -54,7 +54,7 @@ def test_a_merge_is_the_sorted_whole_whatever_the_recordings_by_seed(
             times.append(now - source.choice([0, 0, 0, DISORDER_NS // 2]))
         path = tmp_path / str(number)
         captures.append(recorded(path, times, size=source.choice([30, 900])))
-        everything += [(at, number, f"{number} {place} {at}") for place, at in enumerate(times)]
+        everything += [(at, number, f"{number} {index} {at}") for index, at in enumerate(times)]
     everything.sort(key=lambda one: (one[0], one[1]))
     times, names = merged(captures)
     assert names == [one[2] for one in everything]
@@ -126,9 +126,9 @@ def test_parts_are_chosen_before_they_are_merged_and_headers_stay(tmp_path: Path
     for number in range(2):
         path = tmp_path / str(number)
         with CaptureWriter(path) as writer:
-            for place in range(10):
-                packet = UTP.encode_packet(sequence=place, service=101 + place % 2)
-                writer.write(10**9 + place * 10 + number, *GROUP, packet)
+            for index in range(10):
+                packet = UTP.encode_packet(sequence=index, service=101 + index % 2)
+                writer.write(10**9 + index * 10 + number, *GROUP, packet)
         captures.append(Capture(path))
     assert first_time_ns(captures) == 10**9
     selection = Selection(services=(101,), until_ns=10**9 + 50)

@@ -47,8 +47,8 @@ def read(tmp_path: Path, data: bytes) -> tuple[Capture, list[tuple[int, int, byt
     capture = Capture(path)
     found = []
     for batch in capture.batches():
-        for place in range(len(batch)):
-            row = int(batch.time_ns[place]), int(batch.interface[place]), batch.payload(place)
+        for index in range(len(batch)):
+            row = int(batch.time_ns[index]), int(batch.interface[index]), batch.payload(index)
             found.append(row)
     return capture, found
 

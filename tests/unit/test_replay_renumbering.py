@@ -84,10 +84,10 @@ def session(random_source: random.Random, lag: int) -> list[tuple[int, str, byte
         if random_source.random() < 0.1:
             line_a.append(UTP.encode_packet(kind="heartbeat", service=service))
     both: list[tuple[str, bytes]] = []
-    for place, payload in enumerate(line_a):
+    for index, payload in enumerate(line_a):
         both.append((GROUPS[0], payload))
-        if place >= lag:
-            both.append((GROUPS[1], line_a[place - lag]))
+        if index >= lag:
+            both.append((GROUPS[1], line_a[index - lag]))
     return [(1_000 * at, group, payload) for at, (group, payload) in enumerate(both)]
 
 

@@ -245,8 +245,8 @@ def test_a_capture_that_is_cut_short_is_told_and_found(
 def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
-    data, place = bytearray(day.read_bytes()), 24 + 1_000 * (16 + 60)
-    data[place + 8 : place + 12] = b"\xff" * 4
+    data, index = bytearray(day.read_bytes()), 24 + 1_000 * (16 + 60)
+    data[index + 8 : index + 12] = b"\xff" * 4
     (tmp_path / "damaged.pcap").write_bytes(data)
     words = [str(tmp_path / "damaged.pcap"), str(day), "--as-recorded", "--from", "+0", "--json"]
     words += [action] + ([str(tmp_path / "out.pcap")] if action == "--write" else [])

@@ -40,10 +40,10 @@ def check(packets: list[bytes], messages: list[bytes], last: int, first: int) ->
     assert FEED.decode_message(end).layout.code == 581
     assert FEED.decode_message(start).last_seq_num == last
     assert FEED.decode_message(end).last_seq_num == last
-    for place, data in enumerate(packets):
+    for index, data in enumerate(packets):
         packet = FEED.decode_packet(data)
         assert packet.kind == PacketKind.DATA
-        assert (packet.sequence, packet.service) == (first + place, ORDERS)
+        assert (packet.sequence, packet.service) == (first + index, ORDERS)
         assert 1 <= len(packet.messages) <= MESSAGES_MAX
         assert len(data) <= PACKET_BYTES_MAX
         if data[14] == 17:

@@ -36,11 +36,11 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 def test_a_market_takes_all_of_it_without_a_problem_and_no_book_ever_crosses(seed: int) -> None:
     market, looked = Market(FEED), 0
-    for place, (channel, _, packet) in enumerate(sent(seed)):
+    for index, (channel, _, packet) in enumerate(sent(seed)):
         if channel >= REALTIME:
             continue
         market.apply(packet)
-        if channel == 3 and place % 37 == 0:
+        if channel == 3 and index % 37 == 0:
             symbol = next(s for s in FEED.decode_packet(packet).symbols if s)
             assert not market.book(symbol).crossed()
             looked += 1

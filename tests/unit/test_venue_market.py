@@ -104,9 +104,9 @@ def test_books_of_messages_and_of_records_are_those_of_packets() -> None:
     for packet in packets:
         whole.take(handed_out("packet", packet))
         for begin, _, index in feed.scanned(packet):
-            for place in range(index.count):
-                at = begin + index.offsets[place]
-                single.take(handed_out("message", packet[at : at + index.sizes[place]]))
+            for i in range(index.count):
+                at = begin + index.offsets[i]
+                single.take(handed_out("message", packet[at : at + index.sizes[i]]))
     events = events_of(ITCH, packets)
     symbols = {number: each for each, number in whole.instruments().items()}
     normalised.take(handed_out("records", b"", records=lambda: events, symbols=symbols))

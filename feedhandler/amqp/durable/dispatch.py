@@ -113,9 +113,9 @@ class Dispatch:
 
     def remove(self, number: int) -> bool:
         """Remove a message that is ready; return whether it was there."""
-        for place, (each, _) in enumerate(self._ready):
+        for index, (each, _) in enumerate(self._ready):
             if each == number:
-                del self._ready[place]
+                del self._ready[index]
                 return True
         return False
 

@@ -196,8 +196,8 @@ class Intake(Credit):
         sources: dict[Source, None] = {}
         while self._flying and self._flying[0][1] <= durable_id:
             first, _, batch = self._flying.popleft()
-            for place, (source, number, message_id) in enumerate(batch):
-                self._ids.add(first + place, message_id)
+            for index, (source, number, message_id) in enumerate(batch):
+                self._ids.add(first + index, message_id)
                 source.accepted(number)
                 sources[source] = None
             self.confirmed += len(batch)

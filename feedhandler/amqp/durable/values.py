@@ -144,7 +144,7 @@ def fields_of(data, at, end):
 
 @cython.cfunc
 @cython.locals(
-    count=cython.ulonglong, place=cython.Py_ssize_t, after=cython.Py_ssize_t,
+    count=cython.ulonglong, index=cython.Py_ssize_t, after=cython.Py_ssize_t,
     number=cython.ulonglong,
 )  # fmt: skip
 def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cython.int) -> list:
@@ -152,13 +152,13 @@ def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cy
     `SectionError`."""
     fields: list = []
     count = _number(data, at + 1 + width, width)
-    place = at + 1 + 2 * width
+    index = at + 1 + 2 * width
     for number in range(count):
-        after = skip(data, place)
+        after = skip(data, index)
         if after > end or number >= ITEMS_MAX:
             raise SectionError("a list's items reach past its end")
-        fields.append(data[place:after])
-        place = after
+        fields.append(data[index:after])
+        index = after
     return fields
 
 
@@ -206,13 +206,13 @@ def _value(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cy
 
 
 @cython.cfunc
-@cython.locals(place=cython.Py_ssize_t)
+@cython.locals(index=cython.Py_ssize_t)
 def _map(items: list, depth: cython.int) -> dict:
     found: dict = {}
-    for place in range(0, len(items) - 1, 2):
-        key = decode(items[place], 0, depth + 1)[0]
+    for index in range(0, len(items) - 1, 2):
+        key = decode(items[index], 0, depth + 1)[0]
         known = isinstance(key, str | int | bytes)
-        found[key if known else None] = decode(items[place + 1], 0, depth + 1)[0]
+        found[key if known else None] = decode(items[index + 1], 0, depth + 1)[0]
     return found
 
 

@@ -110,18 +110,18 @@ class Conflation:
     @cython.ccall
     def put(self, waiting: Waiting) -> cython.int:
         """Queue a message behind all others; what it replaces is taken out."""
-        place: cython.int
+        index: cython.int
         mode: cython.int
         self.last += 1
         waiting.place = self.last
         self.entries[waiting.place] = waiting
         self.bytes += _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
-        for place in range(len(waiting.pieces)):
-            mode = waiting.modes[place]
+        for index in range(len(waiting.pieces)):
+            mode = waiting.modes[index]
             if mode == _LATEST:
-                self._replace(waiting, place)
+                self._replace(waiting, index)
             elif mode == _BOOK:
-                self._put_order(waiting, place)
+                self._put_order(waiting, index)
             elif mode == _FENCE:
                 service = waiting.outgoing.service
                 self.fences[service] = self.fences.get(service, 0) + 1
@@ -133,9 +133,9 @@ class Conflation:
         self.bytes += _ENTRY_BYTES + len(outgoing.data)
 
     @cython.cfunc
-    def _replace(self, waiting: Waiting, place: cython.int) -> cython.int:
+    def _replace(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Replace the older message with the same key; one that is part of the turn stays."""
-        key: object = waiting.keys[place]
+        key: object = waiting.keys[index]
         before: tuple = self.index.get(key)
         old: Waiting
         if before is not None:
@@ -144,21 +144,21 @@ class Conflation:
                 self._take_out(old, before[1])
             else:
                 self.superseded += len(old.pieces[before[1]]) + _PIECE_BYTES
-        self.index[key] = (waiting, place)
+        self.index[key] = (waiting, index)
         return 0
 
     @cython.cfunc
-    def _put_order(self, waiting: Waiting, place: cython.int) -> cython.int:
+    def _put_order(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Queue an order's change; drop it where its book is dirty, and make the book dirty at one
         too many."""
-        key: tuple = waiting.keys[place]
+        key: tuple = waiting.keys[index]
         if key in self.dirty:
-            self._take_out(waiting, place)
+            self._take_out(waiting, index)
             return 0
         waits: object = self.orders.get(key)
         if waits is None:
             waits = self.orders[key] = deque()
-        waits.append((waiting, place))
+        waits.append((waiting, index))
         if len(waits) > _ORDERS_MIN and len(waits) > self.orders_max(key[0], key[1]):
             self._soil(key)
         return 0
@@ -173,11 +173,11 @@ class Conflation:
         return 0
 
     @cython.cfunc
-    def _take_out(self, waiting: Waiting, place: cython.int) -> cython.int:
+    def _take_out(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Take out a market message, which is not to be sent."""
-        size: cython.Py_ssize_t = len(waiting.pieces[place])
+        size: cython.Py_ssize_t = len(waiting.pieces[index])
         outgoing: OutgoingMessage = waiting.outgoing
-        waiting.pieces[place] = None
+        waiting.pieces[index] = None
         waiting.live -= 1
         waiting.size -= size
         self.bytes -= size + _PIECE_BYTES
@@ -229,7 +229,7 @@ class Conflation:
     @cython.ccall
     def pop(self) -> Waiting:
         """Remove and return the next message; the caller has checked `next_size`."""
-        place: cython.int
+        index: cython.int
         mode: cython.int
         outgoing: OutgoingMessage
         waiting: Waiting
@@ -243,22 +243,22 @@ class Conflation:
             self.superseded = 0
             self.turn = None
         self.bytes -= _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
-        for place in range(len(waiting.pieces)):
-            if waiting.pieces[place] is not None:
-                mode = waiting.modes[place]
+        for index in range(len(waiting.pieces)):
+            if waiting.pieces[index] is not None:
+                mode = waiting.modes[index]
                 if mode == _LATEST:
-                    self._forget(waiting, place)
+                    self._forget(waiting, index)
                 elif mode == _BOOK:
-                    self._pop_order(waiting.keys[place])
+                    self._pop_order(waiting.keys[index])
                 elif mode == _FENCE:
                     self._pass_fence(waiting.outgoing.service)
         return waiting
 
     @cython.cfunc
-    def _forget(self, waiting: Waiting, place: cython.int) -> cython.int:
-        key: object = waiting.keys[place]
+    def _forget(self, waiting: Waiting, index: cython.int) -> cython.int:
+        key: object = waiting.keys[index]
         found: tuple = self.index[key]
-        if found[0] is waiting and found[1] == place:
+        if found[0] is waiting and found[1] == index:
             del self.index[key]
         return 0
 
@@ -332,13 +332,13 @@ class Conflation:
 
     def _end_turn(self) -> None:
         """Take out what the turn kept although newer ones wait."""
-        place: cython.int
+        index: cython.int
         waiting: Waiting
         for waiting in [each for each in self.entries.values() if each.place <= self.sealed]:
-            for place in range(len(waiting.pieces)):
-                if waiting.pieces[place] is not None and waiting.modes[place] == _LATEST:
-                    found = self.index[waiting.keys[place]]
-                    if found[0] is not waiting or found[1] != place:
-                        self._take_out(waiting, place)
+            for index in range(len(waiting.pieces)):
+                if waiting.pieces[index] is not None and waiting.modes[index] == _LATEST:
+                    found = self.index[waiting.keys[index]]
+                    if found[0] is not waiting or found[1] != index:
+                        self._take_out(waiting, index)
         self.sealed = 0
         self.superseded = 0

@@ -101,7 +101,7 @@ class Gate:
         self.users = Users(
             []
             if config is None
-            else [_user_of(config, place) for place in range(len(config.users))],
+            else [_user_of(config, index) for index in range(len(config.users))],
             config is None or config.lets_anonymous,
         )
         self.tls_address = None if config is None else config.tls.address
@@ -266,12 +266,12 @@ def _certificates(config: AmqpConfig, tell: Callable[[str], None] | None) -> Ser
     return ServerTls(tls.certificate, tls.key, tls.client_ca, required, "amqp.tls.", tell)
 
 
-def _user_of(config: AmqpConfig, place: int) -> User:
+def _user_of(config: AmqpConfig, index: int) -> User:
     """Build a user with the hash from the configuration or its file. Raises ConfigError."""
-    told = config.users[place]
+    told = config.users[index]
     password = told.password
     if told.password_file:
-        where = f"amqp.users[{place}].password_file: {told.password_file}"
+        where = f"amqp.users[{index}].password_file: {told.password_file}"
         try:
             with Path(told.password_file).open("rb") as file:
                 password = file.read(HASH_BYTES_MAX).decode().strip()

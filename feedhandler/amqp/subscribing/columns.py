@@ -183,16 +183,16 @@ class Batch:
         return numpy.frombuffer(self.parts, numpy.int64, self.count, 8 * number * self.width)
 
     @cython.ccall
-    def stamp(self, place: cython.Py_ssize_t) -> cython.longlong:
+    def stamp(self, index: cython.Py_ssize_t) -> cython.longlong:
         """Return the receive stamp of one body in ns; quicker than `stamps` for a few. Raises
         IndexError."""
-        if place < 0 or place >= self.count:
+        if index < 0 or index >= self.count:
             raise IndexError("the batch has not so many bodies")
         if cython.compiled:
             return cython.cast(cython.p_longlong, cython.cast(cython.p_char, self.parts))[
-                2 * self.width + place
+                2 * self.width + index
             ]
-        return memoryview(self.parts).cast("q")[2 * self.width + place]
+        return memoryview(self.parts).cast("q")[2 * self.width + index]
 
     @property
     def starts(self) -> Any:

@@ -222,8 +222,8 @@ class Message:
         if table.type_in_packet:
             packet = feed.decode_packet(self.body, self.date, known=self.reference_data)
             return packet.types[0], packet.messages[0]
-        place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
-        code = int.from_bytes(self.body[place], feed.byte_order)
+        index = slice(table.message_type_at, table.message_type_at + table.message_type_size)
+        code = int.from_bytes(self.body[index], feed.byte_order)
         send_time = None if self.send_time == NO_SEND_TIME else self.send_time
         record = feed.decode_message(
             self.body, day=self.date, send_time=send_time, known=self.reference_data
@@ -491,11 +491,11 @@ class Inbox:
         is the message's."""
         at: cython.Py_ssize_t = self.reader.body_at + self.reader.body_size - self.record_bytes
         low: cython.ulonglong = 0
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         if at < self.reader.body_at or data[at] * 4 != self.record_bytes:
             return first
-        for place in range(3, -1, -1):
-            low = low << 8 | data[at + self.record_sequence_at + place]
+        for index in range(3, -1, -1):
+            low = low << 8 | data[at + self.record_sequence_at + index]
         low = (low - first) & 0xFFFF_FFFF
         return first + low if low < 0x8000_0000 else first
 
@@ -630,11 +630,11 @@ class Inbox:
         return data[self.reader.tag_at + 8] >= 0x80
 
     def quality_at(
-        self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], place: cython.Py_ssize_t
+        self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], index: cython.Py_ssize_t
     ) -> Message | None:
-        """Read message `place` where it is a quality message, else return None. Fails as `read`
+        """Read message `index` where it is a quality message, else return None. Fails as `read`
         does."""
-        if not self._parse(data, bounds[place], bounds[place + 1]):
+        if not self._parse(data, bounds[index], bounds[index + 1]):
             return None
         if not self._is_quality(data) or not self._in_sequence():
             return None

@@ -108,9 +108,9 @@ class Laboratory:
         count = self.setting.receivers
         rows = []
         for share in (0, 0.25, 0.5, 0.75, 1):
-            place = round(share * (count - 1))
+            index = round(share * (count - 1))
             rows.append(
-                (f"{place + 1:,}", us(median(unicast[:, place])), us(median(tree[:, place])))
+                (f"{index + 1:,}", us(median(unicast[:, index])), us(median(tree[:, index])))
             )
         return Experiment(
             "Figure 4", "Median delay by the receiver's place in the order of sending",

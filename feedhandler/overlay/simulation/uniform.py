@@ -45,7 +45,7 @@ def _chunk(
 ) -> numpy.ndarray:
     arrived = rng.random((count, len(needed[0])))
     for layer in range(1, shape.depth):
-        at = {node: place for place, node in enumerate(needed[layer - 1])}
+        at = {node: index for index, node in enumerate(needed[layer - 1])}
         columns = [[at[source] for source in shape.sources(layer, n)] for n in needed[layer]]
         copies = arrived[:, numpy.array(columns)]
         arrived = (copies + rng.random(copies.shape)).min(axis=2)
