@@ -3,7 +3,7 @@
 
 A plain state machine. The owner reports that the connection is there (`connected`) or gone
 (`disconnected`), makes requests, and passes on bytes (`feed`) and the time (`tick`); the client
-returns events, bytes to write (`take_output`) and the next deadline. It sends heartbeats when the
+returns events, bytes to write (`data_to_send`) and the next deadline. It sends heartbeats when the
 server is silent, answers the server's, and declares a server dead that stays silent.
 
 What the server sends is believed only as far as it answers a request: a response must echo one of
@@ -257,7 +257,7 @@ class RequestClient:
             self._heard_ns + self._dead_ns,
         )
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
         output = bytes(self._output)
         self._output.clear()

@@ -3,7 +3,7 @@
 A `Reconnection` decides, the owner of the sockets acts: `tcp.RequestConnection` with real ones, a
 simulation with its own. The owner connects once `retry_ns` has come, reports the outcome (`made`,
 `lost`), passes on what it read (`feed`), lets time pass (`tick`), and writes the client's output
-(`take_output`) after each of these and whenever `on_output` is called.
+(`data_to_send`) after each of these and whenever `on_output` is called.
 
 Promises: an unreachable server is tried again after a wait that doubles up to a bound; waits are
 short again only once a connection has lasted, so that a server that accepts every connection and
@@ -53,7 +53,7 @@ class ConnectionClient(Protocol):
     def disconnected(self, now_ns: int) -> Any: ...
     def feed(self, data: bytes, now_ns: int) -> list[Any]: ...
     def tick(self, now_ns: int) -> list[Any]: ...
-    def take_output(self) -> bytes: ...
+    def data_to_send(self) -> bytes: ...
     @property
     def deadline_ns(self) -> int: ...
 
@@ -192,9 +192,9 @@ class Reconnection(Generic[ClientType]):
         """Let time pass; return the reason to close the connection, or ""."""
         return self._tell(self.client.tick(now_ns), now_ns)
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
-        return self.client.take_output()
+        return self.client.data_to_send()
 
     def _tell(self, events: list[Any], now_ns: int) -> str:
         reason = ""

@@ -146,7 +146,7 @@ class StreamClient(Client):
             self.counts["cut_off"] += 1
         super().disconnected(now_ns)
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
         output = bytes(self._output)
         self._output.clear()
@@ -197,7 +197,7 @@ class DatagramClient(Client):
         #: Since when the server owes an answer; NEVER_NS: it owes none.
         self._owing_ns = NEVER_NS
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the next datagram to send, and forget it; b"" where there is none."""
         return self._output.popleft() if self._output else b""
 

@@ -222,7 +222,7 @@ class _ClientLink(asyncio.Protocol):
         self._flushing = False
         if self._transport is None or self._reason:
             return
-        output = self._server.take_output()
+        output = self._server.data_to_send()
         if output:
             self._transport.write(output)
             if self._transport.get_write_buffer_size() > REQUEST_BYTES_WAITING_MAX:

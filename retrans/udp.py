@@ -101,7 +101,7 @@ class DatagramConnection(asyncio.DatagramProtocol):
         """Send every datagram that waits, and set the client's next deadline."""
         if self._transport is None or self._reason:
             return
-        while output := self.server.take_output():
+        while output := self.server.data_to_send():
             self._transport.sendto(output)
         if self._timer is not None:
             self._timer.set(self.server.deadline_ns)

@@ -140,7 +140,7 @@ class Granularity(StrEnum):
     definition = "definition"
 
 
-HoleAt = Annotated[
+GapAt = Annotated[
     float | None,
     typer.Option(
         help="So many seconds into the session, lose a packet of service 104 for good: only a "
@@ -261,7 +261,7 @@ def exchange(
     ] = 0.0,
     loss_refresh: Annotated[float, share("Loss on each refresh or retransmission line.")] = 0.0,
     spare_shared: SpareShared = False,
-    hole_at: HoleAt = None,
+    gap_at: GapAt = None,
     seed: Seed = 1,
     interface: Interface = "127.0.0.1",
     port_base: PortBase = 30_000,
@@ -304,7 +304,7 @@ def exchange(
 
     \b
     Examples:
-      feedhandler exchange --loss 2% --loss-together 1% --hole-at 10
+      feedhandler exchange --loss 2% --loss-together 1% --gap-at 10
       feedhandler exchange --feed fix --seconds 60 --seed 7 --ledger sent.ledger
       feedhandler exchange --feed cboe-byx-pitch --rate 5000 --loss 2% --write-config gateway.toml
     """
@@ -318,7 +318,7 @@ def exchange(
         together=loss_together,
         refresh_loss=loss_refresh,
         spare_shared=spare_shared,
-        hole_s=hole_at,
+        gap_s=gap_at,
         seed=seed,
         interface=interface,
         port_base=port_base,

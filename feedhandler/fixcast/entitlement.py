@@ -420,7 +420,7 @@ Event = LoggedOn | LoggedOut | Given
 
 
 class EntitlementClient:
-    """A user's end of one connection, sans-IO; `take_output` has the bytes to send.
+    """A user's end of one connection, sans-IO; `data_to_send` has the bytes to send.
 
     rings     keys by channel, expired ones removed
     channels  what was granted, by channel
@@ -445,7 +445,7 @@ class EntitlementClient:
         self._say(messages.LOGON, now_ns, logon_fields(interval_s, self._user, self._password))
         self.state = State.CHECKING
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to send, and clear them."""
         data, self._output = b"".join(self._output), []
         return data

@@ -222,7 +222,7 @@ async def entitled(
         await _converse(reader, writer, client, take)
     except asyncio.CancelledError:
         client.stop(time.time_ns())
-        writer.write(client.take_output())
+        writer.write(client.data_to_send())
         raise
     finally:
         writer.close()
@@ -238,7 +238,7 @@ async def _converse(
     reading: asyncio.Task[bytes] | None = None
     try:
         while client.state is not State.ENDED:
-            writer.write(client.take_output())
+            writer.write(client.data_to_send())
             reading = reading or asyncio.ensure_future(reader.read(_READ_BYTES))
             deadline_ns = client.deadline_ns
             wait_s = max(deadline_ns - time.time_ns(), 0) / _SECOND if deadline_ns < NEVER else None

@@ -3,7 +3,7 @@
 `FixExchange.run` has a `FixMarket` (`replay.generating.fix_market`) for each channel, and publishes
 its messages by a `Publisher`: numbered, packed, paced, on both lines. The lines lose datagrams,
 each by itself and both together. The publisher's server of Resend Requests has what both lost,
-except one datagram (`hole_s`), for which the server of Market Data Requests gives the present state
+except one datagram (`gap_s`), for which the server of Market Data Requests gives the present state
 of the books. Everything published is written to a ledger, lost or not.
 
 A run ends after `seconds`, or when `stop` is set. Then the lines lose nothing more, and Heartbeats
@@ -214,8 +214,8 @@ class FixExchange:
             await asyncio.sleep(max(-late_ns, 0) / 1e9)
 
     def _hole_is_due(self, elapsed_ns: int) -> bool:
-        hole_s = self.plan.hole_s
-        return hole_s is not None and self._withheld is None and elapsed_ns >= hole_s * 1e9
+        gap_s = self.plan.gap_s
+        return gap_s is not None and self._withheld is None and elapsed_ns >= gap_s * 1e9
 
     async def _linger(
         self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None

@@ -32,7 +32,7 @@ class FixExchangePlan:
 
     losses       of line A and line B, as shares of the datagrams
     together     share of the datagrams that both lines lose
-    hole_s       seconds after the start at which a datagram of the first channel is lost on both
+    gap_s       seconds after the start at which a datagram of the first channel is lost on both
                  lines, and Resend Requests for it are not answered; None: never
     server_port  of the server of Resend Requests; None: there is none
     state_port   of the server of Market Data Requests; None: there is none
@@ -47,7 +47,7 @@ class FixExchangePlan:
     interface: str = "127.0.0.1"
     port_base: int = 30_000
     host: str = "127.0.0.1"
-    hole_s: float | None = None
+    gap_s: float | None = None
     server_port: int | None = None
     state_port: int | None = None
     store_bytes: int = 16 << 20

@@ -294,7 +294,7 @@ def _share(part: Sequence[Volume], row: Sequence[Volume]) -> Share:
 def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Range]]:
     """Return a part of a row as ranges of symbols, by content.
 
-    They leave no hole between the part and the next.
+    They leave no gap between the part and the next.
     """
     found: dict[str, list[Range]] = defaultdict(list)
     before, after = _around(part, row)

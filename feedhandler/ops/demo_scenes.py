@@ -33,7 +33,7 @@ FIX_GAP_WAIT_US = 10_000
 SERVER, STATES = "rts", "mds"
 #: When the packet is lost that the retransmission server does not have either, as a share of the
 #: session: late enough to find books that are full, early enough to be seen made good.
-HOLE_AT_SHARE = 0.25
+GAP_AT_SHARE = 0.25
 
 
 class Scene(Struct, frozen=True):
@@ -72,7 +72,7 @@ def _euronext_config(port_base: int, **sections: Any) -> Config:
 
 
 def _euronext_arguments(seconds: float) -> tuple[str, ...]:
-    return "--hole-at", str(seconds * HOLE_AT_SHARE)
+    return "--gap-at", str(seconds * GAP_AT_SHARE)
 
 
 def _fix_arguments(seconds: float) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Options(Struct, frozen=True, kw_only=True):
     together: float = 0.0
     refresh_loss: float = 0.0
     spare_shared: bool = False
-    hole_s: float | None = None
+    gap_s: float | None = None
     seed: int = 1
     interface: str = LOOPBACK
     port_base: int = 30_000
@@ -144,7 +144,7 @@ def fix_plan(options: Options) -> "FixExchangePlan":
         interface=options.interface,
         port_base=options.port_base,
         host=options.host,
-        hole_s=options.hole_s,
+        gap_s=options.gap_s,
         server_port=ports[0],
         state_port=ports[1],
         store_bytes=_server_settings(options).window_bytes,
@@ -180,7 +180,7 @@ def plan(options: Options) -> ExchangePlan:
         faults=(LineFaults(loss=loss_a), LineFaults(loss=loss_b)),
         together=options.together,
         spare_shared=options.spare_shared,
-        hole_s=options.hole_s,
+        gap_s=options.gap_s,
         ledger=options.ledger,
         interface=options.interface,
         base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),

@@ -64,7 +64,7 @@ class ExchangePlan:
     spare_shared: bool = False
     #: So long after the start, one packet of orders is lost on both lines, and the
     #: retransmission server does not have it either. None: never.
-    hole_s: float | None = None
+    gap_s: float | None = None
     ledger: Path | None = None
     interface: str = "127.0.0.1"
     heartbeat_ms: int = 1000
@@ -87,7 +87,7 @@ class ExchangePlan:
     linger_s: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "linger_s", "hole_s", "refresh_s"):
+        for name in ("seconds", "linger_s", "gap_s", "refresh_s"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UsageError(f"{name} is {value}", "give 0 or more")

@@ -250,12 +250,12 @@ class Exchange:
 
     def _without_hole(self, packets: list[Outgoing]) -> list[Outgoing]:
         """Return the packets without the one that is withheld from all lines and servers."""
-        hole_s = self.plan.hole_s
-        if hole_s is None or self._withheld is not None:
+        gap_s = self.plan.gap_s
+        if gap_s is None or self._withheld is not None:
             return packets
         for index, packet in enumerate(packets):
             told = packet.service == self.generator.orders and packet.messages
-            if told and packet.due_ns >= hole_s * 1e9:
+            if told and packet.due_ns >= gap_s * 1e9:
                 number = self._feed.decode_packet(packet.packet).sequence
                 self._withheld = (packet.service, number)
                 return packets[:index] + packets[index + 1 :]

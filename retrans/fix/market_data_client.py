@@ -322,7 +322,7 @@ class MarketDataClient:
             ask.due_ns = now_ns
         self._under_way.clear()
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
         data = bytes(self._output)
         self._output.clear()

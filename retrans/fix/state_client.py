@@ -107,9 +107,9 @@ class StateClient:
         """When `tick` must be called next."""
         return self._client.deadline_ns
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
-        return self._client.take_output()
+        return self._client.data_to_send()
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
         """Take in received bytes and return their events."""

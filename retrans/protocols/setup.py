@@ -6,8 +6,8 @@ fed what came (`feed`) and the time (`tick`), and returns `retrans.events`. A se
 for each client, as `retrans.tcp.SessionServer` says.
 
 **Over UDP** nothing is connected, but all else is the same: the owner opens a socket and calls
-`connected`; `feed` gets exactly one datagram; each call of a client's `take_output`, or of a
-session's `feed` and `tick`, returns one datagram or b"" (the owner calls `take_output` until it
+`connected`; `feed` gets exactly one datagram; each call of a client's `data_to_send`, or of a
+session's `feed` and `tick`, returns one datagram or b"" (the owner calls `data_to_send` until it
 returns b"", and `tick` while a session is `waiting`). A client that gives its server up returns
 `Broken`, as over TCP.
 

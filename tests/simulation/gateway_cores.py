@@ -84,7 +84,7 @@ class Outward:
     def flush(self) -> None:
         """Write what the client has to say."""
         self.asked = False
-        data = self.server.take_output()
+        data = self.server.data_to_send()
         if data and self.connection is not None:
             self.connection.send(data, self.gateway.now)
 

@@ -279,7 +279,7 @@ class DatagramOutward(Outward):
     def flush(self) -> None:
         """Send every datagram that waits."""
         self.asked = False
-        while data := self.server.take_output():
+        while data := self.server.data_to_send():
             if self.connection is not None:
                 self.connection.send(data, self.gateway.now)
 

@@ -75,7 +75,7 @@ class RefreshFaults:
 
     start_lost: float = 0.0
     end_lost: float = 0.0
-    hole: float = 0.0
+    gap: float = 0.0
     again: float = 0.0
     mute: float = 0.0
     until_ns: int = NEVER
@@ -84,7 +84,7 @@ class RefreshFaults:
     def drawn(cls, draw: random.Random, duration_ns: int) -> "RefreshFaults":
         """The refresh faults of a seed."""
         faults = cls(until_ns=duration_ns)
-        for name in ("start_lost", "end_lost", "hole", "again", "mute"):
+        for name in ("start_lost", "end_lost", "gap", "again", "mute"):
             setattr(faults, name, sometimes(draw, 0.3, 0.0, 0.6))
         return faults
 
@@ -184,8 +184,8 @@ class Exchange:
         if not calm and kept and chance() < faults.end_lost:
             self.snapshots["end lost"] += 1
             del kept[-1]
-        if not calm and len(kept) > 2 and chance() < faults.hole:
-            self.snapshots["hole"] += 1
+        if not calm and len(kept) > 2 and chance() < faults.gap:
+            self.snapshots["gap"] += 1
             del kept[self.draw.randrange(1, len(kept) - 1)]
         self._busy_until[service] = self._put(service, [packets[n] for n in kept], at, pace)
 

@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
     @property
     def run(self) -> int:
-        """How many packets have arrived without a hole before them."""
+        """How many packets have arrived without a gap before them."""
         return next(
             (index for index, line in enumerate(self.first) if line is None), len(self.first)
         )

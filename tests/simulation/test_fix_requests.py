@@ -192,7 +192,7 @@ class World:
         self._hear(self.client.tick(self.now_ns))
         if self.session is None:
             return
-        if output := self.client.take_output():
+        if output := self.client.data_to_send():
             self._send(self.session.feed(output, self.now_ns))
         self._send(self.session.tick(self.now_ns))
         while self.wire and self.wire[0][0] <= self.now_ns and self.session is not None:

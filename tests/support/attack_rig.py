@@ -222,7 +222,7 @@ class AttackRig:
         """The good subscriber has everything that was sent until now, in order and whole."""
         sent = self.market.sent
         await gateway.until([self.ledger], lambda each: each.has(sent), "everything came")
-        lost = {service: holes for service, holes in self.ledger.holes.items() if holes}
+        lost = {service: gaps for service, gaps in self.ledger.gaps.items() if gaps}
         assert not lost, f"the good subscriber lacks {lost}"
 
     async def _calm_again(self, calm: dict[str, Any], moves: tuple[str, ...]) -> dict[str, Any]:

@@ -109,14 +109,14 @@ class Market:
 
 class Ledger:
     """What one subscriber was handed out. A packet or message that is not the next one, and leaves
-    no hole, is an AssertionError at once; `holes` has (first, last) of packets that did not come
+    no gap, is an AssertionError at once; `gaps` has (first, last) of packets that did not come
     as a whole, by service."""
 
     def __init__(self, market: Market, grain: str) -> None:
         self.grain = grain
         self._market = market
         self.reached = dict.fromkeys(SERVICES, 0)
-        self.holes: dict[int, list[tuple[int, int]]] = {service: [] for service in SERVICES}
+        self.gaps: dict[int, list[tuple[int, int]]] = {service: [] for service in SERVICES}
         self.notes: list[dict[str, Any]] = []
         self._numbers = dict.fromkeys(SERVICES, MESSAGES - 1)
         #: How often the gateway of a URL was attached.
@@ -174,7 +174,7 @@ class Ledger:
             assert sequence > reached, f"{place} after {last}: twice, or out of order"
             missing = reached + (before == MESSAGES - 1)
             if sequence > missing:
-                self.holes[service].append((missing, sequence - 1))
+                self.gaps[service].append((missing, sequence - 1))
         else:
             assert (sequence, number) == (reached, before + 1), f"{place} after {last}"
         self.reached[service], self._numbers[service] = sequence, number
@@ -189,7 +189,7 @@ class Ledger:
 
     def assert_whole(self) -> None:
         """All that was sent came once and in order, and nothing else was said of it."""
-        assert self.holes == {service: [] for service in SERVICES}
+        assert self.gaps == {service: [] for service in SERVICES}
         assert self.reached == self._market.sent
         assert not self.told("gap")
         assert not self.told("reset")

@@ -79,7 +79,7 @@ def exchange(
         low = min(missing)
         high = next(n for n in range(low, low + 1000) if n not in missing)
         asking.ask(Ask(request_id, service, low, high, 0), request_id)
-        while request := asking.take_output():
+        while request := asking.data_to_send():
             for answer in answers(request, request_id):
                 copies = [answer] * draw.choice([0, 1, 1, 1, 2])
                 if draw.random() < 0.2:

@@ -124,7 +124,7 @@ class Pair:
         """Move bytes to and fro, `share` at a time, until both are silent; the new events."""
         before = len(self.events)
         while True:
-            up = self.client.take_output()
+            up = self.client.data_to_send()
             down = self.session.tick(self.now) if self.session.deadline_ns <= self.now else b""
             for at in range(0, len(up), share):
                 down += self.session.feed(up[at : at + share], self.now)

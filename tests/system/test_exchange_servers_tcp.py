@@ -181,7 +181,7 @@ class Client:
         except ConnectionError:
             return self.sock.close()
         self.events += self.core.tick(now_ns)
-        if output := self.core.take_output():
+        if output := self.core.data_to_send():
             with contextlib.suppress(ConnectionError):
                 self.sock.sendall(output)
         assert not [event for event in self.events if isinstance(event, Broken)]
@@ -235,19 +235,19 @@ def test_what_both_lines_lose_is_retransmitted_until_nothing_is_missing(tmp_path
 
 
 def test_a_packet_withheld_for_good_is_on_no_line_and_refused():
-    with Running(plan_of(seed=4, seconds=1.0, hole_s=0.5)) as running:
+    with Running(plan_of(seed=4, seconds=1.0, gap_s=0.5)) as running:
         client = running.connect(running.exchange.ports["retransmission"])
         running.until_closed()
         end = running.exchange.generator.next_sequences()[ORDERS]
-        (hole,) = set(range(2, end)) - set(running.listener.live(ORDERS))
-        ask_for(running, client, ORDERS, hole, hole + 1, 1)
-        ask_for(running, client, ORDERS, hole - 1, hole, 2)
+        (gap,) = set(range(2, end)) - set(running.listener.live(ORDERS))
+        ask_for(running, client, ORDERS, gap, gap + 1, 1)
+        ask_for(running, client, ORDERS, gap - 1, gap, 2)
         client.close()
         result = running.to_the_end()
     (refused,) = client.of(Rejected)
     assert refused.reason == RetransReject.NO_LONGER_AVAILABLE
-    assert [packet.sequence for packet in client.of(Packet)] == [hole - 1]
-    assert result.withheld == (ORDERS, hole)
+    assert [packet.sequence for packet in client.of(Packet)] == [gap - 1]
+    assert result.withheld == (ORDERS, gap)
 
 
 def test_a_snapshot_and_the_live_packets_behind_it_give_the_exchanges_own_state():

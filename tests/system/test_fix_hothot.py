@@ -147,7 +147,7 @@ def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
                 await reader.until(lambda: reader.ups == 2)
                 reading = asyncio.create_task(reader.read(messages))
                 await sender.send(HALF)
-                # Each fills the other's holes; then each falls away in turn.
+                # Each fills the other's gaps; then each falls away in turn.
                 await sender.send(HALF + DATAGRAM_MAX)
                 await reader.until(lambda: come(HALF))
                 for turn, gateway in enumerate((a, b, a, b)):

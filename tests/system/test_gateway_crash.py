@@ -1,7 +1,7 @@
 """A gateway that is killed without warning, again and again, under load.
 
 What must hold: its subscriber is told at once (no hang), a gateway started anew on the same port
-and lines joins the stream where it is, says so, and goes on in order without a hole of its own.
+and lines joins the stream where it is, says so, and goes on in order without a gap of its own.
 `CRASHES` sets how often (`make crash` runs many); the instants are random, the seed is printed.
 """
 

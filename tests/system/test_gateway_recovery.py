@@ -223,7 +223,7 @@ def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run: Run) 
 @gateways_loop
 def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
     async def session() -> None:
-        async with trading(hole_s=0.7) as work:
+        async with trading(gap_s=0.7) as work:
             config = configured(work.plan, work.exchange)
             async with running(config) as (gateway, _, url), Watcher(url) as watcher:
                 await until(lambda: all_up(gateway))

@@ -276,7 +276,7 @@ async def slow_reader(session: Session) -> None:
     _, writer = await asyncio.open_connection(*listener.address, limit=1 << 12)
     owner.server.client.ask_refresh(AskRefresh(1, SERVICE), 0)
     owner.server.client.connected(0)
-    writer.write(owner.server.take_output())
+    writer.write(owner.server.data_to_send())
     await until(lambda: server.counts["clients_slow"] == 1)
     assert server.counts["bytes"] < len(state) * 38
     assert not server.sessions

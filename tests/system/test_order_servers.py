@@ -29,13 +29,13 @@ from tests.support.node import PATIENCE_S, Run, gateways_loop
 DAY = date(2026, 3, 2)
 
 
-def plan(feed: Feed, hole_s: float | None) -> ExchangePlan:
+def plan(feed: Feed, gap_s: float | None) -> ExchangePlan:
     """Two seconds, both lines lossy, of the same packets too, and a line of answers."""
     groups, answers = ((places.prefix(), places.prefix()) for _ in range(2))
     offered = Offered.of(feed)
     return ExchangePlan(
         feed=feed.name, seed=12, seconds=2.0, messages_per_s=800.0, instruments=20,
-        faults=(LineFaults(loss=0.1), LineFaults(loss=0.1)), together=0.03, hole_s=hole_s,
+        faults=(LineFaults(loss=0.1), LineFaults(loss=0.1)), together=0.03, gap_s=gap_s,
         group_prefixes=groups, base_ports=(places.port(), places.port()),
         recovery_prefixes=answers, recovery_base_ports=(places.port(), places.port()),
         day=DAY, opening_ns=NINE_O_CLOCK_NS, heartbeat_ms=200,
@@ -53,7 +53,7 @@ def configuration(sent: ExchangePlan, exchange: Exchange) -> Config:
             # However busy the machine is, nothing is given up that the server has; but where
             # one packet cannot be had, it is not waited for.
             request_timeout_us=5_000_000, retries=50,
-            recovery_wait_us=60_000_000 if sent.hole_s is None else 500_000,
+            recovery_wait_us=60_000_000 if sent.gap_s is None else 500_000,
             refresh_backoff_us=20_000, refresh_retry_us=500_000,
         ),
         amqp=AmqpConfig(listen="127.0.0.1:0"),
@@ -104,7 +104,7 @@ class Followed:
 
 
 @pytest.mark.parametrize(
-    ("name", "hole_s"),
+    ("name", "gap_s"),
     [
         ("nasdaq-totalview-itch", None),
         ("nasdaq-totalview-itch", 0.8),
@@ -119,11 +119,11 @@ class Followed:
 )
 @gateways_loop
 def test_what_both_lines_lose_comes_back_and_the_books_are_true(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, hole_s: float | None
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, gap_s: float | None
 ) -> None:
     monkeypatch.setenv(PASSWORD, "SECRET")
     feed = load_feed(name)
-    sent = plan(feed, hole_s)
+    sent = plan(feed, gap_s)
     exchange, followed = Exchange(sent), Followed(feed)
     expected, count = truth(feed, sent)
 
@@ -137,7 +137,7 @@ def test_what_both_lines_lose_comes_back_and_the_books_are_true(
             following = tasks.create_task(followed.follow(url, ready))
             await ready.wait()
             sending = tasks.create_task(asyncio.to_thread(exchange.run))
-            if hole_s is None:
+            if gap_s is None:
                 await until(lambda: followed.live == count)
             else:
                 await until(lambda: "snapshot-end" in followed.reasons)
@@ -150,7 +150,7 @@ def test_what_both_lines_lose_comes_back_and_the_books_are_true(
         assert result.servers["retransmission"]["packets"] > 0
         assert snapshot["recovery"]["retransmitted"] > 0
         assert followed.market.states == expected.states
-        if hole_s is None:
+        if gap_s is None:
             assert snapshot["channels"][0]["lost"] == 0
             assert "gap" not in followed.reasons
         else:

@@ -126,13 +126,13 @@ def test_two_lines_of_a_tree_are_arbitrated_as_two_of_multicast(tmp_path: Path, 
             running("send", tree, "--from", source, "--interface", "127.0.0.1", "--fair", 0)
         )
         ledger = asyncio.run(scenario(market, lossy, groups))
-    missing = {n for first, last in ledger.holes[SERVICE] for n in range(first, last + 1)}
+    missing = {n for first, last in ledger.gaps[SERVICE] for n in range(first, last + 1)}
     reached = ledger.reached[SERVICE]
     passed = lossy[0].passed | lossy[1].passed
     assert missing == set(range(1, reached)) - passed
     assert missing & lossy[0].lost & lossy[1].lost
     assert len(lossy[0].lost) > 50
-    assert not ledger.holes[105], "its lines are multicast ones"
+    assert not ledger.gaps[105], "its lines are multicast ones"
 
 
 def test_a_gateway_receives_from_a_tree_by_itself_though_a_proxy_dies(tmp_path: Path) -> None:

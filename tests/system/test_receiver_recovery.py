@@ -24,7 +24,7 @@ RECOVERED = 2
 
 @pytest.fixture
 def consumer(groups):  # noqa: F811
-    """Two lines with recovery; nothing but recovery's word ends a hole."""
+    """Two lines with recovery; nothing but recovery's word ends a gap."""
     plan = ChannelPlan(104, groups, recovery_wait_us=RECOVERY_WAIT_US)
     with Consumer([plan], first_channel=0) as running:
         yield running

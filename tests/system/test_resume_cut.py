@@ -91,14 +91,14 @@ def joined(ranges: list[list[int]]) -> list[tuple[int, int]]:
 
 def assert_told(ledger: Ledger, service: int) -> None:
     """What is missing was told, no more and no less, in as many steps as the link was overtaken:
-    one hole, and another one for each time that it had read something in between."""
-    holes = ledger.holes[service]
+    one gap, and another one for each time that it had read something in between."""
+    gaps = ledger.gaps[service]
     notes = [x for x in ledger.told("resume") if x["service"] == service]
     ranges = [each for note in notes for each in note["lost"]]
     told = joined(ranges)
-    assert holes
-    assert [last for _, last in told] == [last for _, last in holes]
-    for (begun, _), (first, _) in zip(told, holes, strict=True):
+    assert gaps
+    assert [last for _, last in told] == [last for _, last in gaps]
+    for (begun, _), (first, _) in zip(told, gaps, strict=True):
         # Of a packet that is gone nobody knows any more whether the message read last was its last.
         assert begun == first or (ledger.grain == "message" and begun == first - 1)
     assert [(x["state"], x["doubt"]) for x in notes] == [

@@ -1,4 +1,4 @@
-"""`messages.change`: another subscription on the same stream, no hole, no duplicate.
+"""`messages.change`: another subscription on the same stream, no gap, no duplicate.
 
 The links of both are thinned by symbol; `amqp.packet` says which symbols packet n has. Instants
 are random, the seed is printed.

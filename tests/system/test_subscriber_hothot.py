@@ -1,4 +1,4 @@
-"""One subscriber, two gateways: whichever falls away, the stream goes on without a hole."""
+"""One subscriber, two gateways: whichever falls away, the stream goes on without a gap."""
 
 import asyncio
 import contextlib

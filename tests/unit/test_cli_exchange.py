@@ -112,10 +112,10 @@ def test_what_the_retransmission_server_keeps_is_told_and_bounded() -> None:
 
 
 def test_faults_are_passed_on() -> None:
-    made = plan(Options(losses=(0.1, 0.2), together=0.3, refresh_loss=0.4, hole_s=5.0))
+    made = plan(Options(losses=(0.1, 0.2), together=0.3, refresh_loss=0.4, gap_s=5.0))
     assert [faults.loss for faults in made.faults] == [0.1, 0.2]
     assert [faults.loss for faults in made.refresh_faults] == [0.4, 0.4]
-    assert (made.together, made.hole_s) == (0.3, 5.0)
+    assert (made.together, made.gap_s) == (0.3, 5.0)
 
 
 def test_the_account_tells_what_was_lost_and_what_was_asked_for(

@@ -53,7 +53,7 @@ def cells(lines: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize("name", TABLES)
-def test_figures_are_whole_at_every_width(name: str, width: int) -> None:
+def test_figures_are_wgap_at_every_width(name: str, width: int) -> None:
     whole = cells(drawn(TABLES[name](), 1_000))
     lines = drawn(TABLES[name](), width)
     assert max(len(line.rstrip()) for line in lines) <= width

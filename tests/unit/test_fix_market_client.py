@@ -76,7 +76,7 @@ def asking(settings: dict[str, Any] | None = None, **asked: Any) -> MarketDataCl
     client.connected(0)
     client.ask("c", 0, **{"begin_ns": 0, **asked})
     assert client.tick(0) == []
-    assert b"\x01262=r1-1\x01" in client.take_output()
+    assert b"\x01262=r1-1\x01" in client.data_to_send()
     return client
 
 
@@ -167,9 +167,9 @@ def test_an_answer_that_is_not_whole_is_never_told_as_complete(
 def test_a_wrong_answer_is_asked_for_again_under_another_id() -> None:
     client = asking()
     assert client.feed(answer([ONE, THREE]), 1) == []
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
     client.tick(client.deadline_ns)
-    assert b"262=r1-2\x01" in client.take_output()
+    assert b"262=r1-2\x01" in client.data_to_send()
     # What comes late of the first try is nobody's.
     assert client.feed(answer([ONE, TWO, THREE]), client.deadline_ns) == []
     events = client.feed(answer([ONE, TWO, THREE], id=b"r1-2"), client.deadline_ns)
@@ -256,9 +256,9 @@ def test_silence_within_an_answer_is_a_try_that_failed() -> None:
     assert client.deadline_ns == 150 * MS
     assert client.tick(149 * MS) == []
     assert client.tick(150 * MS) == []
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
     assert client.tick(160 * MS) == []
-    assert b"262=r1-2\x01" in client.take_output()
+    assert b"262=r1-2\x01" in client.data_to_send()
     (event,) = client.tick(260 * MS)
     assert event == Failed(1, event.asked, "no answer, or no more of it")  # type: ignore[union-attr]
 
@@ -311,7 +311,7 @@ def test_what_was_under_way_is_asked_for_again_in_the_next_connection() -> None:
     assert client.tick(3) == []
     client.connected(4)
     client.tick(4)
-    assert b"262=r1-2\x01" in client.take_output()
+    assert b"262=r1-2\x01" in client.data_to_send()
     client.disconnected(5)
     client.connected(6)
     (event,) = client.tick(6)
@@ -323,11 +323,11 @@ def test_requests_wait_for_their_turn() -> None:
     client = asking({"under_way_max": 1})
     client.ask("c", 0, begin_ns=0)
     client.tick(0)
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
     assert client.deadline_ns == client.settings.heartbeat_us * 1000
     client.feed(answer([ONE, TWO, THREE]), 1)
     client.tick(1)
-    assert b"262=r2-1\x01" in client.take_output()
+    assert b"262=r2-1\x01" in client.data_to_send()
 
 
 def test_a_request_that_is_cancelled_is_nobodys() -> None:
@@ -355,9 +355,9 @@ def test_a_silent_server_is_given_up_and_heartbeats_go_out() -> None:
     client.connected(0)
     assert client.deadline_ns == 1000 * MS
     client.tick(1000 * MS)
-    assert b"\x0135=0\x01" in client.take_output()
+    assert b"\x0135=0\x01" in client.data_to_send()
     client.feed(FORMAT.message(b"1", b"112=you\x01"), 1500 * MS)
-    assert b"\x01112=you\x01" in client.take_output()
+    assert b"\x01112=you\x01" in client.data_to_send()
     assert client.tick(6500 * MS) == [Broken("the server is silent")]
 
 

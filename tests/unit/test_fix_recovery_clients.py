@@ -56,7 +56,7 @@ def asking(first: int, last: int, service: int = SERVICE, id: int = 1) -> Resend
     """A client that waits for a range."""
     made = client()
     assert made.ask(Ask(id, service, first, last + 1, 0), 0)
-    made.take_output()
+    made.data_to_send()
     return made
 
 
@@ -73,7 +73,7 @@ def told(events: list[Any]) -> list[tuple[Any, ...]]:
 def test_a_range_is_asked_for_by_its_channel_and_its_ends():
     made = client()
     assert made.ask(Ask(5, OTHER, 10, 13, 0), 0)
-    assert FORM.decode(made.take_output()) == ResendRequest("c2", 10, 12)
+    assert FORM.decode(made.data_to_send()) == ResendRequest("c2", 10, 12)
     assert made.outstanding == 1
     assert made.counts["asked"] == 1
 
@@ -230,7 +230,7 @@ def test_what_a_group_brought_before_it_was_missed_is_not_asked_for():
     data = message(3) + message(4)
     assert made.datagram(data, 0) == []
     assert made.ask(Ask(1, SERVICE, 3, 5, 0), 10 * MS)
-    assert made.take_output() == b""
+    assert made.data_to_send() == b""
     assert made.deadline_ns == 0
     assert made.tick(10 * MS)[1] == Packet(1, SERVICE, 3, 5, data)
     assert (made.counts["spared"], made.counts["asked"]) == (1, 0)
@@ -240,7 +240,7 @@ def test_what_a_group_did_not_bring_is_asked_for():
     made = client()
     made.datagram(message(3) + message(6), 0)
     made.ask(Ask(1, SERVICE, 3, 8, 0), 10 * MS)
-    assert FORM.decode(made.take_output()) == ResendRequest("c1", 4, 7)
+    assert FORM.decode(made.data_to_send()) == ResendRequest("c1", 4, 7)
     assert told(made.datagram(message(4) + message(5) + message(7), 20 * MS)) == [
         ("Accepted",), ("Packet", 3, 4), ("Packet", 6, 7), ("Packet", 4, 6), ("Packet", 7, 8),
         ("Answered",),
@@ -280,7 +280,7 @@ def test_datagrams_that_cannot_be_read_are_counted_by_kind(data, name):
 def test_a_server_that_answers_tests_is_dead_when_it_falls_silent():
     made = client()
     assert made.tick(100 * MS) == []
-    answer = FORM.reply(made.take_output())
+    answer = FORM.reply(made.data_to_send())
     assert answer is not None
     assert made.feed(answer, 110 * MS) == []
     assert isinstance(made.tick(410 * MS)[-1], Broken)
@@ -298,7 +298,7 @@ def test_of_a_server_that_never_answers_tests_silence_says_nothing():
 def test_a_test_of_the_server_is_answered():
     made = client()
     made.feed(FORM.test(), MS)
-    assert b"\x0135=0\x01" in made.take_output()
+    assert b"\x0135=0\x01" in made.data_to_send()
 
 
 def test_without_a_connection_nothing_is_asked():

@@ -69,7 +69,7 @@ class Wired:
 
     def pump(self, id: int) -> None:
         """Bring a client's bytes to the server, in pieces."""
-        data = self.clients[id].take_output()
+        data = self.clients[id].data_to_send()
         while data and id not in self.closed:
             cut = self.chance.randint(1, len(data))
             self.do(self.server.received(id, data[:cut], self.now_ns))
@@ -251,7 +251,7 @@ def test_a_test_request_is_answered_with_its_id() -> None:
     (said,) = wired.server.received(id, write(b"1", 3), START)
     assert read(said.data).text(112) == ""  # type: ignore[union-attr]
     wired.clients[id].receive(write(b"1", 4, [(112, "x")]), START)
-    assert read(wired.clients[id].take_output()).text(112) == "x"
+    assert read(wired.clients[id].data_to_send()).text(112) == "x"
 
 
 MESSAGES = {

@@ -75,7 +75,7 @@ def test_a_hole_is_lost_on_both_lines_and_kept_back_by_the_server(tmp_path: Path
         seconds=0.2,
         messages_per_s=500,
         port_base=places.exchange_port(),
-        hole_s=0.05,
+        gap_s=0.05,
         ledger=tmp_path / "sent",
         linger_s=0,
     )

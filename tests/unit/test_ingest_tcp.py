@@ -34,7 +34,7 @@ def following(number: int = FIRST, session: str = SESSION) -> SoupBinClient:
     """A client that is logged in."""
     client = soup()
     client.connected(0)
-    client.take_output()
+    client.data_to_send()
     client.feed(LoginAccepted(session, number).encode(), 0)
     assert client.up
     return client
@@ -132,7 +132,7 @@ def test_a_message_that_fits_no_packet_and_an_empty_one_stand_alone() -> None:
 def test_the_first_login_asks_for_what_is_configured(number: int, session: str) -> None:
     client = soup(number, session)
     client.connected(0)
-    assert client.take_output() == Login(USER, PASSWORD, session, number).encode()
+    assert client.data_to_send() == Login(USER, PASSWORD, session, number).encode()
     assert (client.state, client.up) == (State.LOGIN, False)
 
 
@@ -187,9 +187,9 @@ def test_heartbeats_go_both_ways_and_tell_the_next_number() -> None:
     assert (client.counts["heartbeats"], client.counts["ignored"]) == (2, 2)
     assert client.deadline_ns == SECOND
     assert client.tick(SECOND - 1) == []
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
     assert client.tick(SECOND) == []
-    assert client.take_output() == soupbin.packet(soupbin.CLIENT_HEARTBEAT)
+    assert client.data_to_send() == soupbin.packet(soupbin.CLIENT_HEARTBEAT)
     assert client.deadline_ns == 2 * SECOND
 
 
@@ -218,12 +218,12 @@ def test_the_end_of_a_session_is_told_and_the_next_one_is_followed_from_its_begi
     assert (reader.messages, reader.ends) == (whole(2), [3])
     client.disconnected(1)
     client.connected(2)
-    assert client.take_output() == Login(USER, PASSWORD, SESSION, 3).encode()
+    assert client.data_to_send() == Login(USER, PASSWORD, SESSION, 3).encode()
     reader.take(client.feed(soupbin.packet(b"J", b"S"), 3))
     assert not client.is_hopeless, "another session is asked for at once"
     client.disconnected(4)
     client.connected(5)
-    assert client.take_output() == Login(USER, PASSWORD, "", 1).encode()
+    assert client.data_to_send() == Login(USER, PASSWORD, "", 1).encode()
     reader.take(client.feed(LoginAccepted("NEXT", 1).encode() + sequenced(1, 2), 6))
     assert reader.messages == whole(2) | whole(2, session="NEXT")
 
@@ -233,22 +233,22 @@ def test_a_server_that_answers_with_another_session_is_asked_for_all_of_it() -> 
     client.feed(sequenced(1, 2), 0)
     client.disconnected(1)
     client.connected(2)
-    client.take_output()
+    client.data_to_send()
     reader = Reader().take(client.feed(LoginAccepted("NEXT", 3).encode() + sequenced(3), 3))
     assert "is in session 'NEXT' now" in reader.reason
     assert not reader.messages
     client.disconnected(4)
     client.connected(5)
-    assert client.take_output() == Login(USER, PASSWORD, "", 1).encode()
+    assert client.data_to_send() == Login(USER, PASSWORD, "", 1).encode()
 
 
 def test_leaving_is_a_logout() -> None:
     client = soup()
     client.leave()
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
     client = following()
     client.leave()
-    assert client.take_output() == soupbin.packet(soupbin.LOGOUT_REQUEST)
+    assert client.data_to_send() == soupbin.packet(soupbin.LOGOUT_REQUEST)
 
 
 def test_credentials_that_do_not_fit_are_refused_without_being_shown() -> None:
@@ -283,14 +283,14 @@ def test_reconnection_at_any_byte_gives_each_message_once(seed: int) -> None:
         for _ in range(3):
             server = SoupSession(messages)
             client.connected(0)
-            sent = server.feed(client.take_output())
+            sent = server.feed(client.data_to_send())
             for piece in chunks(sent[:at], draw):
                 reader.take(client.feed(piece, 0))
             client.disconnected(0)
             at = draw.randrange(size)
         client.connected(0)
         server = SoupSession(messages)
-        reader.take(client.feed(server.feed(client.take_output()), 0))
+        reader.take(client.feed(server.feed(client.data_to_send()), 0))
         assert reader.messages == whole(40), cut
         assert not reader.reason
 
@@ -354,7 +354,7 @@ def test_an_empty_packet_is_a_sign_of_life_and_silence_ends_the_connection() -> 
     assert (client.counts["heartbeats"], client.deadline_ns) == (1, 9 * SECOND)
     assert client.tick(9 * SECOND - 1) == []
     assert client.tick(9 * SECOND) == [Broken("the server was silent for 5000 ms")]
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
 
 
 def test_a_length_that_cannot_be_ends_the_connection_behind_the_packets_before() -> None:

@@ -124,7 +124,7 @@ def test_the_clients_of_a_gateway_read_what_is_served() -> None:
     client = SoupBinClient(RecoverySettings(), Login("ME", "X", "", 1), 1_400)
     client.connected(0)
     session = server.session("c", 0)
-    said = session.feed(client.take_output(), 0)
+    said = session.feed(client.data_to_send(), 0)
     while session.waiting:
         said += session.tick(0)
     packets = [each for each in client.feed(said, 0) if isinstance(each, bytes)]

@@ -120,7 +120,7 @@ def grp(logged_in: bool = True, **settings: int) -> GrpClient:
     )  # fmt: skip
     asking.connected(NOON_NS)
     if logged_in:
-        assert asking.take_output() == unit(LOGIN, number=0)
+        assert asking.data_to_send() == unit(LOGIN, number=0)
         assert asking.feed(login_answer(), NOON_NS) == []
     return asking
 
@@ -133,7 +133,7 @@ def spinning(logged_in: bool = True, **settings: int) -> SpinClient:
     )  # fmt: skip
     asking.connected(NOON_NS)
     if logged_in:
-        asking.take_output()
+        asking.data_to_send()
         assert asking.feed(login_answer(), NOON_NS) == []
     return asking
 
@@ -178,9 +178,9 @@ def test_a_client_logs_in_first_and_asks_when_it_may(make: Any) -> None:
     asks = make is grp
     if asks:
         assert asking.ask(Ask(1, UNIT, 7, 10, 0), NOON_NS)
-    assert asking.take_output() == unit(LOGIN, number=0)
+    assert asking.data_to_send() == unit(LOGIN, number=0)
     asking.feed(login_answer(), NOON_NS)
-    assert asking.take_output() == (gap_request(7, 3) if asks else b"")
+    assert asking.data_to_send() == (gap_request(7, 3) if asks else b"")
     assert asking.counts["logins"] == 1
 
 
@@ -221,16 +221,16 @@ def test_heartbeats_go_both_ways_and_a_silent_server_is_given_up(make: Any) -> N
     asking = make(heartbeat_us=1_000_000, dead_us=3_000_000)
     assert asking.deadline_ns == NOON_NS + 1_000 * MS
     assert asking.tick(asking.deadline_ns) == []
-    assert asking.take_output() == HEARTBEAT
+    assert asking.data_to_send() == HEARTBEAT
     asking.feed(HEARTBEAT, NOON_NS + 1_500 * MS)
     for _ in range(2):
         asking.tick(asking.deadline_ns)
     assert asking.tick(NOON_NS + 4_500 * MS) == [Broken("the server was silent for 3000 ms")]
     mute = make(logged_in=False, heartbeat_us=1_000_000, dead_us=3_000_000)
-    mute.take_output()
+    mute.data_to_send()
     mute.feed(HEARTBEAT, NOON_NS + 2_000 * MS)
     assert mute.tick(NOON_NS + 1_000 * MS) == []
-    assert mute.take_output() == b"", "a heartbeat before the login is accepted"
+    assert mute.data_to_send() == b"", "a heartbeat before the login is accepted"
     assert mute.tick(NOON_NS + 3_000 * MS) == [Broken("the server did not answer for 3000 ms")]
 
 
@@ -332,7 +332,7 @@ REFUSED = {
 def test_each_refusal_is_a_reason_of_recovery(status: bytes, reason: RetransReject) -> None:
     asking = grp()
     asking.ask(Ask(1, UNIT, 7, 10, 0), NOON_NS)
-    assert asking.take_output() == gap_request(7, 3)
+    assert asking.data_to_send() == gap_request(7, 3)
     assert asking.feed(gap_response(7, 3, status), NOON_NS) == [Rejected(1, reason)]
     assert asking.outstanding == 0
 
@@ -504,13 +504,13 @@ SPIN = [spin_response(9, 2), unit(added(1), STATUS_MESSAGE), unit(added(2)), fin
 def test_a_spin_is_asked_for_with_the_first_image_after_the_request_and_comes_whole() -> None:
     asking = spinning()
     asking.feed(available(8), NOON_NS)
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == b""
     assert asking.ask_refresh(AskRefresh(1, UNIT), NOON_NS)
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == b""
     asking.feed(available(9), NOON_NS)
-    assert asking.take_output() == spin_request(9)
+    assert asking.data_to_send() == spin_request(9)
     asking.feed(available(10), NOON_NS)
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == b""
     events = asking.feed(b"".join(SPIN), NOON_NS)
     state = (added(1), STATUS_MESSAGE, added(2))
     assert events == [RefreshAccepted(1), RefreshSnapshot(1, UNIT, 9, state)]
@@ -552,10 +552,10 @@ def test_what_a_spin_server_says_is_told_once(came: list[bytes], told: list[Even
     for data in came:
         events += asking.feed(data, NOON_NS)
     assert events == told
-    asking.take_output()
+    asking.data_to_send()
     assert asking.ask_refresh(AskRefresh(2, UNIT), NOON_NS)
     asking.feed(available(19), NOON_NS)
-    assert asking.take_output() == spin_request(19)
+    assert asking.data_to_send() == spin_request(19)
 
 
 @pytest.mark.parametrize(
@@ -588,12 +588,12 @@ def test_a_cancelled_spin_goes_by_unheeded_and_the_next_waits_for_its_end() -> N
     asking.ask_refresh(AskRefresh(3, UNIT), NOON_NS)
     asking.feed(available(9) + SPIN[0] + SPIN[1], NOON_NS)
     asking.cancel(3)
-    asking.take_output()
+    asking.data_to_send()
     assert asking.ask_refresh(AskRefresh(4, UNIT), NOON_NS)
     assert asking.feed(available(10) + SPIN[2] + SPIN[3], NOON_NS) == []
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == b""
     asking.feed(available(11), NOON_NS)
-    assert asking.take_output() == spin_request(11)
+    assert asking.data_to_send() == spin_request(11)
     assert (asking.counts["cancelled"], asking.counts["unheeded"]) == (2, 1)
 
 
@@ -700,7 +700,7 @@ def test_any_chunking_gives_the_same_events(make: Any, seed: int, repeat: int) -
     for chunk in chunks(bytes(data), draw):
         events += in_pieces.feed(chunk, NOON_NS)
     assert events == at_once.feed(bytes(data), NOON_NS)
-    assert in_pieces.take_output() == at_once.take_output()
+    assert in_pieces.data_to_send() == at_once.data_to_send()
     assert in_pieces.counts == at_once.counts
 
 
@@ -744,7 +744,7 @@ def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int, r
         low = min(missing)
         high = next(n for n in range(low, low + 1000) if n not in missing)
         asking.ask(Ask(request_id, UNIT, low, high, 0), NOON_NS)
-        said, *sent = answered(session, lines, asking.take_output())
+        said, *sent = answered(session, lines, asking.data_to_send())
         before = draw.random() < 0.5
         events = asking.feed(said, NOON_NS) if before else []
         for data in sent:

@@ -77,7 +77,7 @@ class Lone:
 
     def sent(self) -> list:
         """What the client has written."""
-        stream = StreamFramer(FEED).feed(self.client.take_output())
+        stream = StreamFramer(FEED).feed(self.client.data_to_send())
         return [PROTOCOL.read(packet) for packet in stream]
 
 
@@ -99,13 +99,13 @@ def lone() -> Lone:
 def test_requests_go_out_numbered_with_inclusive_ranges(lone: Lone) -> None:
     lone.ask(70, 5, 8)
     lone.ask_refresh(71, 105)
-    packets = StreamFramer(FEED).feed(lone.client.take_output())
+    packets = StreamFramer(FEED).feed(lone.client.data_to_send())
     assert [PROTOCOL.read(packet) for packet in packets] == [
         RetransRequest(1, 104, 5, 8, "ME"),
         RefreshRequest(2, 105, "ME"),
     ]
     assert packets[0][16:24] == bytes.fromhex("00000005 00000007")
-    assert lone.client.take_output() == b""
+    assert lone.client.data_to_send() == b""
     assert lone.client.outstanding == 2
     assert lone.client.counts["asked"] == 2
 
@@ -321,7 +321,7 @@ def test_the_next_connection_begins_with_a_clean_sheet(lone: Lone) -> None:
     lone.feed(sent_again(5)[:20])
     lone.client.disconnected(lone.now)
     assert lone.client.counts["cut_off"] == 1
-    assert lone.client.take_output() == b""
+    assert lone.client.data_to_send() == b""
     assert not lone.client.ask(Ask(2, 104, 5, 10, 0), lone.now)
     assert not lone.client.ask_refresh(AskRefresh(3, 104), lone.now)
     assert lone.client.counts["not_asked"] == 2

@@ -98,7 +98,7 @@ def replaying(*asks: Ask, **settings: int) -> ReplayClient:
     for each in asks:
         assert asking.ask(each, NOON_NS)
     asking.connected(NOON_NS)
-    assert asking.take_output() == LOGON
+    assert asking.data_to_send() == LOGON
     assert all(isinstance(each, Accepted) for each in asking.feed(CONFIRMED, NOON_NS))
     return asking
 
@@ -114,9 +114,9 @@ def test_a_client_logs_on_asks_and_leaves_as_the_specification_says() -> None:
     asking = client()
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), NOON_NS)
     asking.connected(NOON_NS)
-    assert asking.take_output() == LOGON
+    assert asking.data_to_send() == LOGON
     assert asking.feed(CONFIRMED, NOON_NS) == [Accepted(1)]
-    assert asking.take_output() == request(7, 9)
+    assert asking.data_to_send() == request(7, 9)
     assert asking.feed(framed(packet(7)) + framed(packet(8)), NOON_NS) == [
         Packet(1, CHANNEL, 7, 8, packet(7)), Packet(1, CHANNEL, 8, 9, packet(8)),
     ]  # fmt: skip
@@ -127,12 +127,12 @@ def test_a_client_logs_on_asks_and_leaves_as_the_specification_says() -> None:
     asking.ask(Ask(2, CHANNEL, 20, 21, 0), NOON_NS)
     assert asking.wants, "another request waits for another connection"
     assert asking.feed(logout(2), NOON_NS) == [Finished()]
-    assert asking.take_output() == LOGOUT
+    assert asking.data_to_send() == LOGOUT
     assert asking.feed(framed(packet(9)), NOON_NS) == []
     asking.disconnected(NOON_NS)
     asking.connected(NOON_NS)
     asking.feed(CONFIRMED, NOON_NS)
-    assert asking.take_output() == LOGON + request(20, 20, 2)
+    assert asking.data_to_send() == LOGON + request(20, 20, 2)
 
 
 def test_what_waits_goes_with_one_request_as_far_as_one_may_span() -> None:
@@ -140,7 +140,7 @@ def test_what_waits_goes_with_one_request_as_far_as_one_may_span() -> None:
         Ask(1, CHANNEL, 100, 103, 0), Ask(2, CHANNEL, 90, 95, 0), Ask(3, OTHER, 95, 99, 0),
         Ask(4, CHANNEL, 300, 301, 0), Ask(5, CHANNEL, 120, 121, 0), request_packets_max=50,
     )  # fmt: skip
-    assert asking.take_output() == request(90, 120)
+    assert asking.data_to_send() == request(90, 120)
     came = asking.feed(b"".join(framed(packet(n)) for n in range(90, 121)), NOON_NS)
     assert numbers(came) == [*range(90, 95), 100, 101, 102, 120]
     assert asking.counts["late_packets"] == 31 - 9
@@ -164,18 +164,18 @@ def test_a_request_of_what_is_coming_is_served_by_the_connection_that_brings_it(
 
 def test_a_connection_that_nobody_waits_for_any_more_is_left() -> None:
     asking = replaying(Ask(1, CHANNEL, 7, 10, 0))
-    asking.take_output()
+    asking.data_to_send()
     asking.cancel(1)
     asking.cancel(1)
     assert asking.deadline_ns == 0
     assert asking.tick(NOON_NS) == [Finished()]
-    assert asking.take_output() == LOGOUT
+    assert asking.data_to_send() == LOGOUT
     early = client()
     early.ask(Ask(1, CHANNEL, 7, 10, 0), NOON_NS)
     early.connected(NOON_NS)
     early.cancel(1)
     assert early.feed(CONFIRMED, NOON_NS) == [Finished()]
-    assert early.take_output() == LOGON + LOGOUT
+    assert early.data_to_send() == LOGON + LOGOUT
 
 
 def test_a_refused_request_ends_without_its_packets_and_recovery_asks_again() -> None:
@@ -192,9 +192,9 @@ def test_requests_that_were_refused_together_are_asked_for_alone() -> None:
     for turn, (first, last) in enumerate([(7, 9), (20, 20), (22, 22)], 2):
         asking.disconnected(NOON_NS)
         asking.connected(NOON_NS)
-        asking.take_output()
+        asking.data_to_send()
         asking.feed(CONFIRMED, NOON_NS)
-        assert asking.take_output() == request(first, last, turn)
+        assert asking.data_to_send() == request(first, last, turn)
         asking.feed(logout(2, "too old"), NOON_NS)
     assert not asking.wants
 
@@ -246,10 +246,10 @@ def test_why_a_logon_was_refused_is_told() -> None:
 
 def test_heartbeats_go_both_ways_and_a_silent_server_is_given_up() -> None:
     asking = replaying(Ask(1, CHANNEL, 7, 10, 0), heartbeat_us=1_000_000, dead_us=3_000_000)
-    asking.take_output()
+    asking.data_to_send()
     assert asking.tick(NOON_NS + 999 * MS) == []
     assert asking.tick(NOON_NS + 1_000 * MS) == []
-    assert asking.take_output() == BEAT
+    assert asking.data_to_send() == BEAT
     assert asking.feed(said(2, 12), NOON_NS + 1_500 * MS) == []
     assert asking.tick(NOON_NS + 2_000 * MS) == []
     assert asking.feed(b"\xff\xff", NOON_NS + 4_000 * MS) == [], "no sign of life"
@@ -445,9 +445,9 @@ def test_a_connection_is_made_when_something_is_asked_for_and_closed_behind_it()
         assert kept.deadline_ns <= NOON_NS
         kept.made(NOON_NS)
         session = serving.session("c", NOON_NS)
-        said = run(session, kept.take_output())
+        said = run(session, kept.data_to_send())
         kept.feed(said, NOON_NS)
-        said = run(session, kept.take_output())
+        said = run(session, kept.data_to_send())
         assert kept.feed(said, NOON_NS)
         assert kept.finished
         kept.lost("closed", NOON_NS)
@@ -477,7 +477,7 @@ def test_however_the_bytes_are_cut_all_comes_once_and_unchanged(seed: int) -> No
         asking.connected(NOON_NS)
         session = serving.session("c", NOON_NS)
         while asking.up:
-            said = b"".join(session.feed(each, NOON_NS) for each in chunks(asking.take_output(),
+            said = b"".join(session.feed(each, NOON_NS) for each in chunks(asking.data_to_send(),
                                                                             draw))  # fmt: skip
             while session.waiting:
                 said += session.tick(NOON_NS)
@@ -497,7 +497,7 @@ def test_mutated_bytes_never_raise_and_bring_nothing_that_was_not_asked_for(seed
     serving = server({CHANNEL: stored(1, 100)})
     asking = replaying(Ask(1, CHANNEL, 7, 30, 0))
     session = serving.session("c", NOON_NS)
-    sent = LOGON + asking.take_output()
+    sent = LOGON + asking.data_to_send()
     said = b""
     for each in chunks(draw.choice([sent, mutated(sent, draw)]), draw):
         said += session.feed(each, NOON_NS)

@@ -63,7 +63,7 @@ class Client:
     def tick(self, now_ns: int) -> list[Event]:
         return []
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         return b""
 
     def ask(self, request: Ask | AskRefresh, now_ns: int) -> bool:

@@ -88,7 +88,7 @@ def asking(connected: bool = True, **settings: int) -> GlimpseClient:
     assert client.ask_refresh(AskRefresh(1, SERVICE), NOON_NS)
     if connected:
         client.connected(NOON_NS)
-        assert client.take_output() == LOGIN
+        assert client.data_to_send() == LOGIN
     return client
 
 
@@ -122,12 +122,12 @@ def test_a_client_connects_for_a_snapshot_and_leaves_when_it_has_it() -> None:
     assert (client.state, client.deadline_ns) == (State.CLOSED, NEVER_NS)
     client.connected(NOON_NS)
     assert (client.state, client.wants, client.up) == (State.LOGIN, False, True)
-    assert client.take_output() == LOGIN
+    assert client.data_to_send() == LOGIN
     assert client.feed(SNAPSHOT, NOON_NS) == [
         RefreshAccepted(1), RefreshSnapshot(1, SERVICE, 9, STATE), Finished()
     ]  # fmt: skip
     assert (client.state, client.up, client.wants) == (State.OVER, False, False)
-    assert client.take_output() == LOGOUT
+    assert client.data_to_send() == LOGOUT
     assert client.feed(SNAPSHOT, NOON_NS) == []
     client.disconnected(NOON_NS)
     assert client.failed("closed", NOON_NS) == []
@@ -294,9 +294,9 @@ def test_heartbeats_are_sent_and_a_silent_server_is_given_up() -> None:
     client = asking(heartbeat_us=1_000_000, dead_us=3_000_000)
     assert client.deadline_ns == NOON_NS + 1_000 * MS
     assert client.tick(NOON_NS + 999 * MS) == []
-    assert client.take_output() == b""
+    assert client.data_to_send() == b""
     assert client.tick(NOON_NS + 1_000 * MS) == []
-    assert client.take_output() == BEATS
+    assert client.data_to_send() == BEATS
     client.feed(ACCEPTED[:-1], NOON_NS + 2_000 * MS)
     client.tick(NOON_NS + 2_000 * MS)
     assert client.tick(NOON_NS + 3_000 * MS) == [Broken("the server was silent for 3000 ms")]
@@ -524,10 +524,10 @@ def test_nothing_is_connected_to_before_a_snapshot_is_wanted_nor_behind_it() -> 
     story.ask(1)
     assert (story.outputs, story.server.connect_ns) == (1, 0)
     story.server.made(story.now)
-    assert story.server.take_output() == LOGIN
+    assert story.server.data_to_send() == LOGIN
     assert story.server.feed(SNAPSHOT, story.now) == FINISHED
     assert story.server.finished
-    assert story.server.take_output() == LOGOUT
+    assert story.server.data_to_send() == LOGOUT
     story.server.lost("closed", story.now)
     assert story.server.connect_ns == NEVER_NS
     assert story.told == [RefreshAccepted(1), RefreshSnapshot(1, SERVICE, 9, STATE)]
@@ -579,7 +579,7 @@ def test_any_chunking_gives_the_same_events(seed: int, repeat: int) -> None:
     for chunk in chunks(bytes(data), draw):
         events += in_pieces.feed(chunk, NOON_NS)
     assert events == at_once.feed(bytes(data), NOON_NS)
-    assert in_pieces.take_output() == at_once.take_output()
+    assert in_pieces.data_to_send() == at_once.data_to_send()
     assert in_pieces.counts == at_once.counts
 
 

@@ -96,8 +96,8 @@ def answers(serving: GapFillServer, data: bytes) -> list[bytes]:
 def test_a_request_is_what_the_specification_says() -> None:
     asking = client()
     assert asking.ask(Ask(1, CHANNEL, 7, 10, 0), 0)
-    assert asking.take_output() == request((7, 9))
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == request((7, 9))
+    assert asking.data_to_send() == b""
 
 
 def test_the_feeds_of_iex_are_asked_by_it_and_no_others() -> None:
@@ -163,8 +163,8 @@ def test_an_answer_about_a_session_that_is_over_is_none() -> None:
     latest[0] = segment(1, 1, OTHER)
     assert asking.feed(segment(7, 3), 0) == []
     asking.ask(Ask(2, CHANNEL, 7, 10, 0), 0)
-    asking.take_output()
-    assert asking.take_output() == request((7, 9), session=OTHER)
+    asking.data_to_send()
+    assert asking.data_to_send() == request((7, 9), session=OTHER)
     assert numbers(asking.feed(segment(7, 3, OTHER), 0)) == [7, 8, 9, 7, 8, 9]
 
 
@@ -183,11 +183,11 @@ def test_a_server_that_owes_something_is_tested_and_given_up_when_it_shows_no_li
     asking = client(heartbeat_us=20_000, dead_us=50_000)
     assert asking.tick(10 * MS) == []
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), 10 * MS)
-    asking.take_output()
+    asking.data_to_send()
     assert asking.deadline_ns == 30 * MS
     for at in (30, 50):
         assert asking.tick(at * MS) == []
-        assert asking.take_output() == request()
+        assert asking.data_to_send() == request()
     assert asking.tick(60 * MS) == [Broken("the server has not answered for 50 ms")]
     assert not asking.up
     assert asking.feed(segment(7, 3), 61 * MS) == []
@@ -204,17 +204,17 @@ def test_a_server_that_answers_tests_is_not_given_up_though_it_has_not_what_was_
     asking = client(heartbeat_us=20_000, dead_us=50_000)
     serving = server(holding([(50, 5)]))
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), 0)
-    assert answers(serving, asking.take_output()) == []
+    assert answers(serving, asking.data_to_send()) == []
     for at in range(20, 400, 20):
         asking.tick(at * MS)
-        if test := asking.take_output():
+        if test := asking.data_to_send():
             (answer,) = answers(serving, test)
             assert asking.feed(answer, at * MS) == []
     assert asking.up
     assert asking.counts["tests_answered"] == asking.counts["tests"] > 5
     asking.cancel(1)
     asking.tick(400 * MS)
-    for answer in answers(serving, asking.take_output()):
+    for answer in answers(serving, asking.data_to_send()):
         asking.feed(answer, 400 * MS)
     assert asking.deadline_ns > 10**18, "it owes nothing, and is asked nothing"
 
@@ -230,10 +230,10 @@ def test_a_session_that_is_over_is_not_tested() -> None:
     asking = client(heartbeat_us=20_000, dead_us=50_000)
     asking._latest = lambda service: latest[0]
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), 0)
-    asking.take_output()
+    asking.data_to_send()
     latest[0] = b""
     assert asking.tick(20 * MS) == []
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == b""
 
 
 def test_what_it_cannot_do_is_refused() -> None:
@@ -381,7 +381,7 @@ def test_mutated_bytes_never_raise_and_nothing_is_handed_on_that_was_not_asked_f
     for request_id in range(1, 60):
         low = draw.randint(1, 90)
         asking.ask(Ask(request_id, CHANNEL, low, low + draw.randint(1, 9), 0), request_id)
-        sent = asking.take_output()
+        sent = asking.data_to_send()
         wanted |= set(range(low, low + 9))
         for data in answers(serving, draw.choice([sent, mutated(sent, draw)])):
             for event in asking.feed(draw.choice([data, mutated(data, draw)]), request_id):

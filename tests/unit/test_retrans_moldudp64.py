@@ -63,8 +63,8 @@ def server(store: PacketStore, **settings: int) -> MoldServer:
 def test_a_request_is_what_the_specification_says() -> None:
     asking = client()
     assert asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    assert asking.take_output() == HEADER.pack(SESSION, 7, 3)
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == HEADER.pack(SESSION, 7, 3)
+    assert asking.data_to_send() == b""
 
 
 def test_a_range_of_many_datagrams_is_asked_for_part_by_part_until_it_is_whole() -> None:
@@ -73,7 +73,7 @@ def test_a_range_of_many_datagrams_is_asked_for_part_by_part_until_it_is_whole()
     asking.ask(Ask(1, SERVICE, 5, 505, 0), 0)
     events: list[Event] = []
     sizes = []
-    while request := asking.take_output():
+    while request := asking.data_to_send():
         answer = serving.feed(request, 0)
         sizes.append(len(answer))
         events += asking.feed(answer, 0)
@@ -223,7 +223,7 @@ def test_a_server_whose_answers_come_too_late_is_slow_but_not_silent() -> None:
     for second in range(1, 10):
         now_ns = second * 1_000 * MS
         asking.ask(Ask(second, SERVICE, 1, 4, 0), now_ns)
-        answer = serving.feed(asking.take_output(), now_ns)
+        answer = serving.feed(asking.data_to_send(), now_ns)
         asking.cancel(second)
         assert asking.feed(answer, now_ns + 300 * MS) == []
         assert asking.tick(now_ns + 300 * MS) == []

@@ -140,10 +140,10 @@ def test_requests_are_what_the_specification_says() -> None:
     assert asking.ask_refresh(AskRefresh(2, SERVICE), NOON_NS)
     assert asking.ask_mapping(SERVICE, NOON_NS)
     expected = request(1, 7, 9) + control(2, MAPPING) + control(3, REFRESH) + control(4, MAPPING)
-    assert asking.take_output() == expected
-    assert asking.take_output() == b""
+    assert asking.data_to_send() == expected
+    assert asking.data_to_send() == b""
     assert asking.feed(HEARTBEAT, NOON_NS) == []
-    assert asking.take_output() == control(5, BEAT_ANSWER)
+    assert asking.data_to_send() == control(5, BEAT_ANSWER)
     assert asking.counts["heartbeats"] == 1
 
 
@@ -498,7 +498,7 @@ def test_any_chunking_gives_the_same_events(seed: int, repeat: int) -> None:
     for chunk in chunks(bytes(data), draw):
         events += cut_client.feed(chunk, NOON_NS)
     assert events == at_once
-    assert cut_client.take_output() == whole_client.take_output()
+    assert cut_client.data_to_send() == whole_client.data_to_send()
     assert cut_client.counts == whole_client.counts
 
 
@@ -538,7 +538,7 @@ def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int, r
         low = min(missing)
         high = next(n for n in range(low, low + 1000) if n not in missing)
         asking.ask(Ask(request_id, SERVICE, low, high, 0), NOON_NS)
-        said, *sent = answered(session, lines, asking.take_output())
+        said, *sent = answered(session, lines, asking.data_to_send())
         events = asking.feed(said, NOON_NS) if draw.random() < 0.5 else []
         for data in sent:
             for _ in range(draw.choice([0, 1, 1, 2])):

@@ -93,8 +93,8 @@ def test_requests_are_made_only_while_a_connection_stands_and_each_wants_to_be_w
     story.server.made(story.now)
     assert story.server.ask(ask, story.now)
     assert story.outputs == 1
-    assert story.server.take_output()
-    assert not story.server.take_output()
+    assert story.server.data_to_send()
+    assert not story.server.data_to_send()
     story.server.lost("closed", story.now)
     assert not story.server.ask(ask, story.now)
 
@@ -104,7 +104,7 @@ def test_a_silent_server_is_probed_and_then_given_up_for_a_reason() -> None:
     story.server.made(story.now)
     story.now = story.server.deadline_ns
     assert story.server.tick(story.now) == ""
-    assert story.server.take_output() == PROTOCOL.heartbeat(story.now)
+    assert story.server.data_to_send() == PROTOCOL.heartbeat(story.now)
     story.now += 50 * MS
     reason = story.server.tick(story.now)
     assert reason.startswith("the server was silent for ")
@@ -126,7 +126,7 @@ def test_events_are_told_together_as_they_were_read() -> None:
     story.server.made(story.now)
     for request_id, first in ((1, 5), (2, 9)):
         assert story.server.ask(Ask(request_id, 104, first, first + 1, 0), story.now)
-    said = pair.session.feed(story.server.take_output(), story.now)
+    said = pair.session.feed(story.server.data_to_send(), story.now)
     while pair.session.deadline_ns <= story.now:
         said += pair.session.tick(story.now)
     assert story.server.feed(said, story.now) == ""

@@ -79,7 +79,7 @@ class StreamClient(ABC):
         self._connected = False
         self._output.clear()
 
-    def take_output(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
         output = bytes(self._output)
         self._output.clear()
