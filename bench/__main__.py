@@ -166,16 +166,16 @@ def run_beside(names: list[str], others: list[str], out: Path) -> dict[str, Any]
     writes `out`, and what it prints comes at the end."""
     out.unlink(missing_ok=True)
     command = [sys.executable, "-m", "bench", "--smoke", "--only", *others, "--out", str(out)]
-    with tempfile.TemporaryFile() as told:
-        running = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile() as output:
+        running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
             found = run_here(names, quick=True, smoke=True)
             running.wait(SMOKE_SECONDS_MAX * len(others))
         finally:
             running.kill()
             running.wait()
-            told.seek(0)
-            print(told.read().decode(errors="replace"), end="", flush=True)
+            output.seek(0)
+            print(output.read().decode(errors="replace"), end="", flush=True)
     theirs = json.loads(out.read_text()) if out.exists() else {}
     lost = {"problems": ["it did not come to its end"]}
     return found | {name: theirs.get(name, lost) for name in others}

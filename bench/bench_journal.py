@@ -256,7 +256,7 @@ def measure(
                 name: statistics.median(turn[name] for turn in turns) for name in turns[0]
             }
             table[size] |= peers.get(size, {})
-            _tell(size, table[size])
+            _report(size, table[size])
         found = recovery(folder / "queue", pending)
     finally:
         shutil.rmtree(folder)
@@ -269,7 +269,7 @@ def measure(
     return {"sizes": table, "recovery": found}
 
 
-def _tell(size: int, one: dict[str, float]) -> None:
+def _report(size: int, one: dict[str, float]) -> None:
     """One size's line."""
     kib = size // 1024
     print(

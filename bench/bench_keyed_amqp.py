@@ -118,8 +118,8 @@ async def rates(site: Site, count: int) -> dict[str, Any]:
 def hot_in_c(folder: Path, turns: int) -> float:
     """Turns a second of a server and a client in C, each turn's answer on the disk."""
     command = [str(compiled("keyed_ceiling", folder)), str(folder / "ceiling"), str(turns)]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return float(told["turns"] / told["seconds"])
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return float(figures["turns"] / figures["seconds"])
 
 
 async def hot(site: Site, count: int, syncs: float, in_c: float, what: str) -> dict[str, float]:

@@ -70,8 +70,8 @@ class Scenario:
 
     def shortened(self, share: float) -> "Scenario":
         """With a part of the messages."""
-        told = {**asdict(self.workload), "count": max(round(self.workload.count * share), 1)}
-        return Scenario(self.name, Workload(**told), self.workers, self.handler_ms)
+        fields = {**asdict(self.workload), "count": max(round(self.workload.count * share), 1)}
+        return Scenario(self.name, Workload(**fields), self.workers, self.handler_ms)
 
 
 SCENARIOS = (
@@ -121,9 +121,9 @@ class Process:
         for thread in self._threads:
             thread.start()
         self._stdin = self._process.stdin
-        self.tell(command.stdin)
+        self.report(command.stdin)
 
-    def tell(self, text: str, last: bool = False) -> None:
+    def report(self, text: str, last: bool = False) -> None:
         """Write to its standard input; `last`: and close that."""
         assert self._stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -196,7 +196,7 @@ def put(peer: Peer, name: str, workload: Workload) -> float:
     """Messages a second accepted."""
     process = Process(peer.produce(name, workload), queue.SimpleQueue())
     try:
-        process.tell("", last=True)
+        process.report("", last=True)
         began, done = process.told("put", PUT_SECONDS_MAX)
     finally:
         process.end()
@@ -217,7 +217,7 @@ def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
             process.told("attached", READY_SECONDS_MAX)
         begin_ns = time.monotonic_ns() + round(BEGIN_SECONDS * 1e9)
         for process in processes:
-            process.tell(f"{begin_ns}\n")
+            process.report(f"{begin_ns}\n")
         ready_ns = min(process.told("ready", READY_SECONDS_MAX)[0] for process in processes)
         used, began = [process.cpu_seconds for process in processes], time.monotonic()
         end = began + TAKE_SECONDS_MAX
@@ -302,8 +302,8 @@ def rules_allow() -> dict[str, float]:
     """How many times the serial rate each rule allows, by the schedule of `TRANSFERS`."""
     keys = [message.fields for message in TRANSFERS.messages()]
     found = {rule: len(keys) / rounds(keys, TRANSFER_WORKERS, rule) for rule in RULES}
-    told = ", ".join(f"{rule} {times:.1f}" for rule, times in found.items())
-    print(f"  transfers, {TRANSFER_WORKERS} workers, times the serial rate: {told}")
+    text = ", ".join(f"{rule} {times:.1f}" for rule, times in found.items())
+    print(f"  transfers, {TRANSFER_WORKERS} workers, times the serial rate: {text}")
     return found
 
 

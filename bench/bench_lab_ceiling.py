@@ -128,8 +128,10 @@ class Ceiling(Laboratory):
         step.loads = watch.loads
         (wanted, *_) = planned["expected"]
         await self._drained(clients, wanted)
-        told = [json.loads(await client.ask("verdict")) for client in clients]
-        step.results = [client_result(at, _answer(each, wanted)) for at, each in enumerate(told)]
+        verdicts = [json.loads(await client.ask("verdict")) for client in clients]
+        step.results = [
+            client_result(at, _answer(each, wanted)) for at, each in enumerate(verdicts)
+        ]
         gateway.process.terminate()
         step.gateway = json.loads(await gateway.hear())
         for program in clients:
@@ -171,13 +173,13 @@ class Ceiling(Laboratory):
         await asyncio.sleep(LINGER_S)
 
 
-def _answer(told: dict[str, Any], wanted: int) -> dict[str, Any]:
+def _answer(verdict: dict[str, Any], wanted: int) -> dict[str, Any]:
     """A C client's verdict as a client's of the laboratory; its gateway has kept copies from it."""
-    buckets = told["buckets"]
+    buckets = verdict["buckets"]
     return {
-        **told,
+        **verdict,
         "expected": wanted,
-        "lost": wanted - told["received"],
+        "lost": wanted - verdict["received"],
         "duplicated": 0,
         "announced_lost": 0,
         "findings": [],
@@ -272,7 +274,7 @@ def _medians(turns: list[dict[str, float]]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def tell(found: dict[str, Any]) -> None:
+def report(found: dict[str, Any]) -> None:
     """Two lines for each load."""
     for mbps, one in found.items():
         for side, word in (("ours", "ours"), ("c", "in C")):
@@ -311,7 +313,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         found = compare(LOADS, seconds=QUICK_SECONDS, rounds=QUICK_ROUNDS)
     else:
         found = compare()
-    tell(found)
+    report(found)
     return {**found, "problems": faults(found)}
 
 

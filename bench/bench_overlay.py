@@ -258,11 +258,11 @@ def _spikes() -> tuple[dict[str, Any], list[str]]:
         measurement.run(60)
         found = [float(numpy.quantile(each.windows, 0.99)) for each in measurement.delays()]
         missing = sum(tree.missing for tree in measurement.trees)
-    told: dict[str, Any] = {"window_p99_us": [round(each) for each in found]}
+    figures: dict[str, Any] = {"window_p99_us": [round(each) for each in found]}
     for hedging, bar in SPIKE_BARS.items():
         share = found[hedging] / found[0]
-        told[f"h{hedging}_of_h0"] = {"ratio": round(share, 2), "bar": bar, "met": share <= bar}
-    return told, [f"spikes: {missing} messages never came"] if missing else []
+        figures[f"h{hedging}_of_h0"] = {"ratio": round(share, 2), "bar": bar, "met": share <= bar}
+    return figures, [f"spikes: {missing} messages never came"] if missing else []
 
 
 def run(quick: bool = False) -> dict[str, Any]:

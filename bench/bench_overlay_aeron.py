@@ -355,18 +355,18 @@ def _compared(ways: dict[str, Way], rate: float, rounds: int) -> dict[str, Any]:
             found = _measured(way, rate)
             if number:
                 turns[name].append(found)
-    told: dict[str, Any] = {"messages_a_second": rate}
+    figures: dict[str, Any] = {"messages_a_second": rate}
     for name, each in turns.items():
-        told[name] = {
+        figures[name] = {
             key: round(float(numpy.median([turn[key] for turn in each])), 3) for key in each[0]
         }
-        told[name]["missing"] = sum(turn["missing"] for turn in each)
+        figures[name]["missing"] = sum(turn["missing"] for turn in each)
     for name in WAYS:
-        told[f"{name}_of_aeron"] = {
+        figures[f"{name}_of_aeron"] = {
             figure: _of(turns[name], turns["aeron"], figure) for figure in COMPARED
         }
-        print(f"  {rate:,}/s, {name} of Aeron: {told[f'{name}_of_aeron']}", flush=True)
-    return told
+        print(f"  {rate:,}/s, {name} of Aeron: {figures[f'{name}_of_aeron']}", flush=True)
+    return figures
 
 
 @contextlib.contextmanager

@@ -215,9 +215,9 @@ def replication(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any
                     "batch": lambda: bench.spent("batch", sender.fileno(), to)[0],
                 },
             )
-            told = attaching.read(dropping).counters
-            if told["messages"] or told["malformed"] < MESSAGES * FANOUT * 3:
-                problems.append(f"the far end saw {told['malformed']} datagrams")
+            counters = attaching.read(dropping).counters
+            if counters["messages"] or counters["malformed"] < MESSAGES * FANOUT * 3:
+                problems.append(f"the far end saw {counters['malformed']} datagrams")
         sender.close()
     return {
         **{f"{name}_ns": round(each) for name, each in best.items()},

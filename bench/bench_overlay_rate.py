@@ -147,10 +147,10 @@ def highest(rig: Rig) -> dict[str, Any]:
             bad, failed = rate, trial
         halves += bool(bad)
         rate = (good + bad) / 2 if bad else 2 * rate
-    told: dict[str, Any] = {"messages_s": round(good), "sends_s": round(good * TARGETS)}
+    figures: dict[str, Any] = {"messages_s": round(good), "sends_s": round(good * TARGETS)}
     if failed is not None:
-        told["beyond"] = "drops" if failed.dropped > DROPS_MAX else "the sender is too slow"
-    return told
+        figures["beyond"] = "drops" if failed.dropped > DROPS_MAX else "the sender is too slow"
+    return figures
 
 
 @contextlib.contextmanager

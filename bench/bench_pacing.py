@@ -155,8 +155,8 @@ class Lane:
         self.ring.take()
         self.ring.dropped()
         taken = []
-        with tempfile.TemporaryFile("w+") as told:
-            process = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT)
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             try:
                 while process.poll() is None:
                     time.sleep(LOOK_SECONDS)
@@ -164,8 +164,8 @@ class Lane:
             finally:
                 process.kill()
                 process.wait()
-            told.seek(0)
-            output = told.read()
+            log.seek(0)
+            output = log.read()
         taken.append(self.ring.take())
         numbers, times_ns = (np.concatenate(column) for column in zip(*taken, strict=True))
         if process.returncode or not len(numbers):

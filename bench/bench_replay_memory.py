@@ -62,8 +62,8 @@ def anonymous_bytes(pid: int) -> int:
 def measure(command: list[str], count: int) -> dict[str, Any]:
     """The most that the command held, and its rate."""
     most = 0
-    with tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(command, stdout=told)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output)
         try:
             while process.poll() is None:
                 most = max(most, anonymous_bytes(process.pid))
@@ -71,8 +71,8 @@ def measure(command: list[str], count: int) -> dict[str, Any]:
         finally:
             process.kill()
             process.wait()
-        told.seek(0)
-        account = account_of(told.read())
+        output.seek(0)
+        account = account_of(output.read())
     sent = [line["sent"] for line in account["lines"]]
     return {
         "anonymous_bytes_max": most,
@@ -97,17 +97,17 @@ def run(quick: bool = False) -> dict[str, Any]:
             ],
         }  # fmt: skip
         for title, command in ways.items():
-            _tell(figures, title, measure(command, count), path.stat().st_size)
+            _report(figures, title, measure(command, count), path.stat().st_size)
         try:
             with namespace():
                 raw = ours(path, "--speed", "flat", "--source-ip", "10.9.9.9")
-                _tell(figures, "raw frames, headers changed", measure(raw, count), 0)
+                _report(figures, "raw frames, headers changed", measure(raw, count), 0)
         except NoNamespace as reason:
             print(f"  no figures of raw frames: {reason}")
     return figures
 
 
-def _tell(figures: dict[str, Any], title: str, found: dict[str, Any], size: int) -> None:
+def _report(figures: dict[str, Any], title: str, found: dict[str, Any], size: int) -> None:
     figures[title] = found
     of = f" of {size / 1e9:.1f} GB" if size else ""
     print(

@@ -56,9 +56,9 @@ def _told(command: list[str]) -> str:
 
 def tcpreplay_rate(path: Path, options: tuple[str, ...]) -> float:
     """Packets a second, as it tells it."""
-    told = re.search(r"([\d.]+) pps", _told(tcpreplay(path, *options)))
-    assert told is not None
-    return float(told[1])
+    match = re.search(r"([\d.]+) pps", _told(tcpreplay(path, *options)))
+    assert match is not None
+    return float(match[1])
 
 
 def our_raw_rate(path: Path, *options: str) -> float:
@@ -72,15 +72,15 @@ def our_udp_rate(path: Path) -> float:
     return _rate(_told([*ours(path)[:4], str(path), *words]))
 
 
-def _rate(told: str) -> float:
-    account = account_of(told)
+def _rate(text: str) -> float:
+    account = account_of(text)
     return account["lines"][0]["sent"] * 1e9 / account["duration_ns"]
 
 
 def ceiling_rate(program: Path, path: Path) -> float:
     """Packets a second of the bare loop."""
-    told = json.loads(_told([str(program), str(path), GROUP, str(PORT), LOOPBACK]))
-    return told["sent"] / told["seconds"]
+    figures = json.loads(_told([str(program), str(path), GROUP, str(PORT), LOOPBACK]))
+    return figures["sent"] / figures["seconds"]
 
 
 def in_turn(

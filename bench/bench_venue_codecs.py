@@ -163,10 +163,10 @@ def sbe_peer(messages: list[bytes], seconds: float) -> dict[str, float]:
             schema.decode(body)
         return len(bodies)
 
-    told = schema.decode(bodies[0]).value
+    decoded = schema.decode(bodies[0]).value
     (security,) = struct.unpack_from("<i", bodies[0], 8 + 11 + 3 + 12)
-    assert len(told["Levels"]) == LEVELS
-    assert told["Levels"][0]["SecurityID"] == security
+    assert len(decoded["Levels"]) == LEVELS
+    assert decoded["Levels"][0]["SecurityID"] == security
     return passes(work, seconds)
 
 

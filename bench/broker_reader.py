@@ -86,13 +86,13 @@ def main() -> int:
     arguments = parser.parse_args()
     reader = Reader(arguments.port, arguments.queue, sys.stdin.read())
     Container(reader).run()
-    told = {
+    figures = {
         "ranges": reader.ranges(),
         "doubled": reader.doubled,
         "differing": reader.differing,
         "disordered": reader.disordered,
     }
-    print(json.dumps(told))
+    print(json.dumps(figures))
     return 0 if reader.complete else 1
 
 

@@ -127,10 +127,10 @@ class Worker:
         self.begin()
 
     def end(self) -> None:
-        delivery, told = self.waiting.popleft()
+        delivery, result = self.waiting.popleft()
         done = time.monotonic_ns()
         handled = Handled(
-            self.number, told["key"], told["sequence"], told["sent_ns"], self.began_ns, done
+            self.number, result["key"], result["sequence"], result["sent_ns"], self.began_ns, done
         )
         print(*handled)
         delivery.update(proton.Delivery.ACCEPTED)

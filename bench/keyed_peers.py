@@ -112,9 +112,9 @@ class AmqpPeer(ABC):
 
     def _command(self, verb: str, **job: Any) -> Command:
         user, password = self.login
-        told = {"port": self.port, "hostname": self.hostname, "user": user, "password": password}
+        login = {"port": self.port, "hostname": self.hostname, "user": user, "password": password}
         words = [sys.executable, "-m", "bench.keyed_client", verb]
-        return Command(words, json.dumps({**told, **job}) + "\n")
+        return Command(words, json.dumps({**login, **job}) + "\n")
 
     def produce(self, queue: str, workload: Workload) -> Command:
         return self._command("put", target=self.target(queue), workload=asdict(workload))
@@ -330,7 +330,7 @@ def _answers(port: int) -> bool:
 # -- ours -------------------------------------------------------------------------------------
 
 
-def _node(folder: str, queues: list[str], key: Definition | None, count: Any, tell: Any) -> None:
+def _node(folder: str, queues: list[str], key: Definition | None, count: Any, report: Any) -> None:
     """A node with durable queues, in a process of its own; `key`: they are keyed."""
 
     async def run() -> None:
@@ -340,7 +340,7 @@ def _node(folder: str, queues: list[str], key: Definition | None, count: Any, te
         made = LocalNode()
         made.node.queues = DurableQueues(configs, made.node.flush)
         await made.node.queues.open()
-        tell.send(made.node.address[1])
+        report.send(made.node.address[1])
         await asyncio.Event().wait()
 
     uvloop.run(run())

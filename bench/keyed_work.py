@@ -35,8 +35,8 @@ class Message(NamedTuple):
 
     def body(self, sent_ns: int) -> bytes:
         """As JSON; a keyed queue's key is its `key`, or the values of its `fields`."""
-        told = {"key": self.key, "fields": self.fields, "sequence": self.sequence}
-        return json.dumps({**told, "sent_ns": sent_ns}).encode()
+        fields = {"key": self.key, "fields": self.fields, "sequence": self.sequence}
+        return json.dumps({**fields, "sent_ns": sent_ns}).encode()
 
 
 class Handled(NamedTuple):

@@ -147,7 +147,7 @@ def _try(found: Measured, what: str, work: Callable[[], dict[str, Any]]) -> dict
 def ceiling(seconds: float, messages: int) -> dict[str, Any]:
     """One turn of each side."""
     found = bench_lab_ceiling.compare(seconds=seconds, rounds=1, messages=messages)
-    bench_lab_ceiling.tell(found)
+    bench_lab_ceiling.report(found)
     return found
 
 

@@ -220,12 +220,12 @@ def _queue(found: Measured) -> str:
         rows = [_queue_row(size, one, suffix, theirs) for size, one in sizes.items()]
         parts.append(f"### Table {number} of the queue's paper. Messages {title}\n")
         parts.append(table(_QUEUE_HEAD, rows))
-    told = found.journal["recovery"]
+    recovery = found.journal["recovery"]
     parts.append(
-        f"Back after a crash with {told['messages']:,} pending messages of 1 KiB: "
-        f"{told['pending_s']:.3f} s; where 99 % of\nthem had been delivered:"
-        f" {told['delivered_s']:.3f} s. A cancel by id takes {told['cancel_us']:.1f} µs before the"
-        " disk.\n"
+        f"Back after a crash with {recovery['messages']:,} pending messages of 1 KiB: "
+        f"{recovery['pending_s']:.3f} s; where 99 % of\nthem had been delivered:"
+        f" {recovery['delivered_s']:.3f} s. A cancel by id takes"
+        f" {recovery['cancel_us']:.1f} µs before the disk.\n"
     )
     return "\n".join(parts)
 

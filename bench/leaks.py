@@ -61,8 +61,8 @@ def memory() -> dict[str, int]:
     mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo2 is not None:
         mallinfo2.restype = _Mallinfo2
-        told = mallinfo2()
-        found["malloc"] = told.uordblks + told.hblkhd
+        info = mallinfo2()
+        found["malloc"] = info.uordblks + info.hblkhd
     return found
 
 

@@ -135,7 +135,7 @@ class Child:
 
 @contextlib.contextmanager
 def child(target: Any, *arguments: Any) -> Iterator[Child]:
-    """Run `target(arguments..., count, tell)` in a process of its own, until the block ends."""
+    """Run `target(arguments..., count, report)` in a process of its own, until the block ends."""
     context = multiprocessing.get_context("spawn")
     count = context.Value("Q", 0, lock=False)
     here, there = context.Pipe()
@@ -150,14 +150,14 @@ def child(target: Any, *arguments: Any) -> Iterator[Child]:
         process.join()
 
 
-def feed(size: int, publish: dict[str, Any] | None, links: int, count: Any, tell: Any) -> None:
+def feed(size: int, publish: dict[str, Any] | None, links: int, count: Any, report: Any) -> None:
     """Market messages of `size` bytes, as fast as they are taken: to a broker, or to the node's own
     links once there are so many. `count`: messages confirmed, or handed to the node."""
-    uvloop.run(_feed(size, publish, links, count, tell))
+    uvloop.run(_feed(size, publish, links, count, report))
 
 
 async def _feed(
-    size: int, publish: dict[str, Any] | None, links: int, count: Any, tell: Any
+    size: int, publish: dict[str, Any] | None, links: int, count: Any, report: Any
 ) -> None:
     rig = LocalNode()
     packet = packet_of([message_of(size)] * MESSAGES_A_PACKET)
@@ -170,7 +170,7 @@ async def _feed(
         (publisher,) = publishers.all
         while publisher.state is not State.UP:
             await asyncio.sleep(PAUSE_SECONDS)
-    tell.send(rig.node.address[1])
+    report.send(rig.node.address[1])
     while True:
         if publisher is not None:
             count.value = publisher.destination.unsettled.confirmed
@@ -187,7 +187,7 @@ async def _feed(
         await asyncio.sleep(0 if ready else PAUSE_SECONDS)
 
 
-def receive(port: int, login: dict[str, str], address: str, count: Any, tell: Any) -> None:
+def receive(port: int, login: dict[str, str], address: str, count: Any, report: Any) -> None:
     """Messages from one address, counted and no more."""
 
     async def run() -> None:
@@ -200,7 +200,7 @@ def receive(port: int, login: dict[str, str], address: str, count: Any, tell: An
         await client.attach([address], CREDIT)
         asyncio.get_running_loop().add_reader(client.sock.fileno(), readable)
         readable()
-        tell.send(True)
+        report.send(True)
         await asyncio.Event().wait()
 
     uvloop.run(run())

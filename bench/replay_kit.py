@@ -49,8 +49,10 @@ def tcpreplay_version() -> str:
     """Its version, as it tells it."""
     if shutil.which("tcpreplay") is None:
         raise NoTcpreplay("tcpreplay is not installed (apt install tcpreplay)")
-    told = subprocess.run(["tcpreplay", "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"version: (\S+)", told.stdout + told.stderr)
+    version = subprocess.run(
+        ["tcpreplay", "--version"], capture_output=True, text=True, check=False
+    )
+    found = re.search(r"version: (\S+)", version.stdout + version.stderr)
     return found[1] if found else "unknown"
 
 

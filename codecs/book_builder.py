@@ -268,8 +268,8 @@ class BookBuilder:
     def _step(self, layout: Layout, part: Group) -> GroupStep:
         given: Dimensions | None = part.dimensions
         if given is not None:
-            told = given.block_length
-            length = None if told is None else self.place_of(told)
+            text = given.block_length
+            length = None if text is None else self.place_of(text)
             return GroupStep(
                 given.size, self.place_of(given.count), False, length, part.elements.size
             )

@@ -625,11 +625,11 @@ class Columns:
         )
         offsets = numpy.asarray(index.offsets)[entries].astype(numpy.int64)
         sizes = numpy.asarray(index.sizes)[entries]
-        told = [
+        times = [
             clock.read(memoryview(data)[at : at + size], midnights)
             for at, size in zip(offsets.tolist(), sizes.tolist(), strict=True)
         ]
-        moments = numpy.array([UNKNOWN_TIME if ns is None else ns for ns in told], numpy.int64)
+        moments = numpy.array([UNKNOWN_TIME if ns is None else ns for ns in times], numpy.int64)
         services = numpy.asarray(index.services)[packets - 1] if len(entries) else packets
         own = numpy.asarray(index.services)[self._packets[:rows]]
         found = numpy.full(rows, UNKNOWN_TIME, numpy.int64)

@@ -361,8 +361,10 @@ def _walk(body: bytes) -> RecordBody:
             raise ValueError(f"no whole record at byte {at} of {len(body)}")
         rtype, part = body[at + 1], body[at : at + size]
         if rtype == RTYPE_SYMBOL_MAPPING and size == SYMBOL_MAPPING.itemsize:
-            told = np.frombuffer(part, SYMBOL_MAPPING)[0]
-            symbols[int(told["instrument_id"])] = told["stype_out_symbol"].decode(errors="replace")
+            mapping = np.frombuffer(part, SYMBOL_MAPPING)[0]
+            symbols[int(mapping["instrument_id"])] = mapping["stype_out_symbol"].decode(
+                errors="replace"
+            )
         else:
             schema = _BY_RTYPE.get(rtype)
             if schema is None or schema.records.itemsize != size or (kind or schema) != schema:

@@ -104,8 +104,8 @@ def _length(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     length = feed.description.packet.length
     field = _header_field(feed, length.field)
     found, wanted = _number(feed, data, field), len(data) - length.add
-    told = f"{wanted}, for a datagram of {len(data)} bytes"
-    return Fault(Reject.LENGTH_MISMATCH, field.wire, field.at, str(found), told)
+    text = f"{wanted}, for a datagram of {len(data)} bytes"
+    return Fault(Reject.LENGTH_MISMATCH, field.wire, field.at, str(found), text)
 
 
 def _constant(feed: Feed, data: bytes, header: PacketHeader) -> Fault:

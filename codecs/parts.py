@@ -192,8 +192,8 @@ class Group(Part):
         if self.dimensions is not None:
             if end - at < self.dimensions.size:
                 raise CutShort(f"the dimensions of {self.name}")
-            number, told = self.dimensions.read(data, at)
-            return number, size if told is None else told, at + self.dimensions.size
+            number, block_size = self.dimensions.read(data, at)
+            return number, size if block_size is None else block_size, at + self.dimensions.size
         if self.count:
             return int(known.get(self.count) or 0), size, at
         return (end - at) // size, size, at
@@ -203,8 +203,8 @@ class Group(Part):
         field = self.length
         if field is None or at + field.at + field.size > end:
             return size
-        told = data[at + field.at : at + field.at + field.size]
-        return max(field.integer(told, self.elements.byte_order) + self.length_add, field.at + 1)
+        raw = data[at + field.at : at + field.at + field.size]
+        return max(field.integer(raw, self.elements.byte_order) + self.length_add, field.at + 1)
 
     def _check(self, at: int, size: int, end: int, place: int, number: int) -> None:
         if end - at < size:
@@ -230,8 +230,8 @@ class Group(Part):
         data = _written(self.elements, value, known)
         if self.length is None:
             return data
-        told = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
-        return data[: self.length.at] + told + data[self.length.at + self.length.size :]
+        encoded = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
+        return data[: self.length.at] + encoded + data[self.length.at + self.length.size :]
 
 
 class Text(Part):

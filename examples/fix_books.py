@@ -109,7 +109,7 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
             result = await running
             following.cancel()
     lost = result.lines["A"].together
-    told = told_by_the_exchange(plan.seed, result.messages[CHANNEL])
+    expected = told_by_the_exchange(plan.seed, result.messages[CHANNEL])
     best = book_of(books.state, SECURITY)
     bid, offer = (side.top(1)[0][0] for side in (best.book.bids, best.book.asks))
     print(f"{SECURITY.decode()}: {bid} bid, {offer} offered (of 10^{best.price_places})")
@@ -119,7 +119,7 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
     )
     if books.lost:
         raise SystemExit(f"messages were lost: {books.lost}")
-    if books.state.contents() != told.contents():
+    if books.state.contents() != expected.contents():
         raise SystemExit("the books are others than the exchange's")
     print("the same as the exchange's")
 

@@ -30,7 +30,7 @@ from feedhandler.replay.captures.reading import Capture
 
 FEED = load_feed("euronext-utp-md")
 #: Service, symbol, message.
-Told = tuple[int, int, bytes]
+Update = tuple[int, int, bytes]
 
 
 def session(path: Path, seconds: float) -> None:
@@ -40,7 +40,7 @@ def session(path: Path, seconds: float) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def messages(path: Path) -> Iterator[Told]:
+def messages(path: Path) -> Iterator[Update]:
     """Every message about a symbol, once: of two copies of a packet the first."""
     table, header, index = FEED.table, scanner.PacketHeader(), scanner.MessageIndex()
     latest: dict[int, int] = {}
@@ -60,7 +60,7 @@ def messages(path: Path) -> Iterator[Told]:
                 yield header.service, index.symbols[place], message
 
 
-async def play(gateway: LocalGateway, told: list[Told], workers: int) -> dict[int, Market]:
+async def play(gateway: LocalGateway, updates: list[Update], workers: int) -> dict[int, Market]:
     """Put the messages, and have workers keep each symbol's book."""
     books: dict[int, Market] = defaultdict(lambda: Market(FEED))
     busy: set[int] = set()
@@ -77,14 +77,14 @@ async def play(gateway: LocalGateway, told: list[Told], workers: int) -> dict[in
         books[symbol].apply_message(message.body, message.properties["service"])
         busy.remove(symbol)
         left += 1
-        if left == len(told):
+        if left == len(updates):
             done.set()
 
     async with (
         keyed.consume(gateway.url, "books", handler, workers=workers),
         keyed.producer(gateway.url, "books", id="session") as put,
     ):
-        for service, symbol, message in told:
+        for service, symbol, message in updates:
             await put.put_soon(message, properties={"service": service, "symbol": symbol})
         await put.flush()
         await done.wait()
@@ -103,24 +103,24 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         session(folder / "session.pcap", options.seconds)
-        told = list(messages(folder / "session.pcap"))
+        updates = list(messages(folder / "session.pcap"))
         alone = Market(FEED)
-        for service, _, message in told:
+        for service, _, message in updates:
             alone.apply_message(message, service)
         gateway = LocalGateway(folder, options.port or free_ports(1)[0], "books", key=definition)
         gateway.start()
         try:
-            books = asyncio.run(play(gateway, told, options.workers))
+            books = asyncio.run(play(gateway, updates, options.workers))
         finally:
             gateway.end(signal.SIGTERM)
-    places = sorted({(service, symbol) for service, symbol, _ in told})
+    places = sorted({(service, symbol) for service, symbol, _ in updates})
     orders = same = 0
     for service, symbol in places:
         wanted = alone.book_messages(service, symbol)
         same += books[symbol].book_messages(service, symbol) == wanted
         orders += len(wanted)
     print(
-        f"{len(told):,} messages, {len(places):,} books with {orders:,} orders,"
+        f"{len(updates):,} messages, {len(places):,} books with {orders:,} orders,"
         f" {same:,} of them byte for byte those of one reader"
     )
     return 0 if same == len(places) and orders else 1

@@ -34,12 +34,12 @@ class LocalGateway:
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._process.stderr is not None
-        told = ""
-        while "ready" not in told:
+        output = ""
+        while "ready" not in output:
             line = self._process.stderr.readline()
             if not line:
-                raise SystemExit(f"the gateway has ended: {told}")
-            told += line
+                raise SystemExit(f"the gateway has ended: {output}")
+            output += line
         self.up.set()
 
     def end(self, how: int) -> None:

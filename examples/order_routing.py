@@ -363,8 +363,8 @@ def trade(gateway: Gateway, folder: Path, orders: int, crashes: int, seed: int) 
 def pending(folder: Path) -> str:
     """How many orders a gateway that was killed has left: `feedhandler queue stat` says so."""
     words = [sys.executable, "-m", "feedhandler", "queue", "stat", str(folder / "queue")]
-    told = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ})
-    return next((x.split()[1] for x in told.stdout.splitlines() if x.startswith("pending")), "?")
+    result = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ})
+    return next((x.split()[1] for x in result.stdout.splitlines() if x.startswith("pending")), "?")
 
 
 if __name__ == "__main__":

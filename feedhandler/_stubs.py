@@ -233,8 +233,8 @@ class _Stub:
         self.lines += [f"@{ast.unparse(each)}" for each in decorators]
         self.lines.append(f"class {node.name}{bases}:")
         attributes = dict(self.scopes.get(node.name, CScope()).visible)
-        told = _told_in_init(node, keep_all=node.name not in self.scopes and not decorators)
-        attributes |= {name: kind for name, kind in told.items() if name in attributes or not
+        members = _told_in_init(node, keep_all=node.name not in self.scopes and not decorators)
+        attributes |= {name: kind for name, kind in members.items() if name in attributes or not
                        self.scopes.get(node.name)}  # fmt: skip
         begin = len(self.lines)
         self.lines += [f"    {name}: {kind}" for name, kind in attributes.items()]
@@ -279,12 +279,12 @@ def _told_in_init(node: ast.ClassDef, keep_all: bool) -> dict[str, str]:
             continue
         for each in ast.walk(method):
             if isinstance(each, ast.AnnAssign):
-                told, kind = ast.walk(each.target), _annotation(each.annotation)
+                targets, kind = ast.walk(each.target), _annotation(each.annotation)
             elif isinstance(each, ast.Assign) and keep_all:
-                told, kind = (part for one in each.targets for part in ast.walk(one)), "Any"
+                targets, kind = (part for one in each.targets for part in ast.walk(one)), "Any"
             else:
                 continue
-            for target in told:
+            for target in targets:
                 if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
                     found.setdefault(target.attr, kind)
     return found

@@ -42,10 +42,10 @@ class Shortage:
         bound = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if bound == resource.RLIM_INFINITY or descriptor < bound - RESERVED:
             return False
-        self.tell(f"{bound} less {RESERVED} kept back")
+        self.report(f"{bound} less {RESERVED} kept back")
         return True
 
-    def tell(self, found: str | None) -> None:
+    def report(self, found: str | None) -> None:
         """Log the shortage, at most once in `TELL_SECONDS`."""
         now = time.monotonic()
         if now - self._told_at < TELL_SECONDS:

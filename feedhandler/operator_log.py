@@ -147,14 +147,14 @@ class EventFormatter(logging.Formatter):
             return record.prefix + text
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         shown = {k: clean(v) if isinstance(v, str) else v for k, v in record.fields.items()}
-        told = {
+        fields = {
             "time": f"{at:%Y-%m-%dT%H:%M:%S.%f}Z",
             "level": record.levelname.lower(),
             "gateway": self._name,
             "event": record.event,
             "message": text,
         }
-        return msgspec.json.encode({**shown, **told}).decode()
+        return msgspec.json.encode({**shown, **fields}).decode()
 
 
 class OperatorHandler(QueueHandler):
@@ -198,7 +198,7 @@ class OperatorHandler(QueueHandler):
 
 
 def _suppressed(event: str, count: int) -> logging.LogRecord:
-    told = {
+    fields = {
         "msg": f"{event}: {count:,} more, not shown",
         "levelname": "WARNING",
         "event": "suppressed",
@@ -206,7 +206,7 @@ def _suppressed(event: str, count: int) -> logging.LogRecord:
         "limited": False,
         "fields": {"suppressed_event": event, "suppressed": count},
     }
-    return logging.makeLogRecord(told)
+    return logging.makeLogRecord(fields)
 
 
 class _Stderr(logging.Handler):

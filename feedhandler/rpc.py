@@ -92,30 +92,30 @@ class Verbs:
 
     def _refused(self, error: Exception) -> bytes:
         self.refused += 1
-        told: dict[str, Any] = {"ok": False, "usage": isinstance(error, UsageError | ConfigError)}
+        answer: dict[str, Any] = {"ok": False, "usage": isinstance(error, UsageError | ConfigError)}
         if isinstance(error, FeedhandlerError):
-            told |= {"error": error.message, "hint": error.hint}
+            answer |= {"error": error.message, "hint": error.hint}
         else:
             text = f"internal error: {type(error).__name__}: {error}"
-            told |= {"error": text, "hint": "please report it"}
-        return msgspec.json.encode(told)
+            answer |= {"error": text, "hint": "please report it"}
+        return msgspec.json.encode(answer)
 
     def _answer(self, request: bytes | memoryview) -> Any:
         if len(request) > self._bytes_max:
             raise UsageError(f"a request of {len(request):,} bytes", f"at most {self._bytes_max:,}")
         try:
-            told = msgspec.json.decode(request)
+            fields = msgspec.json.decode(request)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             hint = 'a request is one JSON object: {"do": "status"}'
             raise UsageError(f"not JSON: {error}", hint) from None
-        word = told.get("do") if isinstance(told, dict) else None
+        word = fields.get("do") if isinstance(fields, dict) else None
         if not isinstance(word, str):
             raise UsageError("no verb", 'a request is one JSON object: {"do": "status"}')
         verb = self._verbs.get(word)
         if verb is None:
             known = ", ".join(sorted(self._verbs))
             raise UsageError(f"unknown verb {word[:64]!r}", f"verbs: {known}")
-        return verb(told)
+        return verb(fields)
 
 
 def kept(
@@ -356,14 +356,14 @@ class Caller:
 def _answer_of(where: str, reply: bytes, who: str) -> Any:
     """Return a reply's answer; raise `UsageError` or `PeerError` where it has none."""
     try:
-        told = msgspec.json.decode(reply)
-        if told["ok"]:
-            return told["answer"]
-        error, hint = str(told["error"]), str(told.get("hint", ""))
+        answer = msgspec.json.decode(reply)
+        if answer["ok"]:
+            return answer["answer"]
+        error, hint = str(answer["error"]), str(answer.get("hint", ""))
     except (msgspec.DecodeError, KeyError, TypeError):
         hint = f"another program's socket, or another version's {who}"
         raise PeerError(f"{where} answered, but not as a {who} does", hint) from None
-    raise (UsageError if told.get("usage") else PeerError)(f"{where}: {error}", hint)
+    raise (UsageError if answer.get("usage") else PeerError)(f"{where}: {error}", hint)
 
 
 def _reach(endpoint: str, timeout_s: float, who: str, setting: str) -> None:

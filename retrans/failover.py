@@ -272,10 +272,10 @@ class FailoverPair:
 
     def _events(self, end: int, events: list[Event], now_ns: int) -> None:
         """Hand on events, but for refusals that the other end is asked about instead."""
-        told = [event for event in events if not self._kept(end, event, now_ns)]
-        if told:
-            self._on_events(told, now_ns)
-        if len(told) < len(events):
+        events_left = [event for event in events if not self._kept(end, event, now_ns)]
+        if events_left:
+            self._on_events(events_left, now_ns)
+        if len(events_left) < len(events):
             self._on_deadline(now_ns)
 
     def _kept(self, end: int, event: Event, now_ns: int) -> bool:
@@ -322,14 +322,14 @@ class FailoverPair:
             returning = self.state is State.RETURNING
             self._due_ns = now_ns + self._failback_ns if returning else NEVER_NS
         # Subscribers of the state hear of the end before requests are made of it.
-        self._tell(reason, now_ns)
+        self._report(reason, now_ns)
         if self.asked_end != asked_before:
             self._switch(reason, now_ns)
             if what is not Input.DUE:
                 self._move(asked_before, now_ns)
         self._on_deadline(now_ns)
 
-    def _tell(self, reason: str, now_ns: int) -> None:
+    def _report(self, reason: str, now_ns: int) -> None:
         """Say whether there is a server to ask."""
         up = self._up[self.asked_end]
         if up == self._told_up:

@@ -242,7 +242,7 @@ class RecoveryManager:
                 channel.quality.missing.add(event.sequence, event.next_sequence - 1)
                 channel.untold = True
             else:
-                self._tell_missing(channel_index, channel)
+                self._report_missing(channel_index, channel)
         else:
             if kind == StreamEventKind.RESET:
                 self._reset(channel_index, channel, now_ns)
@@ -251,15 +251,15 @@ class RecoveryManager:
             elif kind == StreamEventKind.WITHDRAWN and channel.closed:
                 self._open_stale(channel_index, channel, "no snapshot", now_ns)
             elif channel.untold:
-                self._tell_missing(channel_index, channel)
-            told = channel.quality.control_event(
+                self._report_missing(channel_index, channel)
+            notice = channel.quality.control_event(
                 kind, event.line, event.sequence, event.next_sequence
             )
             # A numbering whose beginning nobody saw is joined in its middle as well.
             joins = kind in (StreamEventKind.START, StreamEventKind.RESET)
             in_the_middle = joins and self._needs_snapshot(channel, event.next_sequence)
             if kind != StreamEventKind.START or not in_the_middle:
-                self._io.quality(channel_index, told)
+                self._io.quality(channel_index, notice)
             if in_the_middle:
                 reason = "start" if kind == StreamEventKind.START else "missing"
                 self._start_closed(channel_index, channel, event.next_sequence, reason, now_ns)
@@ -295,7 +295,7 @@ class RecoveryManager:
             self.counts["retransmitted"] += 1
             self.counts["retransmitted_bytes"] += len(event.data)
             if channel.untold:
-                self._tell_missing(channel_index, channel)  # before what it concerns
+                self._report_missing(channel_index, channel)  # before what it concerns
             self._io.fill(channel_index, event.data, channel.epoch)
             recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
         elif isinstance(event, Accepted):
@@ -406,7 +406,7 @@ class RecoveryManager:
             if channel.pending is not None:
                 self._try_pending(channel_index, channel, now_ns)
             if channel.well_ns <= now_ns:
-                self._tell_well(channel_index, channel)
+                self._report_well(channel_index, channel)
             self._settle(channel_index, now_ns)
 
     # -- starts and resets ------------------------------------------------------------------
@@ -634,7 +634,7 @@ class RecoveryManager:
         links: list[Any] | None,
     ) -> None:
         if channel.untold:
-            self._tell_missing(channel_index, channel)  # it may be beyond the snapshot
+            self._report_missing(channel_index, channel)  # it may be beyond the snapshot
         packets = [*snapshot.packets, *since]
         begin = channel.quality.snapshot_begin(snapshot.last, len(packets))
         if links is None:
@@ -687,10 +687,10 @@ class RecoveryManager:
         assert channel.store is not None
         self.counts["opened_stale"] += 1
         self._io.quality(channel_index, channel.quality.stale(reason))
-        self._tell_evicted(channel_index, channel, now_ns)
+        self._report_evicted(channel_index, channel, now_ns)
         self._open(channel_index, channel, channel.store.packets(0, NEVER), 0)
 
-    def _tell_evicted(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+    def _report_evicted(self, channel_index: int, channel: Channel, now_ns: int) -> None:
         """Declare lost what was evicted from a closed stream's store: it was never published."""
         assert channel.store is not None
         _, joined = channel.before
@@ -731,12 +731,12 @@ class RecoveryManager:
             channel.missing(), self._following(channel_index, channel)
         )
 
-    def _tell_missing(self, channel_index: int, channel: Channel) -> None:
+    def _report_missing(self, channel_index: int, channel: Channel) -> None:
         """Tell subscribers all that is missing now."""
         channel.untold = False
         self._io.quality(channel_index, self._recovering(channel_index, channel))
 
-    def _tell_well(self, channel_index: int, channel: Channel) -> None:
+    def _report_well(self, channel_index: int, channel: Channel) -> None:
         """Nothing is missing any more, though the stream may be stale, or closed, all the same."""
         channel.well_ns = NEVER
         if not len(channel.quality.missing):

@@ -259,14 +259,14 @@ class QualityState:
     def control_event(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
         """Process one event of the stream; return the quality message that announces it."""
         kind = StreamEventKind(kind)
-        told: dict[str, object] = {}
+        more: dict[str, object] = {}
         if kind in (
             StreamEventKind.LINE_SILENT,
             StreamEventKind.LINE_BACK,
             StreamEventKind.MISMATCH,
         ):
             name = self._lines[line] if line < len(self._lines) else RECOVERED
-            told["line"] = name
+            more["line"] = name
             if self.since is not None and kind != StreamEventKind.MISMATCH:
                 self.next = sequence
             if kind == StreamEventKind.LINE_SILENT:
@@ -274,19 +274,19 @@ class QualityState:
             elif kind == StreamEventKind.LINE_BACK:
                 self.silent.discard(name)
             else:
-                told["sequence"] = sequence
+                more["sequence"] = sequence
         elif kind == StreamEventKind.GAP:
             self._lose(sequence, next_sequence)
-            told["lost"] = [[sequence, next_sequence - 1]]
+            more["lost"] = [[sequence, next_sequence - 1]]
         elif kind == StreamEventKind.SKIPPED:
             self.next = next_sequence
-            told["skipped"] = [[sequence, next_sequence - 1]]
+            more["skipped"] = [[sequence, next_sequence - 1]]
         elif kind == StreamEventKind.WITHDRAWN:
-            told["withdrawn"] = self._withdraw(next_sequence, sequence)
+            more["withdrawn"] = self._withdraw(next_sequence, sequence)
         else:
             self._begin(next_sequence)
         self._step(self._input(kind))
-        return self._body(_REASONS[kind], **told)
+        return self._body(_REASONS[kind], **more)
 
     def attached(self, next_sequence: int | None = None) -> bytes:
         """Return the message that a new link gets first: all that is known of the service."""
@@ -426,7 +426,7 @@ class QualityState:
         self.doubt = None
         self.lost_ranges = self.lost_total = 0
 
-    def _body(self, reason: str, **told: object) -> bytes:
+    def _body(self, reason: str, **more: object) -> bytes:
         return msgspec.json.encode(
             {
                 "state": self.state.value,
@@ -440,7 +440,7 @@ class QualityState:
                 "lost_ranges": self.lost_ranges,
                 "lost_total": self.lost_total,
                 "silent": sorted(self.silent),
-                **told,
+                **more,
             }
         )
 

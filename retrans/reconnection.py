@@ -186,17 +186,17 @@ class Reconnection(Generic[ClientType]):
 
     def feed(self, data: bytes, now_ns: int) -> str:
         """Feed received bytes to the client; return the reason to close the connection, or ""."""
-        return self._tell(self.client.feed(data, now_ns), now_ns)
+        return self._report(self.client.feed(data, now_ns), now_ns)
 
     def tick(self, now_ns: int) -> str:
         """Let time pass; return the reason to close the connection, or ""."""
-        return self._tell(self.client.tick(now_ns), now_ns)
+        return self._report(self.client.tick(now_ns), now_ns)
 
     def data_to_send(self) -> bytes:
         """Return the bytes to write, and forget them."""
         return self.client.data_to_send()
 
-    def _tell(self, events: list[Any], now_ns: int) -> str:
+    def _report(self, events: list[Any], now_ns: int) -> str:
         reason = ""
         if events and isinstance(events[-1], Broken | Finished):
             last = events[-1]

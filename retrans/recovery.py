@@ -315,7 +315,7 @@ class Recovery:
         # When the range has come, arbitration has still to say that the gap is closed.
         self._suspecting = True
         self.counts["missing"] += end - first
-        self._retransmission.tell(first, end, epoch, now_ns)
+        self._retransmission.report(first, end, epoch, now_ns)
 
     def _lose(self, now_ns: int, first: int, end: int) -> None:
         self._retransmission.settle(first, end)

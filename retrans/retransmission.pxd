@@ -27,7 +27,7 @@ cdef class Retransmission:
     cdef int64_t _grace_ns, _grace_end_ns, _gather_ns, _asked_ns, _gathered_ns
     cdef object _told_end, _given_up, _next_id, _void_below
 
-    cpdef tell(self, first, end, epoch, int64_t now_ns)
+    cpdef report(self, first, end, epoch, int64_t now_ns)
     cpdef settle(self, first, end)
     cpdef settle_below(self, number)
     cpdef settle_all(self)

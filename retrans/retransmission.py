@@ -155,7 +155,7 @@ class Retransmission:
 
     # -- control events of arbitration ------------------------------------------------------
 
-    def tell(self, first: int, end: int, epoch: int, now_ns: int) -> None:
+    def report(self, first: int, end: int, epoch: int, now_ns: int) -> None:
         """Record that `first` to `end` - 1 is missing on every line, in the sequence epoch `epoch`.
 
         Another epoch than before voids everything. Numbers already claimed are not claimed again.

@@ -97,12 +97,14 @@ def messages(data: bytes, dictionary: Dictionary) -> Iterator[Explained]:
         reason = FixReject(index_message(dictionary.table, data, frame, index))
         code = data[frame.type_at : frame.type_at + frame.type_size].decode("latin-1")
         known = dictionary.messages.get(code)
-        told = None
+        reason_text = None
         if reason != FixReject.FINE:
-            told = _fault(data, dictionary, reason, index.fault_at, index.fault_tag, frame, index)
+            reason_text = _fault(
+                data, dictionary, reason, index.fault_at, index.fault_tag, frame, index
+            )
         shown = tuple(_shown(data, dictionary, index))
         name = known.name if known else ""
-        yield Explained(at, frame.end - at, code, name, shown, told)
+        yield Explained(at, frame.end - at, code, name, shown, reason_text)
         at = _next_start(data, frame.end)
 
 

@@ -195,9 +195,9 @@ class ClientConnection:
         """Act upon the engine's events, then write: on every read, or settlements pile up."""
         if self.over:
             return
-        told = (*news, *self._engine.events())
+        events = (*news, *self._engine.events())
         self._read()  # messages that came before an end are passed on before it
-        for kind, link in told:
+        for kind, link in events:
             if kind == proton.CONNECTION_REMOTE_CLOSE:
                 name, text = self._engine.remote_condition
                 self._engine.close()

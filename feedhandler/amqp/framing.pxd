@@ -23,7 +23,7 @@ cdef class Frame:
     cpdef int begin(
         self, Template template, unsigned long long sequence, unsigned int number,
         long long received_ns)
-    cpdef int tell_sent(self, unsigned long long send_time)
+    cpdef int set_send_time(self, unsigned long long send_time)
     cpdef int append(
         self, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t size)
     cpdef int finish(self, unsigned int group_sequence)

@@ -188,7 +188,7 @@ class Frame:
         return 0
 
     @cython.ccall
-    def tell_sent(self, send_time: cython.ulonglong) -> cython.int:
+    def set_send_time(self, send_time: cython.ulonglong) -> cython.int:
         """Write the packet's send time, where the template has room for it."""
         if self.template.sent_at >= 0:
             write_uint(self.data, self.template.sent_at, 8, send_time)

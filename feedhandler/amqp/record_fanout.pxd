@@ -39,7 +39,7 @@ cdef class Instruments:
 cdef class RecordFanout(RecordSink):
     cdef readonly Records records
     cdef object feed, name_of, alias_of, names, midnights
-    cdef bint tells_send_time
+    cdef bint has_send_time
     cdef list instruments
     cdef dict selections
     cdef unsigned int[::1] places

@@ -113,7 +113,7 @@ class Selection:
                     if first >= 0:
                         self.send(octets, record_bytes, first, index, sequence, received_ns)
                     first = index
-                    self.tell_symbol(places[index], sequence, received_ns)
+                    self.send_symbol(places[index], sequence, received_ns)
                 elif first < 0:
                     first = index
             elif first >= 0:
@@ -160,7 +160,7 @@ class Selection:
         self.marks[index] = mark
         return mark
 
-    def tell_symbol(self, index: int, sequence: int, received_ns: int) -> None:
+    def send_symbol(self, index: int, sequence: int, received_ns: int) -> None:
         """Tell the link the symbol of an instrument: by a mapping, or its definition."""
         self.marks[index] = _TOLD
         octets = self.fanout.mapping(self.stream, index, received_ns, self.defines)
@@ -174,7 +174,7 @@ class Selection:
         if place >= len(self.marks):
             self.widen()
         if self.look(place) >= _WANTED:
-            self.tell_symbol(place, sequence, received_ns)
+            self.send_symbol(place, sequence, received_ns)
 
     def forget(self, places: Iterable[int] | None = None) -> None:
         """Look anew at the instruments of these places, or at all: their names have changed."""
@@ -205,7 +205,7 @@ class RecordFanout(RecordSink):
         super().__init__()
         self.feed, self.name_of, self.alias_of, self.names = feed, name_of, alias_of, names
         self.records = Records(feed)
-        self.tells_send_time = feed.send_time_ns(0, feed.midnights(day)) is not None
+        self.has_send_time = feed.send_time_ns(0, feed.midnights(day)) is not None
         self.instruments = [Instruments(stream) for stream in streams]
         self.selections: dict[SenderQueue, dict[int, Selection]] = {}
         self.places = memoryview(numpy.zeros(_ROOM, numpy.uint32))
@@ -310,9 +310,9 @@ class RecordFanout(RecordSink):
         instruments: Instruments = self.instruments[stream.index]
         sent_ns: cython.ulonglong = _NO_TIME
         came_ns: cython.ulonglong = _NO_TIME
-        if self.tells_send_time:
-            told = self.feed.send_time_ns(header.send_time, self.midnights)
-            sent_ns = _NO_TIME if told is None else told
+        if self.has_send_time:
+            send_ns = self.feed.send_time_ns(header.send_time, self.midnights)
+            sent_ns = _NO_TIME if send_ns is None else send_ns
         if received_ns != 0:
             came_ns = received_ns
         records.clear()
@@ -329,8 +329,8 @@ class RecordFanout(RecordSink):
 
     def heard(self, stream: Stream, body: bytes) -> None:
         """Take a quality message that is published: it says whether the books may be wrong."""
-        told = msgspec.json.decode(body)
-        self.of(stream).suspect = bool(told.get("stale") or told.get("doubt"))
+        quality = msgspec.json.decode(body)
+        self.of(stream).suspect = bool(quality.get("stale") or quality.get("doubt"))
 
     def give(self, stream, sequence, received_ns):
         """Give the records that there are to the service's links."""
@@ -431,7 +431,7 @@ class RecordFanout(RecordSink):
         stream: Stream = selection.stream
         if selection.defines:
             if selection.marks[index] != _TOLD:
-                selection.tell_symbol(index, stream.next_sequence, received_ns)
+                selection.send_symbol(index, stream.next_sequence, received_ns)
             return
         rows = self.state(stream, selection.schema, instrument, received_ns)
         if not len(rows):

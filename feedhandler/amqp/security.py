@@ -73,8 +73,8 @@ class TlsFault:
 def fault_of(error: ssl.SSLError) -> TlsFault:
     """Translate an error of OpenSSL for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        told = error.verify_message or "not accepted"
-        reason, remedy = _VERIFY.get(error.verify_code, (f"its certificate: {told}", ""))
+        verdict = error.verify_message or "not accepted"
+        reason, remedy = _VERIFY.get(error.verify_code, (f"its certificate: {verdict}", ""))
         return TlsFault(reason, remedy)
     name = getattr(error, "reason", None) or ""
     if name in _CLIENT:
@@ -275,7 +275,7 @@ class ServerTls:
 
     `client_ca`: the CAs of clients' certificates; empty: none are asked for. `required`: clients
     without one are refused. Raises ConfigError for files that cannot be used; later, the ones read
-    last stay in use and `tell` gets a line.
+    last stay in use and `report` gets a line.
     """
 
     def __init__(
@@ -285,12 +285,12 @@ class ServerTls:
         client_ca: str = "",
         required: bool = False,
         where: str = "",
-        tell: Callable[[str], None] | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         self._files = (certificate, key, client_ca)
         self._required = required
         self._where = where
-        self._tell = tell or (lambda text: None)
+        self._report = report or (lambda text: None)
         self._seen = self._stamps()
         self.context = self._load()
         self.loads = 1
@@ -324,10 +324,10 @@ class ServerTls:
         try:
             self.context = self._load()
         except ConfigError as error:
-            self._tell(f"TLS files have changed and cannot be used: {error}; the old ones serve")
+            self._report(f"TLS files have changed and cannot be used: {error}; the old ones serve")
             return
         self.loads += 1
-        self._tell("TLS files have changed and were read again")
+        self._report("TLS files have changed and were read again")
 
     def expires_s(self) -> float | None:
         """Return when the certificate expires, in seconds since 1970: 0 where it has, or is not

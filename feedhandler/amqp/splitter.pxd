@@ -25,7 +25,7 @@ cdef class Splitter:
     cdef bint has_references
     cdef bint restricted
     cdef bint scanned
-    cdef public bint tells_send_time
+    cdef public bint has_send_time
     cdef readonly unsigned long long route_lookups
     cdef readonly unsigned long long route_hits
     cdef readonly unsigned long long route_resets

@@ -67,7 +67,7 @@ class Splitter:
 
     `name_of(symbol)` returns a symbol's word in routing keys, `alias_of(symbol)` another word that
     patterns may call it by, or None; neither may deliver anything. Reference data are messages of
-    `reference_types`. `tells_send_time`: a message alone brings the send time of its
+    `reference_types`. `has_send_time`: a message alone brings the send time of its
     packet's header, without which its own times are not known; to be set before the first packet.
     `scanned`: the packet that is delivered next was searched for reference data, so that `header`
     and `index` are its own already.
@@ -89,7 +89,7 @@ class Splitter:
         for code in reference_types:
             self.is_reference[code] = self.has_references = True
         self.restricted = self.scanned = False
-        self.tells_send_time = False
+        self.has_send_time = False
         self.header = PacketHeader()
         self.walk = SymbolWalk()
         self.index = MessageIndex(MESSAGES_MAX)
@@ -408,7 +408,7 @@ class Splitter:
                 cython.cast(cython.uint, number),
                 received_ns,
             )
-            frame.tell_sent(self.header.send_time)
+            frame.set_send_time(self.header.send_time)
             self._body(frame, start, number)
             frame.finish(0)
         sender_queue.deliver(frame)
@@ -521,7 +521,7 @@ class Splitter:
             stream.prefix,
             tuple(sender_queue for sender_queue in wanted if sender_queue.grain == Grain.MESSAGE),
             tuple(sender_queue for sender_queue in wanted if sender_queue.grain != Grain.MESSAGE),
-            self.tells_send_time,
+            self.has_send_time,
         )
         if not stream.keep_route(symbol, words, route):
             # The bound on symbols is reached: start the cache afresh rather than stop caching.

@@ -187,8 +187,8 @@ class Sample(Struct):
             self.level += 1
             kept = _chosen(np.fromiter(self.packets, np.uint64, len(self.packets)), self.level)
             self.packets = {
-                number: told
-                for (number, told), keep in zip(self.packets.items(), kept.tolist(), strict=True)
+                number: packets
+                for (number, packets), keep in zip(self.packets.items(), kept.tolist(), strict=True)
                 if keep
             }
 

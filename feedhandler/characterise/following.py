@@ -163,8 +163,8 @@ def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -
         return  # the part that was read of a recording that is gone counts
     account.kind, account.size = file.kind, file.size
     if file.kind in ("pcap", "content") and not account.problem:
-        told = _record_at(file, max(read, len(file.header)))
-        account.problem = told.damage or ("" if growing else told.cut)
+        record = _record_at(file, max(read, len(file.header)))
+        account.problem = record.damage or ("" if growing else record.cut)
 
 
 @functools.lru_cache(maxsize=4_096)

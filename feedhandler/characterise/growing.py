@@ -135,8 +135,8 @@ def _whole_records(file: CaptureFile, start: int, step: int) -> int:
 def _stamp(path: str) -> tuple[int, int]:
     """Return size and modification time (ns) of a file, by which the cache notices its changes."""
     with contextlib.suppress(OSError):
-        told = os.stat(path)
-        return told.st_size, told.st_mtime_ns
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
     return 0, 0
 
 

@@ -235,9 +235,9 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     tasks = [(part, feed, str(staging), keys) for part in slices]
     account = FileAccount(shown(file.path), file.kind, file.size, slices=len(slices))
     contents = Contents()
-    for report, told in mapper(_decode_slice, tasks):
+    for report, outcome in mapper(_decode_slice, tasks):
         note(account, report)
-        contents.add(told)
+        contents.add(outcome)
     rows = _put_all_together(staging, mapper)
     about = About(
         path=shown(file.path),

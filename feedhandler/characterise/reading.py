@@ -87,19 +87,19 @@ class SliceReader:
                 yield from capture.batches()
             except PeerError as error:
                 damage = error.message.replace(str(path), shown(self.part.file.path))
-        told = capture.statistics
+        statistics = capture.statistics
         self.report = SliceReport(
             0,
             self.part.file.size,
-            told.records,
-            told.datagrams,
-            _skips(told.skipped),
-            told.cut_payloads,
+            statistics.records,
+            statistics.datagrams,
+            _skips(statistics.skipped),
+            statistics.cut_payloads,
             damage,
             str(capture.truncation or ""),
-            told.slowly,
-            told.joined,
-            told.stand_ins,
+            statistics.slowly,
+            statistics.joined,
+            statistics.stand_ins,
         )
 
     def _plain(self) -> Iterator[DatagramBatch]:

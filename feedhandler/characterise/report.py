@@ -110,11 +110,11 @@ def _write_parquet(table: Table, path: Path) -> Path:
 def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str, Any]) -> str:
     """Make the whole HTML page."""
     named = {table.name: table for table in tables}
-    told = " · ".join(f"{name} {value}" for name, value in about.items() if value)
+    subtitle = " · ".join(f"{name} {value}" for name, value in about.items() if value)
     without = "" if available() else "<p class='soft'>No figures: matplotlib is not installed.</p>"
     parts = [
         f"<h1>Trading session{escape(_day(named['minutes'], str(about.get('zone', ''))))}</h1>\n"
-        f"<p class='soft'>{escape(told)}</p>",
+        f"<p class='soft'>{escape(subtitle)}</p>",
         _verdict(named),
         _odd_files(named["files"]),
         _cards(named),

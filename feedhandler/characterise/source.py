@@ -342,8 +342,8 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             self._target = self._reach(known, UNBOUNDED)
         found = self._reach(known, STEP_BYTES_MAX if bounded else UNBOUNDED)
         if self._target is not None:
-            told = self._target
-            found = {name: min(at, told[name]) for name, at in found.items() if name in told}
+            target = self._target
+            found = {name: min(at, target[name]) for name, at in found.items() if name in target}
         self._told = found
         return found
 

@@ -137,8 +137,8 @@ class Tables:
         """Find the lines of every service that are no refresh lines, A first."""
         found = []
         services: dict[int, list[tuple[int, Channel, int]]] = {}
-        told = self.digest.channel_map
-        named = list(told.lines) if told is not None else []
+        channel_map = self.digest.channel_map
+        named = list(channel_map.lines) if channel_map is not None else []
         for index, channel in enumerate(self.digest.channels):
             if index not in self.refresh_places:
                 endpoint = channel.group << 16 | channel.port
@@ -149,19 +149,19 @@ class Tables:
         for key in labels:
             for number, (_, channel, index) in enumerate(sorted(services[key])):
                 letter = chr(ord("A") + number) if number < 26 else f"line {number + 1}"
-                if told is not None:
-                    letter = told.lines.get(channel.group << 16 | channel.port, letter)
+                if channel_map is not None:
+                    letter = channel_map.lines.get(channel.group << 16 | channel.port, letter)
                 found.append(Line(labels[key], letter, index, channel, number == 0))
         return found
 
     def _labels(self, keys: Iterable[int]) -> dict[int, Label]:
         """Label services or channels, all with numbers or all with text, in order."""
-        told = self.digest.channel_map
-        if told is None:
+        channel_map = self.digest.channel_map
+        if channel_map is None:
             return {key: key for key in sorted(keys)}
-        ranks = {key: rank for rank, key in enumerate(told.names)}
+        ranks = {key: rank for rank, key in enumerate(channel_map.names)}
         order = sorted(keys, key=lambda key: (ranks.get(key, len(ranks)), key))
-        labels = {key: told.label(key) for key in order}
+        labels = {key: channel_map.label(key) for key in order}
         if any(isinstance(label, str) for label in labels.values()):
             return {key: str(label) for key, label in labels.items()}
         return labels
@@ -173,8 +173,10 @@ class Tables:
 
     def all(self) -> list[Table]:
         """Make every table, in the order of the report."""
-        told = self.digest.channel_map
-        by_place = told is not None and len(self.services_found) > 1 and not told.by_service
+        channel_map = self.digest.channel_map
+        by_place = (
+            channel_map is not None and len(self.services_found) > 1 and not channel_map.by_service
+        )
         return [
             *([self.channels()] if by_place else []),
             self.services(),
@@ -198,14 +200,14 @@ class Tables:
 
     def channels(self) -> Table:
         """List which groups and ports were taken for lines of one channel."""
-        told = self.digest.channel_map
-        assert told is not None
+        channel_map = self.digest.channel_map
+        assert channel_map is not None
         rows = [
             [line.service, line.letter, endpoint_text(line.channel.group << 16 | line.channel.port)]
             for line in self.lines
         ]
         note = "Told by the channel map. "
-        if told.origin == "guessed":
+        if channel_map.origin == "guessed":
             note = (
                 "Guessed: lines of one channel carry the same bytes under the same numbers at "
                 "about the same time. --channels tells otherwise. "
@@ -608,8 +610,8 @@ def files_table(files: Sequence[FileAccount]) -> Table:
         for each in files
     ]
     columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
-    stand_ins = {text: told for each in files for text, told in each.stand_ins.items()}
-    note = ", ".join(f"{text} stands for {told}" for text, told in sorted(stand_ins.items()))
+    stand_ins = {text: zone for each in files for text, zone in each.stand_ins.items()}
+    note = ", ".join(f"{text} stands for {zone}" for text, zone in sorted(stand_ins.items()))
     return Table("files", "Files", [*columns, "read_again", "read_slowly", "problem"], rows, note)
 
 

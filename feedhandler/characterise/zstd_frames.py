@@ -78,10 +78,10 @@ def _size(file: Any, at: int, header: int, flags: int) -> int:
         block = bytes(file.read(BLOCK_HEADER_BYTES))
         if len(block) < BLOCK_HEADER_BYTES:
             return 0
-        told = int.from_bytes(block, "little")
+        word = int.from_bytes(block, "little")
         # A block of one repeated byte (type 1) has one byte, whatever it stands for.
-        place += BLOCK_HEADER_BYTES + (1 if told >> 1 & 3 == 1 else told >> 3)
-        if told & 1:
+        place += BLOCK_HEADER_BYTES + (1 if word >> 1 & 3 == 1 else word >> 3)
+        if word & 1:
             end = place + (4 if flags & 4 else 0)
             file.seek(end - 1)
             return end - at if file.read(1) else 0

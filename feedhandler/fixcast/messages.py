@@ -65,13 +65,13 @@ class Header:
     begin_string     BeginString (8)
     sender           SenderCompID (49), the publisher; b"": left out
     target           TargetCompID (56), the topic; b"": left out
-    tells_numbering  whether SenderSubID (50) has the numbering
+    has_numbering  whether SenderSubID (50) has the numbering
     """
 
     begin_string: bytes = b"FIXT.1.1"
     sender: bytes = b""
     target: bytes = b""
-    tells_numbering: bool = True
+    has_numbering: bool = True
 
     def __post_init__(self) -> None:
         for value in (self.sender, self.target):
@@ -106,7 +106,7 @@ class Header:
 
     def stamper(self, numbering: int) -> Stamper:
         """Return a stamper, which does the same as `application`, many times as fast."""
-        own = b"50=%d\x01" % numbering if self.tells_numbering else b""
+        own = b"50=%d\x01" % numbering if self.has_numbering else b""
         return Stamper(self.begin_string, own + self._names())
 
     def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
@@ -138,7 +138,7 @@ class Header:
         text = b"34=%d\x01" % number
         if poss_dup:
             text = b"43=Y\x01" + text
-        if self.tells_numbering:
+        if self.has_numbering:
             text += b"50=%d\x01" % numbering
         return text + self._names()
 

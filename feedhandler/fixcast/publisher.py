@@ -91,7 +91,7 @@ class PublisherSettings:
     numbering: Literal["keep", "new"] = "keep"
     hops: int = HOPS_USUAL
     begin_string: str = "FIXT.1.1"
-    tells_numbering: bool = True
+    has_numbering: bool = True
     serves: bool = True
     channel_tag: int = CHANNEL_TAG
     resend: ResendSettings = field(default_factory=ResendSettings)
@@ -116,7 +116,7 @@ class _ChannelOutput:
             settings.begin_string.encode(),
             channel.sender.encode(),
             channel.topic.encode(),
-            settings.tells_numbering,
+            settings.has_numbering,
         )
         # Answers, by the retransmission group or in TCP sessions, are sealed in a separate run.
         self.sealer = protection.sealer(channel.id) if protection else None
@@ -423,7 +423,7 @@ class Publisher:
                 f"retransmission {group.id} has no line to send answers to",
                 "give it one, or answer by tcp or on the main group",
             )
-        if resend.route == "main" and not (resend.poss_dup or self.settings.tells_numbering):
+        if resend.route == "main" and not (resend.poss_dup or self.settings.has_numbering):
             raise ConfigError(
                 "answers on the main group could be taken for a new numbering",
                 "mark them as possible duplicates, or say the numbering",

@@ -244,8 +244,8 @@ class Receiver:
             self._states[server] = connection
             connection.start()
         for receiver in receivers:
-            told = functools.partial(self._stated, receiver.name)
-            self._following[receiver.name] = connection.follow(receiver.name, told, _NoBooks())
+            on_state = functools.partial(self._stated, receiver.name)
+            self._following[receiver.name] = connection.follow(receiver.name, on_state, _NoBooks())
 
     def _stated(self, channel: str, event: BookEvent) -> None:
         """Deliver the outcome of a request for the state."""

@@ -33,16 +33,16 @@ class _Subject:
 
 
 class AlertLimiter:
-    """Passes to `tell` the lines that are within the limits; times are in ns, of one clock."""
+    """Passes to `report` the lines that are within the limits; times are in ns, of one clock."""
 
-    def __init__(self, tell: Callable[[str], None] = log_note) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], None] = log_note) -> None:
+        self._report = report
         self._subjects: dict[str, _Subject] = {}
         self._up_ns: dict[str, int] = {}
         #: Lines that were not told.
         self.untold = 0
 
-    def tell(self, about: str, text: str, now_ns: int) -> None:
+    def report(self, about: str, text: str, now_ns: int) -> None:
         """Tell the operator, unless that was done, or enough was."""
         subject = self._subjects.get(about)
         if subject is None and len(self._subjects) < SUBJECTS_MAX:
@@ -55,7 +55,7 @@ class AlertLimiter:
         subject.well = False
         subject.told.add(text)
         subject.lines += 1
-        self._tell(text)
+        self._report(text)
 
     def well(self, about: str) -> None:
         """Note that it has done something useful: its next fault is news again."""
@@ -73,4 +73,4 @@ class AlertLimiter:
         up_ns = self._up_ns.pop(server, now_ns)
         if now_ns - up_ns >= LASTING_NS:
             self.well(server)
-        self.tell(server, f"server {server}: {reason}; connecting again", now_ns)
+        self.report(server, f"server {server}: {reason}; connecting again", now_ns)

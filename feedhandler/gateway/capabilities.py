@@ -73,7 +73,7 @@ def _conflates(feed: Feed) -> bool:
     return any(layout.conflate == "latest" for ways in feed.layouts.values() for layout in ways)
 
 
-def _tells_tail_loss(feed: Feed) -> bool:
+def _detects_tail_loss(feed: Feed) -> bool:
     return feed.description.packet.sequence.heartbeat != "none"
 
 
@@ -153,7 +153,7 @@ CAPABILITIES = (
         "tail_loss",
         "losses behind which nothing comes",
         "heartbeats carry the next number, so that a loss is noticed before the next data",
-        _tells_tail_loss,
+        _detects_tail_loss,
     ),
     Capability(
         "names",

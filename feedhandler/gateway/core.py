@@ -95,7 +95,7 @@ class GatewayIO(Protocol):
     def renumbered(self) -> None:
         """Note a new sequence epoch, maybe a new trading day's: `turn_day` with the host's time."""
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Tell the operator."""
 
 
@@ -138,7 +138,7 @@ class GatewayCore:
             ),
         ]
         self.counts: dict[str, int] = dict.fromkeys(RECOVERY_IO_COUNTS, 0)
-        self._alerts = AlertLimiter(io.tell)
+        self._alerts = AlertLimiter(io.report)
         self.recovery = self._recovery(seed)
         self.servers = {
             server.name: self._server(server, seed + number)
@@ -263,7 +263,7 @@ class GatewayCore:
             feed.references,
             reference_bytes_min,
         )
-        fanout.tells_send_time = feed.needs_send_time
+        fanout.has_send_time = feed.needs_send_time
         if self.config.conflates:
             fanout.book_cache = book_cache_of(feed)
         if self.config.amqp.records:
@@ -420,7 +420,7 @@ class GatewayCore:
         self._after(now_ns)
 
     def _on_switch(self, server: str, text: str, now_ns: int) -> None:
-        self._alerts.tell(server, f"server {server}: the {text}", now_ns)
+        self._alerts.report(server, f"server {server}: the {text}", now_ns)
 
     def _after(self, now_ns: int) -> None:
         """Flush links that recovery may have filled outside a pump, and take the new deadline."""
@@ -509,7 +509,7 @@ class GatewayCore:
 
     def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""
-        self._alerts.tell(text, text, now_ns)
+        self._alerts.report(text, text, now_ns)
 
     # -- what it knows --------------------------------------------------------------------------
 

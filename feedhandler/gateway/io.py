@@ -43,7 +43,7 @@ class CoreRunner:
         self.line_changed = line_changed
         #: The time of recovery: now.
         self.now_ns = steady_clock()
-        self.tell = log_note
+        self.report = log_note
         self._connections: list[RequestConnection | DatagramConnection] = []
         self._groups: list[socket.socket] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -81,7 +81,7 @@ class Gateway:
             pump=self.runner.pump,
             on_attach=self.runner.attached,
             observer=self.subscriptions,
-            gate=Gate(config.amqp, _tell_tls),
+            gate=Gate(config.amqp, _report_tls),
             conflates=self.feed if config.conflates else None,
         )
         self.queues = self.node.queues = DurableQueues(
@@ -179,7 +179,7 @@ class Gateway:
             self.fanout,
             self.feed.type_code,
             self.config.gateway.name,
-            _tell_publish,
+            _report_publish,
         )
         for publisher in publishers.all:
             if publisher.config.when_full == CONFLATE:
@@ -195,7 +195,7 @@ class Gateway:
             lines,
             published,
             self.core.day.trading_day,
-            on_stop=_tell_recording_stopped,
+            on_stop=_report_recording_stopped,
         )
 
     @contextlib.asynccontextmanager
@@ -491,11 +491,11 @@ class Gateway:
         }
 
 
-def _tell_tls(text: str) -> None:
+def _report_tls(text: str) -> None:
     log_event("tls", text)
 
 
-def _tell_publish(text: str) -> None:
+def _report_publish(text: str) -> None:
     """Log a destination's line for the operator."""
     log_event("publish", text)
 
@@ -505,5 +505,5 @@ def _line_counts(row: numpy.ndarray) -> dict[str, int]:
     return {**as_dict(LineCounter, row), "first": int(row[LineCounter.WON])}
 
 
-def _tell_recording_stopped(reason: str) -> None:
+def _report_recording_stopped(reason: str) -> None:
     log_event("recording_stopped", f"recording stopped: {reason}", logging.ERROR, reason=reason)

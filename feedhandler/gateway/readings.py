@@ -51,9 +51,9 @@ def readings(gateway: "Gateway") -> Iterator[AnyReading]:
     yield from _recovery(gateway)
     yield from _node(gateway)
     yield from _books(gateway)
-    for told in gateway.queues.snapshot():
-        values = {key: value for key, value in told.items() if key in _QUEUE_VALUES}
-        yield Reading("queue", {**values, "up": told["state"] == "open"}, (told["name"],))
+    for counts in gateway.queues.snapshot():
+        values = {key: value for key, value in counts.items() if key in _QUEUE_VALUES}
+        yield Reading("queue", {**values, "up": counts["state"] == "open"}, (counts["name"],))
     yield from _process(gateway)
 
 
@@ -79,23 +79,23 @@ def _lines(gateway: "Gateway") -> Iterator[Reading]:
 
 def _overlay(gateway: "Gateway") -> Iterator[Reading]:
     """Yield the receivers of lines that come through the overlay."""
-    for told in gateway.overlay.snapshot() if gateway.overlay is not None else ():
-        values = {key: value for key, value in told.items() if key in _OVERLAY_VALUES}
-        yield Reading("overlay_member", values, (str(told["tree"]), told["member"]))
+    for counts in gateway.overlay.snapshot() if gateway.overlay is not None else ():
+        values = {key: value for key, value in counts.items() if key in _OVERLAY_VALUES}
+        yield Reading("overlay_member", values, (str(counts["tree"]), counts["member"]))
 
 
 def _tcp_lines(gateway: "Gateway") -> Iterator[Reading]:
     """Yield the connections of lines that come by TCP."""
-    for told in gateway.tcp_lines.snapshot() if gateway.tcp_lines is not None else ():
-        service, _, line = str(told["line"]).partition("/")
-        values = {key: value for key, value in told.items() if key in _TCP_LINE_VALUES}
+    for counts in gateway.tcp_lines.snapshot() if gateway.tcp_lines is not None else ():
+        service, _, line = str(counts["line"]).partition("/")
+        values = {key: value for key, value in counts.items() if key in _TCP_LINE_VALUES}
         yield Reading("tcp_line", values, (service, line))
 
 
 def _channel(gateway: "Gateway", channel_index: int) -> Iterator[AnyReading]:
     stream, quality = gateway.streams[channel_index], gateway.qualities[channel_index]
     labels = (str(stream.service),)
-    told = gateway.core.recovery.snapshot(channel_index)
+    counts = gateway.core.recovery.snapshot(channel_index)
     yield Reading(
         "channel",
         {
@@ -103,9 +103,9 @@ def _channel(gateway: "Gateway", channel_index: int) -> Iterator[AnyReading]:
             "next_sequence": stream.next_sequence,
             "lost_ranges": quality.lost_ranges,
             "lost_numbers": quality.lost_total,
-            "unhealed_ranges": len(told["lost"]),
-            "requested_ranges": len(told["requested"]),
-            "closed": told["closed"],
+            "unhealed_ranges": len(counts["lost"]),
+            "requested_ranges": len(counts["requested"]),
+            "closed": counts["closed"],
             "latency_max_seconds": stream.latency.maximum / 1e9,
             "links": len({*stream.whole, *stream.fine, *stream.takes_records}),
             "store_bytes": 0 if stream.store is None else stream.store.bytes,
@@ -113,19 +113,19 @@ def _channel(gateway: "Gateway", channel_index: int) -> Iterator[AnyReading]:
         },
         labels,
     )
-    yield Reading("channel_recovery", told["counts"], labels)
-    yield Reading("channel_refresh", told["refresh"], labels)
+    yield Reading("channel_recovery", counts["counts"], labels)
+    yield Reading("channel_refresh", counts["refresh"], labels)
     arbiter = gateway.receiver.arbiters[channel_index]
     yield StateReading("quality", labels, quality.state.value, _QUALITIES)
     yield StateReading("arbitration", labels, arbiter.state_name, _ARBITRATIONS)
-    yield StateReading("recovery", labels, told["state"], _RECOVERIES)
+    yield StateReading("recovery", labels, counts["state"], _RECOVERIES)
     yield HistogramReading("channel_latency_seconds", labels, stream.latency.counts())
 
 
 def _recovery(gateway: "Gateway") -> Iterator[Reading]:
-    told = dict(gateway.core.recovery_snapshot(gateway.runner.now_ns()))
-    servers: Mapping[str, Mapping[str, Any]] = told.pop("servers")
-    yield Reading("recovery", told)
+    snapshot = dict(gateway.core.recovery_snapshot(gateway.runner.now_ns()))
+    servers: Mapping[str, Mapping[str, Any]] = snapshot.pop("servers")
+    yield Reading("recovery", snapshot)
     for name, counts in servers.items():
         values = {key: value for key, value in counts.items() if key != "paused_until_ns"}
         yield Reading("server", values, (name,))
@@ -133,9 +133,9 @@ def _recovery(gateway: "Gateway") -> Iterator[Reading]:
 
 def _node(gateway: "Gateway") -> Iterator[AnyReading]:
     node = gateway.node
-    told = gateway.node_snapshot()
+    counts = gateway.node_snapshot()
     known = {each.name.lower() for each in NodeCounter} | {*GAUGES["node"]}
-    yield Reading("node", {name: told[name] for name in known})
+    yield Reading("node", {name: counts[name] for name in known})
     for labels, values in gateway.subscriptions.rows():
         yield Reading("subscription", values, labels)
     for publisher in gateway.publishers.all:
@@ -151,11 +151,11 @@ def _books(gateway: "Gateway") -> Iterator[Reading]:
 
 
 def _destination(publisher: Publisher) -> Iterator[AnyReading]:
-    told, labels = publisher.snapshot(), (publisher.config.name,)
-    values = {key: value for key, value in told.items() if key in _DESTINATION_VALUES}
-    values["up"] = told["state"] == PublisherState.UP.value
+    counts, labels = publisher.snapshot(), (publisher.config.name,)
+    values = {key: value for key, value in counts.items() if key in _DESTINATION_VALUES}
+    values["up"] = counts["state"] == PublisherState.UP.value
     yield Reading("destination", values, labels)
-    yield StateReading("connection", labels, told["state"], _CONNECTIONS)
+    yield StateReading("connection", labels, counts["state"], _CONNECTIONS)
     latency = publisher.destination.unsettled.latency
     yield HistogramReading("destination_confirm_seconds", labels, latency.counts())
 

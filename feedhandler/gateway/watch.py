@@ -125,8 +125,8 @@ class Watch:
         self._timer = self._loop.call_later(wait_ns / 1e9, self._tick)
 
     def _look(self, now_ns: int) -> None:
-        self._tell_servers()
-        self._tell_readiness()
+        self._report_servers()
+        self._report_readiness()
         operator_log.current().tick()
         wanted_ns = self._notifier.watchdog_ns
         if wanted_ns and now_ns - self._watchdog_ns >= wanted_ns - TICK_NS:
@@ -145,7 +145,7 @@ class Watch:
     def _servers(self) -> dict[str, bool]:
         """Return each server's name, and whether there is a connection to it."""
         servers = self._gateway.core.recovery_snapshot(self._gateway.runner.now_ns())["servers"]
-        return {name: told["up"] for name, told in servers.items()}
+        return {name: server["up"] for name, server in servers.items()}
 
     # -- health -----------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Watch:
 
     # -- what is logged ---------------------------------------------------------------------
 
-    def _tell_readiness(self) -> None:
+    def _report_readiness(self) -> None:
         if self.phase != "serving":
             return
         reasons = self.not_ready()
@@ -200,7 +200,7 @@ class Watch:
         self._notifier.status(f"not ready: {reasons[0]}" if reasons else "ready")
         self._was_ready = not reasons
 
-    def _tell_servers(self) -> None:
+    def _report_servers(self) -> None:
         if self.phase == "stopping":
             return
         for name, up in self._servers().items():

@@ -101,9 +101,9 @@ class BlockingQueue:
                     engine.check()
         committed = engine.commit(puts, ends, marks, producers)
         with self._changed:
-            self._tell_changed()
+            self._report_changed()
         self._until(lambda: engine.has_committed(committed))
-        engine.tell_committed(committed)
+        engine.report_committed(committed)
         return range(committed.first_id, committed.end_id)
 
     def mark(self, number: int, mark: int) -> None:
@@ -178,7 +178,7 @@ class BlockingQueue:
         It is not where it was to be cancelled meanwhile, or its day has ended.
         """
         status = self._durably(lambda: self.engine.delivery.release(number))
-        self.engine.tell_released(number, status)
+        self.engine.report_released(number, status)
 
     # -- ending -----------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class BlockingQueue:
         """Cancel one item, and return the outcome once that is durable."""
         answer: CancelAnswer
         answer, changed = self._durably(lambda: self.engine.delivery.cancel_now(number))
-        self.engine.tell_cancelled(number, answer, changed)
+        self.engine.report_cancelled(number, answer, changed)
         return answer
 
     def cancel_all(self) -> tuple[list[int], list[int]]:
@@ -231,16 +231,16 @@ class BlockingQueue:
         result = change()
         changes, done = engine.changes_now()
         with self._changed:
-            self._tell_changed()
+            self._report_changed()
         if not done:
             self._until(lambda: engine.durable_changes >= changes)
         return result
 
     def _stopped(self) -> None:
         with self._changed:
-            self._tell_changed()
+            self._report_changed()
 
-    def _tell_changed(self) -> None:
+    def _report_changed(self) -> None:
         """Wake all waiting threads, which check their conditions again. The lock is held."""
         self._changes += 1
         self._changed.notify_all()
@@ -267,7 +267,7 @@ class BlockingQueue:
         finally:
             with self._changed:
                 self._writing = False
-                self._tell_changed()
+                self._report_changed()
         if not wrote and not grown:
             with self._changed:
                 self._changed.wait(STALL_SECONDS)

@@ -201,7 +201,7 @@ class Engine:
                 self._growth_after_ns = self.clock() + GROWTH_PAUSE_NS
             changed, self._cramped = self._cramped is made, not made
         if changed:
-            self._tell_growth(made, failure)
+            self._report_growth(made, failure)
         return made
 
     def move_some(self) -> int:
@@ -220,7 +220,7 @@ class Engine:
             return 0
         return self._read(lambda: self.delivery.move(block, MOVE_ITEMS_MAX, MOVE_BYTES_MAX))
 
-    def _tell_growth(self, made: bool, failure: OSError | None) -> None:
+    def _report_growth(self, made: bool, failure: OSError | None) -> None:
         """Report to the operator, once each, that the queue cannot grow, or grows again."""
         if made:
             text = f"queue {self.folder}: grows again"
@@ -335,7 +335,7 @@ class Engine:
         """Return whether that group is durable."""
         return self.durable_groups >= committed.groups and self.durable_changes >= committed.changes
 
-    def tell_committed(self, committed: Committed) -> None:
+    def report_committed(self, committed: Committed) -> None:
         """Call the callbacks for what a durable group ended."""
         self.call_back(self.on_delivered, committed.ends[Status.DELIVERED])
         self.call_back(self.on_cancelled, committed.ends[Status.CANCELLED])
@@ -408,14 +408,14 @@ class Engine:
             for number in numbers:
                 callback(number)
 
-    def tell_cancelled(self, number: int, answer: CancelAnswer, changed: bool) -> None:
+    def report_cancelled(self, number: int, answer: CancelAnswer, changed: bool) -> None:
         """Call the callback for the outcome of a cancel; a cancelled item is reported once."""
         if changed:
             self.call_back(self.on_cancelled, [number])
         elif answer is CancelAnswer.DELIVERED:
             self.call_back(self.on_forward, [number])
 
-    def tell_released(self, number: int, status: Status) -> None:
+    def report_released(self, number: int, status: Status) -> None:
         """Call the callback for the status of an item that was given back."""
         if status is Status.CANCELLED:
             self.call_back(self.on_cancelled, [number])

@@ -162,7 +162,7 @@ class Producers:
             await self._grouped.add(committed.groups)
         elif self.engine.durable_changes < committed.changes:
             await self._changed.add(committed.changes)
-        self.engine.tell_committed(committed)
+        self.engine.report_committed(committed)
         return range(committed.first_id, committed.end_id)
 
     def commit_soon(
@@ -174,8 +174,8 @@ class Producers:
     ) -> "Committed":
         """Do as `commit`, without waiting.
 
-        The group is durable once `engine.has_committed` says so; pass it to `engine.tell_committed`
-        then. `on_settled` says when to check.
+        The group is durable once `engine.has_committed` says so; pass it then to
+        `engine.report_committed`. `on_settled` says when to check.
         """
         committed = self.engine.commit(puts, ends, marks, producers)
         self._ask()
@@ -392,7 +392,7 @@ class Producers:
         self._look()
 
     async def _close(self) -> None:
-        told = self.engine.stopped
+        stopped = self.engine.stopped
         self._ending = True
         self._loop.remove_reader(self._writer.told)
         await asyncio.to_thread(self._writer.end)
@@ -405,5 +405,5 @@ class Producers:
             await asyncio.to_thread(self.engine.close)
         finally:
             self._resolve()
-        if failed is not None and told is None:
+        if failed is not None and stopped is None:
             raise failed  # the last segments failed, and perhaps no task waited for them

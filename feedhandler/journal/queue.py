@@ -130,7 +130,7 @@ class PersistentQueue(Producers):
         It is not where it was to be cancelled meanwhile, or its day has ended.
         """
         status = await self._durably(lambda: self.engine.delivery.release(number))
-        self.engine.tell_released(number, status)
+        self.engine.report_released(number, status)
         self._wake(self._consumers)
 
     # -- ending -----------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class PersistentQueue(Producers):
         """Cancel one item, and return the outcome once that is durable."""
         answer: CancelAnswer
         answer, changed = await self._durably(lambda: self.engine.delivery.cancel_now(number))
-        self.engine.tell_cancelled(number, answer, changed)
+        self.engine.report_cancelled(number, answer, changed)
         return answer
 
     async def cancel_all(self) -> tuple[list[int], list[int]]:

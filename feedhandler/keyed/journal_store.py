@@ -29,7 +29,7 @@ from feedhandler.keyed.queue import KeyedQueue
 GROUP_BYTES_MAX = 1 << 20
 GROUP_CHANGES_MAX = 4096
 
-Told = Callable[[], None]
+OnDurable = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Group:
     marks: dict[int, int] = field(default_factory=dict)
     producers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     parcels: list[tuple[int, Parcel]] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    told: list[OnDurable] = field(default_factory=list)
     committed: Committed | None = None
 
     def __bool__(self) -> bool:
@@ -185,12 +185,12 @@ class JournalStore:
         """Return a context in which all operations count together."""
         return _Unit(self)
 
-    def when_durable(self, told: Told) -> None:
-        """Have `told` called once all operations so far are durable."""
+    def when_durable(self, on_durable: OnDurable) -> None:
+        """Have `on_durable` called once all operations so far are durable."""
         if self._group or not self._flying:
-            self._group.told.append(told)
+            self._group.told.append(on_durable)
         else:
-            self._flying[-1].told.append(told)
+            self._flying[-1].told.append(on_durable)
 
     def push(self) -> None:
         """Commit what was gathered. Raises `QueueStopped`."""
@@ -200,8 +200,8 @@ class JournalStore:
         self._group = _Group()
         if not (group.puts or group.ends or group.marks or group.producers):
             if not self._flying:
-                for told in group.told:
-                    told()
+                for on_durable in group.told:
+                    on_durable()
             else:
                 self._flying[-1].told += group.told
             return
@@ -227,7 +227,7 @@ class JournalStore:
         """Whether anything is on its way to the disk."""
         return bool(self._group or self._flying)
 
-    def settled(self) -> Iterator[Told]:
+    def settled(self) -> Iterator[OnDurable]:
         """Notify the queue of groups that are durable, after a flush; yield the callbacks to call
         besides."""
         engine = self._store.engine
@@ -237,7 +237,7 @@ class JournalStore:
             if not engine.has_committed(group.committed):
                 return
             self._flying.popleft()
-            engine.tell_committed(group.committed)
+            engine.report_committed(group.committed)
             self.parcels += group.parcels
             if group.puts:
                 self.queue.durable(group.committed.end_id - 1)

@@ -223,13 +223,13 @@ class _FeedReader:
     def __call__(self, data: Any, names: tuple[str, ...]) -> list[Any]:
         try:
             record = self._feed.decode_message(data)
-            told = record.to_dict() if isinstance(record, Record) else {}
+            fields = record.to_dict() if isinstance(record, Record) else {}
         except (FeedhandlerError, ValueError, IndexError) as error:
             raise Misfit(f"no message of {self._feed.name}: {error}") from None
         layout = record.layout if isinstance(record, Record) else None
         if isinstance(layout, Layout) and layout.symbol:
-            told["symbol"] = getattr(record, layout.symbol)
-        return [told.get(name, _ABSENT) for name in names]
+            fields["symbol"] = getattr(record, layout.symbol)
+        return [fields.get(name, _ABSENT) for name in names]
 
 
 _READERS: dict[Format, tuple[Callable[[str], Any], Callable[[Any, Any], list[Any]]]] = {

@@ -56,7 +56,9 @@ class BrokerLaboratory(Laboratory):
     async def _begin(self) -> None:
         """Start or find the broker."""
         plan = self.plan
-        self.view.tell(f"starting the broker ({plan.broker})" if not plan.broker_url else "broker")
+        self.view.report(
+            f"starting the broker ({plan.broker})" if not plan.broker_url else "broker"
+        )
         folder = self.folder / "broker"
         self._broker = await self.supervisor.during(
             "starting the broker",
@@ -98,8 +100,8 @@ class BrokerLaboratory(Laboratory):
     async def _published_to(self) -> None:
         """Wait until the gateway's publisher is up."""
         while True:
-            told = await asyncio.to_thread(ask, self.control, "status")
-            (destination,) = told["destinations"]
+            status = await asyncio.to_thread(ask, self.control, "status")
+            (destination,) = status["destinations"]
             if destination["state"] == "UP":
                 return
             await asyncio.sleep(POLL_S)

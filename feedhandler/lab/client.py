@@ -109,12 +109,12 @@ class Client:
     async def verdict(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that was found since `expect`: counts, losses, findings, latencies in ns."""
         expected, histogram = self._expected, self.tally.histogram
-        told = self.tally.verdict(expected["counts"])
+        verdict = self.tally.verdict(expected["counts"])
         missing = self.tally.first_lost(expected["counts"], expected["services"])
         counts = histogram.counts()
         filled = np.flatnonzero(counts)
         return {
-            **told,
+            **verdict,
             "announced_lost": self.tally.announced,
             "body_bytes": self.tally.body_bytes,
             "findings": [*([self._error] if self._error else []), *self.tally.named, *missing],

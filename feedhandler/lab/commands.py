@@ -58,7 +58,7 @@ async def _measure(plan: Plan) -> int:
         except BaseException:
             _keep(laboratory.run, plan)
             raise
-    return _tell(laboratory.run, plan)
+    return _report(laboratory.run, plan)
 
 
 def _keep(run: Run, plan: Plan) -> None:
@@ -68,7 +68,7 @@ def _keep(run: Run, plan: Plan) -> None:
         complain(f"lab: ended after {len(run.steps)} whole steps, which are in {path}")
 
 
-def _tell(run: Run, plan: Plan) -> int:
+def _report(run: Run, plan: Plan) -> int:
     path = write_run(run, plan.out)
     *_, page = report.write(run, plan.out)
     print(report_tables.text(run))

@@ -129,7 +129,7 @@ class Laboratory:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feedhandler-lab-"))
         self.folder = Path(folder)
         await self._stack.enter_async_context(self.supervisor)
-        self.view.tell("starting the roles")
+        self.view.report("starting the roles")
         await self.supervisor.enlist_role(REPLAYER, "replayer")
         await self._have_clients(max(self.plan.clients))
         await self.supervisor.greeted("starting the roles", START_S, REPLAYER)
@@ -146,13 +146,13 @@ class Laboratory:
         Raises `UsageError` where they are more than an address may have.
         """
         clients = CLIENTS_MAX if self.plan.sweep == "clients" else max(self.plan.clients)
-        self.view.tell("choosing symbols")
-        (told,) = await self.supervisor.ask_all(
+        self.view.report("choosing symbols")
+        (chosen,) = await self.supervisor.ask_all(
             "choosing symbols", LOAD_S, [REPLAYER], "choose",
             words=list(self.plan.symbols), seed=self.plan.seed, clients=clients,
         )  # fmt: skip
-        self._chosen, self._symbols = told["patterns"], told["symbols"]
-        self.run.configuration["symbols_known"] = told["known"]
+        self._chosen, self._symbols = chosen["patterns"], chosen["symbols"]
+        self.run.configuration["symbols_known"] = chosen["known"]
         for exchange in self.plan.exchanges:
             for pattern in self._chosen[exchange]:
                 if pattern.count(",") >= PATTERNS_MAX or len(pattern) > ADDRESS_CHARS_MAX:
@@ -249,10 +249,10 @@ class Laboratory:
             step = await self.measure(plan.step(scenario, exchange, clients, rate_bps), trial=True)
             trial = trial_of(step, value, plan.bound)
             found.trials.append(trial)
-            search.tell(trial.held)
+            search.report(trial.held)
             found.held, found.failed = search.held, search.failed
-            self.view.tell_trial(trial)
-        self.view.tell_sweep(found)
+            self.view.report_trial(trial)
+        self.view.report_sweep(found)
 
     async def _load(self) -> None:
         """Have the replayer read or generate its packets.
@@ -260,7 +260,7 @@ class Laboratory:
         Raises `UsageError` where they are to be played at their own pace and have no times.
         """
         plan = self.plan
-        self.view.tell("reading the capture" if plan.captures else "generating packets")
+        self.view.report("reading the capture" if plan.captures else "generating packets")
         (loaded,) = await self.supervisor.ask_all(
             "loading packets",
             LOAD_S,
@@ -318,7 +318,7 @@ class Laboratory:
             if ": ready: " in line:
                 ready.set()
 
-        self.view.tell("starting the gateway")
+        self.view.report("starting the gateway")
         words = ["feedhandler", "run", str(path)]
         if self.stamping is not None:
             words = ["feedhandler.lab.gateway", str(path), self.stamping.gateway, grain]
@@ -452,7 +452,7 @@ class Laboratory:
         seconds = plan.warm_up_s + plan.duration_s + PLAY_SLACK_S
         watching = asyncio.create_task(self._watch(plan, names))
         try:
-            told = await self.supervisor.during(
+            answers = await self.supervisor.during(
                 "playing",
                 seconds,
                 self.supervisor.ask(REPLAYER, "play", seconds),
@@ -460,8 +460,8 @@ class Laboratory:
             )
         finally:
             watching.cancel()
-        self.run.configuration["sender_real_time"] = told["real_time"]
-        return msgspec.convert(told["sent"], Sent, strict=False)
+        self.run.configuration["sender_real_time"] = answers["real_time"]
+        return msgspec.convert(answers["sent"], Sent, strict=False)
 
     def _load_watch(self, plan: StepPlan, names: list[str]) -> LoadWatch:
         """Return a watch of this step's roles: processors, memory and network bytes."""
@@ -486,11 +486,11 @@ class Laboratory:
         loop = asyncio.get_running_loop()
         deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
         while True:
-            told = await self.supervisor.ask_all("draining", ASK_S, names, "count")
-            counts = [each["deliveries"] for each in told]
+            answers = await self.supervisor.ask_all("draining", ASK_S, names, "count")
+            counts = [each["deliveries"] for each in answers]
             if all(
                 each["ended"] or each["deliveries"] >= wanted
-                for each, wanted in zip(told, expected, strict=True)
+                for each, wanted in zip(answers, expected, strict=True)
             ):
                 break
             if sum(counts) != before:
@@ -501,9 +501,11 @@ class Laboratory:
         await asyncio.sleep(LINGER_S)
 
     async def _verdicts(self, names: list[str]) -> list[ClientResult]:
-        told = await self.supervisor.ask_all("collecting", ASK_S, names, "verdict")
+        verdicts = await self.supervisor.ask_all("collecting", ASK_S, names, "verdict")
         symbols = self._symbols or [0] * len(names)
-        return [client_result(number, each, symbols[number]) for number, each in enumerate(told)]
+        return [
+            client_result(number, each, symbols[number]) for number, each in enumerate(verdicts)
+        ]
 
 
 def client_name(number: int) -> str:
@@ -511,20 +513,20 @@ def client_name(number: int) -> str:
     return f"{CLIENT_PREFIX}{number + 1}"
 
 
-def client_result(number: int, told: dict[str, Any], symbols: int = 0) -> ClientResult:
+def client_result(number: int, verdict: dict[str, Any], symbols: int = 0) -> ClientResult:
     """Return a client's answer as a result."""
     return ClientResult(
         number=number,
         symbols=symbols,
-        expected=told["expected"],
-        received=told["received"],
-        lost=told["lost"],
-        duplicated=told["duplicated"],
-        reordered=told["reordered"],
-        announced_lost=told["announced_lost"],
-        body_bytes=told["body_bytes"],
-        findings=told["findings"],
-        latency=latency_of_answer(told),
+        expected=verdict["expected"],
+        received=verdict["received"],
+        lost=verdict["lost"],
+        duplicated=verdict["duplicated"],
+        reordered=verdict["reordered"],
+        announced_lost=verdict["announced_lost"],
+        body_bytes=verdict["body_bytes"],
+        findings=verdict["findings"],
+        latency=latency_of_answer(verdict),
     )
 
 

@@ -142,7 +142,7 @@ class Replayer:
         folder, messages, clients = Path(request["folder"]), request["messages"], request["clients"]
         everything = self._expect(folder / EXPECTED, messages, None)
         wanted = self._wanted[:clients] or [None] * clients
-        told = [
+        lines = [
             everything
             if each is None
             else self._expect(folder / f"expected-{number + 1}.npz", messages, each)
@@ -150,8 +150,8 @@ class Replayer:
         ]
         return {
             "path": everything[0],
-            "paths": [path for path, _ in told],
-            "expected": [total for _, total in told],
+            "paths": [path for path, _ in lines],
+            "expected": [total for _, total in lines],
         }
 
     def _expect(

@@ -210,14 +210,14 @@ def _distribution(group: Group, pyplot: Any, title: str) -> Any:
 
 def _loads_plans(group: Group) -> Iterator[_Plan]:
     slug, name = group.slug, f"{group.name} ({group.setting})"
-    told = paper().loads[group.scenario]
+    published = paper().loads[group.scenario]
     cores = paper().setting.broker_processors
     yield (
         f"figure-14-{slug}",
         f"Figure 14. Network: {name}",
         "Bytes a second through each role's sockets. In red the paper's: replayer "
-        f"{told.replay_mb_s:g}, gateway {told.gateway_publish_mb_s:g} MB/s; one of its clients "
-        f"took {told.client_mb_s:g} MB/s, here all clients' are together.",
+        f"{published.replay_mb_s:g}, gateway {published.gateway_publish_mb_s:g} MB/s; one of its "
+        f"clients took {published.client_mb_s:g} MB/s, here all clients' are together.",
         slug,
         partial(over_time, group, NETWORK),
     )

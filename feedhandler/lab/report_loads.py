@@ -151,12 +151,12 @@ def _bandwidth_row(step: Step, traffic: Traffic) -> tuple[str, ...]:
     outwards = traffic.bytes_in if traffic.where == "client" else traffic.bytes_out
     each = outwards / (1 if publishes else step.clients) / seconds
     feed = step.sent.payload_bytes / seconds
-    told = paper().loads[step.scenario]
+    published = paper().loads[step.scenario]
     return (
         *(step_name(step), traffic.grain, traffic.where),
         *(f"{traffic.bytes_in / seconds / MB:.2f}", f"{traffic.bytes_out / seconds / MB:.2f}"),
         *(_DASH if publishes else f"{each / MB:.2f}", f"{each / feed:.2f}" if feed else _DASH),
-        f"{told.gateway_publish_mb_s if publishes else told.client_mb_s:g}",
+        f"{published.gateway_publish_mb_s if publishes else published.client_mb_s:g}",
     )
 
 

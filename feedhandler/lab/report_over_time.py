@@ -79,13 +79,13 @@ def _panel(axes: Any, group: Group, role: str, quantity: _Quantity) -> None:
 
 def _mark_paper(axes: Any, group: Group, role: str, label: str) -> None:
     """Mark the paper's load of this role, where it has one of this quantity."""
-    told = paper().loads[group.scenario]
-    bands = {"user, %": told.broker_user_pct, "system, %": told.broker_system_pct}
+    published = paper().loads[group.scenario]
+    bands = {"user, %": published.broker_user_pct, "system, %": published.broker_system_pct}
     lines = {
-        ("replayer", "out, MB/s"): told.replay_mb_s,
-        ("gateway", "in, MB/s"): told.replay_mb_s,
-        ("gateway", "out, MB/s"): told.gateway_publish_mb_s,
-        ("broker", "in, MB/s"): told.gateway_publish_mb_s,
+        ("replayer", "out, MB/s"): published.replay_mb_s,
+        ("gateway", "in, MB/s"): published.replay_mb_s,
+        ("gateway", "out, MB/s"): published.gateway_publish_mb_s,
+        ("broker", "in, MB/s"): published.gateway_publish_mb_s,
     }
     if group.broker == "embedded":
         # The node sends to every client; the paper's gateway sent to its broker.

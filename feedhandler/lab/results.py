@@ -312,10 +312,10 @@ def read_run(folder: Path) -> Run:
     with np.load(folder / ARRAYS_NAME) as stored:
         arrays = dict(stored)
 
-    def array(kind: type, told: Any) -> Any:
+    def array(kind: type, values: Any) -> Any:
         if kind is not np.ndarray:
             raise TypeError(f"no {kind.__name__} here")
-        return arrays[told["npz"]]
+        return arrays[values["npz"]]
 
     try:
         run: Run = msgspec.json.decode(data, type=Run, dec_hook=array)

@@ -215,19 +215,19 @@ class Sampler:
             role.read()
             role.count(connections)
             self._rows[name].append((t_s, *role.totals()))
-            told = self._counts[name]
-            if name in counts and (not told or told[-1] != counts[name]):
-                told.append(counts[name])
+            latest = self._counts[name]
+            if name in counts and (not latest or latest[-1] != counts[name]):
+                latest.append(counts[name])
 
 
-def _between(t_s: np.ndarray, told_s: np.ndarray, told: np.ndarray) -> np.ndarray:
+def _between(t_s: np.ndarray, told_s: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Interpolate a running total, reported at times `told_s`, at the times `t_s`, all in s.
 
     After the last report it is extrapolated at the last rate, for `TOLD_EACH_S` at most.
     """
-    found = np.interp(t_s, told_s, told)
-    if len(told) > 1 and told_s[-1] > told_s[-2]:
-        rate = (told[-1] - told[-2]) / (told_s[-1] - told_s[-2])
+    found = np.interp(t_s, told_s, values)
+    if len(values) > 1 and told_s[-1] > told_s[-2]:
+        rate = (values[-1] - values[-2]) / (told_s[-1] - told_s[-2])
         found += rate * np.clip(t_s - told_s[-1], 0, TOLD_EACH_S)
     return found
 

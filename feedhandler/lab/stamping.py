@@ -26,15 +26,15 @@ class Stamping:
 
         Raises `RoleFailed` where too few of its datagrams could be matched.
         """
-        (told,) = await self._supervisor.ask_all("matching stamps", ASK_S, [STAMPER], "latency")
-        lone = told["published_only"] + told["received_only"] + told["over"]
-        if lone > UNMATCHED_SHARE_MAX * max(1, told["count"]):
+        (answer,) = await self._supervisor.ask_all("matching stamps", ASK_S, [STAMPER], "latency")
+        lone = answer["published_only"] + answer["received_only"] + answer["over"]
+        if lone > UNMATCHED_SHARE_MAX * max(1, answer["count"]):
             raise RoleFailed(
-                f"{told['count']:,} control datagrams had a match, {told['published_only']:,} of "
-                f"the gateway and {told['received_only']:,} of the control client had none",
+                f"{answer['count']:,} control datagrams had a match, {answer['published_only']:,} "
+                f"of the gateway and {answer['received_only']:,} of the control client had none",
                 "a lower rate, or a larger net.core.rmem_max",
             )
-        return latency_of_answer(told)
+        return latency_of_answer(answer)
 
 
 async def start_stamping(supervisor: Supervisor) -> Stamping:
@@ -45,14 +45,14 @@ async def start_stamping(supervisor: Supervisor) -> Stamping:
     return Stamping(supervisor, places)
 
 
-def latency_of_answer(told: dict[str, Any]) -> Latency:
+def latency_of_answer(answer: dict[str, Any]) -> Latency:
     """Return a role's answer as a distribution."""
     buckets = np.zeros(BUCKETS, np.uint64)
-    buckets[told["buckets"]] = told["counts"]
+    buckets[answer["buckets"]] = answer["counts"]
     return Latency(
-        count=told["count"],
-        sum_ns=told["sum_ns"],
-        min_ns=told["min_ns"],
-        max_ns=told["max_ns"],
+        count=answer["count"],
+        sum_ns=answer["sum_ns"],
+        min_ns=answer["min_ns"],
+        max_ns=answer["max_ns"],
         buckets=buckets,
     )

@@ -39,7 +39,7 @@ class Search:
     def values(self) -> Iterator[float]:
         """Yield the values to try, until enough is known.
 
-        `tell` must be called with each result before the next value is taken.
+        `report` must be called with each result before the next value is taken.
         """
         while self._values < VALUES_MAX:
             yield self._value
@@ -51,7 +51,7 @@ class Search:
                 return
             self._value = following
 
-    def tell(self, held: bool) -> None:
+    def report(self, held: bool) -> None:
         """Record whether the bound was kept at the latest value."""
         if held:
             self.held, self._failures = self._value, 0

@@ -171,12 +171,12 @@ class Tally:
             self.named.append(f"service {service}, {sequence}{which}: {what}")
         return 0
 
-    def _note(self, told: list) -> None:
+    def _note(self, interval: list) -> None:
         """Count the sequence numbers that quality messages declare lost.
 
         With an expectation, only numbers that are expected count.
         """
-        for quality in told:
+        for quality in interval:
             first_number, end = 0, 1 << 63
             if self.checking:
                 slot = self.slots[quality.get("service", 0) & 0xFFFF]

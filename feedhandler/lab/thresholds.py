@@ -98,11 +98,11 @@ def busy(step: Step) -> str:
             shares.append((used / loads.processes, loads.role, loads.processes))
     if not shares:
         return ""
-    told = [
+    reasons = [
         f"{role} {share:.0f}" if processes == 1 else f"{role} {processes} x {share:.0f}"
         for share, role, processes in sorted(shares, reverse=True)
     ]
-    return f"{', '.join(told)}; all {total:.0f}"
+    return f"{', '.join(reasons)}; all {total:.0f}"
 
 
 def lines(step: Step) -> list[str]:

@@ -64,7 +64,7 @@ class View:
         """Set how many steps are to come in all; 0 where that is not known."""
         self._steps = steps
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         """Show what is being done between steps."""
         self._bar.update(self._task, description=what, detail="")
 
@@ -109,12 +109,12 @@ class View:
             for at in self._kept
         )
 
-    def tell_trial(self, trial: Trial) -> None:
+    def report_trial(self, trial: Trial) -> None:
         """Print whether a sweep's trial kept the bound, or why not."""
         if not self._quiet:
             print(f"  {'kept' if trial.held else 'left: ' + trial.why}", flush=True)
 
-    def tell_sweep(self, sweep: Sweep) -> None:
+    def report_sweep(self, sweep: Sweep) -> None:
         """Print a sweep's outcome."""
         if not self._quiet:
             print(sweep_line(sweep), flush=True)

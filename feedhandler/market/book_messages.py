@@ -236,8 +236,8 @@ def _forms(feed: Feed, side: str) -> list[_Form]:
     found: list[tuple[bool, int, _Form]] = []
     for given in feed.book.messages:
         for rule in given.rules:
-            told = rule.side if isinstance(rule.side, str) else side
-            if rule.does == does and not rule.group and rule.symbol and told == side:
+            on_side = rule.side if isinstance(rule.side, str) else side
+            if rule.does == does and not rule.group and rule.symbol and on_side == side:
                 with contextlib.suppress(UsageError):
                     found.append((rule.snapshot, rule.number, _Form(feed, given, rule, side)))
     return [form for _, _, form in sorted(found, key=lambda each: each[:2])]

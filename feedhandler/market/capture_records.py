@@ -135,8 +135,8 @@ class CaptureRecords:
         numbers = self.records.normaliser.instrument_ids()
         if not numbers:
             return {symbol & 0xFFFF_FFFF: name for symbol, name in self._known.names.items()}
-        told = {
+        names = {
             number: self._known.names.get(symbol) or self._feed.symbol_name(symbol)
             for symbol, number in numbers.items()
         }
-        return {number: name for number, name in told.items() if name}
+        return {number: name for number, name in names.items() if name}

@@ -22,7 +22,7 @@ cdef class LevelRecords:
     cdef Py_ssize_t pending_at
     cdef int pending_depth
 
-    cdef int tell(
+    cdef int report(
         self, const unsigned long long[::1] events, Py_ssize_t at, unsigned int instrument, int depth
     ) except -1
     cdef int note(self, Py_ssize_t at, unsigned int instrument, int depth) except -1

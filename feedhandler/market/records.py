@@ -113,7 +113,7 @@ class LevelRecords:
 
     # -- of one event -----------------------------------------------------------------------
 
-    def tell(self, events, at, instrument, depth):
+    def report(self, events, at, instrument, depth):
         """Append a record of the event at `at`, with the levels as they are."""
         index: cython.Py_ssize_t = self.count * self.stride
         tail: cython.ulonglong = events[at + 4]
@@ -166,7 +166,7 @@ class LevelRecords:
         is_new: cython.bint = False
         i: cython.Py_ssize_t = self.place_of(instrument)
         levels: cython.Py_ssize_t
-        self.tell(events, at, instrument, depth)
+        self.report(events, at, instrument, depth)
         levels = (self.count - 1) * self.stride + _HEAD_WORDS
         for index in range(_LEVEL_WORDS * self.depth):
             if self.told[i + index] != self.words[levels + index]:
@@ -269,15 +269,15 @@ class Records:
     def define(self, first: int, received_ns: int) -> None:
         """Make definitions of instruments that a message named, and of those that are new in it."""
         events = self.normaliser.records[first:]
-        told = [*self.normaliser.named]
+        defined = [*self.normaliser.named]
         self.normaliser.named.clear()
         for instrument, event_ns in zip(
             events["instrument_id"].tolist(), events["ts_event"].tolist(), strict=True
         ):
             if instrument and instrument not in self.defined:
                 self.defined.add(instrument)
-                told.append((instrument, event_ns))
-        for instrument, event_ns in told:
+                defined.append((instrument, event_ns))
+        for instrument, event_ns in defined:
             self.defined.add(instrument)
             self.definitions.append(self.definition(instrument, event_ns, received_ns))
 
@@ -368,7 +368,7 @@ class Records:
             if action == _TRADE:
                 for made in self.levels:
                     if made.active:
-                        made.tell(events, at, instrument, 0)
+                        made.report(events, at, instrument, 0)
             else:
                 depth = self.book.take(
                     instrument, events[at + 2],

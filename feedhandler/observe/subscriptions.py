@@ -90,13 +90,13 @@ class Subscriptions:
         """Log that a connection was ended by an internal error in handling it."""
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = f"{Path(place[0].filename).name}:{place[0].lineno}" if place else "an unknown place"
-        told = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         log_event(
             "connection_faulted",
-            f"{peer}: ended by an internal error at {where}: {told}; please report it",
+            f"{peer}: ended by an internal error at {where}: {reason}; please report it",
             logging.ERROR,
             peer=peer,
-            error=told,
+            error=reason,
             where=where,
         )
 

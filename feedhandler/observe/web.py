@@ -164,7 +164,7 @@ class WebServer:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     if not has_client(self._listener):
                         return
-                    self._shortage.tell(error.strerror)
+                    self._shortage.report(error.strerror)
                     # Give the spare one to this client; without one, close the slowest.
                     if self._give_spare() or self._make_room():
                         continue

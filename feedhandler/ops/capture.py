@@ -182,8 +182,8 @@ def _warn_of_small_buffers(account: Account) -> None:
 def _save(account: Account, out: Path) -> None:
     """Write the account beside the files; where that fails, say so and go on: it is printed too."""
 
-    def encode(told: Any) -> bytes:
-        return msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n"
+    def encode(value: Any) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
     try:
         save_account(account, _account_path(out), encode)

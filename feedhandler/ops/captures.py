@@ -33,32 +33,32 @@ def refuse_taken(overwrite: bool, *paths: Path) -> None:
 
 def read_slowly(captures: Sequence[Capture]) -> dict[str, int]:
     """Count the datagrams that dpkt has read, by what made them slow (`slow_frames`)."""
-    told: dict[str, int] = {}
+    slowly: dict[str, int] = {}
     for capture in captures:
         for how, count in capture.statistics.slowly.items():
-            told[how] = told.get(how, 0) + count
-    return told
+            slowly[how] = slowly.get(how, 0) + count
+    return slowly
 
 
 def not_read(captures: Sequence[Capture]) -> dict[str, int]:
     """Count the records that held no readable datagram, by reason."""
-    told: dict[str, int] = {}
+    reasons: dict[str, int] = {}
     for capture in captures:
         for skip, count in capture.statistics.skipped.items():
             name = skip.name.lower().replace("_", " ")
-            told[name] = told.get(name, 0) + count
-    return told
+            reasons[name] = reasons.get(name, 0) + count
+    return reasons
 
 
-def tell_reading(capture: Capture) -> None:
+def report_reading(capture: Capture) -> None:
     """Report on stderr what of the capture was read slowly, and what not at all."""
     slowly, skipped = read_slowly([capture]), not_read([capture])
     if slowly:
-        told = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
-        complain(f"{capture.path}: datagrams read slowly, by what they were in: {told}")
+        text = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
+        complain(f"{capture.path}: datagrams read slowly, by what they were in: {text}")
     if skipped:
-        told = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
-        complain(f"{capture.path}: records without a datagram that can be read: {told}")
+        text = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+        complain(f"{capture.path}: records without a datagram that can be read: {text}")
 
 
 def complain_if_cut(capture: Capture) -> bool:

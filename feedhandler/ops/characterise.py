@@ -102,7 +102,7 @@ def run(options: Options) -> int:
     }
     written = report.write(tables, about, options.out)
     lines = whole if outcome.lines is None else Tables(_of_lines(outcome), feed, zone)
-    tell_findings(lines, whole.unknown_types())
+    report_findings(lines, whole.unknown_types())
     _show(tables, options, written)
     return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
 
@@ -211,14 +211,14 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
     return True
 
 
-def tell_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
+def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
     """Report on stderr what the tables assume: guessed channels, frames read slowly.
 
     And the messages of `unknown` types (type to count).
     """
-    told = tables.digest.channel_map
+    channel_map = tables.digest.channel_map
     names = tables.services_found
-    if told is not None and told.origin == "guessed" and len(names) > 1:
+    if channel_map is not None and channel_map.origin == "guessed" and len(names) > 1:
         lines = [
             " with ".join(
                 endpoint_text(line.channel.group << 16 | line.channel.port)

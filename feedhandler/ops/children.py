@@ -42,8 +42,8 @@ def not_built(who: str, words: str) -> ChildNotBuilt | None:
 
     They may be its own message or the end of a traceback.
     """
-    told = REMEDY in words or NotCompiledError.__name__ in words
-    if not told and not build_fault(ImportError(words)):
+    is_remedy = REMEDY in words or NotCompiledError.__name__ in words
+    if not is_remedy and not build_fault(ImportError(words)):
         return None
     return ChildNotBuilt(f"the {who}: {words.removesuffix(f' ({REMEDY})')}", REMEDY)
 

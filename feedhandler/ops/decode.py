@@ -23,7 +23,7 @@ from feedhandler.ops.captures import (
     complain_if_cut,
     open_capture,
     refuse_taken,
-    tell_reading,
+    report_reading,
 )
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feeds import fitting_hint, open_feed
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
             shown += 1
             if shown == options.limit:
                 break
-    tell_reading(capture)
+    report_reading(capture)
     cut = shown != options.limit and complain_if_cut(capture)
     if decoder.rejected and not decoder.packets:
         # Another feed's capture: the faults of single packets do not matter.
@@ -115,7 +115,7 @@ def _run_records(feed: Feed, options: Options) -> int:
             options.out,
             options.day,
         )
-    tell_reading(capture)
+    report_reading(capture)
     cut = complain_if_cut(capture)
     if source.rejected:
         complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
@@ -159,10 +159,10 @@ class Decoder:
     def _reject(self, reason: str, number: int, datagram: Datagram) -> None:
         """Count a rejected packet; of the first ones of each reason explain the fault."""
         self.rejected[reason] += 1
-        told = self.faults.setdefault(reason, [])
-        if len(told) < FAULTS_TOLD_MAX:
+        examples = self.faults.setdefault(reason, [])
+        if len(examples) < FAULTS_TOLD_MAX:
             fault = explain(self._feed, datagram.payload)
-            told.append(
+            examples.append(
                 f"{reason}: datagram {number:,} ({_clock(datagram.time_ns)}, "
                 f"{datagram.group}:{datagram.port}, {len(datagram.payload)} bytes): {fault}"
             )

@@ -94,10 +94,10 @@ class Subscriber(Struct):
 
     def on_line(self, line: str) -> None:
         """Take a line of the subscriber's output, a JSON object."""
-        told = json.loads(line)
-        self.received = told.get("received", self.received)
-        self.latency = told.get("latency", self.latency)
-        if "attached" in told:
+        report = json.loads(line)
+        self.received = report.get("received", self.received)
+        self.latency = report.get("latency", self.latency)
+        if "attached" in report:
             self.attached.set()
 
 

@@ -156,8 +156,8 @@ def _check_nfs(name: str, system: host.FileSystem) -> Check:
         wrong.append(f"version {version or 'unknown'}")
     if "hard" not in system.options:
         wrong.append("not mounted hard")
-    told = ", ".join(wrong) or f"version {version}, hard; whether it exports sync its server knows"
-    return Check(name, "warn", f"{system.kind} at {system.place}: {told}", NFS_WANTED)
+    text = ", ".join(wrong) or f"version {version}, hard; whether it exports sync its server knows"
+    return Check(name, "warn", f"{system.kind} at {system.place}: {text}", NFS_WANTED)
 
 
 def check_contents(journal: Journal) -> Iterator[Check]:

@@ -28,13 +28,13 @@ def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
         yield check_secret(label, secret)
     for label, folder in folders_of(config):
         if found := openness(folder):
-            told = f"{folder} is open to {found}"
-            yield Check(f"{label} folder rights", "warn", told, f"chmod -R go= {folder}")
+            text = f"{folder} is open to {found}"
+            yield Check(f"{label} folder rights", "warn", text, f"chmod -R go= {folder}")
     for label, endpoint in endpoints_of(config):
         if is_reachable(endpoint):
-            told = f"{endpoint}: any machine that reaches it may ask, without a password"
+            text = f"{endpoint}: any machine that reaches it may ask, without a password"
             remedy = "127.0.0.1, or an address of a management network and a firewall before it"
-            yield Check(label, "warn", told, remedy)
+            yield Check(label, "warn", text, remedy)
 
 
 def endpoints_of(config: Config) -> Iterator[tuple[str, str]]:
@@ -99,10 +99,10 @@ def check_secret(name: str, path: str) -> Check:
     found = openness(path)
     if not found:
         return Check(name, "ok", f"{path}: its user's alone")
-    told = f"{path} is open to {found}"
+    text = f"{path} is open to {found}"
     if found.startswith("everybody"):
-        return Check(name, "fail", told, _remedy(path))
-    return Check(name, "warn", told, _remedy(path))
+        return Check(name, "fail", text, _remedy(path))
+    return Check(name, "warn", text, _remedy(path))
 
 
 def _remedy(path: str) -> str:

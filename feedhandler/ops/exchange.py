@@ -229,12 +229,12 @@ def _print_account(result: ExchangeResult, options: Options) -> None:
         service, sequence = result.withheld
         print(f"  withheld for good: service {service}, packet {sequence}")
     for name, numbers in result.servers.items():
-        told = ", ".join(
+        text = ", ".join(
             f"{count:,} {what.replace('_', ' ')}"
             for what, count in numbers.items()
             if what.startswith(COUNTS_TOLD)
         )
-        print(f"  {name}: {told or 'nothing was asked for'}")
+        print(f"  {name}: {text or 'nothing was asked for'}")
     if result.snapshots:
         cyclic, asked = result.snapshots["cyclic"], result.snapshots["asked"]
         print(f"  snapshots: {cyclic:,} in turn, {asked:,} at request")

@@ -47,8 +47,8 @@ LOGINS: dict[str, dict[str, Any]] = {
 def run(options: Options, path: Path) -> int:
     """Write the configuration of a gateway to `path`, then send as `exchange.run` does."""
     write_config(options, path)
-    told = f"a gateway of it: feedhandler run {path}"
-    print(f"feedhandler: exchange: {told}", file=sys.stderr, flush=True)
+    hint = f"a gateway of it: feedhandler run {path}"
+    print(f"feedhandler: exchange: {hint}", file=sys.stderr, flush=True)
     return exchange.run(options)
 
 

@@ -78,12 +78,12 @@ def _print_list(feeds: list[Feed]) -> None:
     headings = ("name", "key", "messages", "sequence counts", "byte order", "what it is")
     table = FittedTable(headings, drop_first=("byte order", "messages", "what it is"))
     for feed in feeds:
-        told = feed.describe()
+        facts = feed.describe()
         table.add_row(
             feed.name,
             feed.key,
-            str(told["messages"]),
-            told["sequence_counts"],
+            str(facts["messages"]),
+            facts["sequence_counts"],
             feed.byte_order,
             feed.title,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
-from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
+from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feeds import fitting_feed, open_feed
 from feedhandler.ops.fitted import FittedTable
@@ -35,7 +35,7 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
             fit.examine(datagram.payload)
             if number < TRIED_MAX:
                 tried.append(datagram.payload)
-    tell_reading(capture)
+    report_reading(capture)
     if not fit.packets:
         complain(f"{path}: no packets", "datagrams of UDP, or segments that hold whole packets")
         return ExitCode.FOUND
@@ -64,8 +64,8 @@ def _print(fit: Fit) -> None:
         console.print(_types(fit))
         console.print()
     for field, values in fit.unknown.items():
-        told = ", ".join(f"{value} ({count:,})" for value, count in values.most_common())
-        text = f"values of {field} without a meaning: {_printable(told)}"
+        counted = ", ".join(f"{value} ({count:,})" for value, count in values.most_common())
+        text = f"values of {field} without a meaning: {_printable(counted)}"
         console.print(text, markup=False, soft_wrap=True)
     unused = [f"{layout.label} {layout.name}" for layout in fit.unused()]
     if unused:

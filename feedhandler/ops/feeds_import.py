@@ -645,9 +645,9 @@ class Importer:
         name = _unique(_attribute(wire), names)
         names.add(name)
         doc = "; ".join(filter(None, [wire if snake_case(wire) != name else "", _doc(element)]))
-        told = [f"doc = {toml_value(doc)}"] if doc else []
+        keys = [f"doc = {toml_value(doc)}"] if doc else []
         if element.tag == "data":
-            return [f"[[{table}]]", f'text = "{name}"', *self._text(element), *told, ""]
+            return [f"[[{table}]]", f'text = "{name}"', *self._text(element), *keys, ""]
         dimensions = self._dimensions(element)
         inner: set[str] = set()
         own = symbol.partition(".")[2] if symbol.startswith(f"{name}.") else ""
@@ -657,7 +657,7 @@ class Importer:
             self.refuse(element, f"{wire}: blockLength {size}, fields end at {end}")
         if not size:
             raise _CannotSay(f"{wire} at line {element.line} is a group without fields of its own")
-        lines = [f"[[{table}]]", f'group = "{name}"', f'dimensions = "{dimensions}"', *told]
+        lines = [f"[[{table}]]", f'group = "{name}"', f'dimensions = "{dimensions}"', *keys]
         if size > end:
             lines.append(f"size = {size}")
         lines += _list("fields", fields)

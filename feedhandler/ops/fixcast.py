@@ -327,9 +327,9 @@ def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:
         text = event.body.replace(b"\x01", b"|").decode("utf-8", "backslashreplace")
         sys.stdout.write(f"{channel} {event.number} {text}\n")
     else:
-        told = described(event)
-        values = " ".join(f"{name}={value}" for name, value in told.items() if name != "event")
-        sys.stdout.write(f"{channel} {told['event']} {values}\n")
+        line = described(event)
+        values = " ".join(f"{name}={value}" for name, value in line.items() if name != "event")
+        sys.stdout.write(f"{channel} {line['event']} {values}\n")
     sys.stdout.flush()
 
 

@@ -18,7 +18,7 @@ from feedhandler.fixcast.planner import (
     read_volumes,
 )
 from feedhandler.fixcast.volumes import VolumeMeter
-from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
+from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feeds import fitting_hint, open_feed
 
@@ -76,16 +76,16 @@ def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
         for batch in capture.batches():
             meter.add(batch)
             advance(completed=capture.share_done)
-    tell_reading(capture)
+    report_reading(capture)
     for reason, count in meter.rejected.items():
         complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
     if not meter.messages:
         payloads = [each.payload for each in itertools.islice(capture, PROBE_DATAGRAMS)]
         raise UsageError(f"{capture.path}: no messages of {feed.name}", fitting_hint(payloads))
-    told = f"{meter.messages:,} messages on all lines"
+    text = f"{meter.messages:,} messages on all lines"
     if meter.unnamed_bytes:
-        told += f"; {meter.unnamed_bytes:,} bytes name no instrument and are left out"
-    print(told, file=sys.stderr)
+        text += f"; {meter.unnamed_bytes:,} bytes name no instrument and are left out"
+    print(text, file=sys.stderr)
     return meter, not complain_if_cut(capture)
 
 

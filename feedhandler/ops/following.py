@@ -30,8 +30,8 @@ from feedhandler.ops.characterise import (
     Options,
     complain_if_foreign,
     complain_of,
+    report_findings,
     request_of,
-    tell_findings,
 )
 from feedhandler.ops.console import ExitCode, complain
 from feedhandler.ops.feeds import open_feed
@@ -111,7 +111,7 @@ class _Session:
         else:
             print(f"batch {batch}: {packets:,} packets in {options.out}", flush=True)
         if options.once:
-            tell_findings(tables, tables.unknown_types())
+            report_findings(tables, tables.unknown_types())
             foreign = complain_if_foreign(options, outcome, self.feed)
             self.odd = complain_of(outcome.files) or foreign
 
@@ -228,7 +228,7 @@ def _encoded(channels: ChannelMap | None) -> str:
 def _stream_options(session: _Session) -> dict[str, str]:
     """Return the options of the data source, as text."""
     options = session.options
-    told = {
+    settings = {
         "feed": options.feed,
         "paths": json.dumps(session.captures),
         "rows": "tallies",
@@ -240,4 +240,4 @@ def _stream_options(session: _Session) -> dict[str, str]:
         "service": ",".join(map(str, options.services)),
         "line": ",".join(options.lines),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in settings.items() if value}

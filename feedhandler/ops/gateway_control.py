@@ -20,11 +20,11 @@ class Options(Struct, frozen=True, kw_only=True):
 def run(options: Options) -> int:
     """Send the request, and print the result."""
     request = {"do": options.verb, "server": options.server}
-    told = ask(endpoint_of(options.gateway), request, options.timeout_s)
+    answer = ask(endpoint_of(options.gateway), request, options.timeout_s)
     if options.as_json:
-        print_json(told)
-    elif told["resumed"]:
-        print(f"asked again today: {', '.join(told['resumed'])}")
+        print_json(answer)
+    elif answer["resumed"]:
+        print(f"asked again today: {', '.join(answer['resumed'])}")
     else:
         print("nothing to resume: no server was given up for today")
     return ExitCode.OK

@@ -79,7 +79,7 @@ def run(options: Options) -> int:
     if options.as_json:
         print_json({"out": str(options.out), **{name: document[name] for name in _SHORT}})
     else:
-        _tell(options.out, document)
+        _report(options.out, document)
     return ExitCode.OK
 
 
@@ -138,7 +138,7 @@ def _announce(out: Path, coming: Forecast) -> None:
     )
 
 
-def _tell(out: Path, document: dict[str, Any]) -> None:
+def _report(out: Path, document: dict[str, Any]) -> None:
     packets, counted = document["packets"], document["counted_bytes"]
     print(f"{out}: {packets:,} packets, {document['messages']:,} messages; {ledger_path(out)}")
     print(

@@ -81,13 +81,13 @@ def work(url: str, name: str, command: list[str], workers: int, count: int, logi
 
         async def handler(message: keyed.Message) -> None:
             nonlocal left
-            told = {
+            report = {
                 "FEEDHANDLER_TOKEN": message.token,
                 "FEEDHANDLER_FENCE": str(message.fence),
                 "FEEDHANDLER_TRIES": str(message.tries),
             }
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, env={**os.environ, **told},
+                *command, stdin=asyncio.subprocess.PIPE, env={**os.environ, **report},
                 start_new_session=True,
             )  # fmt: skip
             await process.communicate(message.body)
@@ -122,9 +122,9 @@ def look(operation: str, url: str, name: str, login: Login, as_json: bool) -> in
     """Send a request to a queue's management, and print the answer."""
 
     async def main(stop: asyncio.Event) -> int:
-        told, body = await keyed.ask(url, name, login=login, operation=operation)
-        if told.get("status-code", 0) >= REFUSALS:
-            raise PeerError(f"queue {name}: {told.get('status-description')}", "")
+        answer, body = await keyed.ask(url, name, login=login, operation=operation)
+        if answer.get("status-code", 0) >= REFUSALS:
+            raise PeerError(f"queue {name}: {answer.get('status-description')}", "")
         if operation == "stat":
             print_json(body) if as_json else _print_figures(body)
             return ExitCode.OK

@@ -59,22 +59,22 @@ class LedgerClient:
         for packet in split_packets(self._feed, message.body):
             self._ledger.received_packet(packet, message.service)
 
-    def _note(self, told: dict[str, Any]) -> None:
+    def _note(self, quality: dict[str, Any]) -> None:
         """Record a quality message: the start of a service, losses, and those made good."""
-        service, reason = told["service"], told["reason"]
-        for first, last in told.get("lost", []):
+        service, reason = quality["service"], quality["reason"]
+        for first, last in quality.get("lost", []):
             self._ledger.lost(service, first, last)
-        for first, last in told.get("withdrawn", []):
+        for first, last in quality.get("withdrawn", []):
             self._ledger.withdrawn(service, first, last)
-        if reason in ("start", "reset") and told["since"] is not None:
-            self._ledger.start(service, told["since"])
-        elif reason == "attached" and told["since"] is not None:
-            self._ledger.start(service, told["next"])
+        if reason in ("start", "reset") and quality["since"] is not None:
+            self._ledger.start(service, quality["since"])
+        elif reason == "attached" and quality["since"] is not None:
+            self._ledger.start(service, quality["next"])
         elif reason == "snapshot-begin":
             self._in_snapshot.add(service)
         elif reason == "snapshot-end":
             self._in_snapshot.discard(service)
-            self._ledger.refreshed(service, told["last"])
+            self._ledger.refreshed(service, quality["last"])
 
 
 async def receive(
@@ -86,7 +86,7 @@ async def receive(
         async with feedhandler.subscribe(
             url, pattern, as_=granularity, stamp=True, feed=feed
         ) as messages:
-            _tell({"attached": True})
+            _print({"attached": True})
             reporting = asyncio.create_task(_report(books))
             taking = asyncio.create_task(_take_all(messages, books))
             stopping = asyncio.create_task(stop.wait())
@@ -97,8 +97,8 @@ async def receive(
                 taking.result()
             taking.cancel()
     counts = books.latency.counts()
-    _tell({"received": books.received})
-    _tell({"latency": {int(bucket): int(counts[bucket]) for bucket in counts.nonzero()[0]}})
+    _print({"received": books.received})
+    _print({"latency": {int(bucket): int(counts[bucket]) for bucket in counts.nonzero()[0]}})
     return ExitCode.OK
 
 
@@ -110,10 +110,10 @@ async def _take_all(messages: Any, books: LedgerClient) -> None:
 async def _report(books: LedgerClient) -> None:
     while True:
         await asyncio.sleep(REPORT_INTERVAL_S)
-        _tell({"received": books.received})
+        _print({"received": books.received})
 
 
-def _tell(what: dict[str, Any]) -> None:
+def _print(what: dict[str, Any]) -> None:
     print_json(what)
     sys.stdout.flush()
 

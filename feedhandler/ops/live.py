@@ -45,13 +45,13 @@ def live_line(
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None, told="")
 
-        def show(told: str, share: float | None) -> None:
+        def show(text: str, share: float | None) -> None:
             # A blank on each side of the bar.
-            told = whole_parts(told, console.width - cell_len(title) - BAR_WIDTH - 2)
+            text = whole_parts(text, console.width - cell_len(title) - BAR_WIDTH - 2)
             if share is None:
-                bar.update(task, told=told)
+                bar.update(task, told=text)
             else:
-                bar.update(task, told=told, total=1.0, completed=share)
+                bar.update(task, told=text, total=1.0, completed=share)
 
         yield show
 
@@ -59,23 +59,23 @@ def live_line(
 def _plain(title: str, quiet: bool, console: Console, clock_ns: Callable[[], int]) -> Show:
     told_ns = clock_ns()
 
-    def show(told: str, share: float | None) -> None:
+    def show(text: str, share: float | None) -> None:
         nonlocal told_ns
         now_ns = clock_ns()
         if quiet or now_ns - told_ns < PLAIN_EVERY_NS:
             return
         told_ns = now_ns
         done = f"{share:.0%}, " if share is not None else ""
-        console.print(f"{title}: {done}{told}", markup=False, soft_wrap=True)
+        console.print(f"{title}: {done}{text}", markup=False, soft_wrap=True)
 
     return show
 
 
-def whole_parts(told: str, room: int) -> str:
+def whole_parts(text: str, room: int) -> str:
     """Keep as many parts of `a, b, c` as fit into the room, from the left: no figure is cut."""
-    while told and cell_len(told) > room:
-        told = told.rpartition(", ")[0]
-    return told
+    while text and cell_len(text) > room:
+        text = text.rpartition(", ")[0]
+    return text
 
 
 def duration_text(span_ns: int) -> str:

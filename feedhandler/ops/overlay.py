@@ -108,7 +108,7 @@ def proxy(running: Running) -> int:
     member = Proxy(topology, me.name, time.time_ns(), running.slots, running.follows_clock)
     with opened(member, me, busy=running.busy) as loop, _observed(running, me, loop):
         loop.run(lambda: signals.over(member))
-        _tell(member, loop, running.as_json)
+        _report(member, loop, running.as_json)
     return ExitCode.OK
 
 
@@ -158,7 +158,7 @@ def receive(running: Running, receiving: Receiving) -> int:
 
         with opened(member, me, output, running.busy) as loop, _observed(running, me, loop):
             loop.run(lambda: signals.over(member) or 0 < count <= member.holding.delivered)
-            _tell(member, loop, running.as_json)
+            _report(member, loop, running.as_json)
     return ExitCode.FOUND if member.holding.missing else ExitCode.OK
 
 
@@ -230,7 +230,7 @@ def send(running: Running, sending: Sending) -> int:
         # The end of the stream goes down the tree, twice, for a datagram may be lost.
         for _ in range(2):
             loop.send(member.beat(time.time_ns()))
-        _tell(member, loop, running.as_json)
+        _report(member, loop, running.as_json)
     return ExitCode.OK
 
 
@@ -303,33 +303,35 @@ def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
         yield sock, False
 
 
-def _tell(member: AnyMember, loop: Loop, as_json: bool) -> None:
+def _report(member: AnyMember, loop: Loop, as_json: bool) -> None:
     """Print the member's counts, at its end."""
-    told: dict[str, Any] = {"counts": dict(sorted(member.counts.items()))}
-    told |= {"datagrams_sent": loop.port.sent, "datagrams_received": loop.port.received,
+    report: dict[str, Any] = {"counts": dict(sorted(member.counts.items()))}
+    report |= {"datagrams_sent": loop.port.sent, "datagrams_received": loop.port.received,
              "not_taken": sum(loop.port.errors.values()),
              "kernel_drops": loop.port.kernel_drops}  # fmt: skip
     if isinstance(member, Receiver | MergedReceiver):
         holding = member.holding
-        told |= {"delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
+        report |= {"delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
                  "missing": holding.missing}  # fmt: skip
         if member.counts["echoes"]:
             last_hop_ns = member.last_hop.own_ns(time.time_ns())
-            told |= {"last_hop_us": last_hop_ns / 1e3,
+            report |= {"last_hop_us": last_hop_ns / 1e3,
                      "extra_hold_us": holding.extra_hold_ns / 1e3}  # fmt: skip
     parts = [each for each in parts_of(member) if not isinstance(each, Receiver)]
     if apart := {name for each in parts for name in each.reports.apart}:
-        told["set_apart"] = sorted(apart)
+        report["set_apart"] = sorted(apart)
     if isinstance(member, Sender | MergedSender):
         senders = [each for each in parts if isinstance(each, Sender)]
-        told |= {"sent": member.last_id, "hold_us": max(each.hold_ns for each in senders) / 1e3}
+        report |= {"sent": member.last_id, "hold_us": max(each.hold_ns for each in senders) / 1e3}
         if longest_ns := max(each.longest_hop_ns for each in senders):
-            told["longest_hop_us"] = longest_ns / 1e3
+            report["longest_hop_us"] = longest_ns / 1e3
     if as_json:
-        print_json({"event": "end", **told})
+        print_json({"event": "end", **report})
         return
-    names = told.pop("set_apart", [])
-    words = [f"{key.replace('_', ' ')} {value:,}" for key, value in told.items() if key != "counts"]
+    names = report.pop("set_apart", [])
+    words = [
+        f"{key.replace('_', ' ')} {value:,}" for key, value in report.items() if key != "counts"
+    ]
     words += [f"set apart: {', '.join(names)}"] if names else []
-    words += [f"{key} {value:,}" for key, value in told["counts"].items()]
+    words += [f"{key} {value:,}" for key, value in report["counts"].items()]
     print(", ".join(words))

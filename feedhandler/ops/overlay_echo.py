@@ -44,11 +44,11 @@ def echo(echoing: Echoing) -> int:
         port = Port(sock)
         complain(f"echo is at {listen[0]}:{listen[1]}")
         dropped = _answer(port, only, stopped, 0 if echoing.busy else SLEEP_NS)
-    told: dict[str, Any] = {"answered": port.sent, "dropped": dropped + port.oversize}
+    report: dict[str, Any] = {"answered": port.sent, "dropped": dropped + port.oversize}
     if echoing.as_json:
-        print_json({"event": "end", **told})
+        print_json({"event": "end", **report})
     else:
-        print(", ".join(f"{name} {count:,}" for name, count in told.items()))
+        print(", ".join(f"{name} {count:,}" for name, count in report.items()))
     return ExitCode.OK
 
 

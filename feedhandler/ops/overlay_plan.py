@@ -113,7 +113,7 @@ def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
     keys = (os.urandom(KEY_BYTES) for _ in range(count + 1))
     topology = make_topology(shape, wanted.tree, addresses, keys)
     write_topology(topology, path)
-    _tell_plan(topology, path, wanted.costs or Costs(), as_json)
+    _report_plan(topology, path, wanted.costs or Costs(), as_json)
     return ExitCode.OK
 
 
@@ -138,7 +138,7 @@ def plan_beside(
     topology = make_topology(before.shape, tree, members, keys)
     check_trees([before, topology])
     write_topology(topology, path)
-    _tell_plan(topology, path, Costs(), as_json)
+    _report_plan(topology, path, Costs(), as_json)
     return ExitCode.OK
 
 
@@ -163,7 +163,7 @@ def replace_member(path: Path, name: str, address: str, as_json: bool) -> int:
     _check_host(to[0])
     topology = topology.replaced(name, to, os.urandom(KEY_BYTES))
     write_topology(topology, path)
-    _tell_plan(topology, path, Costs(), as_json)
+    _report_plan(topology, path, Costs(), as_json)
     return ExitCode.OK
 
 
@@ -176,7 +176,7 @@ def _check_host(host: str) -> None:
         ) from None
 
 
-def _tell_plan(topology: Topology, path: Path, costs: Costs, as_json: bool) -> None:
+def _report_plan(topology: Topology, path: Path, costs: Costs, as_json: bool) -> None:
     shape = topology.shape
     if as_json:
         print_json(

@@ -9,29 +9,30 @@ from feedhandler.rpc import ask
 
 def status(endpoint: str, timeout_s: float, as_json: bool) -> int:
     """Ask the member and print its answer; `verdict` is the exit code."""
-    told = ask(endpoint, "status", timeout_s, who="member", setting="--control")
+    answer = ask(endpoint, "status", timeout_s, who="member", setting="--control")
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        for line in lines_of(told):
+        for line in lines_of(answer):
             print(line)
-    return verdict(told)
+    return verdict(answer)
 
 
-def verdict(told: Mapping[str, Any]) -> int:
+def verdict(status: Mapping[str, Any]) -> int:
     """Return `FOUND` where a member is not ready, misses messages, or has set a child apart."""
-    missing = any(tree.get("missing") for tree in told["trees"])
-    unwell = told["not_ready"] or told["set_apart"] or missing
+    missing = any(tree.get("missing") for tree in status["trees"])
+    unwell = status["not_ready"] or status["set_apart"] or missing
     return ExitCode.FOUND if unwell else ExitCode.OK
 
 
-def lines_of(told: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the member's state, then a line for each tree with what is not zero."""
-    ready = "; ".join(told["not_ready"])
-    yield f"{told['member']} at {told['address']}: {'not ready: ' + ready if ready else 'ready'}"
-    if told["set_apart"]:
-        yield f"set apart: {', '.join(told['set_apart'])}"
-    for tree in told["trees"]:
+    missing = "; ".join(status["not_ready"])
+    state = f"not ready: {missing}" if missing else "ready"
+    yield f"{status['member']} at {status['address']}: {state}"
+    if status["set_apart"]:
+        yield f"set apart: {', '.join(status['set_apart'])}"
+    for tree in status["trees"]:
         values = [
             f"{key.removesuffix('_seconds').replace('_', ' ')} {_text(key, value)}"
             for key, value in tree.items()

@@ -59,7 +59,7 @@ def triangles_here(hosts: int, probing: Probing, report: Path | None, as_json: b
     about = (
         f"{hosts} hosts on one machine's loopback, {probing.rate:g} probes a second of each pair"
     )
-    return _tell(rows, about, report, as_json)
+    return _report(rows, about, report, as_json)
 
 
 def triangles_member(topology: Path, name: str, probing: Probing) -> int:
@@ -90,7 +90,7 @@ def triangles_read(files: Sequence[Path], report: Path | None, as_json: bool) ->
     check_report(report)
     rows = [row for path in files for row in _rows_of(path)]
     hosts = {each.target for each in rows}
-    return _tell(rows, f"{len(hosts)} hosts, {len(files)} files", report, as_json)
+    return _report(rows, f"{len(hosts)} hosts, {len(files)} files", report, as_json)
 
 
 def _rows_of(path: Path) -> list[PairWindow]:
@@ -112,7 +112,7 @@ def _rows_of(path: Path) -> list[PairWindow]:
     return rows
 
 
-def _tell(rows: Sequence[PairWindow], about: str, report: Path | None, as_json: bool) -> int:
+def _report(rows: Sequence[PairWindow], about: str, report: Path | None, as_json: bool) -> int:
     if not rows:
         raise UsageError("no window of any pair", "measure for two seconds or longer")
     windows = windows_of(rows)

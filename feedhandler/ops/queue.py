@@ -48,7 +48,7 @@ def stat(path: Path, as_json: bool) -> int:
     else:
         for name, value in figures.items():
             print(f"{name:16}{value:,}" if isinstance(value, int) else f"{name:16}{value}")
-    return _tell(found.report.problems)
+    return _report(found.report.problems)
 
 
 def list_items(path: Path, limit: int, as_json: bool) -> int:
@@ -61,7 +61,7 @@ def list_items(path: Path, limit: int, as_json: bool) -> int:
             break
         left -= 1
         print_json(_readable(item)) if as_json else print(f"{item.id:>12}  {_text(item.content)}")
-    return _tell(found.report.problems)
+    return _report(found.report.problems)
 
 
 def verify(path: Path, as_json: bool) -> int:
@@ -79,7 +79,7 @@ def verify(path: Path, as_json: bool) -> int:
             f" ({found.pending:,} pending), {found.bytes:,} bytes: "
             + (f"{len(found.problems)} things do not verify" if found.problems else "all verify")
         )
-    return _tell(found.problems)
+    return _report(found.problems)
 
 
 def cancel(path: Path, numbers: Sequence[int], everything: bool) -> int:
@@ -138,7 +138,7 @@ def repair(path: Path, folders: Sequence[Path]) -> int:
         f"{pending:,} items pending; {report.items_damaged} items and {report.changes_damaged}"
         " status records could not be read"
     )
-    return _tell(report.problems)
+    return _report(report.problems)
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def _candidates(path: Path, folders: Sequence[Path]) -> Iterator[tuple[str, int]
             yield name, file.stat().st_size
 
 
-def _tell(problems: Sequence[str]) -> int:
+def _report(problems: Sequence[str]) -> int:
     for text in problems:
         complain(text)
     return ExitCode.FOUND if problems else ExitCode.OK

@@ -116,7 +116,7 @@ def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Opti
     if options.write is not None:
         plan.write(options.write, options.frames or FrameSettings(), options.overwrite)
     else:
-        plan.tell()
+        plan.report()
     return ExitCode.FOUND if _complain_of_captures(source) else ExitCode.OK
 
 

@@ -30,23 +30,23 @@ def run(options: Options) -> int:
     request = {"do": options.verb}
     if options.to is not None:
         request["to"] = options.to
-    told = ask(options.endpoint, request, options.timeout_s, who="replay", setting=SETTING)
+    answer = ask(options.endpoint, request, options.timeout_s, who="replay", setting=SETTING)
     if options.as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        print(status_text(told))
+        print(status_text(answer))
     return ExitCode.OK
 
 
-def status_text(told: dict[str, Any]) -> str:
+def status_text(status: dict[str, Any]) -> str:
     """Format the status as one line."""
-    left = told["left_ns"]
+    left = status["left_ns"]
     words = [
-        f"{told['playing']}: {told['state']}",
-        f"at {told['position']}" if told["position"] else "nothing sent yet",
-        f"{told['sent']:,} sent in {duration_text(told['elapsed_ns'])}",
-        f"{told['share_done']:.0%} done" + (f", {duration_text(left)} left" if left else ""),
+        f"{status['playing']}: {status['state']}",
+        f"at {status['position']}" if status["position"] else "nothing sent yet",
+        f"{status['sent']:,} sent in {duration_text(status['elapsed_ns'])}",
+        f"{status['share_done']:.0%} done" + (f", {duration_text(left)} left" if left else ""),
     ]
-    if told["state"] == "playing":
-        words.append(f"{told['datagrams_per_second']:,.0f}/s")
+    if status["state"] == "playing":
+        words.append(f"{status['datagrams_per_second']:,.0f}/s")
     return ", ".join(words)

@@ -62,16 +62,20 @@ def ending(player: Player, clock_ns: Callable[[], int] = time.monotonic_ns) -> A
     return on_signal
 
 
-def _show(show: Show, told: PlayProgress) -> None:
-    show(progress_text(told), told.share_done)
+def _show(show: Show, progress: PlayProgress) -> None:
+    show(progress_text(progress), progress.share_done)
 
 
-def progress_text(told: PlayProgress) -> str:
+def progress_text(progress: PlayProgress) -> str:
     """Format the moment that is being played, rate, lateness and time left; or the pause."""
-    position = rfc3339_text(told.position_ns)[11:19] if told.position_ns is not None else "--:--:--"
-    left = f"{duration_text(told.left_ns)} left" if told.left_ns is not None else ""
-    if told.paused:
-        return f"at {position}  PAUSED  {told.sent:,} sent  {left}".rstrip()
-    late = f"{told.lateness_ns / 1e3:,.0f} us late  " if told.lateness_max_ns else ""
-    rate = f"{told.datagrams_per_second:,.0f}/s"
-    return f"at {position}  {told.sent:,} sent  {rate}  {late}{left}".rstrip()
+    position = (
+        rfc3339_text(progress.position_ns)[11:19]
+        if progress.position_ns is not None
+        else "--:--:--"
+    )
+    left = f"{duration_text(progress.left_ns)} left" if progress.left_ns is not None else ""
+    if progress.paused:
+        return f"at {position}  PAUSED  {progress.sent:,} sent  {left}".rstrip()
+    late = f"{progress.lateness_ns / 1e3:,.0f} us late  " if progress.lateness_max_ns else ""
+    rate = f"{progress.datagrams_per_second:,.0f}/s"
+    return f"at {position}  {progress.sent:,} sent  {rate}  {late}{left}".rstrip()

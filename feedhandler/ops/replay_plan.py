@@ -36,7 +36,7 @@ class Plan:
     as_json: bool
     keeps_times: bool = True
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print what would be sent."""
         numbered = number_lines(self.lines)
         forecast = Forecast(numbered, [line.name for line in self.lines])
@@ -69,10 +69,10 @@ class Plan:
             for block in self._blocks(begins_ns):
                 if len(block):
                     writer.write_records(maker.records(block, begins_ns), len(block))
-        told = {"written": str(path), "datagrams": writer.records, "left_out": self._left_out()}
-        told["read_slowly"] = read_slowly(self.source.captures)
+        report = {"written": str(path), "datagrams": writer.records, "left_out": self._left_out()}
+        report["read_slowly"] = read_slowly(self.source.captures)
         if self.as_json:
-            print_json(told)
+            print_json(report)
             return
         print(f"replay: {writer.records:,} datagrams written to {path}")
         self._print_left_out()
@@ -101,14 +101,14 @@ class Plan:
         }
 
     def _as_json(self, outlook: Outlook) -> dict[str, Any]:
-        told = dataclasses.asdict(outlook)
+        report = dataclasses.asdict(outlook)
         if not self._has_schedule:
-            told["duration_ns"] = None
-            told["peaks"] = told["peaks_of"] = {}
+            report["duration_ns"] = None
+            report["peaks"] = report["peaks_of"] = {}
         return {
             "captures": [str(capture.path) for capture in self.source.captures],
             "pace": str(self.preparer.pace),
-            **told,
+            **report,
             "faults": self._faults(),
             "left_out": self._left_out(),
             "read_slowly": read_slowly(self.source.captures),
@@ -137,8 +137,8 @@ class Plan:
         self._print_rows(outlook)
         for name, faults in self._faults().items():
             if any(faults.values()):
-                told = ", ".join(f"{count:,} {fault}" for fault, count in faults.items() if count)
-                print(f"  line {name}: {told}")
+                text = ", ".join(f"{count:,} {fault}" for fault, count in faults.items() if count)
+                print(f"  line {name}: {text}")
         self._print_left_out()
 
     def _print_rows(self, outlook: Outlook) -> None:
@@ -170,13 +170,13 @@ class Plan:
 
 def left_out(source: Pipeline, unmapped: int) -> dict[str, int]:
     """Count what of the captures is not sent, by reason; `unmapped` of it belong to no line."""
-    told = {reason.value: count for reason, count in source.left_out.items()}
+    reasons = {reason.value: count for reason, count in source.left_out.items()}
     if source.dropped_resets:
-        told["resets that a loop does not repeat"] = source.dropped_resets
+        reasons["resets that a loop does not repeat"] = source.dropped_resets
     if unmapped:
-        told["on no line"] = unmapped
-    told |= {f"no datagram: {why}": count for why, count in not_read(source.captures).items()}
-    return told
+        reasons["on no line"] = unmapped
+    reasons |= {f"no datagram: {why}": count for why, count in not_read(source.captures).items()}
+    return reasons
 
 
 def print_left_out(source: Pipeline, unmapped: int) -> None:

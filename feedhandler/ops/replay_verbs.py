@@ -50,23 +50,23 @@ class ReplayVerbs:
 
     def status(self) -> dict[str, Any]:
         """Return the replay's state, position and counts."""
-        told = self._player.progress()
+        progress = self._player.progress()
         ended = self._player.wait(0)
-        state = "ended" if ended else "paused" if told.paused else "playing"
-        position = told.position_ns
+        state = "ended" if ended else "paused" if progress.paused else "playing"
+        position = progress.position_ns
         return {
             "state": state,
             "playing": self._title,
             "position": rfc3339_text(position) if position is not None else None,
             "position_ns": position,
-            "elapsed_ns": told.elapsed_ns,
-            "left_ns": told.left_ns,
-            "share_done": told.share_done,
-            "sent": told.sent,
-            "payload_bytes": told.payload_bytes,
-            "datagrams_per_second": told.datagrams_per_second,
-            "lateness_ns": told.lateness_ns,
-            "lateness_max_ns": told.lateness_max_ns,
+            "elapsed_ns": progress.elapsed_ns,
+            "left_ns": progress.left_ns,
+            "share_done": progress.share_done,
+            "sent": progress.sent,
+            "payload_bytes": progress.payload_bytes,
+            "datagrams_per_second": progress.datagrams_per_second,
+            "lateness_ns": progress.lateness_ns,
+            "lateness_max_ns": progress.lateness_max_ns,
         }
 
     def _after(self, act: Callable[[], object]) -> dict[str, Any]:

@@ -178,5 +178,5 @@ def _recorder_faults(name: str, recorder: Mapping[str, Any]) -> Iterator[str]:
 
 def _faults(who: str, counters: Mapping[str, int], names: tuple[str, ...]) -> str:
     """Format as `line A kernel_drops 3, late 1` those of `names` that are not zero."""
-    told = ", ".join(f"{name} {counters[name]:,}" for name in names if counters.get(name))
-    return f"{who}{told}" if told else ""
+    text = ", ".join(f"{name} {counters[name]:,}" for name in names if counters.get(name))
+    return f"{who}{text}" if text else ""

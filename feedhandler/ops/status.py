@@ -195,8 +195,8 @@ def render(snapshot: Mapping[str, Any]) -> RenderableType:
         parts += ["", destination_table(destinations)]
     if queues := snapshot.get("queues", []):
         parts += ["", queue_table(queues)]
-    if told := list(_counter_lines(snapshot)):
-        parts += ["", *(Text(line) for line in told)]
+    if lines := list(_counter_lines(snapshot)):
+        parts += ["", *(Text(line) for line in lines)]
     return Group(*parts)
 
 
@@ -210,14 +210,14 @@ def _headline(snapshot: Mapping[str, Any]) -> str:
     )
 
 
-def _day(told: Mapping[str, Any] | None) -> str:
+def _day(day: Mapping[str, Any] | None) -> str:
     """Format the trading day, and when the next one begins."""
-    if told is None:
+    if day is None:
         return ""
-    if told["turns_ns"] is None:
-        return f", trading day {told['day']} (fixed)"
-    turns = datetime.datetime.fromtimestamp(told["turns_ns"] / 1e9, ZoneInfo(told["zone"]))
-    return f", trading day {told['day']} until {turns:%Y-%m-%d %H:%M} {told['zone']}"
+    if day["turns_ns"] is None:
+        return f", trading day {day['day']} (fixed)"
+    turns = datetime.datetime.fromtimestamp(day["turns_ns"] / 1e9, ZoneInfo(day["zone"]))
+    return f", trading day {day['day']} until {turns:%Y-%m-%d %H:%M} {day['zone']}"
 
 
 def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
@@ -301,15 +301,15 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines such as `node: links 3, sent 1,234`: all other counters that are not zero."""
     for channel in snapshot.get("channels", ()):
         recovery = channel.get("recovery", {})
-        if told := _told(recovery):
-            yield f"recovery {channel.get('service', '?')}: {told}"
+        if text := _told(recovery):
+            yield f"recovery {channel.get('service', '?')}: {text}"
     for line in snapshot.get("overlay", ()):
         yield overlay_line(line)
     for line in snapshot.get("tcp_lines", ()):
         yield tcp_line(line)
     whole = snapshot.get("recovery", {})
-    if told := _told(whole):
-        yield f"recovery: {told}"
+    if text := _told(whole):
+        yield f"recovery: {text}"
     for name, server in whole.get("servers", {}).items():
         up = "connected" if server.get("up") else "not connected"
         apart = ("paused_until_ns", "secondary")
@@ -317,10 +317,10 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         second = "the secondary is asked" if server.get("secondary") else ""
         said = (f"server {name}: {up}", second, _pause(server), _told(counts))
         yield ", ".join(filter(None, said))
-    if told := _told(snapshot.get("node", {})):
-        yield f"node: {told}"
-    if told := _told(snapshot.get("books", {})):
-        yield f"books: {told}"
+    if text := _told(snapshot.get("node", {})):
+        yield f"node: {text}"
+    if text := _told(snapshot.get("books", {})):
+        yield f"books: {text}"
     for destination in snapshot.get("destinations", ()):
         if destination.get("journal"):
             yield _journal_line(destination)
@@ -333,8 +333,8 @@ def overlay_line(line: Mapping[str, Any]) -> str:
     version = line.get("topology_version", 0)
     counts = {key: value for key, value in line.items() if key not in ("tree", "topology_version")}
     where = f"{line.get('member', '?')} of {line.get('topology', '?')}, version {version}"
-    told = _told(counts) or "nothing yet"
-    return f"overlay {line.get('line', '?')}: {where}: {told}"
+    text = _told(counts) or "nothing yet"
+    return f"overlay {line.get('line', '?')}: {where}: {text}"
 
 
 def tcp_line(line: Mapping[str, Any]) -> str:
@@ -359,8 +359,8 @@ def _journal_line(destination: Mapping[str, Any]) -> str:
     counts = {name: destination.get(name, 0) for name in _JOURNAL_COUNTERS}
     oldest = destination.get("oldest_seconds", 0.0)
     age = f", oldest {oldest:,.1f} s" if oldest else ""
-    told = _told(counts) or "nothing in it"
-    return f"journal {destination.get('name', '?')}: {destination['journal']}, {told}{age}"
+    text = _told(counts) or "nothing in it"
+    return f"journal {destination.get('name', '?')}: {destination['journal']}, {text}{age}"
 
 
 def _recorder_lines(recorder: Mapping[str, Any]) -> Iterator[str]:

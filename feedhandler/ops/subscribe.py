@@ -236,15 +236,15 @@ def _market_messages(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _note_quality(message: Message) -> None:
-    told = message.quality or {}
-    text = f"quality of {message.key.removesuffix('.quality')}: {told.get('state')}"
-    text += f" ({told.get('reason')})"
+    quality = message.quality or {}
+    text = f"quality of {message.key.removesuffix('.quality')}: {quality.get('state')}"
+    text += f" ({quality.get('reason')})"
     for kind in ("missing", "lost", "refreshed"):
-        ranges = told.get(kind, [])[-RANGES_SHOWN_MAX:]
+        ranges = quality.get(kind, [])[-RANGES_SHOWN_MAX:]
         if ranges:
             text += f", {kind} " + ", ".join(f"{first}..{last}" for first, last in ranges)
-    if "packets" in told:
-        text += f", {told['packets']} packets, the state after {told.get('last')}"
+    if "packets" in quality:
+        text += f", {quality['packets']} packets, the state after {quality.get('last')}"
     complain(text)
 
 

@@ -104,7 +104,7 @@ class DelayRecord:
         interval = sent_ns // self.interval_ns
         if interval < self._interval:
             return None
-        told = self.close() if interval > self._interval else None
+        report = self.close() if interval > self._interval else None
         self._interval = interval
         if self._messages % self._every == 0:
             self._delays.append(max(delay_ns, 0))
@@ -114,7 +114,7 @@ class DelayRecord:
         self._messages += 1
         if late:
             self._late |= 1 << (number % LATE_BITS)
-        return told
+        return report
 
     def missed(self, first: int, last: int, step: int = 1) -> None:
         """Record every `step`-th of these messages as late, because they were given up.
@@ -130,11 +130,11 @@ class DelayRecord:
             return None
         numpy = self._numpy
         rungs = numpy.quantile(numpy.array(self._delays, numpy.float64), LADDER)
-        told = Report(
+        report = Report(
             self._interval, 1, self._messages, tuple(int(each) for each in rungs), self._late
         )
         self._delays, self._every, self._messages, self._late = [], 1, 0, 0
-        return told
+        return report
 
 
 @dataclass(slots=True)
@@ -203,8 +203,8 @@ class ReportGatherer:
                 for older in [each for each in self._gathering if each < interval]:
                     self.useless += len(self._gathering.pop(older).reports)
                 self._done = max(self._done, interval)
-                if (told := self._merged(interval, gathering.reports)) is not None:
-                    return told
+                if (report := self._merged(interval, gathering.reports)) is not None:
+                    return report
         return None
 
     def _merged(self, interval: int, reports: dict[str, Report]) -> Report | None:

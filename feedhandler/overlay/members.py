@@ -172,10 +172,10 @@ class Proxy(_Below):
         return self._report(now_ns) + self._probe(now_ns)
 
     def _report(self, now_ns: int) -> Sends:
-        told = self.reports.due(now_ns)
-        if told is None:
+        report = self.reports.due(now_ns)
+        if report is None:
             return []
-        return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
+        return self._sealed(Kind.REPORT, report.encoded(), self.parent.address, now_ns)
 
 
 class Receiver(_Below):
@@ -289,10 +289,10 @@ class Receiver(_Below):
     def tick(self, now_ns: int) -> Sends:
         """Do what is due; return what is to be sent."""
         ends = self._delays.ends_ns
-        told = None
+        report = None
         if ends and self.senders_time(now_ns) >= ends + self._delays.interval_ns // 8:
-            told = self._delays.close()
-        return self._reported(told, now_ns) + self._probe(now_ns) + self._probe_last_hop(now_ns)
+            report = self._delays.close()
+        return self._reported(report, now_ns) + self._probe(now_ns) + self._probe_last_hop(now_ns)
 
     def _probe_last_hop(self, now_ns: int) -> Sends:
         # Also when the clock was set back, so that this does not stop the probes.
@@ -302,11 +302,11 @@ class Receiver(_Below):
         self._adjust(now_ns)
         return [(last_hop.probe(now_ns), (self.echo,))]
 
-    def _reported(self, told: Report | None, now_ns: int) -> Sends:
-        if told is None:
+    def _reported(self, report: Report | None, now_ns: int) -> Sends:
+        if report is None:
             return []
-        told = replace(told, last_hop_ns=self.last_hop.own_ns(now_ns))
-        return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
+        report = replace(report, last_hop_ns=self.last_hop.own_ns(now_ns))
+        return self._sealed(Kind.REPORT, report.encoded(), self.parent.address, now_ns)
 
 
 class SharedSequence:
@@ -410,8 +410,8 @@ class Sender:
         if head.kind == Kind.PROBE:
             self._number += 1
             times = b"".join(each.to_bytes(8, "little") for each in (head.sent_ns, now_ns, now_ns))
-            told = Head(Kind.ANSWER, self.topology.tree, self.epoch, self._number, now_ns)
-            return [(encode(told, times, self.admission.me.key), (member.address,))]
+            answer = Head(Kind.ANSWER, self.topology.tree, self.epoch, self._number, now_ns)
+            return [(encode(answer, times, self.admission.me.key), (member.address,))]
         report = decode_report(payload_of(datagram))
         if report is None:
             self.admission.drop(Fault.CONTENT)
@@ -421,20 +421,20 @@ class Sender:
 
     def _adjust(self, now_ns: int) -> Sends:
         """Set the hold by the merged reports; return the notice to receivers, if any."""
-        told = self.reports.due(now_ns)
-        if told is None:
+        report = self.reports.due(now_ns)
+        if report is None:
             return []
         self.counts["intervals"] += 1
-        rungs = [float(each) for each in told.rungs]
+        rungs = [float(each) for each in report.rungs]
         if self.controller is not None:
             if self.hold_ns:
-                self.controller.observe(told.messages, told.late_count)
+                self.controller.observe(report.messages, report.late_count)
             self.hold_ns = int(self.controller.hold(rungs))
         else:
             self.hold_ns = int(hold_at(self.quantile, rungs))
-        if not (told.last_hop_ns or self.longest_hop_ns):
+        if not (report.last_hop_ns or self.longest_hop_ns):
             return []
-        self.longest_hop_ns = told.last_hop_ns
+        self.longest_hop_ns = report.last_hop_ns
         head = Head(Kind.NOTICE, self.topology.tree, self.epoch, self.last_id, now_ns)
         hop = self.longest_hop_ns.to_bytes(_HOP_BYTES, "little")
         return [(encode(head, hop, self.topology.key), self.targets)]
@@ -456,10 +456,10 @@ class Sender:
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due; return what is to be sent."""
-        told = self._adjust(now_ns)
+        report = self._adjust(now_ns)
         if self._spoke_ns and 0 <= now_ns - self._spoke_ns < HEARTBEAT_NS:
-            return told
-        return told + self.beat(now_ns)
+            return report
+        return report + self.beat(now_ns)
 
     def beat(self, now_ns: int) -> Sends:
         """Return a heartbeat, which carries the last id."""

@@ -220,27 +220,29 @@ class Capturing:
         Where it is closed, they are the receive thread's last reading.
         """
         try:
-            told = self._sockets[number].getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-            return int(_MEMINFO.unpack(told)[-1])
+            meminfo = self._sockets[number].getsockopt(
+                socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size
+            )
+            return int(_MEMINFO.unpack(meminfo)[-1])
         except (OSError, struct.error):
             return int(self._receiver.line_counters[number][LineCounter.KERNEL_DROPS])
 
     def _header(self) -> bytes:
         if not self._blocks:
             return file_header()
-        told = [
+        descriptions = [
             (each.interface, f"line {each.name}, {each.group}:{each.port}")
             for each in self._settings.lines
         ]
-        return section(f"feedhandler capture {__version__}", told)
+        return section(f"feedhandler capture {__version__}", descriptions)
 
     def _trailer(self) -> bytes:
         if not self._blocks:
             return b""
         lines = tuple(map(self._line_account, range(len(self._settings.lines))))
         # The ring is one for all lines: whose packets found it full is unknown.
-        told = [LineStatistics(line.packets, line.kernel_drops) for line in lines]
-        return statistics(told, self._began_ns, time.time_ns())
+        per_line = [LineStatistics(line.packets, line.kernel_drops) for line in lines]
+        return statistics(per_line, self._began_ns, time.time_ns())
 
     # -- the thread -------------------------------------------------------------------------
 
@@ -294,9 +296,9 @@ class Capturing:
 
     def close(self) -> Account:
         """Return the final account of an ended capture, and close its sockets."""
-        told = self.account()
+        account = self.account()
         self._close_sockets()
-        return told
+        return account
 
     def _close_sockets(self) -> None:
         for each in self._sockets:

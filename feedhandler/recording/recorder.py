@@ -129,8 +129,8 @@ class DiskFolder:
 
     def space(self) -> tuple[int, int]:
         """Return the bytes free in the file system for ordinary users, and its size."""
-        told = os.statvfs(self._path)
-        return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
+        status = os.statvfs(self._path)
+        return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
     def create(self, name: str) -> DiskFile:
         """Begin `name`.part. Raises `FileExistsError` where either name exists."""

@@ -268,13 +268,13 @@ class ReadAhead:
         if self._block:
             self._free.put(self._block)
             self._block = bytearray()
-        told = self._filled.get()
-        if not isinstance(told, tuple):
+        filled = self._filled.get()
+        if not isinstance(filled, tuple):
             self._ended = True
-            self._error = told
+            self._error = filled
             self._share = self._source.share_done()
             return False
-        self._block, size, self._share = told
+        self._block, size, self._share = filled
         self._rest = memoryview(self._block)[:size]
         return True
 

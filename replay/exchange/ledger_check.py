@@ -160,9 +160,9 @@ class _Check:
         self.counts_messages = feed.counts_messages
         self.starts = _starts(received)
         self.covered = _covered(received[kinds == RecordKind.REFRESHED])
-        told = received[np.isin(kinds, (RecordKind.LOST, RecordKind.WITHDRAWN))]
-        self.announced = _ranges(told, RecordKind.LOST)
-        self.withdrawn = _ranges(told, RecordKind.WITHDRAWN)
+        losses = received[np.isin(kinds, (RecordKind.LOST, RecordKind.WITHDRAWN))]
+        self.announced = _ranges(losses, RecordKind.LOST)
+        self.withdrawn = _ranges(losses, RecordKind.WITHDRAWN)
         self.result = CheckReport(delivered=len(self.arrivals))
         messages = sent[sent["kind"] == RecordKind.MESSAGE]
         self.expected = self._expected(messages[selection.mask(feed, messages)])
@@ -232,11 +232,11 @@ class _Check:
             overtaken.append(own[own < np.maximum.accumulate(own)])
         return np.concatenate(overtaken) if overtaken else np.zeros(0, np.intp)
 
-    def _lies_in(self, told: dict[int, RangeSet], messages: Records) -> Mask:
+    def _lies_in(self, known: dict[int, RangeSet], messages: Records) -> Mask:
         """Return a mask of the messages that lie in an announced range."""
         mask = np.zeros(len(messages), bool)
         own = self._own_numbers(messages)
-        for service, ranges in told.items():
+        for service, ranges in known.items():
             firsts = np.array([first for first, _ in ranges], np.uint64)
             lasts = np.array([last for _, last in ranges], np.uint64)
             which = np.flatnonzero(messages["service"] == service)

@@ -356,11 +356,11 @@ class ExchangeServers:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return each server's counts that are not 0, and how many loops there were."""
-        told = {
+        counts = {
             name: {what: count for what, count in server.counts.items() if count}
             for name, (server, _) in self._servers.items()
         }
-        return told if self._loops is None else {**told, REFRESH: {"loops": self._loops.loops}}
+        return counts if self._loops is None else {**counts, REFRESH: {"loops": self._loops.loops}}
 
     def _run(self) -> None:
         try:

@@ -254,8 +254,8 @@ class Exchange:
         if gap_s is None or self._withheld is not None:
             return packets
         for index, packet in enumerate(packets):
-            told = packet.service == self.generator.orders and packet.messages
-            if told and packet.due_ns >= gap_s * 1e9:
+            is_sent = packet.service == self.generator.orders and packet.messages
+            if is_sent and packet.due_ns >= gap_s * 1e9:
                 number = self._feed.decode_packet(packet.packet).sequence
                 self._withheld = (packet.service, number)
                 return packets[:index] + packets[index + 1 :]

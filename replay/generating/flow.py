@@ -141,11 +141,11 @@ class Flow:
         self.tape.set_limit(places.REFERENCE, 3)
         before = self._bytes()
         if self.place == 0:
-            self.notices.tell_mark(self.notices.start)
-        self.notices.tell_reference(self.place)
+            self.notices.write_mark(self.notices.start)
+        self.notices.write_reference(self.place)
         self.place += 1
         if self.place == self.notices.instruments:
-            self.notices.tell_mark(self.notices.end)
+            self.notices.write_mark(self.notices.end)
             self.tape.cut(places.REFERENCE)
             self.phase, self.place = places.BOOKS, 0
         self._pace(before)
@@ -411,7 +411,7 @@ class Flow:
             self.notice_debt += (
                 self.means[places.REFERENCE] + (self.tape.bytes[places.REFERENCE] + 16) * 1024
             )
-            self.notices.tell(
+            self.notices.report(
                 max(0, quotient(self.notice_debt, 1024) - self.tape.bytes[places.REFERENCE] - 16)
             )
             self.tape.cut(places.REFERENCE)

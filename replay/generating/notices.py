@@ -58,11 +58,11 @@ class Notices:
         self._waiting: deque[tuple[int, int]] = deque()
         self._turn = 0
 
-    def tell_mark(self, message: bytes) -> None:
+    def write_mark(self, message: bytes) -> None:
         """Put 550 or 551."""
         self._tape.put(REFERENCE, memoryview(bytearray(message)), 0, len(message), -1)
 
-    def tell_reference(self, place: int) -> None:
+    def write_reference(self, place: int) -> None:
         """Put the reference data of the instrument at this place of the listing."""
         self._number += 1
         start = place * self.sizes[0]
@@ -74,16 +74,16 @@ class Notices:
         """Put that the share is halted, whether it is already or not."""
         self._set(share, True)
 
-    def tell(self, room: int) -> None:
+    def report(self, room: int) -> None:
         """Put one notice, of about `room` bytes: reference data told again, or states."""
         if room >= self.sizes[0] * 2 // 3:
-            self.tell_reference(self._turn)
+            self.write_reference(self._turn)
             self._turn = (self._turn + 1) % self.instruments
             return
         for _ in range(max(1, min(4, round(room / self.sizes[1])))):
-            self._tell_state()
+            self._report_state()
 
-    def _tell_state(self) -> None:
+    def _report_state(self) -> None:
         now_ns = self._tape.now_ns
         many = len(self._waiting)
         if many and (self._waiting[0][0] <= now_ns or many > HALTED_SHARE * len(self._halted)):
@@ -91,7 +91,7 @@ class Notices:
             return
         share = self._prng.below(len(self._halted))
         if self._halted[share]:
-            self.tell_reference(share)
+            self.write_reference(share)
             return
         self._waiting.append((now_ns + HALT_NS, share))
         self._set(share, True)

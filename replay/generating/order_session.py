@@ -80,7 +80,7 @@ class OrderSession:
         found: list[Outgoing] = []
         while not self._closed and (action := self._take(until_ns)) is not None:
             found += self._idle(action.time_ns)
-            found += self._tell(action)
+            found += self._report(action)
         if self._open and until_ns - self._open_ns >= BATCH_NS:
             found += self._cut()
         return found + self._idle(until_ns)
@@ -116,20 +116,20 @@ class OrderSession:
         action, self._coming = self._coming, None
         return action
 
-    def _tell(self, action: Action) -> list[Outgoing]:
+    def _report(self, action: Action) -> list[Outgoing]:
         """Add an action's messages to the open packet; return the packets that are full."""
         writer, found = self.writer, []
-        told = writer.tell(action, self.midnight_ns)
+        messages = writer.write(action, self.midnight_ns)
         if not self._begun:
             self._begun = True
-            told = writer.begin(action.time_ns, self.midnight_ns) + told
+            messages = writer.begin(action.time_ns, self.midnight_ns) + messages
         second = action.time_ns // _SECOND_NS
         if second != self._second:
             # What follows counts from this second: it begins a packet.
             found += self._cut()
             self._second = second
-            told = writer.second(action.time_ns, self.midnight_ns) + told
-        for message in writer.messages(self.feed, told):
+            messages = writer.second(action.time_ns, self.midnight_ns) + messages
+        for message in writer.messages(self.feed, messages):
             if self._open and self._is_full(len(message), action.time_ns):
                 found += self._cut()
             if not self._open:

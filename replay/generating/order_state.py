@@ -83,17 +83,17 @@ class OrderState:
 
     def messages(self) -> tuple[bytes, ...]:
         """Return the state as messages."""
-        told: list[bytes] = []
+        written: list[bytes] = []
         clock = b""
         for kept in (*self._latest.values(), self._orders):
             for message, since in kept.values():
                 if since != clock:
                     clock = since
-                    told.append(clock)
-                told.append(message)
+                    written.append(clock)
+                written.append(message)
         if self._clock != clock:
-            told.append(self._clock)
-        return tuple(told)
+            written.append(self._clock)
+        return tuple(written)
 
     # -- what each message does ---------------------------------------------------------------
 

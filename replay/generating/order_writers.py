@@ -2,7 +2,7 @@
 
 A writer is a table: the message that each action becomes, its fields by attribute name. `WRITERS`
 names the feeds. Where a feed has no message for an action (a replacement by a new id in PITCH,
-MEMOIR and DEEP+), several messages tell it. Prices of the flow count 1e-4.
+MEMOIR and DEEP+), several messages stand for it. Prices of the flow count 1e-4.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ _NEW, _CHANGED, _GONE = 0, 1, 2
 _CME_STATES = {"T": 17, "H": 2}
 
 #: A message: its name, and its fields.
-Told = tuple[str, dict[str, Any]]
-Tell = Callable[[Action, int], list[Told]]
+Form = tuple[str, dict[str, Any]]
+Write = Callable[[Action, int], list[Form]]
 
 
 def symbol_of(instrument: int) -> str:
@@ -34,16 +34,16 @@ def symbol_of(instrument: int) -> str:
     return letters
 
 
-def _split(tell: Tell, action: Action, midnight_ns: int) -> list[Told]:
-    """Tell a replacement as a deletion and an addition."""
+def _split(write: Write, action: Action, midnight_ns: int) -> list[Form]:
+    """Write a replacement as a deletion and an addition."""
     gone, new = flow.simple(iter([action]))
-    return tell(gone, midnight_ns) + tell(new, midnight_ns)
+    return write(gone, midnight_ns) + write(new, midnight_ns)
 
 
-def _itch(action: Action, midnight_ns: int) -> list[Told]:
+def _itch(action: Action, midnight_ns: int) -> list[Form]:
     of = {"stock_locate": action.instrument, "timestamp": action.time_ns - midnight_ns}
     stock, order = {"stock": symbol_of(action.instrument)}, {"order_reference_number": action.order}
-    told: dict[str, Told] = {
+    forms: dict[str, Form] = {
         flow.DIRECTORY: ("stock_directory", {
             **stock, "market_category": "Q", "financial_status_indicator": "N",
             "round_lot_size": flow.LOT, "round_lots_only": "N", "issue_classification": "C",
@@ -69,7 +69,7 @@ def _itch(action: Action, midnight_ns: int) -> list[Told]:
             "match_number": action.trade,
         }),
     }  # fmt: skip
-    name, fields = told[action.does]
+    name, fields = forms[action.does]
     return [(name, {**of, **fields})]
 
 
@@ -91,19 +91,19 @@ _OPTIONS = _PitchNames(
 )  # fmt: skip
 
 
-def _pitch(names: _PitchNames) -> Tell:
-    def tell(action: Action, midnight_ns: int) -> list[Told]:
+def _pitch(names: _PitchNames) -> Write:
+    def write(action: Action, midnight_ns: int) -> list[Form]:
         symbol = symbol_of(action.instrument)
         if action.does == flow.DIRECTORY:
             # Of equities symbols need no explanation.
             mapping = {"feed_symbol": symbol, "osi_symbol": symbol, "symbol_condition": "N"}
             return [("symbol_mapping", mapping)] if names is _OPTIONS else []
         if action.does == flow.REPLACE:
-            return _split(tell, action, midnight_ns)
+            return _split(write, action, midnight_ns)
         of = {"time_offset": (action.time_ns - midnight_ns) % _SECOND_NS}
         named, order = {names.symbol: symbol}, {"order_id": action.order}
         size, price = {names.quantity: action.size}, {names.price: action.price}
-        told: dict[str, Told] = {
+        forms: dict[str, Form] = {
             flow.STATUS: ("trading_status", {
                 **named, "trading_status": action.state, "reg_sho_action": "0",
             }),
@@ -120,19 +120,19 @@ def _pitch(names: _PitchNames) -> Tell:
                 **named, **size, **price, "side_indicator": "B", "execution_id": action.trade,
             }),
         }  # fmt: skip
-        name, fields = told[action.does]
+        name, fields = forms[action.does]
         return [(name, {**of, **fields})]
 
-    return tell
+    return write
 
 
-def _memoir(action: Action, midnight_ns: int) -> list[Told]:
+def _memoir(action: Action, midnight_ns: int) -> list[Form]:
     if action.does == flow.REPLACE:
         return _split(_memoir, action, midnight_ns)
     of = {"timestamp": action.time_ns, "security_id": action.instrument}
     order, price = {"order_id": action.order}, {"price": action.price * _MEMOIR_PRICE}
     size, trade = {"quantity": action.size}, {"trade_id": action.trade}
-    told: dict[str, Told] = {
+    forms: dict[str, Form] = {
         flow.DIRECTORY: ("instrument_directory", {
             "symbol_name": symbol_of(action.instrument), "round_lot": flow.LOT,
             "mpv": flow.TICK * _MEMOIR_PRICE,
@@ -146,15 +146,15 @@ def _memoir(action: Action, midnight_ns: int) -> list[Told]:
         flow.EXECUTE: ("order_executed", {**order, **trade, **size, **price}),
         flow.TRADE: ("trade", {**trade, **size, **price}),
     }  # fmt: skip
-    name, fields = told[action.does]
+    name, fields = forms[action.does]
     return [(name, {**of, **fields})]
 
 
-def _xdp(pillar: bool) -> Tell:
+def _xdp(pillar: bool) -> Write:
     """Return the writer of XDP: of Pillar's messages, or of those before them."""
     reported = {"printable_flag": 1, **({"trade_cond1": "@"} if pillar else {})}
 
-    def tell(action: Action, midnight_ns: int) -> list[Told]:
+    def write(action: Action, midnight_ns: int) -> list[Form]:
         second, nanosecond = divmod(action.time_ns, _SECOND_NS)
         of = {"symbol_index": action.instrument}
         order, price = {"order_id": action.order}, {"price": action.price}
@@ -162,7 +162,7 @@ def _xdp(pillar: bool) -> Tell:
         if action.does != flow.DIRECTORY:
             of["source_time_ns"] = nanosecond
         side = {"side": action.side}
-        told: dict[str, Told] = {
+        forms: dict[str, Form] = {
             flow.DIRECTORY: ("symbol_index_mapping", {
                 "symbol_name": symbol_of(action.instrument), "price_scale_code": _XDP_DECIMALS,
                 "market_id": 1, "exchange_code": "N", "security_type": "A", "lot_size": flow.LOT,
@@ -182,19 +182,19 @@ def _xdp(pillar: bool) -> Tell:
             flow.EXECUTE: ("order_execution", {**order, **trade, **price, **size, **reported}),
             flow.TRADE: ("non_displayed_trade", {**trade, **price, **size, **reported}),
         }  # fmt: skip
-        name, fields = told[action.does]
+        name, fields = forms[action.does]
         return [(name, {**of, **fields})]
 
-    return tell
+    return write
 
 
-def _deep(action: Action, midnight_ns: int) -> list[Told]:
+def _deep(action: Action, midnight_ns: int) -> list[Form]:
     if action.does == flow.REPLACE:
         return _split(_deep, action, midnight_ns)
     of = {"timestamp": action.time_ns, "symbol": symbol_of(action.instrument)}
     order, size = {"order_id_reference": action.order}, {"size": action.size}
     price, trade = {"price": action.price}, {"trade_id": action.trade}
-    told: dict[str, Told] = {
+    forms: dict[str, Form] = {
         flow.DIRECTORY: ("security_directory", {"round_lot_size": flow.LOT, "luld_tier": 1}),
         flow.STATUS: ("trading_status", {
             "trading_status": action.state, "reason": "T1" if action.state == "H" else "",
@@ -209,12 +209,12 @@ def _deep(action: Action, midnight_ns: int) -> list[Told]:
         flow.EXECUTE: ("order_executed", {**order, **size, **price, **trade}),
         flow.TRADE: ("trade_report", {**size, **price, **trade}),
     }  # fmt: skip
-    name, fields = told[action.does]
+    name, fields = forms[action.does]
     return [(name, {**of, **fields})]
 
 
-def _deep_levels(action: Action, midnight_ns: int) -> list[Told]:
-    """Tell levels: DEEP's directory, states and trades are those of DEEP+."""
+def _deep_levels(action: Action, midnight_ns: int) -> list[Form]:
+    """Write levels: DEEP's directory, states and trades are those of DEEP+."""
     if action.does == flow.REPLACE:
         return _split(_deep_levels, action, midnight_ns)
     if action.does in (flow.DIRECTORY, flow.STATUS, flow.TRADE):
@@ -228,8 +228,8 @@ def _deep_levels(action: Action, midnight_ns: int) -> list[Told]:
     return [*trade, level] if action.does == flow.EXECUTE else [level]
 
 
-def _cme(action: Action, midnight_ns: int) -> list[Told]:
-    """Tell levels, new, changed or deleted, and trades; a definition names each instrument."""
+def _cme(action: Action, midnight_ns: int) -> list[Form]:
+    """Write levels, new, changed or deleted, and trades; a definition names each instrument."""
     if action.does == flow.REPLACE:
         return _split(_cme, action, midnight_ns)
     of = {"transact_time": action.time_ns}
@@ -257,67 +257,67 @@ def _cme(action: Action, midnight_ns: int) -> list[Told]:
     return [trade, level] if action.does == flow.EXECUTE else [level]
 
 
-def _no_marks(time_ns: int, midnight_ns: int) -> list[Told]:
+def _no_marks(time_ns: int, midnight_ns: int) -> list[Form]:
     return []
 
 
-def _itch_mark(code: str) -> Callable[[int, int], list[Told]]:
-    def told(time_ns: int, midnight_ns: int) -> list[Told]:
+def _itch_mark(code: str) -> Callable[[int, int], list[Form]]:
+    def forms(time_ns: int, midnight_ns: int) -> list[Form]:
         return [("system_event", {"timestamp": time_ns - midnight_ns, "event_code": code})]
 
-    return told
+    return forms
 
 
-def _deep_mark(code: str) -> Callable[[int, int], list[Told]]:
-    def told(time_ns: int, midnight_ns: int) -> list[Told]:
+def _deep_mark(code: str) -> Callable[[int, int], list[Form]]:
+    def forms(time_ns: int, midnight_ns: int) -> list[Form]:
         return [("system_event", {"timestamp": time_ns, "system_event": code})]
 
-    return told
+    return forms
 
 
-def _pitch_end(names: _PitchNames) -> Callable[[int, int], list[Told]]:
-    def told(time_ns: int, midnight_ns: int) -> list[Told]:
+def _pitch_end(names: _PitchNames) -> Callable[[int, int], list[Form]]:
+    def forms(time_ns: int, midnight_ns: int) -> list[Form]:
         return [("end_of_session", {names.last: (time_ns - midnight_ns) % _SECOND_NS})]
 
-    return told
+    return forms
 
 
-def _pitch_second(time_ns: int, midnight_ns: int) -> list[Told]:
+def _pitch_second(time_ns: int, midnight_ns: int) -> list[Form]:
     return [("time", {"time": (time_ns - midnight_ns) // _SECOND_NS})]
 
 
-def _xdp_second(time_ns: int, midnight_ns: int) -> list[Told]:
+def _xdp_second(time_ns: int, midnight_ns: int) -> list[Form]:
     return [("source_time_reference", {"id": 1, "source_time": time_ns // _SECOND_NS})]
 
 
 class Writer(NamedTuple):
-    """How a feed tells actions, and what frames them.
+    """Messages of one feed: those of actions, and those that frame them.
 
-    `begin`, `end` and `second` tell the session's begin and end, and each second in which something
-    happens; `header` are arguments of every packet, `last` those of the packets that end a session
-    (none: heartbeats do). `sends` tells that packets have a time of sending; `offset` is the header
+    `begin`, `end` and `second` write the session's begin and end, and each second in which
+    something happens; `header` are arguments of every packet, `last` those of the packets that end
+    a session (none: heartbeats do). `sends`: packets have a time of sending; `offset` is the header
     field with the bytes of messages sent before, where there is one.
     """
 
-    tell: Tell
-    begin: Callable[[int, int], list[Told]] = _no_marks
-    end: Callable[[int, int], list[Told]] = _no_marks
-    second: Callable[[int, int], list[Told]] = _no_marks
+    write: Write
+    begin: Callable[[int, int], list[Form]] = _no_marks
+    end: Callable[[int, int], list[Form]] = _no_marks
+    second: Callable[[int, int], list[Form]] = _no_marks
     header: Mapping[str, Any] = MappingProxyType({})
     last: Mapping[str, Any] = MappingProxyType({})
     sends: bool = False
     offset: str = ""
 
-    def messages(self, feed: Feed, told: list[Told]) -> list[bytes]:
+    def messages(self, feed: Feed, written: list[Form]) -> list[bytes]:
         """Encode messages."""
-        return [feed.encode_message(name, **fields) for name, fields in told]
+        return [feed.encode_message(name, **fields) for name, fields in written]
 
 
 _IEX = Writer(
     _deep, _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
     offset="stream_offset",
 )  # fmt: skip
-#: The feeds that tell orders, and those that tell levels: sessions of an order flow.
+#: The feeds that send orders, and those that send levels: sessions of an order flow.
 ORDER_WRITERS = {
     "nasdaq-totalview-itch": Writer(
         _itch, _itch_mark("O"), _itch_mark("C"), header={"session": "0000000001"},
@@ -335,7 +335,7 @@ ORDER_WRITERS = {
     "iex-deep-plus": _IEX,
 }  # fmt: skip
 LEVEL_WRITERS = {
-    "iex-deep": _IEX._replace(tell=_deep_levels),
+    "iex-deep": _IEX._replace(write=_deep_levels),
     "cme-mdp3": Writer(_cme, sends=True),
 }
 WRITERS = {**ORDER_WRITERS, **LEVEL_WRITERS}

@@ -149,14 +149,14 @@ class Renumberer:
     def _learn(self, headers: PacketHeaders, channel: Array, epoch: Array) -> None:
         fine = headers.verdict == Reject.FINE
         data = fine & (headers.kind == PacketKind.DATA)
-        told = data | (fine & (headers.kind == PacketKind.RESET)) | self._telling(headers)
+        telling = data | (fine & (headers.kind == PacketKind.RESET)) | self._telling(headers)
         key = channel * EPOCHS_MAX + epoch
         if epoch.max(initial=0) >= EPOCHS_MAX:
             raise UsageError(f"more than {EPOCHS_MAX:,} resets of one channel", "loop a part")
-        for number in np.unique(key[told]).tolist():
+        for number in np.unique(key[telling]).tolist():
             place = self._epoch(number // EPOCHS_MAX, number % EPOCHS_MAX)
             here = key == number
-            place.after = max(place.after, int(headers.next_sequence[here & told].max()))
+            place.after = max(place.after, int(headers.next_sequence[here & telling].max()))
             numbers = headers.sequence[here & data]
             if len(numbers):
                 lowest = int(numbers.min())

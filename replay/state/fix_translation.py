@@ -273,10 +273,10 @@ def _openbook_delta(
         yield "X", entries
 
 
-def _points(to: FixTranslator, told: Any, symbol: str) -> list[Entry]:
+def _points(to: FixTranslator, change: Any, symbol: str) -> list[Entry]:
     """Return the entries of the price points of an update."""
     entries = []
-    for point in told.price_points:
+    for point in change.price_points:
         if side := _SIDES.get(point.side):
             price, size = point.price_numerator, point.volume
             entries += _level(to, symbol, side, price, size, point.num_orders)

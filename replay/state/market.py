@@ -209,19 +209,19 @@ class Market:
     def _quality(self, message: Any) -> None:
         """Apply a quality message: clear where a snapshot or a sequence epoch begins."""
         try:
-            told = message.quality
-            reason = told.get("reason")
+            quality = message.quality
+            reason = quality.get("reason")
         except (msgspec.DecodeError, AttributeError):
             self.problems["bad_message"] += 1
             return
         if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
             self.clear(message.service)
         elif reason == "books-begin":
-            self._begin_books(message.service, told)
+            self._begin_books(message.service, quality)
         elif reason == "books-end":
             self._end_books(message.service)
 
-    def _begin_books(self, service: int, told: dict[str, Any]) -> None:
+    def _begin_books(self, service: int, quality: dict[str, Any]) -> None:
         """Empty the books of the symbols that are published anew.
 
         Until the end, orders published again (Y) only add. `through` are the symbols that a
@@ -229,7 +229,7 @@ class Market:
         state: ServiceState = self._state(service)
         orders: Orders
         try:
-            symbols, through = set(told["symbols"]), set(told.get("through", ()))
+            symbols, through = set(quality["symbols"]), set(quality.get("through", ()))
         except (KeyError, TypeError):
             self.problems["bad_message"] += 1
             return

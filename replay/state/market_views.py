@@ -59,10 +59,10 @@ class Names(Latest):
 
     def __getitem__(self, symbol: int) -> str:
         reference = self._market.feed.references.get(self._code)
-        told = None if reference is None else reference.read(self.message(symbol))
-        if told is None:
+        definition = None if reference is None else reference.read(self.message(symbol))
+        if definition is None:
             raise KeyError(symbol)
-        return str(told[1])
+        return str(definition[1])
 
 
 class Books(Mapping[int, Book]):

@@ -351,7 +351,7 @@ class _Runs:
             self.close()
             for first, last in ranges:
                 cut = (first, last) != (number, end - 1)
-                self._tell(asked, first, last + 1, gap_fill(first, last + 1) if cut else data)
+                self._report(asked, first, last + 1, gap_fill(first, last + 1) if cut else data)
         else:
             self._join(asked, number, data)
         if not asked.missing:
@@ -371,11 +371,11 @@ class _Runs:
     def close(self) -> None:
         """Emit the packet that is being joined."""
         if self._asked is not None and self._parts:
-            self._tell(self._asked, self._first, self._end, b"".join(self._parts))
+            self._report(self._asked, self._first, self._end, b"".join(self._parts))
         self._asked, self._bytes = None, 0
         self._parts = []
 
-    def _tell(self, asked: _Asked, first: int, end: int, data: bytes) -> None:
+    def _report(self, asked: _Asked, first: int, end: int, data: bytes) -> None:
         if not asked.accepted:
             asked.accepted = True
             self._client.counts["accepted"] += 1

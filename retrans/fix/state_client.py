@@ -77,14 +77,14 @@ class StateClient:
     @property
     def counts(self) -> dict[str, int]:
         """The counters so far, by the names of `COUNTS`."""
-        told = self._client.counts
+        counts = self._client.counts
         return {
             **self._counts,
-            "asked": told["requests"],
-            "rejected": told["rejected"],
-            "states": told["complete"],
-            "wrong_answers": told["wrong_answers"],
-            "wrong": told["wrong"],
+            "asked": counts["requests"],
+            "rejected": counts["rejected"],
+            "states": counts["complete"],
+            "wrong_answers": counts["wrong_answers"],
+            "wrong": counts["wrong"],
         }
 
     # -- the connection -------------------------------------------------------------------------
@@ -148,10 +148,10 @@ class StateClient:
 
     def _told(self, events: Sequence[object]) -> list[Event]:
         """Return the client's events as events of recovery (`retrans.events`)."""
-        told: list[Event] = []
+        passed_on: list[Event] = []
         for event in events:
             if isinstance(event, Broken):
-                told.append(event)
+                passed_on.append(event)
                 continue
             request = self._asked.pop(getattr(event, "request", -1), None)
             if request is None:
@@ -160,13 +160,13 @@ class StateClient:
                 whole = RefreshSnapshot(
                     request.request_id, request.service, event.last, tuple(event.messages)
                 )
-                told.append(whole)
+                passed_on.append(whole)
             elif isinstance(event, Rejected):
                 reason = _REASONS.get(event.code, RefreshReject.BADLY_FORMED)
-                told.append(RefreshRejected(request.request_id, int(reason)))
+                passed_on.append(RefreshRejected(request.request_id, int(reason)))
             else:
-                told.append(RefreshFailed(request.request_id, "failed"))
-        return told
+                passed_on.append(RefreshFailed(request.request_id, "failed"))
+        return passed_on
 
 
 def snapshot_of(event: RefreshSnapshot) -> Snapshot:

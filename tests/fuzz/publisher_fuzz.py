@@ -136,7 +136,7 @@ class Run:
             batch_max_us=0,
         )
         self.publisher = Publisher(
-            config, self.rig.fanout, self.rig.feed.type_code, "gateway", self.tell
+            config, self.rig.fanout, self.rig.feed.type_code, "gateway", self.report
         )
         self.told = 0
         self.loop = Loop()
@@ -152,7 +152,7 @@ class Run:
             with keep.open("r+b") as file:
                 self.keep = mmap.mmap(file.fileno(), KEEP_BYTES)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         assert "\n" not in text
         self.told += 1
 

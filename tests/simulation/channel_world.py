@@ -306,7 +306,7 @@ class ChannelWorld:
     def renumbered(self) -> None:
         self.core.turn_day(self.now)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """There is no operator."""
 
 

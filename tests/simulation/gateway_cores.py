@@ -260,14 +260,14 @@ class Gateway:
         self.now = now_ns
         self._reading = False
         self.ring.publish()
-        self._tell_truth()
+        self._report_truth()
         while self.core.pump(PUMP_BYTES_MAX, now_ns):
             self._write()
         self._write()
         self.settle()
         self.subscriber.settled(now_ns)
 
-    def _tell_truth(self) -> None:
+    def _report_truth(self) -> None:
         """Tell the oracle what is in the ring."""
         words, mask, live = self.ring.words, self.ring.mask, len(self.services)
         end = self.ring.readable()
@@ -331,5 +331,5 @@ class Gateway:
     def renumbered(self) -> None:
         self.core.turn_day(self.now)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """There is no operator."""

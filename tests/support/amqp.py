@@ -146,7 +146,7 @@ class NoIO:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.tell = self.told.append
+        self.report = self.told.append
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         return False

@@ -54,7 +54,7 @@ class Traffic:
         if what < 0.97:
             return FEED.encode_message(523, title=str(self.chance.random()))
         if what < 0.98 and not self.again:
-            return self._tell_again()
+            return self._report_again()
         return FEED.encode_message(505, symbol_index=symbol, halt_reason=self.chance.choice("RCM"))
 
     def _order(self, symbol: int) -> bytes:
@@ -75,7 +75,7 @@ class Traffic:
         resting.clear()
         return self._encode("F", symbol, 0, 0, 0)
 
-    def _tell_again(self) -> bytes:
+    def _report_again(self) -> bytes:
         """A retransmission of the orders as they are now begins; it may be overtaken by changes."""
         self.again = [
             self._encode("Y", symbol, number, *resting)

@@ -78,7 +78,7 @@ def gate(
     client_ca: str = "",
     required: bool = False,
     limits: dict[str, int] | None = None,
-    tell: Any = None,
+    report: Any = None,
     **options: Any,
 ) -> Gate:
     """The door of a node on loopback; with `tls`, its certificate and key, on a second port."""
@@ -98,4 +98,4 @@ def gate(
         limits=LimitsConfig(**(limits or {})),
         **options,
     )
-    return Gate(config, tell)
+    return Gate(config, report)

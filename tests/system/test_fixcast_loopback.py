@@ -283,7 +283,7 @@ def test_what_is_set_wrong_is_refused() -> None:
         (
             Publisher(
                 known, [], PublisherSettings(
-                    tells_numbering=False, resend=ResendSettings(route="main")
+                    has_numbering=False, resend=ResendSettings(route="main")
                 ),
             ),
             "could be taken for a new numbering",

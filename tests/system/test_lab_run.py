@@ -228,7 +228,7 @@ def test_findings_fail_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     step = results.Step(scenario="packets", exchange="direct", clients=1,
                         findings=["client 1: 3 lost of 10"])  # fmt: skip
     plan = Plan(out=tmp_path)
-    assert lab._tell(results.Run(steps=[step]), plan) == ExitCode.FOUND
+    assert lab._report(results.Run(steps=[step]), plan) == ExitCode.FOUND
     told = capsys.readouterr().err
     assert told == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
 

@@ -300,7 +300,7 @@ def endpoint(tmp_path: Path) -> str:
     return f"ipc://{tmp_path}/replay"
 
 
-def tell(endpoint: str, verb: str, **fields: Any) -> Any:
+def report(endpoint: str, verb: str, **fields: Any) -> Any:
     return ask(endpoint, {"do": verb, **fields}, PATIENCE_S, who="replay", setting="--control")
 
 
@@ -312,17 +312,17 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
     verbs = ReplayVerbs(player, "x.pcap", START_NS, "Europe/Paris")
     with ReplayControl(endpoint, verbs.table()) as control:
         assert control.endpoint == endpoint
-        assert tell(endpoint, "status")["position"] is None
+        assert report(endpoint, "status")["position"] is None
         player.start()
         receiver.wait_until(lambda numbers: len(numbers) > 10)
-        assert tell(endpoint, "status")["state"] == "playing"
-        paused = tell(endpoint, "pause")
+        assert report(endpoint, "status")["state"] == "playing"
+        paused = report(endpoint, "pause")
         assert (paused["state"], paused["playing"]) == ("paused", "x.pcap")
-        moved = tell(endpoint, "seek", to="+2.5")
+        moved = report(endpoint, "seek", to="+2.5")
         assert (moved["state"], moved["position_ns"]) == ("paused", time_of(2_500))
         assert moved["sent"] == paused["sent"]
         # 10:00 UTC is eleven o'clock in Paris in winter.
-        assert tell(endpoint, "seek", to="11:00:01")["position_ns"] == time_of(1_000)
+        assert report(endpoint, "seek", to="11:00:01")["position_ns"] == time_of(1_000)
         for wrong, told in (
             ({"to": "11:00:06"}, "nothing is recorded from there on"),
             ({"to": "soon"}, "is no moment"),
@@ -330,17 +330,17 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
             ({}, "nowhere to go to"),
         ):
             with pytest.raises(PeerError, match=told):
-                tell(endpoint, "seek", **wrong)
+                report(endpoint, "seek", **wrong)
         with pytest.raises(PeerError, match="verbs: pause, resume, seek, status, stop"):
-            tell(endpoint, "rewind")
-        assert tell(endpoint, "resume")["state"] == "playing"
+            report(endpoint, "rewind")
+        assert report(endpoint, "resume")["state"] == "playing"
         receiver.wait_until(lambda numbers: numbers[-1] > 1_000)
-        assert tell(endpoint, "stop")["state"] == "ended"
+        assert report(endpoint, "stop")["state"] == "ended"
         for verb in ("pause", "resume", "stop"):
             with pytest.raises(PeerError, match="the run has ended"):
-                tell(endpoint, verb)
+                report(endpoint, verb)
     with pytest.raises(PeerError, match="no replay at"):
-        tell(endpoint, "status")
+        report(endpoint, "status")
     assert receiver.numbers.index(1_000) == paused["sent"]
 
 

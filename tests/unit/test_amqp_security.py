@@ -326,7 +326,7 @@ def test_files_that_change_are_read_again_and_bad_ones_are_not_taken(
 ) -> None:
     first = ours.issue("one.example", common="one")
     told: list[str] = []
-    server = ServerTls(*first, tell=told.append)
+    server = ServerTls(*first, report=told.append)
     before = server.session()
     second = ours.issue("two.example", common="two")
     for source, target in zip(second, first, strict=True):

@@ -10,7 +10,7 @@ from feedhandler.fixcast.messages import RUN_MESSAGES, Cutter, Header, read_data
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
 
 FULL = Header(b"FIXT.1.1", b"PUB", b"EQ1")
-LEAST = Header(tells_numbering=False)
+LEAST = Header(has_numbering=False)
 
 
 def message(text: str, begin_string: str = "FIX.4.4") -> bytes:
@@ -35,7 +35,7 @@ GIVEN = message("35=X|49=SOMEBODY|56=ELSE|34=77|52=20261124-10:00:00|268=1|279=0
             "8=FIXT.1.1|35=X|34=5|50=9|49=PUB|56=EQ1|52=20261124-10:00:00|268=1|279=0|270=1.5",
         ),
         (LEAST, "8=FIXT.1.1|35=X|34=5|52=20261124-10:00:00|268=1|279=0|270=1.5"),
-        (Header(b"FIX.4.4", tells_numbering=False, target=b"EQ1"),
+        (Header(b"FIX.4.4", has_numbering=False, target=b"EQ1"),
          "8=FIX.4.4|35=X|34=5|56=EQ1|52=20261124-10:00:00|268=1|279=0|270=1.5"),
     ],
 )  # fmt: skip
@@ -166,5 +166,5 @@ def test_a_header_that_would_break_messages_is_refused(begin_string: bytes, send
 
 def test_a_logon_before_fixt_says_no_application_version() -> None:
     said = Message(Kind.LOGON, 7, numbering=9)
-    text = shown(Header(b"FIX.4.4", tells_numbering=False).administrative(said, 10**9))
+    text = shown(Header(b"FIX.4.4", has_numbering=False).administrative(said, 10**9))
     assert text == "8=FIX.4.4|35=A|34=7|98=0|108=1"

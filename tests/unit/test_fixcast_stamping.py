@@ -15,7 +15,7 @@ from feedhandler.fixcast.values import NUMBER_MAX
 HEADERS = [
     Header(b"FIXT.1.1", b"PUB", b"EQ1"),
     Header(b"FIX.4.4", b"", b"EQ1"),
-    Header(tells_numbering=False),
+    Header(has_numbering=False),
 ]
 TWIN = load_interpreted("feedhandler.fixcast.stamping")
 #: Header fields that a message may bring, in any order; its body follows.
@@ -44,7 +44,7 @@ def compiled(header: Header, data: bytes, number: int, numbering: int) -> bytes 
 
 
 def interpreted(header: Header, data: bytes, number: int, numbering: int) -> bytes | None:
-    own = b"50=%d\x01" % numbering if header.tells_numbering else b""
+    own = b"50=%d\x01" % numbering if header.has_numbering else b""
     stamper = TWIN.Stamper(header.begin_string, own + header._names())
     found: bytes | None = stamper.stamped(data, number)
     return found

@@ -58,5 +58,5 @@ def test_subjects_are_bounded(lines: list[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(alert_limiter, "SUBJECTS_MAX", 10)
     told = AlertLimiter(lines.append)
     for at in range(100):
-        told.tell(f"service {at}", f"service {at}", 0)
+        told.report(f"service {at}", f"service {at}", 0)
     assert (len(lines), told.untold) == (10, 90)

@@ -51,7 +51,7 @@ class Io:
     def renumbered(self) -> None:
         self.done.append(("renumbered",))
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.told.append(text)
 
 

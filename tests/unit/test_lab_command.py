@@ -165,10 +165,10 @@ def test_every_figure_stands_apart_from_the_next(capsys: pytest.CaptureFixture[s
 
 def test_a_sweep_is_told_trial_by_trial_and_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     shown = view.View()
-    shown.tell_trial(Trial(value=1, found_ns=1, held=True))
-    shown.tell_trial(Trial(value=2, found_ns=9, held=False, why="p90 is 9 ms"))
-    shown.tell_sweep(Sweep(quantity="clients", bound="p90=1ms", held=1, failed=2))
-    shown.tell_sweep(Sweep(quantity="rate", bound="p90=1ms", failed=40e6))
+    shown.report_trial(Trial(value=1, found_ns=1, held=True))
+    shown.report_trial(Trial(value=2, found_ns=9, held=False, why="p90 is 9 ms"))
+    shown.report_sweep(Sweep(quantity="clients", bound="p90=1ms", held=1, failed=2))
+    shown.report_sweep(Sweep(quantity="rate", bound="p90=1ms", failed=40e6))
     assert capsys.readouterr().out.splitlines() == [
         "  kept",
         "  left: p90 is 9 ms",
@@ -180,7 +180,7 @@ def test_a_sweep_is_told_trial_by_trial_and_in_one_line(capsys: pytest.CaptureFi
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     shown = view.View(quiet=True)
     shown.end(step_of(1))
-    shown.tell_trial(Trial(value=1, found_ns=1, held=True))
-    shown.tell_sweep(Sweep(quantity="rate", bound="p90=1ms"))
+    shown.report_trial(Trial(value=1, found_ns=1, held=True))
+    shown.report_sweep(Sweep(quantity="rate", bound="p90=1ms"))
     shown.show(0.5, [{"p50_ns": 1, "p90_ns": 2}])
     assert capsys.readouterr().out == ""

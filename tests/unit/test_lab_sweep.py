@@ -17,7 +17,7 @@ def searched(search: Search, limit: float, unlucky: frozenset[int] = frozenset()
     tried = []
     for number, value in enumerate(search.values()):
         tried.append(value)
-        search.tell(value <= limit and number not in unlucky)
+        search.report(value <= limit and number not in unlucky)
     return tried
 
 

@@ -104,7 +104,7 @@ def normalised(name: str, actions) -> numpy.ndarray:
     midnight_ns = day_start_ns(day, feed.zone)
     second, found = -1, []
     for number, action in enumerate(actions):
-        told = writer.tell(action, midnight_ns)
+        told = writer.write(action, midnight_ns)
         if action.time_ns // SECOND_NS != second:
             second = action.time_ns // SECOND_NS
             told = writer.second(action.time_ns, midnight_ns) + told
@@ -137,7 +137,7 @@ def test_levels_are_told_as_the_orders_add_up(name):
     feed, writer = load_feed(name), WRITERS[name]
     orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), VenueMarket(feed)
     for action in islice(orders.actions(), 3000):
-        for message in writer.messages(feed, writer.tell(action, 0)):
+        for message in writer.messages(feed, writer.write(action, 0)):
             market.apply_message(message)
     for instrument, book in enumerate(orders.books, 1):
         view = market.books[symbol_of(instrument)]

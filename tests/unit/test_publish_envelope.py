@@ -35,7 +35,7 @@ def message(
     frame = Frame(70_000)
     template = Template(key, content, prefix_of(FEED, 104), stamp > 0, sent > 0)
     frame.begin(template, 7, framing.WHOLE_PACKET, stamp)
-    frame.tell_sent(sent)
+    frame.set_send_time(sent)
     frame.append(body, 0, len(body))
     frame.finish(3)
     return frame.snapshot()

@@ -68,7 +68,7 @@ class Idle:
     def line_changed(self, kind, channel_index, line):
         pass
 
-    def tell(self, text):
+    def report(self, text):
         pass
 
 

@@ -27,16 +27,16 @@ class Story:
             RequestClient(FEED, "ME", SETTINGS),
             SETTINGS,
             on_events=self._events,
-            on_up=lambda now_ns: self._tell("up", now_ns),
-            on_down=lambda reason, now_ns: self._tell(f"down: {reason}", now_ns),
+            on_up=lambda now_ns: self._report("up", now_ns),
+            on_down=lambda reason, now_ns: self._report(f"down: {reason}", now_ns),
             seed=3,
         )
         self.server.on_output = self._output
 
     def _events(self, events: list[Event], now_ns: int) -> None:
-        self._tell("+".join(type(event).__name__ for event in events), now_ns)
+        self._report("+".join(type(event).__name__ for event in events), now_ns)
 
-    def _tell(self, text: str, now_ns: int) -> None:
+    def _report(self, text: str, now_ns: int) -> None:
         assert now_ns == self.now
         self.told.append(text)
 

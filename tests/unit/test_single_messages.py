@@ -194,4 +194,4 @@ def test_a_message_that_is_decoded_alone_takes_what_is_known() -> None:
 
 def test_the_gateway_tells_send_times_of_the_feeds_that_need_them() -> None:
     for feed, needed in ((XDP.name, True), (FEED.name, False)):
-        assert Gateway(loopback_config(feed=feed)).fanout.tells_send_time == needed
+        assert Gateway(loopback_config(feed=feed)).fanout.has_send_time == needed

@@ -25,7 +25,7 @@ from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.links import Forget
 from feedhandler.amqp.durable.management import Reply
 from feedhandler.amqp.durable.parcels import Parcels
-from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
+from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, OnDone, StoredQueue
 from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.sender_queue import Peer
@@ -119,7 +119,7 @@ class KeyedDurableQueue(StoredQueue):
         #: Deliveries that wait to be read; what comes after one is not handed out before it.
         self._unread: set[int] = set()
         self._reading = self._serving = self._pushing = False
-        self._fates: dict[int, list[Told]] = {}
+        self._fates: dict[int, list[OnDone]] = {}
         self._committing: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.handed_out = self.handed_out_again = 0
@@ -182,8 +182,8 @@ class KeyedDurableQueue(StoredQueue):
         committing, self._committing = self._committing, []
         for lost in committing:
             lost()
-        for told in [each for several in self._fates.values() for each in several]:
-            told("stopped")
+        for on_done in [each for several in self._fates.values() for each in several]:
+            on_done("stopped")
         self._fates.clear()
 
     # -- producing --------------------------------------------------------------------------
@@ -207,12 +207,12 @@ class KeyedDurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         # Room for which producers have credit counts as free: a producer that never uses its credit
         # would hold this up.
         if self.fault or not self.store.engine.has_room:
             return False
-        if not self.intake.accept_parcel(content, stamp, told):
+        if not self.intake.accept_parcel(content, stamp, on_done):
             return False
         self.push_soon()
         return True
@@ -296,8 +296,8 @@ class KeyedDurableQueue(StoredQueue):
         if self.fault:
             return
         engine = self.store.engine
-        for told in self.journal_store.settled():
-            told()
+        for on_done in self.journal_store.settled():
+            on_done()
         self.intake.confirm(engine.durable_id)
         if engine.stopped is not None:
             self.stop(str(engine.stopped))
@@ -610,38 +610,38 @@ class KeyedDurableQueue(StoredQueue):
 
     # -- cancelling -------------------------------------------------------------------------
 
-    def cancel(self, number: int, told: Told, wait: bool = False) -> None:
-        """Cancel a message; `told` gets the answer, once that is recorded; see `DurableQueue`."""
+    def cancel(self, number: int, on_done: OnDone, wait: bool = False) -> None:
+        """Cancel a message; `on_done` gets the answer once it is recorded; see `DurableQueue`."""
         status = self.status_of(number)
         if status != "pending":
             late = status in ("delivered", "expired")
             counter = QueueCounter.CANCELS_LATE if late else QueueCounter.CANCELS_UNKNOWN
             self.counts[counter] += status != "cancelled"
-            told(status)
+            on_done(status)
         elif self.core.cancel(number):
             self.intake.recent.pop(number)
-            self.journal_store.when_durable(functools.partial(self._cancelled, told))
+            self.journal_store.when_durable(functools.partial(self._cancelled, on_done))
             self.push_soon()
         else:
             self.counts[QueueCounter.CANCELS_LATE] += 1
-            told("delivering")
+            on_done("delivering")
 
-    def _cancelled(self, told: Told) -> None:
+    def _cancelled(self, on_done: OnDone) -> None:
         self.counts[QueueCounter.CANCELLED] += 1
-        told("cancelled")
+        on_done("cancelled")
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
         self._desk.do(operation, arguments, reply)
 
-    def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
-        """Cancel everything that no consumer has; `told` is called once that is recorded."""
+    def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
+        """Cancel everything that no consumer has; `on_done` is called once that is recorded."""
         cancelled: list[int] = []
         engine = self.store.engine
         end = engine.store.visible_end
 
         def done() -> None:
             if self.fault:
-                told(None)
+                on_done(None)
                 return
             self.journal_store.when_durable(recorded)
             self.push_soon()
@@ -653,9 +653,9 @@ class KeyedDurableQueue(StoredQueue):
 
         def answer(forward: Forwarding | None) -> None:
             if forward is None:
-                told(None)
+                on_done(None)
             else:
-                told(Cancelled(sum(cancelled), self.core.in_hand, forward))
+                on_done(Cancelled(sum(cancelled), self.core.in_hand, forward))
 
         self._end_share(self.core.cancel_all(), cancelled.append, done)
 
@@ -698,11 +698,11 @@ class KeyedDurableQueue(StoredQueue):
 
     def snapshot(self) -> dict[str, Any]:
         """Return counters and state, for status, statistics and metrics."""
-        told = super().snapshot()
+        figures = super().snapshot()
         if not self._opened:
-            return told
+            return figures
         core = self.core
-        return told | {
+        return figures | {
             "put": self.intake.confirmed,
             "put_bytes": self.intake.put_bytes,
             "handed_out": self.handed_out,

@@ -41,9 +41,9 @@ class KeyedDesk:
         elif operation == "unpark":
             self._unpark(arguments.get("id"), reply)
         elif operation == "keys":
-            self._tell("keys", self._queue.core.longest(KEYS_TOLD), reply)
+            self._report("keys", self._queue.core.longest(KEYS_TOLD), reply)
         elif is_number(after):
-            self._tell("list", self._queue.core.lines(after, PAGE_MESSAGES), reply)
+            self._report("list", self._queue.core.lines(after, PAGE_MESSAGES), reply)
         else:
             reply(answer_of("invalid", f"after is a number from 0 to {NUMBER_MAX}"), None)
 
@@ -67,20 +67,20 @@ class KeyedDesk:
         else:
             reply(answer_of("unknown", "no message with this id is parked"), None)
 
-    def _tell(self, what: str, lines: list[Line], reply: Reply) -> None:
+    def _report(self, what: str, lines: list[Line], reply: Reply) -> None:
         """Answer with these lines, whose messages are read in the queue's thread."""
         names = [self._queue.who(line.consumer) for line in lines]
 
         def work() -> list[dict[str, Any]]:
             return [self._row(what, *each) for each in zip(lines, names, strict=True)]
 
-        def told(rows: list[dict[str, Any]] | None) -> None:
+        def reply_rows(rows: list[dict[str, Any]] | None) -> None:
             if rows is None:
                 reply(answer_of("stopped"), None)
             else:
                 reply(answer_of(what), {what: rows})
 
-        self._queue.in_thread(work, told)
+        self._queue.in_thread(work, reply_rows)
 
     def _row(self, what: str, line: Line, consumer: str) -> dict[str, Any]:
         row = {

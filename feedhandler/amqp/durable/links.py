@@ -320,13 +320,13 @@ class Consumer(QueueEnd):
         link: proton.HandoutLink = self.link
         if not link.told:
             return
-        told = link.told.copy()
+        dispositions = link.told.copy()
         link.told.clear()
         accepted: list[int] = []
         released: list[int] = []
         failed: list[int] = []
         refused: list[int] = []
-        for number, outcome, is_failure, state, settled in told:
+        for number, outcome, is_failure, state, settled in dispositions:
             if number not in self.unsettled:
                 self._say_more(number, outcome, settled)
                 continue

@@ -109,7 +109,7 @@ class Desk:
             reason = f"not entitled to cancel in queue {queue.name}"
             reply(_status(403, "unauthorized", reason), None)
         elif operation == "cancel-all":
-            queue.cancel_all(partial(self._tell_cancelled, reply))
+            queue.cancel_all(partial(self._report_cancelled, reply))
         elif operation == "forward":
             self._forward(arguments, reply)
         elif operation not in OF_EVERY_QUEUE:
@@ -151,8 +151,8 @@ class Desk:
                     break
             word = self.queue.status_of(number)
             found.append(encode({"id": number, "status": word}))
-        told = _status(404, word, _WORDS[word]) if word == "unknown" else _status(200, word, "OK")
-        reply(told, encoded_list(found))
+        status = _status(404, word, _WORDS[word]) if word == "unknown" else _status(200, word, "OK")
+        reply(status, encoded_list(found))
 
     def _cancel(self, numbers: list[int], wait: bool, reply: Reply) -> Steps:
         answers: dict[int, str] = {}
@@ -160,9 +160,9 @@ class Desk:
         def hear(number: int, answer: str) -> None:
             answers[number] = answer
             if len(answers) == len(numbers):
-                self.run(tell())
+                self.run(report())
 
-        def tell() -> Steps:
+        def report() -> Steps:
             worst = min(set(answers.values()), key=_WORST.index)
             body: list[bytes] = []
             for number in numbers:
@@ -176,12 +176,12 @@ class Desk:
             if count % MESSAGES_A_STEP == 0:
                 yield None
 
-    def _tell_cancelled(self, reply: Reply, told: "Cancelled | None") -> None:
-        if told is None:
+    def _report_cancelled(self, reply: Reply, result: "Cancelled | None") -> None:
+        if result is None:
             reply(_status(503, "stopped", _WORDS["stopped"]), None)
             return
-        figures = {"cancelled": told.cancelled, "delivering": told.delivering}
-        reply(_status(200, "cancelled", "OK"), {**figures, **_page(told.forward)})
+        figures = {"cancelled": result.cancelled, "delivering": result.delivering}
+        reply(_status(200, "cancelled", "OK"), {**figures, **_page(result.forward)})
 
     def _forward(self, arguments: dict[str, Any], reply: Reply) -> None:
         """Answer with a further page of what is to be forwarded."""
@@ -191,17 +191,17 @@ class Desk:
             reply(_status(400, "invalid", reason), None)
             return
 
-        def tell(told: "Forwarding | None") -> None:
-            if told is None:
+        def report(page: "Forwarding | None") -> None:
+            if page is None:
                 reply(_status(503, "stopped", _WORDS["stopped"]), None)
             else:
-                reply(_status(200, "forward", "OK"), _page(told))
+                reply(_status(200, "forward", "OK"), _page(page))
 
-        self.queue.forward(after, until, tell)
+        self.queue.forward(after, until, report)
 
 
-def _page(told: "Forwarding") -> dict[str, Any]:
-    return {"forward": told.messages, "until": told.until, "more": told.more}
+def _page(page: "Forwarding") -> dict[str, Any]:
+    return {"forward": page.messages, "until": page.until, "more": page.more}
 
 
 def is_number(value: Any) -> bool:

@@ -31,8 +31,8 @@ from feedhandler.amqp.durable.stored import (
     Cancelled,
     Forwarding,
     Holder,
+    OnDone,
     StoredQueue,
-    Told,
 )
 from feedhandler.amqp.durable.transactions import Refusal, Work
 from feedhandler.amqp.durable.values import (
@@ -78,7 +78,7 @@ class DurableQueue(StoredQueue):
         self.intake: Intake
         self.dispatch: Dispatch
         self._recording: deque[tuple[int, Callable[[], None]]] = deque()
-        self._fates: dict[int, list[Told]] = {}
+        self._fates: dict[int, list[OnDone]] = {}
         self._reading: set[int] = set()
         #: Messages that are claimed at a time: fewer where they are large.
         self._share = SHARE
@@ -122,8 +122,8 @@ class DurableQueue(StoredQueue):
         committing, self._committing = self._committing, deque()
         for each in committing:
             each.lost()
-        for told in [each for several in self._fates.values() for each in several]:
-            told("stopped")
+        for on_done in [each for several in self._fates.values() for each in several]:
+            on_done("stopped")
         self._fates.clear()
 
     # -- producing --------------------------------------------------------------------------
@@ -149,13 +149,13 @@ class DurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         if self.fault or not self.intake.has_room:
             return False
-        arrival = _Arrival(told)
+        arrival = _Arrival(on_done)
         known = self.store.producer(stamp.producer)
         if known is not None and known[1] >= stamp.sequence:
-            told()  # it came before this queue was opened
+            on_done()  # it came before this queue was opened
             return True
         try:
             if self.store.engine.store.version < VERSION:
@@ -349,7 +349,7 @@ class DurableQueue(StoredQueue):
         def recorded() -> None:
             holder.finished(numbers)
             for number in forward:
-                self._tell_fate(number, "delivered")
+                self._report_fate(number, "delivered")
 
         self._when(changes, recorded)
 
@@ -389,18 +389,18 @@ class DurableQueue(StoredQueue):
     def _fate_teller(self, number: int, status: Status) -> Callable[[], None]:
         """Return what to call once this message's status is recorded."""
 
-        def told() -> None:
+        def on_recorded() -> None:
             if status is Status.CANCELLED:
                 self.counts[QueueCounter.CANCELLED] += 1
             elif status is Status.EXPIRED:
                 self._expired(number)
-            self._tell_fate(number, status.name.lower())
+            self._report_fate(number, status.name.lower())
 
-        return told
+        return on_recorded
 
-    def _tell_fate(self, number: int, answer: str) -> None:
-        for told in self._fates.pop(number, ()):
-            told(answer)
+    def _report_fate(self, number: int, answer: str) -> None:
+        for on_done in self._fates.pop(number, ()):
+            on_done(answer)
 
     # -- transactions -----------------------------------------------------------------------
 
@@ -449,7 +449,7 @@ class DurableQueue(StoredQueue):
         for taker, number in commit.work.accepted:
             taker.finished([number])
         for number in commit.committed.forward:
-            self._tell_fate(number, "delivered")
+            self._report_fate(number, "delivered")
         self._take_parcels(commit.parcels)
         commit.done()
         self._parcels.send()
@@ -516,7 +516,7 @@ class DurableQueue(StoredQueue):
             if holder is not None:
                 holder.finished(numbers)
             for number in numbers:
-                self._tell_fate(number, "cancelled")
+                self._report_fate(number, "cancelled")
 
         self._when(done[1], recorded)
 
@@ -537,15 +537,15 @@ class DurableQueue(StoredQueue):
 
     # -- cancelling -------------------------------------------------------------------------
 
-    def cancel(self, number: int, told: Told, wait: bool = False) -> None:
-        """Cancel a message; `told` gets the answer, once that is recorded.
+    def cancel(self, number: int, on_done: OnDone, wait: bool = False) -> None:
+        """Cancel a message; `on_done` gets the answer, once that is recorded.
 
         It is `cancelled`, `delivered`, `delivering` (a consumer has it), `expired`, `damaged`,
         `unknown` or `stopped`. `wait`: in place of `delivering`, the final status once there is
         one.
         """
         if number in self._reading:
-            self._after_reading.append(lambda: self.cancel(number, told, wait))
+            self._after_reading.append(lambda: self.cancel(number, on_done, wait))
             return
         delivery = self.store.engine.delivery
         mine = self.dispatch.remove(number)
@@ -557,28 +557,28 @@ class DurableQueue(StoredQueue):
 
         done = self._guard(change)
         if done is None:
-            told("stopped")
+            on_done("stopped")
             return
         (answer, changed), changes = done
         self.intake.recent.pop(number)
         self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
         if answer is CancelAnswer.DELIVERING and wait:
-            self._fates.setdefault(number, []).append(told)
+            self._fates.setdefault(number, []).append(on_done)
             return
-        self._when(changes, lambda: told(answer.name.lower()))
+        self._when(changes, lambda: on_done(answer.name.lower()))
 
-    def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
+    def cancel_all(self, on_done: Callable[["Cancelled | None"], None]) -> None:
         """Cancel everything that is pending now, with every block of the queue locked: no message
         is put, taken or delivered meanwhile.
 
-        `told` is called once that is recorded, with None where the queue has stopped.
+        `on_done` is called once that is recorded, with None where the queue has stopped.
         """
         engine = self.store.engine
         # What no consumer has yet is pending, though it is on its way to one.
         self._take_back(sorted(self._reading))
         done = self._guard(lambda: engine.cancel_all_by_page(FORWARD_PAGE))
         if done is None:
-            told(None)
+            on_done(None)
             return
         (numbers, in_hand, page), changes = done
         for number in numbers:
@@ -588,7 +588,7 @@ class DurableQueue(StoredQueue):
         self.counts[QueueCounter.CANCELS_LATE] += len(in_hand)
 
         def answer(forward: "Forwarding | None") -> None:
-            told(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
+            on_done(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
 
         self._when(changes, lambda: self.in_thread(lambda: self._named(page), answer))
 
@@ -596,15 +596,15 @@ class DurableQueue(StoredQueue):
 
     def snapshot(self) -> dict[str, Any]:
         """Return counters and state, for status, statistics and metrics."""
-        told = super().snapshot()
+        figures = super().snapshot()
         if not self._opened:
-            return told
-        return told | {
+            return figures
+        return figures | {
             "put": self.intake.confirmed,
             "put_bytes": self.intake.put_bytes,
             "handed_out": self.dispatch.handed_out,
             "handed_out_again": self.dispatch.handed_out_again,
-            "waiting_bytes": told["waiting_bytes"] + self.intake.waiting_bytes,
+            "waiting_bytes": figures["waiting_bytes"] + self.intake.waiting_bytes,
             "consumers": self.dispatch.takers,
             "parcels": len(self._parcels),
         }
@@ -634,8 +634,8 @@ _CANCEL_COUNTS = {
 class _Arrival:
     """Source of a message that another queue has sent."""
 
-    def __init__(self, told: Callable[[], None]) -> None:
-        self._told = told
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self._told = on_done
 
     def accepted(self, number: int) -> None:
         self._told()

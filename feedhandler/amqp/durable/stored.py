@@ -46,7 +46,7 @@ AGAIN_SECONDS = 1.0
 #: Messages of one answer of cancels to forward; further ones take further requests.
 FORWARD_PAGE = 256
 
-Told = Callable[[str], None]
+OnDone = Callable[[str], None]
 Found = TypeVar("Found")
 
 
@@ -200,21 +200,21 @@ class StoredQueue(abc.ABC):
         """Make a consumer's link."""
 
     @abc.abstractmethod
-    def cancel(self, number: int, told: Told, wait: bool = False) -> None:
-        """Cancel a message; `told` gets the answer, once that is recorded."""
+    def cancel(self, number: int, on_done: OnDone, wait: bool = False) -> None:
+        """Cancel a message; `on_done` gets the answer, once that is recorded."""
 
     @abc.abstractmethod
-    def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
-        """Cancel everything that is pending; `told` is called once that is recorded."""
+    def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
+        """Cancel everything that is pending; `on_done` is called once that is recorded."""
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
         """Do a request that only this kind of queue takes (`operations` has it)."""
         raise AssertionError(f"{operation} is for another kind of queue")
 
     @abc.abstractmethod
-    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         """Put a message that another queue of the node sends, once however often that is tried;
-        `told` is called once it is durable. Returns False where there is no room now."""
+        `on_done` is called once it is durable. Returns False where there is no room now."""
 
     @abc.abstractmethod
     def send_parcels(self) -> None:
@@ -328,18 +328,18 @@ class StoredQueue(abc.ABC):
     # -- what is to be forwarded ------------------------------------------------------------
 
     def forward(
-        self, after: int, until: int | None, told: Callable[["Forwarding | None"], None]
+        self, after: int, until: int | None, on_done: Callable[["Forwarding | None"], None]
     ) -> None:
         """Get a page of the messages above `after` and below `until` (None: all) that were
-        delivered today, or that consumers have; `told` gets it, None where the queue has
+        delivered today, or that consumers have; `on_done` gets it, None where the queue has
         stopped."""
         engine = self.store.engine
         end = engine.store.visible_end if until is None else until
         page = partial(engine.forward_page, after, end, FORWARD_PAGE)
-        self.in_thread(lambda: self._named(page()), told)
+        self.in_thread(lambda: self._named(page()), on_done)
 
-    def in_thread(self, work: Callable[[], Found], told: Callable[[Found | None], None]) -> None:
-        """Do `work`, which reads the disk, in the queue's thread; `told` gets the result on the
+    def in_thread(self, work: Callable[[], Found], on_done: Callable[[Found | None], None]) -> None:
+        """Do `work`, which reads the disk, in the queue's thread; `on_done` gets the result on the
         event loop, None where it failed."""
 
         def finish(future: "asyncio.Future[Found]") -> None:
@@ -347,11 +347,11 @@ class StoredQueue(abc.ABC):
             if isinstance(error, OSError):
                 self._failed(error)
             stopped = self.fault or future.cancelled() or error is not None
-            told(None if stopped else future.result())
+            on_done(None if stopped else future.result())
             self.flush()
 
         if self.fault:
-            told(None)
+            on_done(None)
             return
         self._loop.run_in_executor(self._threads, work).add_done_callback(finish)
 
@@ -380,16 +380,16 @@ class StoredQueue(abc.ABC):
 
     def snapshot(self) -> dict[str, Any]:
         """Return counters and state, for status, statistics and metrics."""
-        told: dict[str, Any] = {
+        counts: dict[str, Any] = {
             "name": self.name,
             "state": "stopped" if self.fault else "open",
             "reason": self.fault,
             **as_dict(QueueCounter, self.counts),
         }
         if not self._opened:
-            return told
+            return counts
         figures = self.store.statistics()
-        told |= {
+        counts |= {
             "depth": figures["pending"],
             "in_hand": figures["handed_out"],
             "waiting_bytes": figures["waiting_bytes"],
@@ -398,4 +398,4 @@ class StoredQueue(abc.ABC):
             **dict.fromkeys(_OF_KEYS, 0),
             **{key: figures[key] for key in _FIGURES},
         }
-        return told
+        return counts

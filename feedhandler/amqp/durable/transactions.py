@@ -263,19 +263,19 @@ class Transactions:
     # -- the end ----------------------------------------------------------------------------
 
     def discharge(
-        self, transaction: Transaction, fail: bool, told: Callable[[Fate, str], None]
+        self, transaction: Transaction, fail: bool, on_done: Callable[[Fate, str], None]
     ) -> None:
-        """End a transaction; `told` gets the result, once that is durable, and why it was not
+        """End a transaction; `on_done` gets the result, once that is durable, and why it was not
         committed."""
         self._close(transaction)
         if fail:
             self._roll_back(transaction, failed=True)
-            told(Fate.DONE, "")
+            on_done(Fate.DONE, "")
             return
-        refusal = transaction.doomed or self._commit(transaction, told)
+        refusal = transaction.doomed or self._commit(transaction, on_done)
         if refusal is not None:
             self._roll_back(transaction, failed=refusal.failed)
-            told(Fate.ROLLED_BACK, refusal.reason)
+            on_done(Fate.ROLLED_BACK, refusal.reason)
 
     def abandon(self, transaction: Transaction, *, failed: bool) -> None:
         """Roll back a transaction whose controller is gone. `failed`: without a goodbye."""
@@ -292,7 +292,7 @@ class Transactions:
             del self._count[owner]
 
     def _commit(
-        self, transaction: Transaction, told: Callable[[Fate, str], None]
+        self, transaction: Transaction, on_done: Callable[[Fate, str], None]
     ) -> Refusal | None:
         """Have the home do all of it; return why not, None where it does."""
         refusal = self._fault(transaction)
@@ -311,11 +311,11 @@ class Transactions:
             for outcome in (Outcome.RELEASED, Outcome.FAILED):
                 for taker, numbers in _by_taker(transaction, (outcome,)):
                     taker.returned(numbers, failed=outcome is Outcome.FAILED)
-            told(Fate.DONE, "")
+            on_done(Fate.DONE, "")
 
         def lost() -> None:
             self._over(transaction)
-            told(Fate.UNCERTAIN, f"queue {home.name} has stopped" if home else "")
+            on_done(Fate.UNCERTAIN, f"queue {home.name} has stopped" if home else "")
 
         if home is None:
             done()

@@ -87,7 +87,7 @@ class State(Enum):
 
 
 class Publisher(Peer):
-    """One destination and its connection; used on the event loop's thread. `tell` gets lines for
+    """One destination and its connection; used on the event loop's thread. `report` gets lines for
     the operator.
 
     Raises ConfigError for a password that is not there, or types that the feed does not have.
@@ -99,7 +99,7 @@ class Publisher(Peer):
         fanout: Fanout,
         message_type: Callable[[str], int],
         container: str,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         super().__init__(fanout.dirty_peers)
         self.config = config
@@ -114,7 +114,7 @@ class Publisher(Peer):
         self.destination = self._destination(fanout, message_type)
         self._fanout = fanout
         self._container = container
-        self._tell = tell
+        self._report = report
         self._sock: socket.socket | None = None
         self._offered: proton.PublisherLink | None = None
         self._task: asyncio.Task[None] | None = None
@@ -255,7 +255,7 @@ class Publisher(Peer):
             self._up_ns = time.monotonic_ns()
             self._confirmed_before = self.destination.unsettled.confirmed
             if not self._told_down:
-                self._tell_up()
+                self._report_up()
         return await self._ended
 
     async def _connect(self) -> None:
@@ -486,7 +486,7 @@ class Publisher(Peer):
             self._watch_confirmations()
         if self.overruns:
             self._detach()
-        self._tell_overflow()
+        self._report_overflow()
 
     def _watch_confirmations(self) -> None:
         """End a connection whose oldest message has waited too long for an outcome, so that it is
@@ -501,7 +501,7 @@ class Publisher(Peer):
             unsettled.confirmed > self._confirmed_before
             or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
         ):
-            self._tell_up()
+            self._report_up()
 
     def _handle(self, kind: int, link: Any) -> None:
         """Act upon one event. Ignores repeated events and those of other links; refuses links of
@@ -550,15 +550,15 @@ class Publisher(Peer):
         if not link.returned:
             return
         now_ns = time.monotonic_ns()
-        for number, told, words in link.returned:
-            outcome = OUTCOMES.get(told, Outcome.UNTOLD)
+        for number, answer, words in link.returned:
+            outcome = OUTCOMES.get(answer, Outcome.UNTOLD)
             outgoing = destination.unsettled.come_back(number, outcome, now_ns)
             if outgoing is not None:
                 destination.abandon(outgoing)
-                self._tell_abandoned(outcome, words)
+                self._report_abandoned(outcome, words)
         link.returned.clear()
 
-    def _tell_abandoned(self, outcome: Outcome, words: str) -> None:
+    def _report_abandoned(self, outcome: Outcome, words: str) -> None:
         """Report the first message that is given up; `abandoned` counts them all."""
         if self._told_abandoned:
             return
@@ -569,7 +569,7 @@ class Publisher(Peer):
             "`abandoned` counts the others"
         )
 
-    def _tell_overflow(self) -> None:
+    def _report_overflow(self) -> None:
         """Report an overflow once for each time that the queue is full."""
         full = self.destination.overflowing
         if full and not self._told_overflow:
@@ -580,13 +580,13 @@ class Publisher(Peer):
                 self._say(f"the broker does not keep up: {what} messages are dropped")
         self._told_overflow = full
 
-    def _tell_up(self) -> None:
+    def _report_up(self) -> None:
         """Report that the broker is being published to."""
         self._told_down = False
         self._say(f"publishing to {self.place.shown}, {self.broker}")
 
     def _say(self, text: str) -> None:
-        self._tell(f"publish {self.config.name}: {text}")
+        self._report(f"publish {self.config.name}: {text}")
 
     # -- batches and statistics -------------------------------------------------------------
 
@@ -615,9 +615,11 @@ class Publishers:
         fanout: Fanout,
         message_type: Callable[[str], int],
         container: str,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        self.all = [Publisher(config, fanout, message_type, container, tell) for config in configs]
+        self.all = [
+            Publisher(config, fanout, message_type, container, report) for config in configs
+        ]
         self._ticker: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:

@@ -105,7 +105,7 @@ class SpillDestination(Destination):
             outgoing.block, outgoing.reason, outgoing.data
         ):
             self._count_drop(outgoing)
-        elif self.lacking and not self._tell_lacking(outgoing.service, outgoing.sequence):
+        elif self.lacking and not self._report_lacking(outgoing.service, outgoing.sequence):
             self._lose(outgoing)
         else:
             self._place(outgoing)
@@ -187,7 +187,7 @@ class SpillDestination(Destination):
         if full or not self.spill.refusing:
             Destination._set_overflowing(self, full)
 
-    def _tell_lacking(self, service: int, sequence: int) -> bool:
+    def _report_lacking(self, service: int, sequence: int) -> bool:
         """Put what the receiver lacks into the stream, before message `sequence` of `service`;
         return whether there was room for that."""
         while True:
@@ -258,7 +258,7 @@ class SpillDestination(Destination):
         if not self.spill.level:
             self._fetch()
         if self.lacking and self.spill.level:
-            self._tell_lacking(-1, 0)
+            self._report_lacking(-1, 0)
             Destination.drain(self)
         return 0
 
@@ -278,10 +278,10 @@ class SpillDestination(Destination):
         for outgoing in self.spill.done(result, self.clock(), self.front_bytes):
             self._join(outgoing)
         if self.spill.failed and not failed:
-            self._tell_failed()
+            self._report_failed()
         self._note_backlog()
 
-    def _tell_failed(self) -> None:
+    def _report_failed(self) -> None:
         """Announce as lost what is on the failed disk only."""
         disk_only = self.spill.disk_only if self.spill.on_disk else {}
         for service, missed in disk_only.items():

@@ -43,17 +43,17 @@ def item_bytes_max(batch_max_bytes: int) -> int:
 class SpillRunner:
     """The journal of one destination; see the module.
 
-    `tell` gets lines for the operator; `on_news` is called after each job, when messages may have
+    `report` gets lines for the operator; `on_news` is called after each job, when messages may have
     come back from the disk. All but `_on_done_there` runs on the event loop's thread.
     """
 
     def __init__(
-        self, config: PublishConfig, tell: Callable[[str], None], on_news: Callable[[], None]
+        self, config: PublishConfig, report: Callable[[str], None], on_news: Callable[[], None]
     ) -> None:
         self.config = config
         self.spill = SpillQueue(bounds_of(config.queue_bytes), config.journal_max_us * 1000)
         self.destination: SpillDestination
-        self._tell = tell
+        self._report = report
         self._on_news = on_news
         self._disk: SpillDisk | None = None
         self._thread: SpillThread | None = None
@@ -82,7 +82,7 @@ class SpillRunner:
         self.spill.find(count, time.monotonic_ns())
         if count:
             self._told_spilling = True
-            self._tell(f"{count:,} messages of the run before are in the journal, and go first")
+            self._report(f"{count:,} messages of the run before are in the journal, and go first")
         self._thread = SpillThread(self._disk, self._on_done_there, config.name)
         self.schedule_job()
 
@@ -102,7 +102,7 @@ class SpillRunner:
             destination.attended = True
             wait_ns = max(spill.due_ns - time.monotonic_ns(), 0)
             self._timer = self._loop.call_later(wait_ns / 1e9, self._on_due)
-        self._tell_spilling()
+        self._report_spilling()
 
     def _on_due(self) -> None:
         self._timer = None
@@ -125,27 +125,29 @@ class SpillRunner:
         self.destination.take_back(result)
         if result.error:
             left = f", {self.spill.on_disk:,} messages stay in it" if self.spill.on_disk else ""
-            self._tell(
+            self._report(
                 f"the journal has failed{left}: {result.error}; what waits stays in memory, and "
                 "the oldest gives way. See to the disk, then start the gateway anew"
             )
         elif self.spill.late and not self._told_late:
             self._told_late = True
-            self._tell("the journal's disk does not keep up; `journal_late` counts the messages")
+            self._report("the journal's disk does not keep up; `journal_late` counts the messages")
         self._on_news()
         self.schedule_job()
 
-    def _tell_spilling(self) -> None:
+    def _report_spilling(self) -> None:
         """Report when messages begin to be on the disk only, and when none is any more."""
         spill = self.spill
         if spill.state is State.SPILLING and not self._told_spilling:
             self._told_spilling = True
             self._drained_before = spill.drained
-            self._tell("the broker does not keep up: messages go to the journal")
+            self._report("the broker does not keep up: messages go to the journal")
         elif spill.state is State.MEMORY and self._told_spilling:
             self._told_spilling = False
             count = spill.drained - self._drained_before
-            self._tell(f"nothing waits in the journal only any more; {count:,} messages came back")
+            self._report(
+                f"nothing waits in the journal only any more; {count:,} messages came back"
+            )
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -164,10 +166,10 @@ class SpillRunner:
         self._disarm()
         self._thread = None
         if not await asyncio.to_thread(thread.close, STOP_SECONDS):
-            self._tell("the journal's disk does not answer; it is left as it is")
-        self._tell_left()
+            self._report("the journal's disk does not answer; it is left as it is")
+        self._report_left()
 
-    def _tell_left(self) -> None:
+    def _report_left(self) -> None:
         """Report how many unconfirmed messages are in the journal, and how many are lost."""
         destination, spill = self.destination, self.spill
         unsaved = spill.unwritten
@@ -176,9 +178,9 @@ class SpillRunner:
         if spill.failed:
             unsaved, left = memory, spill.on_disk
         if left > 0:
-            self._tell(f"{left:,} messages stay in the journal, and go first at the next start")
+            self._report(f"{left:,} messages stay in the journal, and go first at the next start")
         if unsaved:
-            self._tell(f"{unsaved:,} messages are not in the journal, and lost")
+            self._report(f"{unsaved:,} messages are not in the journal, and lost")
 
     # -- statistics -------------------------------------------------------------------------
 

@@ -344,7 +344,7 @@ class Backlog(SenderQueue):
         self.queued_bytes = self.conflation.bytes
         return True
 
-    def _tell_caught_up(self) -> None:
+    def _report_caught_up(self) -> None:
         """Queue the notice that nothing waits any more, for services where something was
         conflated."""
         for service, loss_tracker in self.loss_trackers.items():
@@ -413,7 +413,7 @@ class Backlog(SenderQueue):
         if self.given_up:
             return 0
         if self._anything_to_tell() and not self._first():
-            self._tell()
+            self._report()
         while self.queue and not self.untold and not self._first() and self.sender.ready():
             if self.conflation is not None and self._fetch_books():
                 continue
@@ -422,8 +422,8 @@ class Backlog(SenderQueue):
                 break
             self._send(self._pop())
         if self.conflation is not None and not (self.queue or self.untold or self.overrun):
-            self._tell_caught_up()
-            self._tell()
+            self._report_caught_up()
+            self._report()
         if not self.queue:
             if self.overflowing:
                 self._set_overflowing(False)
@@ -456,7 +456,7 @@ class Backlog(SenderQueue):
                     self.untold = True
         return self.untold
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Send the notices of what the receiver lacks, before any later data."""
         while self._gather_notices():
             if not self.sender.ready() or not self._room(SECTIONS_BYTES_MAX):
@@ -472,10 +472,10 @@ class Backlog(SenderQueue):
             return True
         for service, loss_tracker in self.loss_trackers.items():
             if loss_tracker.untold:
-                told = [(service, reason, body) for reason, body in loss_tracker.notices()]
+                notices = [(service, reason, body) for reason, body in loss_tracker.notices()]
                 stream: Stream = self.by_service[service]
                 if self in stream.concerned:
-                    self.notices.extend(told)
+                    self.notices.extend(notices)
             if loss_tracker.conflation_untold:
                 self.notices.append((service, *loss_tracker.conflated_notice()))
         return len(self.notices) > 0

@@ -150,7 +150,7 @@ class LossTracker:
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is
         untold."""
-        told = [] if self._epoch_began is None else [("", self._epoch_began)]
+        notices = [] if self._epoch_began is None else [("", self._epoch_began)]
         self._epoch_began = None
         dropped = self.fresh.latest(RANGES_TOLD_MAX)
         self.lost_ranges += len(self.fresh)
@@ -161,12 +161,12 @@ class LossTracker:
         self.untold = False
         outside = {"unsequenced": self.unsequenced} if self.unsequenced else {}
         self.unsequenced = 0
-        return [*told, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped, **outside)))]
+        return [*notices, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped, **outside)))]
 
-    def _body(self, reason: str, **told: object) -> dict[str, Any]:
+    def _body(self, reason: str, **more: object) -> dict[str, Any]:
         """Compose a message with the state last announced, for this reason."""
         last = {key: value for key, value in self._told.items() if key not in _OWN_KEYS}
-        return {**last, "reason": reason, **told}
+        return {**last, "reason": reason, **more}
 
     # -- what was conflated -----------------------------------------------------------------
 
@@ -198,25 +198,25 @@ class LossTracker:
             reason, conflated=self._conflated_range, conflated_messages=self.conflated
         )
 
-    def books_border(self, reason: str, **told: object) -> bytes:
+    def books_border(self, reason: str, **more: object) -> bytes:
         """Compose a message that begins or ends books that are sent anew."""
-        return msgspec.json.encode(self._body(reason, **told))
+        return msgspec.json.encode(self._body(reason, **more))
 
     def outgoing(self, body: bytes) -> bytes:
         """Return the body of a service's quality message as this destination must see it."""
-        told = msgspec.json.decode(body)
-        if told["reason"] in (BOOKS_BEGIN, BOOKS_END):
-            return self._worse(told)
-        if told["reason"] in EPOCH_REASONS:
+        quality = msgspec.json.decode(body)
+        if quality["reason"] in (BOOKS_BEGIN, BOOKS_END):
+            return self._worse(quality)
+        if quality["reason"] in EPOCH_REASONS:
             self._forget()
-        elif told["reason"] == BLOCK_END:
-            told["refreshed"] = [*told.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]
+        elif quality["reason"] == BLOCK_END:
+            quality["refreshed"] = [*quality.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]
             self.healed = self.healed or self.lacks
             self.lost.clear()
-            if (told.get("last") or 0) & BLOCK_LAST_MASK != self._broken_last:
+            if (quality.get("last") or 0) & BLOCK_LAST_MASK != self._broken_last:
                 self.doubt = None
-        self._told = told
-        return self._worse(told) if self.lacks or self.healed or self.conflating else body
+        self._told = quality
+        return self._worse(quality) if self.lacks or self.healed or self.conflating else body
 
     @property
     def lacks(self) -> bool:
@@ -229,12 +229,12 @@ class LossTracker:
         self.healed = False
         self.lost_ranges = self.lost_total = 0
 
-    def _worse(self, told: dict[str, Any]) -> bytes:
+    def _worse(self, quality: dict[str, Any]) -> bytes:
         """Merge this destination's losses into a message, and encode it."""
-        lost = RangeSet([(first, last) for first, last in told.get("stale", ())])
+        lost = RangeSet([(first, last) for first, last in quality.get("stale", ())])
         for first, last in self.lost:
             lost.add(first, last)
-        state = told.get("state")
+        state = quality.get("state")
         if self.healed and state == State.OK.value:
             state = State.REFRESHED.value
         if self.conflating and state in (State.OK.value, State.REFRESHED.value, None):
@@ -242,11 +242,11 @@ class LossTracker:
         worst = state if state == State.SILENT.value else State.STALE.value
         return msgspec.json.encode(
             {
-                **told,
-                "state": worst if lost or self.doubt or told.get("doubt") else state,
+                **quality,
+                "state": worst if lost or self.doubt or quality.get("doubt") else state,
                 "stale": lost.latest(RANGES_TOLD_MAX),
-                "doubt": told.get("doubt") or self.doubt,
-                "lost_ranges": told.get("lost_ranges", 0) + self.lost_ranges,
-                "lost_total": told.get("lost_total", 0) + self.lost_total,
+                "doubt": quality.get("doubt") or self.doubt,
+                "lost_ranges": quality.get("lost_ranges", 0) + self.lost_ranges,
+                "lost_total": quality.get("lost_total", 0) + self.lost_total,
             }
         )

@@ -69,9 +69,9 @@ class Rule:
 
     Its mode, and where the key stands: the symbol (`symbol_at`, `symbol_size`; 0 bytes: none) and
     further `parts`; without a symbol the order ids (`orders`: first byte, size and byte order of
-    the parts of each). Messages shorter than `least` bytes are never conflated. `tells_book`: the
-    symbol that the scanner finds is all that need be known; `symbol_is_plain`: it is an integer in
-    the feed's byte order.
+    the parts of each). Messages shorter than `least` bytes are never conflated. `describes_book`:
+    the symbol that the scanner finds is all that need be known; `symbol_is_plain`: it is an integer
+    in the feed's byte order.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Rule:
             self.mode = FENCE
         self.code: int = layout.code
         self.symbol_is_plain = symbol is not None and symbol.kind != "c" and not symbol.byte_order
-        self.tells_book = symbol is not None and not needs_scales
+        self.describes_book = symbol is not None and not needs_scales
 
     def _judge(self, table: "BookRules", code: int) -> None:
         """Set the mode by what messages of the type do to books, and where they name orders."""
@@ -258,7 +258,7 @@ class MessageSplitter:
             key = (service, code, named, *parts)
         elif mode == BOOK:
             assert rule is not None
-            if symbol is None or not rule.tells_book:
+            if symbol is None or not rule.describes_book:
                 symbol, mode = self._symbol_of(service, rule, symbol, piece)
             if mode == BOOK:
                 key = (service, symbol)
@@ -274,7 +274,7 @@ class MessageSplitter:
             symbol = int.from_bytes(named, self.order)
         elif symbol is None:
             symbol = symbol_of(self.table, piece, rule.code)
-        if rule.tells_book:
+        if rule.describes_book:
             return symbol, BOOK
         if rule.orders:
             symbol = rule.symbol_of(piece, service, self.known)

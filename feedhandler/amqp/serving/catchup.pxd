@@ -27,7 +27,7 @@ cdef class CatchUps:
     cdef readonly unsigned long long bytes_read
     cdef readonly unsigned long long overtaken
     cpdef bint turn(self, Py_ssize_t bytes_max)
-    cpdef int tell(self, SenderQueue sender_queue, Stream stream, unsigned long long sequence, object body)
+    cpdef int report(self, SenderQueue sender_queue, Stream stream, unsigned long long sequence, object body)
     cdef Py_ssize_t _read(self, Cursor cursor, Py_ssize_t bytes_max)
     cdef bint _overtaken(self, Cursor cursor)
     cdef Py_ssize_t _packets(self, Cursor cursor, Py_ssize_t stop, Py_ssize_t bytes_max)

@@ -259,15 +259,15 @@ class CatchUps:
         if cursor.past.prefix != note.prefix:
             cursor.past.set_prefix(note.prefix)
         if not note.packets:
-            self.tell(cursor.sender_queue, cursor.past, note.sequence, note.body)
+            self.report(cursor.sender_queue, cursor.past, note.sequence, note.body)
             cursor.note += 1
             return len(note.body) + _STEP_BYTES
         if cursor.block < 0:
-            self.tell(cursor.sender_queue, cursor.past, note.sequence, note.body)
+            self.report(cursor.sender_queue, cursor.past, note.sequence, note.body)
             cursor.block = 0
             return len(note.body) + _STEP_BYTES
         if cursor.block == len(note.packets):
-            self.tell(cursor.sender_queue, cursor.past, note.sequence, note.end)
+            self.report(cursor.sender_queue, cursor.past, note.sequence, note.end)
             cursor.block = -1
             cursor.note += 1
             return len(note.end) + _STEP_BYTES
@@ -284,7 +284,7 @@ class CatchUps:
         return len(data) + _STEP_BYTES
 
     @cython.ccall
-    def tell(
+    def report(
         self, sender_queue: SenderQueue, stream: Stream, sequence: cython.ulonglong, body: object
     ) -> cython.int:
         """Send a quality message of the stream to one link."""

@@ -369,11 +369,11 @@ class NodeConnection(Peer):
         if tls is not None and tls.fault is not None:
             admission.pending = True
             node.counts[NodeCounter.TLS_FAILED] += 1
-            self._tell_refused("TLS", "", tls.fault.reason)
+            self._report_refused("TLS", "", tls.fault.reason)
         elif sasl.state is State.FAILED:
             admission.pending = True
             node.counts[NodeCounter.LOGINS_REFUSED] += 1
-            self._tell_refused("", "", sasl.reason)
+            self._report_refused("", "", sasl.reason)
         elif sasl.asked is not None:
             admission.pending = True
             decided = node.gate.at_once(admission, sasl.asked)
@@ -404,7 +404,7 @@ class NodeConnection(Peer):
             else:
                 node.counts[NodeCounter.LOGINS_REFUSED] += 1
                 node.gate.failed(self.admission)
-            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, decision.reason)
+            self._report_refused(sasl.asked.mechanism, sasl.asked.name, decision.reason)
             node.loop.call_later(REFUSAL_SECONDS, self._turn_away, decision)
             return
         self.user = user
@@ -420,7 +420,7 @@ class NodeConnection(Peer):
             self.admission.sasl.decide(False, decision.reason, temporary=decision.temporary)
             self.work()
 
-    def _tell_refused(self, mechanism: str, user: str, reason: str) -> None:
+    def _report_refused(self, mechanism: str, user: str, reason: str) -> None:
         if self.node.observer is not None:
             self.node.observer.login_refused(self.peer, user, mechanism, reason)
 
@@ -470,7 +470,7 @@ class NodeConnection(Peer):
         resumption = self.node.resumption
         found = resumption.find(subscription)
         sender_queue = self._join(link, subscription, list(found))
-        concerned = self._tell_quality(sender_queue)
+        concerned = self._report_quality(sender_queue)
         afresh = resumption.join(sender_queue, found)
         if subscription.snapshot and subscription.schema:
             self.node.send_records(sender_queue, concerned)
@@ -541,7 +541,7 @@ class NodeConnection(Peer):
         link.open()
         self.members.append(member)
         self._count(link, member)
-        self._tell_quality(member, group)
+        self._report_quality(member, group)
 
     def _new_group(self, name: str, subscription: Subscription) -> Group:
         node = self.node
@@ -590,7 +590,7 @@ class NodeConnection(Peer):
             address = without_tags(link.source_address)
             node.observer.attached(sender_queue, self.peer, address)
 
-    def _tell_quality(self, sender_queue: Any, group: Group | None = None) -> list[Stream]:
+    def _report_quality(self, sender_queue: Any, group: Group | None = None) -> list[Stream]:
         """Send a new link the state of each service; return the services that concern it, or its
         group."""
         node = self.node

@@ -345,7 +345,7 @@ class Group(SenderQueue):
         high = self.waiting_bytes + self.unsettled_bytes
         for member in self.members:
             member.queued_bytes_high = max(member.queued_bytes_high, high)
-        self._tell_members()
+        self._report_members()
 
     def give_back(self, message: Shared, member: Member) -> None:
         """Take back a message that a member returned, for another one; drop it after
@@ -366,7 +366,7 @@ class Group(SenderQueue):
     def flush_due_batches(self) -> int:
         """Close due batches as a sender queue does, and record whether packets wait in one."""
         super().flush_due_batches()
-        self._tell_members()
+        self._report_members()
         return 0
 
     def drain(self) -> int:
@@ -389,7 +389,7 @@ class Group(SenderQueue):
         """Whether anything waits for a member's credit."""
         return bool(self.again or self.waiting or self.has_open_batch())
 
-    def _tell_members(self) -> None:
+    def _report_members(self) -> None:
         for member in self.members:
             member.note_backlog(self.waits)
 

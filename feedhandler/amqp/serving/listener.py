@@ -94,7 +94,7 @@ class Listener:
                 # No client waits any more, or it has left. Out of descriptors the listener would
                 # stay readable and take every turn of the loop: try again a little later.
                 if error.errno in (errno.EMFILE, errno.ENFILE) and has_client(self._socket):
-                    self._shortage.tell(error.strerror)
+                    self._shortage.report(error.strerror)
                     self._on_exhausted()
                     self._loop.remove_reader(self._socket.fileno())
                     self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)

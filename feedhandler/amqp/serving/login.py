@@ -88,16 +88,16 @@ class Gate:
     """Access control of the node. Without `config` every client is admitted and may have
     everything.
 
-    `certificates` is the TLS listener's side; `tell` gets lines for the operator. Raises
+    `certificates` is the TLS listener's side; `report` gets lines for the operator. Raises
     ConfigError for files that cannot be used.
     """
 
     def __init__(
-        self, config: AmqpConfig | None = None, tell: Callable[[str], None] | None = None
+        self, config: AmqpConfig | None = None, report: Callable[[str], None] | None = None
     ) -> None:
         self.limits = LimitsConfig() if config is None else config.limits
         self.plain_without_tls = config is not None and config.plain_without_tls
-        self.certificates = None if config is None else _certificates(config, tell)
+        self.certificates = None if config is None else _certificates(config, report)
         self.users = Users(
             []
             if config is None
@@ -258,22 +258,22 @@ def _less(counter: Counter[str], key: str) -> None:
         del counter[key]
 
 
-def _certificates(config: AmqpConfig, tell: Callable[[str], None] | None) -> ServerTls | None:
+def _certificates(config: AmqpConfig, report: Callable[[str], None] | None) -> ServerTls | None:
     tls = config.tls
     if not tls.listen:
         return None
     required = tls.client_certificate == "required"
-    return ServerTls(tls.certificate, tls.key, tls.client_ca, required, "amqp.tls.", tell)
+    return ServerTls(tls.certificate, tls.key, tls.client_ca, required, "amqp.tls.", report)
 
 
 def _user_of(config: AmqpConfig, index: int) -> User:
     """Build a user with the hash from the configuration or its file. Raises ConfigError."""
-    told = config.users[index]
-    password = told.password
-    if told.password_file:
-        where = f"amqp.users[{index}].password_file: {told.password_file}"
+    named = config.users[index]
+    password = named.password
+    if named.password_file:
+        where = f"amqp.users[{index}].password_file: {named.password_file}"
         try:
-            with Path(told.password_file).open("rb") as file:
+            with Path(named.password_file).open("rb") as file:
                 password = file.read(HASH_BYTES_MAX).decode().strip()
             parse_hash(password)
         except OSError as error:
@@ -283,4 +283,4 @@ def _user_of(config: AmqpConfig, index: int) -> User:
             ) from None
         except ValueError:
             raise ConfigError(f"{where}: holds no hash", "`feedhandler user` makes one") from None
-    return told.user(password, config.limits.connections_per_user)
+    return named.user(password, config.limits.connections_per_user)

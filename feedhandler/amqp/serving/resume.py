@@ -86,7 +86,7 @@ class Resumption:
                 self.refused += 1
             else:
                 self.resumed += 1
-            self._tell(sender_queue, stream, where)
+            self._report(sender_queue, stream, where)
             self.catch_ups.add(sender_queue, stream, where.place, where.next)
         return afresh
 
@@ -97,7 +97,7 @@ class Resumption:
         lost = ((first[0], stream.next_sequence - 1),) if first[0] < stream.next_sequence else ()
         assert stream.history is not None
         end = stream.history.find_end()
-        self._tell(sender_queue, stream, Found(end, stream.next_sequence, where.why, lost))
+        self._report(sender_queue, stream, Found(end, stream.next_sequence, where.why, lost))
         stream.admit(sender_queue)
 
     def _overtaken(self, cursor: Cursor) -> bool:
@@ -113,25 +113,25 @@ class Resumption:
             self.catch_ups.remove(sender_queue)
             sender_queue.give_up()
             return False
-        self._tell(sender_queue, stream, where)
+        self._report(sender_queue, stream, where)
         cursor.move(where.place, where.next)
         return True
 
-    def _tell(self, sender_queue: SenderQueue, stream: Stream, where: Found) -> None:
+    def _report(self, sender_queue: SenderQueue, stream: Stream, where: Found) -> None:
         """Send the link the quality message that says where it goes on."""
         if sender_queue.subscription.quality:
             assert stream.history is not None
             before = stream.history.told_before(where.place)
             before = before or self.qualities[stream.index].attached(stream.next_sequence or None)
             body = resumed(before, where)
-            self.catch_ups.tell(sender_queue, stream, where.next, body)
+            self.catch_ups.report(sender_queue, stream, where.next, body)
 
 
 def resumed(before: bytes, where: Found) -> bytes:
     """Build the quality message for a link that goes on at `where` from `before`, the last one
     before."""
-    told: dict[str, Any] = msgspec.json.decode(before)
-    kept = {key: told[key] for key in _LASTING}
+    quality: dict[str, Any] = msgspec.json.decode(before)
+    kept = {key: quality[key] for key in _LASTING}
     if where.why:
         kept["state"] = "STALE"
         kept["stale"] = [*kept["stale"], *where.lost]

@@ -201,8 +201,8 @@ class Join:
     def _hand_out_mark(self, service: _Service, message: Any) -> list[Any]:
         """Filter a quality message while the new link catches up: the old one has brought it, too,
         unless it is of a snapshot block, behind which the new link's stream goes on."""
-        told = msgspec.json.decode(message.body, type=dict)
-        reason = told["reason"]
+        quality = msgspec.json.decode(message.body, type=dict)
+        reason = quality["reason"]
         if reason in _ANEW:
             service.new.renumber()
             if (service.new.epoch, -1) <= service.reached:
@@ -211,10 +211,10 @@ class Join:
             return [message]
         if reason in _BLOCK_MARKS:
             service.in_block = reason == _BLOCK_BEGIN
-            if reason == "snapshot-end" and told.get("next"):
-                service.reached = (service.new.epoch, (told["next"] << 16) - 1)
+            if reason == "snapshot-end" and quality.get("next"):
+                service.reached = (service.new.epoch, (quality["next"] << 16) - 1)
             return [message]
-        following = (service.new.epoch, (told.get("next") or 0) << 16)
+        following = (service.new.epoch, (quality.get("next") or 0) << 16)
         return [message] if following > service.reached else []
 
 

@@ -42,7 +42,7 @@ BEHIND = "the connection was lost while the link was behind and conflated"
 TAG_CHARS = 37
 TAGS_MAX = (ADDRESS_CHARS_MAX * 3 // 4) // TAG_CHARS
 
-Told = dict[str, Any]
+QualityBody = dict[str, Any]
 
 
 class Lack:
@@ -60,43 +60,46 @@ class Lack:
         self.ranges += 1
         self.total += last - first + 1
 
-    def process_quality(self, told: Told) -> Told:
+    def process_quality(self, quality: QualityBody) -> QualityBody:
         """Apply a quality message of the node to the losses; return it as this subscriber must see
         it."""
-        if told["reason"] == "reset":
+        if quality["reason"] == "reset":
             self.__init__()  # type: ignore[misc]  # what was lost before no longer matters
-        elif told["reason"] == BLOCK_END and (last := told.get("last")) is not None:
+        elif quality["reason"] == BLOCK_END and (last := quality.get("last")) is not None:
             good = [(first, min(end, last)) for first, end in self.lost if first <= last]
             self.healed = self.healed or bool(good) or self.doubt is not None
             self.lost.discard_below(last + 1)
             self.doubt = None
-            told = {**told, "refreshed": [*told.get("refreshed", ()), *good][-RANGES_TOLD_MAX:]}
-        return self.worse(told)
+            quality = {
+                **quality,
+                "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_TOLD_MAX:],
+            }
+        return self.worse(quality)
 
-    def renew(self, told: Told) -> Told:
+    def renew(self, quality: QualityBody) -> QualityBody:
         """Forget the losses, as the present state follows; return the message with what is good
         again."""
         good = list(self.lost)
         self.lost, self.doubt, self.healed = RangeSet(), None, True
-        return {**told, "refreshed": [*told.get("refreshed", ()), *good][-RANGES_TOLD_MAX:]}
+        return {**quality, "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_TOLD_MAX:]}
 
-    def worse(self, told: Told) -> Told:
+    def worse(self, quality: QualityBody) -> QualityBody:
         """Return the message with this subscriber's losses merged in."""
-        state = told["state"]
+        state = quality["state"]
         if self.lost or self.doubt is not None:
             state = state if state == State.SILENT.value else State.STALE.value
         elif self.healed and state == State.OK.value:
             state = State.REFRESHED.value
-        stale = RangeSet([(first, last) for first, last in told.get("stale", ())])
+        stale = RangeSet([(first, last) for first, last in quality.get("stale", ())])
         for first, last in self.lost:
             stale.add(first, last)
         return {
-            **told,
+            **quality,
             "state": state,
             "stale": stale.latest(RANGES_TOLD_MAX),
-            "doubt": told.get("doubt") or self.doubt,
-            "lost_ranges": told.get("lost_ranges", 0) + self.ranges,
-            "lost_total": told.get("lost_total", 0) + self.total,
+            "doubt": quality.get("doubt") or self.doubt,
+            "lost_ranges": quality.get("lost_ranges", 0) + self.ranges,
+            "lost_total": quality.get("lost_total", 0) + self.total,
         }
 
 
@@ -156,8 +159,8 @@ class ResumeState:
 
         Raises msgspec.DecodeError or KeyError where `body` is no quality message.
         """
-        told = msgspec.json.decode(body, type=dict)
-        reason = told["reason"]
+        quality = msgspec.json.decode(body, type=dict)
+        reason = quality["reason"]
         if reason == BLOCK_BEGIN:
             self._open_blocks.add(service)
         elif reason == BLOCK_END:
@@ -166,61 +169,63 @@ class ResumeState:
             self._behind.add(service)
         elif reason == CAUGHT_UP:
             self._behind.discard(service)
-        first: list[Told] = []
+        first: list[QualityBody] = []
         if service in self._pending:
-            first = self._settle(service, told)
+            first = self._settle(service, quality)
             if first and self._begins_with_state:
-                told = self._lacks[service].renew(told)
+                quality = self._lacks[service].renew(quality)
         elif reason == RESUME:  # it was overtaken in what it had to send again
-            self._take(service, told)
+            self._take(service, quality)
         lack = self._lacks.get(service)
         if lack is None:
             return None
-        return [msgspec.json.encode(each) for each in (*first, lack.process_quality(told))]
+        return [msgspec.json.encode(each) for each in (*first, lack.process_quality(quality))]
 
-    def _settle(self, service: int, told: Told) -> list[Told]:
+    def _settle(self, service: int, quality: QualityBody) -> list[QualityBody]:
         """Process the first quality message of a service after a lost connection: record what is
         lost, and return a message that announces it, if any."""
-        if told["reason"] == RESUME and told.get("next") == 0:  # nothing yet: `start` follows
+        if quality["reason"] == RESUME and quality.get("next") == 0:  # nothing yet: `start` follows
             self._asked -= {service}
-            return self._tell_doubt(service, told)
-        if told["reason"] == RESUME:
+            return self._report_doubt(service, quality)
+        if quality["reason"] == RESUME:
             del self._pending[service]
-            self._take(service, told)
-            return self._tell_doubt(service, told)
+            self._take(service, quality)
+            return self._report_doubt(service, quality)
         if service in self._asked:
             del self._pending[service]
-            return self._tell_doubt(service, told)
-        following = told.get("next")
+            return self._report_doubt(service, quality)
+        following = quality.get("next")
         if following is None:  # a gateway that has received nothing yet; it will say `start`
-            return self._tell_doubt(service, told)
+            return self._report_doubt(service, quality)
         last = self._pending.pop(service)
         if following > last + 1:
             self._lack(service).lose(last + 1, following - 1)
-            return [self._notice(service, told, [(last + 1, following - 1)])]
+            return [self._notice(service, quality, [(last + 1, following - 1)])]
         if following <= last:
             lack = self._lack(service)
             lack.doubt = NEW_NUMBERING
-            return [self._notice(service, told, [])]
-        return self._tell_doubt(service, told)
+            return [self._notice(service, quality, [])]
+        return self._report_doubt(service, quality)
 
-    def _take(self, service: int, told: Told) -> None:
+    def _take(self, service: int, quality: QualityBody) -> None:
         """Record the losses that the node itself announces."""
-        for first, last in told.get("lost", ()):
+        for first, last in quality.get("lost", ()):
             self._lack(service).lose(first, last)
-        if told.get("doubt") and not told.get("lost"):
-            self._lack(service).doubt = told["doubt"]
+        if quality.get("doubt") and not quality.get("lost"):
+            self._lack(service).doubt = quality["doubt"]
 
-    def _tell_doubt(self, service: int, told: Told) -> list[Told]:
+    def _report_doubt(self, service: int, quality: QualityBody) -> list[QualityBody]:
         """Return a message that announces a broken snapshot block or conflated books, where there
         was one."""
         lack = self._lacks.get(service)
         if lack is None or lack.doubt not in (BROKEN_BLOCK, BEHIND):
             return []
-        return [self._notice(service, told, [])]
+        return [self._notice(service, quality, [])]
 
-    def _notice(self, service: int, told: Told, lost: list[tuple[int, int]]) -> Told:
-        body = {**told, "reason": RESUME, "lost": lost}
+    def _notice(
+        self, service: int, quality: QualityBody, lost: list[tuple[int, int]]
+    ) -> QualityBody:
+        body = {**quality, "reason": RESUME, "lost": lost}
         for key in ("last", "packets", "line", "sequence", "refreshed"):
             body.pop(key, None)
         return self._lacks[service].worse(body)

@@ -192,7 +192,7 @@ class StreamMerger:
             else:
                 lane.part()
             self._settle(service, now_ns)
-            self._tell_change(service, GATEWAY)
+            self._report_change(service, GATEWAY)
 
     def held(self, link: int) -> int:
         """Count a link's messages that wait."""
@@ -242,7 +242,7 @@ class StreamMerger:
             if service.waiting_since != NEVER:
                 self._settle(service, now_ns)
             else:
-                self._tell_losses(service)
+                self._report_losses(service)
 
     @property
     def deadline(self) -> int:
@@ -330,23 +330,23 @@ class StreamMerger:
     def _join_unseen(self, service: Service, lane: Lane, message: Any) -> None:
         """Join a lane whose node has not said where it is: it has what it sends, and nothing
         before."""
-        told = {**(lane.told or {}), "state": "OK", "reason": ""}
-        told["next"] = self._shape.span(message)[0] >> 16
-        self._join(service, lane, told, message.day, False)
+        quality = {**(lane.told or {}), "state": "OK", "reason": ""}
+        quality["next"] = self._shape.span(message)[0] >> 16
+        self._join(service, lane, quality, message.day, False)
 
     # -- quality messages of gateways -------------------------------------------------------
 
     def _quality_message(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
         """Process a quality message of one gateway. Returns True."""
-        told = msgspec.json.decode(note.body, type=dict)
-        reason = told["reason"]
-        following = told["next"] = told.get("next") or None  # 0: nothing was published yet
+        quality = msgspec.json.decode(note.body, type=dict)
+        reason = quality["reason"]
+        following = quality["next"] = quality.get("next") or None  # 0: nothing was published yet
         lane.note = note
         if lane.block is not None:
             lane.block.append(note)
             if reason == _END:
-                lane.told = told
-                self._end_block(service, lane, told)
+                lane.told = quality
+                self._end_block(service, lane, quality)
             return True
         if reason == _BEGIN:
             lane.block = [note]
@@ -354,30 +354,30 @@ class StreamMerger:
         leads = reason == "start" and service.at < 0
         fresh = lane.told is None or lane.told.get("next") is None
         if fresh and following is not None:
-            self._join(service, lane, told, note.day, link in self._resumed)
+            self._join(service, lane, quality, note.day, link in self._resumed)
         elif reason == "reset":
-            leads = self._reset(service, lane, told, note.day)
+            leads = self._reset(service, lane, quality, note.day)
         elif reason in _LOSSES:
             lane.lacks.discard_below(service.open)
-            for first, last in told["lost"]:
+            for first, last in quality["lost"]:
                 lane.lacks.add(first, last)
                 self._lose_again(service, lane, first, last)
         elif reason == "withdrawn":
-            self._withdraw(service, lane, told)
-        lane.told = told
+            self._withdraw(service, lane, quality)
+        lane.told = quality
         if lane.epoch == service.epoch and service.at >= 0:
             lane.reach = note.sequence  # a quality message has the number of the packet behind it
             self._cover(service, lane)
-        self._tell_losses(service)
-        self._tell_change(service, GATEWAY if reason in _LOSSES else reason, forced=leads)
+        self._report_losses(service)
+        self._report_change(service, GATEWAY if reason in _LOSSES else reason, forced=leads)
         return True
 
     def _join(
-        self, service: Service, lane: Lane, told: dict[str, Any], day: int, resumed: bool
+        self, service: Service, lane: Lane, quality: dict[str, Any], day: int, resumed: bool
     ) -> None:
         """Process a lane's first quality message: derive its epoch and what it lacks."""
-        following = told["next"]
-        lane.told = told
+        following = quality["next"]
+        lane.told = quality
         lane.lacks.clear()
         lane.reach = 0
         if service.at < 0:
@@ -386,8 +386,8 @@ class StreamMerger:
             lane.epoch = service.epoch
             return
         lane.epoch = service.epoch
-        if resumed and told["reason"] == "resume":
-            for first, last in told.get("lost", ()):
+        if resumed and quality["reason"] == "resume":
+            for first, last in quality.get("lost", ()):
                 lane.lacks.add(first, last)
             return
         behind = (service.at >> 16) - following
@@ -395,26 +395,26 @@ class StreamMerger:
             lane.epoch = service.epoch - 1
         elif day > service.day or behind >= LAG_MAX:
             lane.epoch = service.epoch + 1
-            if (since := told.get("since") or following) < following:
+            if (since := quality.get("since") or following) < following:
                 lane.lacks.add(since, following - 1)
         elif following > service.open:
             lane.lacks.add(service.open, following - 1)
 
-    def _reset(self, service: Service, lane: Lane, told: dict[str, Any], day: int) -> bool:
+    def _reset(self, service: Service, lane: Lane, quality: dict[str, Any], day: int) -> bool:
         """Begin a lane's epoch anew; return whether it is the first gateway to do so."""
         lane.epoch += 1
         lane.lacks.clear()
         lane.reach = 0
         if lane.epoch <= service.epoch:
             return False
-        self._renumber(service, lane.epoch, told["next"], day)
+        self._renumber(service, lane.epoch, quality["next"], day)
         return True
 
-    def _withdraw(self, service: Service, lane: Lane, told: dict[str, Any]) -> None:
+    def _withdraw(self, service: Service, lane: Lane, quality: dict[str, Any]) -> None:
         """Withdraw losses that a lane has after all, as far as the merged stream has announced
         them."""
         ranges: list[tuple[int, int]] = []
-        for first, last in told["withdrawn"]:
+        for first, last in quality["withdrawn"]:
             lane.lacks.discard(first, last)
             if lane.epoch == service.epoch:
                 ranges += service.lost.within(first, last)
@@ -455,14 +455,14 @@ class StreamMerger:
         lacks = lane.lacks.within(service.open, lane.reach - 1)
         service.at = max(service.at, ((lacks[0][0] if lacks else lane.reach) << 16) - 1)
 
-    def _end_block(self, service: Service, lane: Lane, told: dict[str, Any]) -> None:
+    def _end_block(self, service: Service, lane: Lane, quality: dict[str, Any]) -> None:
         """Hand out a complete snapshot block where the merged stream lacks something or must begin
         with one; else drop it."""
         block, lane.block = lane.block, None
         assert block is not None
         if lane.epoch != service.epoch or not (service.wants_block or self._lacking(service)):
             return
-        last, following = told["last"], told["next"]
+        last, following = quality["last"], quality["next"]
         service.wants_block = False
         good = [(first, min(end, last)) for first, end in service.lost if first <= last]
         body = self._composed(service)
@@ -476,7 +476,7 @@ class StreamMerger:
         for other in service.lanes.values():
             if other is not lane and following <= reached:
                 other.lacks.add(following, reached)
-        end = {**told, **self._composed(service), "reason": _END, "refreshed": good}
+        end = {**quality, **self._composed(service), "reason": _END, "refreshed": good}
         self.out.append(self._shape.note(block[-1], msgspec.json.encode(end)))
         service.key = self._key(service)
 
@@ -485,7 +485,7 @@ class StreamMerger:
     def _settle(self, service: Service, now_ns: int) -> None:
         """Hand out or give up what need not wait any more."""
         while True:
-            self._tell_losses(service)
+            self._report_losses(service)
             moved = self._advance(service)
             blocked = [lane for lane in service.lanes.values() if lane.held]
             if not blocked:
@@ -526,7 +526,7 @@ class StreamMerger:
             self._renumber(service, lane.epoch, place, lane.held[0].day)
             for first, last in lane.lacks.within(0, place - 1):
                 self._lose(service, lane.note, first, last)
-            self._tell_change(service, "reset", forced=True)
+            self._report_change(service, "reset", forced=True)
             return
         lane = min(same, key=lambda x: self._shape.span(x.held[0])[0])
         end = (self._shape.span(lane.held[0])[0] >> 16) - 1
@@ -539,7 +539,7 @@ class StreamMerger:
                 self._lose(service, lane.note, first, last)
         service.at = max(service.at, (end << 16) | WHOLE)
 
-    def _tell_losses(self, service: Service) -> None:
+    def _report_losses(self, service: Service) -> None:
         """Announce as lost what every gateway of the stream lacks."""
         lanes = service.current
         lanes += [
@@ -582,32 +582,32 @@ class StreamMerger:
     def _composed(self, service: Service) -> dict[str, Any]:
         """Compose the merged stream's state as the body of a quality message."""
         words = self._best(service)
-        told: dict[str, Any] = {"state": "STALE", "service": service.number}
-        told |= words[0] if words else {}
+        quality: dict[str, Any] = {"state": "STALE", "service": service.number}
+        quality |= words[0] if words else {}
         for key in ("last", "packets", "line", "sequence", "refreshed", "lost"):
-            told.pop(key, None)
-        state = told["state"]
-        if state in ("OK", "REFRESHED", "STALE") and not told.get("doubt"):
+            quality.pop(key, None)
+        state = quality["state"]
+        if state in ("OK", "REFRESHED", "STALE") and not quality.get("doubt"):
             state = "REFRESHED" if service.healed or state == "REFRESHED" else "OK"
         if service.lost and state not in ("SILENT", "WAITING"):
             state = "STALE"
-        missing = RangeSet([tuple(pair) for pair in told.get("missing", ())])
+        missing = RangeSet([tuple(pair) for pair in quality.get("missing", ())])
         for other in words[1:]:
             missing = _both(missing, RangeSet([tuple(x) for x in other.get("missing", ())]))
-        told |= {
+        quality |= {
             "state": state,
             "missing": missing.latest(RANGES_TOLD_MAX),
             "stale": service.lost.latest(RANGES_TOLD_MAX),
             "lost_ranges": service.ranges,
             "lost_total": service.total,
         }
-        return told
+        return quality
 
     def _key(self, service: Service) -> Any:
-        told = self._composed(service)
-        return told["state"], told["missing"], told["stale"], told.get("doubt")
+        quality = self._composed(service)
+        return quality["state"], quality["missing"], quality["stale"], quality.get("doubt")
 
-    def _tell_change(self, service: Service, reason: str, *, forced: bool = False) -> None:
+    def _report_change(self, service: Service, reason: str, *, forced: bool = False) -> None:
         """Hand out a quality message where the merged stream's state has changed, or where
         `forced`."""
         notes = [x.note for x in service.lanes.values() if x.live and x.told is not None and x.note]

@@ -435,15 +435,15 @@ class Subscriber:
         """Record a quality message and call `on_quality`; return whether it is to be handed out.
         Raises PeerError where it cannot be read."""
         try:
-            told = msgspec.json.decode(note.body, type=Quality)
+            quality = msgspec.json.decode(note.body, type=Quality)
         except msgspec.DecodeError as error:
             wrong = PeerError(f"a quality message cannot be read: {error}")
             self._ready.clear()
             self._fail(wrong)
             raise wrong from None
-        self.quality[told.service] = told
-        if self.on_quality is not None and (self.request.quality or told.reason == RESUME):
-            self.on_quality(told)
+        self.quality[quality.service] = quality
+        if self.on_quality is not None and (self.request.quality or quality.reason == RESUME):
+            self.on_quality(quality)
         return self.request.quality
 
     def _note_all(self, notes: list[Message]) -> None:

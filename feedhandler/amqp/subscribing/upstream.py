@@ -171,7 +171,7 @@ class Upstream:
         """Close the connection and stop reconnecting."""
         await self.stop_trying()
         self.state = State.CLOSED
-        self._tell_moved()
+        self._report_moved()
         if self._attachment is not None:
             await self._attachment.close()
 
@@ -197,7 +197,7 @@ class Upstream:
         except FeedhandlerError as error:
             self.state = State.CLOSED
             self.reason = error.message
-            self._tell_moved()
+            self._report_moved()
             self.owner.ended(self, error)
 
     async def _come_back(self, lost_at: float) -> None:
@@ -241,7 +241,7 @@ class Upstream:
         self.state = State.UP
         self.connects += 1
         self.owner.changed(self, ConnectionEvent(self.url, True, "", resumed))
-        self._tell_moved()
+        self._report_moved()
 
     async def _ask(self, attachment: Attachment, tags: dict[int, bytes] | None) -> bool | None:
         """Attach, without what the node does not offer; return whether it resumes, None without
@@ -284,7 +284,7 @@ class Upstream:
         if not self.how.reconnect or (isinstance(error, Ended) and error.final):
             self.state = State.CLOSED
             self.owner.changed(self, ConnectionEvent(self.url, False, self.reason))
-            self._tell_moved()
+            self._report_moved()
             self.owner.ended(self, error)
             return
         self.resume_state.lose(self.owner.tags(self))
@@ -325,7 +325,7 @@ class Upstream:
         self._moved.append(moved)
         await moved
 
-    def _tell_moved(self) -> None:
+    def _report_moved(self) -> None:
         for moved in self._moved:
             if not moved.done():
                 moved.set_result(None)
@@ -404,9 +404,9 @@ class Upstream:
         if self.merged:
             return [message]
         try:
-            told = self.resume_state.process_quality(message.body, message.service)
+            bodies = self.resume_state.process_quality(message.body, message.service)
         except (msgspec.DecodeError, KeyError, TypeError):
             return [message]  # the subscriber, which decodes it, raises the error
-        if told is None:
+        if bodies is None:
             return [message]
-        return [rewritten(message, body) for body in told]
+        return [rewritten(message, body) for body in bodies]

@@ -137,10 +137,10 @@ class Putter(_End):
     def heard(self) -> None:
         link: proton.HandoutLink = self.link
         if link.told:
-            told = link.told.copy()
+            dispositions = link.told.copy()
             link.told.clear()
             outcomes = []
-            for number, outcome, _, state, _ in told:
+            for number, outcome, _, state, _ in dispositions:
                 condition, reason = link.reason(number) if outcome != proton.ACCEPTED else ("", "")
                 link.finish(number)
                 outcomes.append(Said(number, outcome, condition, reason, state))
@@ -318,12 +318,12 @@ class _Desk:
         taker.connection.loop.call_soon(taker.connection.work)
 
     def _take(self, data: bytes) -> None:
-        told: dict[str, Any] = {}
+        properties: dict[str, Any] = {}
         body: Any = None
         correlation = None
         for code, _, value, _ in sections(data):
             if code == APPLICATION_PROPERTIES:
-                told = decode(data, value)[0]
+                properties = decode(data, value)[0]
             elif code == VALUE:
                 body = decode(data, value)[0]
             else:
@@ -332,7 +332,7 @@ class _Desk:
                     correlation = found[CORRELATION_PLACE]
         future = self._waiting.get(correlation) if isinstance(correlation, int) else None
         if future is not None and not future.done():
-            future.set_result((told, body))
+            future.set_result((properties, body))
 
     def refused(self, putter: Putter, outcomes: list[Said]) -> None:
         """Fail the requests that the node has not accepted."""

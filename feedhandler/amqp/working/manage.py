@@ -46,9 +46,9 @@ async def create(
     if redeliveries_max is not None:
         more["redeliveries_max"] = redeliveries_max
     text = msgspec.json.encode(definition).decode()
-    told, _ = await ask(url, queue, login=login, operation="create", definition=text, **more)
-    if told.get("status-code", 0) in (INVALID, DIFFERENT):
-        raise UsageError(f"queue {queue}: {told.get('status-description')}", "")
-    if told.get("status-code", 0) >= REFUSALS:
-        raise PeerError(f"queue {queue}: {told.get('status-description')}", "")
-    return told.get("answer") == "created"
+    answer, _ = await ask(url, queue, login=login, operation="create", definition=text, **more)
+    if answer.get("status-code", 0) in (INVALID, DIFFERENT):
+        raise UsageError(f"queue {queue}: {answer.get('status-description')}", "")
+    if answer.get("status-code", 0) >= REFUSALS:
+        raise PeerError(f"queue {queue}: {answer.get('status-description')}", "")
+    return answer.get("answer") == "created"

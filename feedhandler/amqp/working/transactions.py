@@ -120,12 +120,12 @@ class Committer:
                 line.put(_message_of(each), state)
                 for line, each in zip(lines, outputs, strict=True)
             ]
-            told = await asyncio.gather(*puts)
+            outcomes = await asyncio.gather(*puts)
         except Ended:
             if not (self.connection.over or control.over):
                 await self._discharge(control, name, fail=True)
             raise
-        refused = next((each for each in told if each.outcome != proton.TRANSACTIONAL), None)
+        refused = next((each for each in outcomes if each.outcome != proton.TRANSACTIONAL), None)
         if refused is not None:
             await self._discharge(control, name, fail=True)
             return Committed.REFUSED, refused.reason

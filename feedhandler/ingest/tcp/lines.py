@@ -232,7 +232,9 @@ class TcpLines:
         """Serve the lines until `stop`, or until one of them fails."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(
-            lambda _, told: self._end_by(told.get("exception") or RuntimeError(told["message"]))
+            lambda _, context: self._end_by(
+                context.get("exception") or RuntimeError(context["message"])
+            )
         )
         for each in self._lines:
             each.start()

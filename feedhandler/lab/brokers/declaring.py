@@ -122,12 +122,12 @@ class Declares:
         try:
             connection.request(method, path, content, headers)
             answer = connection.getresponse()
-            told = answer.read()
+            answer_text = answer.read()
         except http.client.HTTPException as error:
             raise BrokerFailed(f"{method} {path}: no answer of a management: {error!r}") from None
         finally:
             connection.close()
         if answer.status >= 400:
-            words = told.decode("utf-8", "replace").strip()[:200]
+            words = answer_text.decode("utf-8", "replace").strip()[:200]
             raise BrokerFailed(f"{method} {path}: {answer.status} {answer.reason}: {words}")
-        return json.loads(told) if told else None
+        return json.loads(answer_text) if answer_text else None

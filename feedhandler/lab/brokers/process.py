@@ -86,22 +86,22 @@ class Broker(Declares):
             start_new_session=self.bound,
             preexec_fn=end_with_us if self.bound else None,
         )
-        said, ready, told = self.said, threading.Event(), False
+        said, ready, is_ready = self.said, threading.Event(), False
         said.clear()
 
         def listen() -> None:
-            nonlocal told
+            nonlocal is_ready
             assert server.stdout is not None
             with server.stdout:
                 for line in server.stdout:
                     said.append(line)
                     if self.READY in line:
-                        told = True
+                        is_ready = True
                         ready.set()
             ready.set()
 
         threading.Thread(target=listen, daemon=True).start()
-        if not ready.wait(START_SECONDS) or not told:
+        if not ready.wait(START_SECONDS) or not is_ready:
             self.kill()
             last = next((line.strip() for line in reversed(said) if line.strip()), "no word")
             raise BrokerFailed(f"{self.kind} did not start: {last}")

@@ -95,11 +95,11 @@ class Laboratory:
                 (f"{receivers:,}", str(depth), str(fan_out), us(ours), str(source),
                  f"{ours / source:.2f}")
             )  # fmt: skip
-        told = ", ".join(f"{n:,}: {depth}" for n, (_, depth) in best.items())
+        text = ", ".join(f"{n:,}: {depth}" for n, (_, depth) in best.items())
         return Experiment(
             "Table 1", "Median overall latency by depth and fan-out",
             ("receivers", "D", "F", "ours", "source", "ratio"), rows,
-            f"best depth by receivers: {told} (source: 10: 1, 100: 2, 1,000: 3)",
+            f"best depth by receivers: {text} (source: 10: 1, 100: 2, 1,000: 3)",
         )  # fmt: skip
 
     def figure_4(self) -> Experiment:

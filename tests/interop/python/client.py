@@ -27,7 +27,7 @@ class Attach(LinkOption):
         link.snd_settle_mode = Link.SND_SETTLED if self.settled else Link.SND_UNSETTLED
 
 
-def tell(event: str, **more: Any) -> None:
+def report(event: str, **more: Any) -> None:
     print(json.dumps({"event": event, **more}), flush=True)
 
 
@@ -142,7 +142,7 @@ class Obedient(MessagingHandler):
         sock = self.connection.transport._selectable._delegate
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
-        tell("gone")
+        report("gone")
 
     def do_leave(self) -> None:
         sys.exit(0)
@@ -150,14 +150,14 @@ class Obedient(MessagingHandler):
     # -- what proton tells ------------------------------------------------------------------
 
     def on_connection_opened(self, event: Any) -> None:
-        tell("opened")
+        report("opened")
 
     def on_link_opened(self, event: Any) -> None:
         link = event.link
         filters = link.remote_source.filter
         filters.rewind()
         names = [str(each) for each in (filters.get_dict() if filters.next() else {})]
-        tell(
+        report(
             "attached",
             link=self.words[link.name],
             address=link.remote_source.address or "",
@@ -166,42 +166,42 @@ class Obedient(MessagingHandler):
         )
 
     def on_link_closed(self, event: Any) -> None:
-        tell("detached", link=self.words[event.link.name], **reason(None))
+        report("detached", link=self.words[event.link.name], **reason(None))
 
     def on_link_error(self, event: Any) -> None:
-        tell("detached", link=self.words[event.link.name], **reason(event.link.remote_condition))
+        report("detached", link=self.words[event.link.name], **reason(event.link.remote_condition))
         event.link.close()
 
     def on_session_closed(self, event: Any) -> None:
         name = next((n for n, each in self.sessions.items() if each == event.session), "")
-        tell("ended", session=name)
+        report("ended", session=name)
 
     def on_connection_closed(self, event: Any) -> None:
-        tell("closed", **reason(None))
+        report("closed", **reason(None))
 
     def on_connection_error(self, event: Any) -> None:
-        tell("closed", **reason(event.connection.remote_condition))
+        report("closed", **reason(event.connection.remote_condition))
         event.connection.close()
 
     def on_transport_error(self, event: Any) -> None:
-        tell("failed", description=str(event.transport.condition))
+        report("failed", description=str(event.transport.condition))
 
     def on_disconnected(self, event: Any) -> None:
         # The library takes `amqp:connection:forced` for a lost connection and tells no handler.
-        tell("closed", **reason(event.connection.remote_condition))
-        tell("disconnected")
+        report("closed", **reason(event.connection.remote_condition))
+        report("disconnected")
 
     def on_link_flow(self, event: Any) -> None:
         link = event.link
         if link.is_receiver and link.drain_mode and not link.draining():
             link.drain_mode = False
-            tell("drained", link=self.words[link.name], credit=link.credit)
+            report("drained", link=self.words[link.name], credit=link.credit)
 
     def on_message(self, event: Any) -> None:
         message, delivery = event.message, event.delivery
         word = self.words[event.receiver.name]
         self.deliveries[word].append(delivery)
-        tell(
+        report(
             "message",
             link=word,
             subject=message.subject,
