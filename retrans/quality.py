@@ -292,7 +292,7 @@ class QualityState:
         """Return the message that a new link gets first: all that is known of the service."""
         if next_sequence:
             self.next = next_sequence
-        return self._body("attached", lost=_told(self.lost), refreshed=_told(self.refreshed))
+        return self._body("attached", lost=_pairs(self.lost), refreshed=_pairs(self.refreshed))
 
     # -- what recovery reports --------------------------------------------------------------
 
@@ -335,7 +335,9 @@ class QualityState:
         if self.since is None:
             self.since = next_sequence
         self._step(Input.SNAPSHOT_END)
-        return self._body("snapshot-end", last=self._snapshot_last, refreshed=_told(self.refreshed))
+        return self._body(
+            "snapshot-end", last=self._snapshot_last, refreshed=_pairs(self.refreshed)
+        )
 
     def stale(self, reason: str) -> bytes:
         """Declare the stream STALE for this `reason`, until a snapshot or a new epoch. Returns
@@ -434,8 +436,8 @@ class QualityState:
                 "service": self.service,
                 "since": self.since,
                 "next": self.next,
-                "missing": _told(self.missing),
-                "stale": _told(self.lost),
+                "missing": _pairs(self.missing),
+                "stale": _pairs(self.lost),
                 "doubt": self.doubt,
                 "lost_ranges": self.lost_ranges,
                 "lost_total": self.lost_total,
@@ -445,6 +447,6 @@ class QualityState:
         )
 
 
-def _told(ranges: RangeSet) -> list[tuple[int, int]]:
+def _pairs(ranges: RangeSet) -> list[tuple[int, int]]:
     """Return the latest ranges of a set, at most `RANGES_TOLD_MAX`."""
     return ranges.latest(RANGES_TOLD_MAX)

@@ -108,7 +108,7 @@ class Retransmission:
         self._later: list[tuple[int, int, int, int]] = []
         # Deadlines of reported ranges, (time, first, end), by time: until the first one a range is
         # requested, from then to the second one its answer is waited for.
-        self._told: deque[tuple[int, int, int]] = deque()
+        self._reported: deque[tuple[int, int, int]] = deque()
         self._closing: deque[tuple[int, int, int]] = deque()
         self._wait_ns = settings.recovery_wait_us * 1000
         self._timeout_ns = settings.request_timeout_us * 1000
@@ -117,7 +117,7 @@ class Retransmission:
         # before there was any connection; NEVER where it has not begun.
         self._grace_ns = settings.reconnect_us * 1000 * GRACE_RECONNECTS
         self._grace_end_ns = NEVER
-        self._told_end = 0
+        self._reported_end = 0
         self._given_up = 0
         self._quota_due_ns = NEVER
         self._gather_ns = settings.request_gather_us * 1000
@@ -143,7 +143,7 @@ class Retransmission:
             due = min(due, request.due_ns)
         if self._ready:
             due = min(due, self._grace_end_ns)
-        for waiting in (self._later, self._told, self._closing):
+        for waiting in (self._later, self._reported, self._closing):
             if waiting:
                 due = min(due, waiting[0][0])
         return due
@@ -173,7 +173,7 @@ class Retransmission:
                 self._abandon(begin, last + 1)
         if now_ns < self._asked_ns + self._gather_ns:
             self._gathered_ns = self._asked_ns + self._gather_ns
-        _append(self._told, (now_ns + self._wait_ns - self._reserve_ns, first, end))
+        _append(self._reported, (now_ns + self._wait_ns - self._reserve_ns, first, end))
 
     def settle(self, first: int, end: int) -> None:
         """Remove `first` to `end` - 1, which has come or was announced lost."""
@@ -191,14 +191,14 @@ class Retransmission:
         self.missing.clear()
         self.abandoned.clear()
         # Numbers that were disproved and given up in vain may be missing again once they are sent.
-        self._told_end = self._given_up = 0
+        self._reported_end = self._given_up = 0
         self._drop_settled()
 
     def void(self) -> None:
         """Drop everything of the old sequence epoch; later answers to its requests are late."""
         self.settle_all()
         self._forget_runs()
-        self._told_end = self._given_up = 0
+        self._reported_end = self._given_up = 0
         self._void_below = self._next_id
         self._alerted.clear()
 
@@ -313,8 +313,8 @@ class Retransmission:
             self._served.time_out(request.sent_ns, now_ns)
             self._close(request_id, True)
             self._again(request, now_ns)
-        while self._told and self._told[0][0] <= now_ns:
-            until_ns, first, end = self._told.popleft()
+        while self._reported and self._reported[0][0] <= now_ns:
+            until_ns, first, end = self._reported.popleft()
             self._close_range(first, end)
             _append(self._closing, (until_ns + self._reserve_ns, first, end))
         while self._closing and self._closing[0][0] <= now_ns:
@@ -482,21 +482,21 @@ class Retransmission:
         missing = self.missing
         if not missing:
             self._drop_settled()
-            for each in (self._ready, self._later, self._told, self._closing):
+            for each in (self._ready, self._later, self._reported, self._closing):
                 each.clear()
             return
         while self._ready and not missing.touches(self._ready[0][0], self._ready[0][1] - 1):
             heapq.heappop(self._ready)
-        for bounds in (self._told, self._closing):
+        for bounds in (self._reported, self._closing):
             while bounds and not missing.touches(bounds[0][1], bounds[0][2] - 1):
                 bounds.popleft()
 
     def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of the range that no request, run or abandoned range covers."""
-        if first >= self._told_end:
-            self._told_end = end
+        if first >= self._reported_end:
+            self._reported_end = end
             return [(first, end - 1)]
-        self._told_end = max(self._told_end, end)
+        self._reported_end = max(self._reported_end, end)
         claims = RangeSet(self.abandoned, _CLAIMS_MAX)
         for request in self.requests.values():
             claims.add(request.first, request.end - 1)

@@ -131,7 +131,7 @@ cdef class ReceiverLink(Link):
 
 
 cdef class HandoutLink(SenderLink):
-    cdef readonly list told
+    cdef readonly list dispositions
     cdef dict pending
     cpdef int hand_out(
         self, unsigned long long number, const unsigned char[::1] head, bytes data,

@@ -204,7 +204,7 @@ cdef class HandoutLink(SenderLink):
     """A link on which the caller numbers messages, which stay open until it has recorded their
     outcome.
 
-    `told` are tuples (number, outcome, failed, state, settled) of the peer's dispositions: an
+    `dispositions` are tuples (number, outcome, failed, state, settled) of the peer: an
     outcome as of `PublisherLink`, and whether it declares the delivery failed (modified). For an
     outcome of `TRANSACTIONAL` or `DECLARED`, `state` are its fields, encoded, and else None;
     `settled`: the peer has settled. The caller that reads them empties them, and calls `finish` for
@@ -212,7 +212,7 @@ cdef class HandoutLink(SenderLink):
     """
 
     def __cinit__(self):
-        self.told = []
+        self.dispositions = []
         self.pending = {}
 
     cdef int _answer(self) except -1:
@@ -322,5 +322,5 @@ cdef class HandoutLink(SenderLink):
             failed = pn_disposition_is_failed(disposition)
             if pn_disposition_is_undeliverable(disposition):
                 outcome = _UNDELIVERABLE
-        self.told.append((number, outcome, failed, fields, bool(pn_delivery_settled(delivery))))
+        self.dispositions.append((number, outcome, failed, fields, bool(pn_delivery_settled(delivery))))
         return 0

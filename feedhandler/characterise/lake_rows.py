@@ -79,7 +79,7 @@ class MessageTables:
 
     def batches(self, batch: DatagramBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
         """Yield the rows of one batch of datagrams, by place."""
-        messages, packets = self._maker.told(batch)
+        messages, packets = self._maker.counts(batch)
         self.contents.messages += messages
         self.contents.not_whole += packets
         yield from self._tables(batch, refresh=False)

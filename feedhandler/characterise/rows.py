@@ -157,7 +157,7 @@ class RowMaker:
                 ordinal += count
                 yield _record_batch(columns, self.schema)
 
-    def told(self, batch: DatagramBatch) -> tuple[int, int]:
+    def counts(self, batch: DatagramBatch) -> tuple[int, int]:
         """Count messages by a batch's headers, and the uncompressed packets that have some.
 
         Where headers tell no count, those that can be read are counted, and packets without any.

@@ -312,13 +312,13 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     """A reader of captures while they grow; offsets are bytes of files (`growing`).
 
     Spark keeps one of these for each query. Spark before 4.2 does not say which offset it has, so
-    the next look begins at the last one returned (`_told`). `_target` is where a query ends that is
-    to read only what is there now.
+    the next look begins at the last one returned (`_latest`). `_target` is where a query ends that
+    is to read only what is there now.
     """
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
-        self._told: Offset = {}
+        self._latest: Offset = {}
         self._ends = False
         self._target: Offset | None = None
 
@@ -337,14 +337,14 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         before that offset.
         """
         bounded = start is not None
-        known = start or self._told
+        known = start or self._latest
         if self._ends and self._target is None:
             self._target = self._reach(known, UNBOUNDED)
         found = self._reach(known, STEP_BYTES_MAX if bounded else UNBOUNDED)
         if self._target is not None:
             target = self._target
             found = {name: min(at, target[name]) for name, at in found.items() if name in target}
-        self._told = found
+        self._latest = found
         return found
 
     def _reach(self, known: Offset, step: int) -> Offset:

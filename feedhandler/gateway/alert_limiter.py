@@ -18,16 +18,16 @@ LINES_MAX = 3
 WINDOW_NS = 600_000_000_000
 #: A connection that stood for so long was well, though nothing was asked.
 LASTING_NS = 60_000_000_000
-#: Servers and services that are kept apart; further ones are not told of.
+#: Servers and services that are kept apart; further ones are not reported of.
 SUBJECTS_MAX = 4096
 
 
 @dataclass(slots=True)
 class _Subject:
-    """Of one server: what was told since it was well, how often since `since_ns`."""
+    """Of one server: what was reported since it was well, how often since `since_ns`."""
 
     since_ns: int
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     lines: int = 0
     well: bool = False
 
@@ -39,7 +39,7 @@ class AlertLimiter:
         self._report = report
         self._subjects: dict[str, _Subject] = {}
         self._up_ns: dict[str, int] = {}
-        #: Lines that were not told.
+        #: Lines that were not reported.
         self.untold = 0
 
     def report(self, about: str, text: str, now_ns: int) -> None:
@@ -49,11 +49,11 @@ class AlertLimiter:
             subject = self._subjects[about] = _Subject(now_ns)
         if subject is not None and subject.well and now_ns - subject.since_ns >= WINDOW_NS:
             subject.since_ns, subject.lines = now_ns, 0
-        if subject is None or text in subject.told or subject.lines >= LINES_MAX:
+        if subject is None or text in subject.reported or subject.lines >= LINES_MAX:
             self.untold += 1
             return
         subject.well = False
-        subject.told.add(text)
+        subject.reported.add(text)
         subject.lines += 1
         self._report(text)
 
@@ -62,7 +62,7 @@ class AlertLimiter:
         subject = self._subjects.get(about)
         if subject is not None:
             subject.well = True
-            subject.told.clear()
+            subject.reported.clear()
 
     def connected(self, server: str, now_ns: int) -> None:
         """Note that a connection is up; that alone means nothing."""

@@ -82,7 +82,7 @@ class Producers:
         self._first_end = self._second_end = 0
         self._growth = None
         self._writer = Writer()
-        self._loop.add_reader(self._writer.told, self._heard)
+        self._loop.add_reader(self._writer.event_fd, self._heard)
         engine.on_stop = self._look
 
     # -- producing --------------------------------------------------------------------------
@@ -394,7 +394,7 @@ class Producers:
     async def _close(self) -> None:
         stopped = self.engine.stopped
         self._ending = True
-        self._loop.remove_reader(self._writer.told)
+        self._loop.remove_reader(self._writer.event_fd)
         await asyncio.to_thread(self._writer.end)
         self._collect()
         failed = self.engine.stopped

@@ -11,7 +11,7 @@ cdef struct Asked:
 
 
 cdef class Writer:
-    cdef readonly int told
+    cdef readonly int event_fd
     cdef readonly int error_number
     cdef readonly object failure
     cdef int _wake

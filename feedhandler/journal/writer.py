@@ -64,7 +64,7 @@ class Writer:
     """
 
     def __init__(self) -> None:
-        self.told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.error_number = 0
         self.failure: BaseException | None = None
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
@@ -151,10 +151,10 @@ class Writer:
     def clear_wakeup(self) -> None:
         """Reset `told`, so that it becomes readable again only when something more was done."""
         if cython.compiled:
-            journal_wait(self.told)  # does not block: the descriptor is non-blocking
+            journal_wait(self.event_fd)  # does not block: the descriptor is non-blocking
             return
         try:
-            os.eventfd_read(self.told)
+            os.eventfd_read(self.event_fd)
         except BlockingIOError:
             return
 
@@ -165,7 +165,7 @@ class Writer:
 
     def close(self) -> None:
         """Close the descriptors, after `end`."""
-        os.close(self.told)
+        os.close(self.event_fd)
         os.close(self._wake)
 
     # -- the thread -------------------------------------------------------------------------
@@ -188,18 +188,18 @@ class Writer:
             function()
         except OSError as error:
             self.error_number = error.errno or errno.EIO
-            os.eventfd_write(self.told, 1)
+            os.eventfd_write(self.event_fd, 1)
             return False
         except BaseException as error:
             self.failure = error
-            os.eventfd_write(self.told, 1)
+            os.eventfd_write(self.event_fd, 1)
             return False
         if cython.compiled:
             journal_store(cython.address(self._done), self._done + 1)
-            journal_tell(self.told)
+            journal_tell(self.event_fd)
         else:
             self._done += 1
-            os.eventfd_write(self.told, 1)
+            os.eventfd_write(self.event_fd, 1)
         return True
 
     @cython.cfunc
@@ -228,12 +228,12 @@ class Writer:
                         cython.address(self._flagged),
                     )
                 if self.error_number != 0:
-                    journal_tell(self.told)
+                    journal_tell(self.event_fd)
                     return
                 more = self._places[index].more
                 journal_store(cython.address(self._done), self._done + 1)
                 if not more:
-                    journal_tell(self.told)
+                    journal_tell(self.event_fd)
         else:
             while self._asked == self._done:
                 os.eventfd_read(self._wake)

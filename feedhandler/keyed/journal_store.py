@@ -42,11 +42,11 @@ class _Group:
     marks: dict[int, int] = field(default_factory=dict)
     producers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     parcels: list[tuple[int, Parcel]] = field(default_factory=list)
-    told: list[OnDurable] = field(default_factory=list)
+    on_durable: list[OnDurable] = field(default_factory=list)
     committed: Committed | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.puts or self.ends or self.marks or self.producers or self.told)
+        return bool(self.puts or self.ends or self.marks or self.producers or self.on_durable)
 
 
 class JournalStore:
@@ -188,9 +188,9 @@ class JournalStore:
     def when_durable(self, on_durable: OnDurable) -> None:
         """Have `on_durable` called once all operations so far are durable."""
         if self._group or not self._flying:
-            self._group.told.append(on_durable)
+            self._group.on_durable.append(on_durable)
         else:
-            self._flying[-1].told.append(on_durable)
+            self._flying[-1].on_durable.append(on_durable)
 
     def push(self) -> None:
         """Commit what was gathered. Raises `QueueStopped`."""
@@ -200,10 +200,10 @@ class JournalStore:
         self._group = _Group()
         if not (group.puts or group.ends or group.marks or group.producers):
             if not self._flying:
-                for on_durable in group.told:
+                for on_durable in group.on_durable:
                     on_durable()
             else:
-                self._flying[-1].told += group.told
+                self._flying[-1].on_durable += group.on_durable
             return
         group.committed = self._store.commit_soon(
             group.puts, list(group.ends.items()), list(group.marks.items()), group.producers
@@ -245,7 +245,7 @@ class JournalStore:
                 self.queue.ended(number)
             for number in group.marks:
                 self.queue.marked(number)
-            yield from group.told
+            yield from group.on_durable
 
 
 class _Unit:

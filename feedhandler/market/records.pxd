@@ -13,7 +13,7 @@ cdef class LevelRecords:
     cdef DepthBook book
     cdef object dtype
     cdef unsigned long long head
-    cdef unsigned long long[::1] words, told
+    cdef unsigned long long[::1] words, sent
     cdef unsigned char[::1] octets
     cdef Py_ssize_t room, rows
     cdef dict places, pending

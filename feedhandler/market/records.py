@@ -82,7 +82,7 @@ class LevelRecords:
     def forget(self) -> None:
         """Take all levels for empty, as they are before any event."""
         self.places, self.rows = {}, 0
-        self.told = memoryview(numpy.zeros(0, numpy.uint64))
+        self.sent = memoryview(numpy.zeros(0, numpy.uint64))
 
     def begin(self) -> None:
         """Make records from here on, of changes of the levels as they are now."""
@@ -90,7 +90,7 @@ class LevelRecords:
         self.forget()
         for instrument in self.book.instruments():
             place: cython.Py_ssize_t = self.place_of(instrument)
-            self.book.write_levels(instrument, self.depth, self.told, place)
+            self.book.write_levels(instrument, self.depth, self.sent, place)
 
     @property
     def records(self) -> Array:
@@ -169,9 +169,9 @@ class LevelRecords:
         self.report(events, at, instrument, depth)
         levels = (self.count - 1) * self.stride + _HEAD_WORDS
         for index in range(_LEVEL_WORDS * self.depth):
-            if self.told[i + index] != self.words[levels + index]:
+            if self.sent[i + index] != self.words[levels + index]:
                 is_new = True
-                self.told[i + index] = self.words[levels + index]
+                self.sent[i + index] = self.words[levels + index]
         if not is_new:
             self.count -= 1
         return is_new
@@ -185,12 +185,12 @@ class LevelRecords:
         if found is not None:
             return found
         place = self.rows * width
-        if place + width > self.told.shape[0]:
-            wider = numpy.zeros(2 * len(self.told) + _ROOM * width, numpy.uint64)
-            wider[: len(self.told)] = self.told
-            self.told = memoryview(wider)
+        if place + width > self.sent.shape[0]:
+            wider = numpy.zeros(2 * len(self.sent) + _ROOM * width, numpy.uint64)
+            wider[: len(self.sent)] = self.sent
+            self.sent = memoryview(wider)
         for index in range(place, place + width, _LEVEL_WORDS):
-            self.told[index] = self.told[index + 1] = _NO_PRICE
+            self.sent[index] = self.sent[index + 1] = _NO_PRICE
         self.places[instrument] = place
         self.rows += 1
         return place

@@ -103,7 +103,7 @@ class VenueMarket:
         self._normaliser, self._book = self._records.normaliser, self._records.book
         self._known = ReferenceData(feed)
         #: Names that came with records: by instrument.
-        self._told: dict[int, str] = {}
+        self._named: dict[int, str] = {}
         self._trades: dict[int, Trade] = {}
         self._states: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
@@ -192,7 +192,7 @@ class VenueMarket:
     def _take_records(self, message: Any) -> None:
         """Take in order events that a gateway has normalised already."""
         records = message.records()
-        self._told.update(message.symbols)
+        self._named.update(message.symbols)
         if not len(records):
             return
         if records.dtype != MBO:
@@ -233,7 +233,7 @@ class VenueMarket:
     def instruments(self) -> dict[str, int]:
         """Return the instrument ids by name; of those that have none by the number in messages."""
         numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._trades])
-        size = (len(numbers), len(self._known.names) + len(self._told))
+        size = (len(numbers), len(self._known.names) + len(self._named))
         if size != self._made_of:
             self._instruments = {self._name_of(each): each for each in numbers}
             self._made_of = size
@@ -247,8 +247,8 @@ class VenueMarket:
         return self.instruments().get(symbol, 0)
 
     def _name_of(self, instrument: int) -> str:
-        if instrument in self._told:
-            return self._told[instrument]
+        if instrument in self._named:
+            return self._named[instrument]
         symbol = self._normaliser.symbol_of(instrument)
         return self._known.names.get(symbol) or self.feed.symbol_name(symbol) or str(symbol)
 

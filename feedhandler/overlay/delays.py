@@ -216,7 +216,7 @@ class ReportGatherer:
             else:
                 self.apart.discard(child)
                 counted[child] = report
-                self._hops.told(child, report.last_hop_ns, interval)
+                self._hops.report(child, report.last_hop_ns, interval)
         if not counted:
             return None
         late = 0

@@ -121,18 +121,18 @@ class LongestHop:
 
     def __init__(self, bound_ns: int = BOUND_NS) -> None:
         self.bound_ns = bound_ns
-        self._told: dict[str, tuple[int, int]] = {}
+        self._reported: dict[str, tuple[int, int]] = {}
 
-    def told(self, child: str, last_hop_ns: int, interval: int) -> None:
+    def report(self, child: str, last_hop_ns: int, interval: int) -> None:
         """Record the longest last hop below a child; 0: none is known there."""
         if last_hop_ns:
-            self._told[child] = min(last_hop_ns, self.bound_ns), interval
+            self._reported[child] = min(last_hop_ns, self.bound_ns), interval
         else:
-            self._told.pop(child, None)
+            self._reported.pop(child, None)
 
     def longest_ns(self, interval: int) -> int:
         """Return the longest, as of an interval; 0: none is known."""
-        self._told = {
-            child: it for child, it in self._told.items() if interval - it[1] < VALID_INTERVALS
+        self._reported = {
+            child: it for child, it in self._reported.items() if interval - it[1] < VALID_INTERVALS
         }
-        return max((each for each, _ in self._told.values()), default=0)
+        return max((each for each, _ in self._reported.values()), default=0)

@@ -12,7 +12,7 @@ cdef class ShareBooks:
     cdef readonly int shares
     cdef readonly dict tables
     cdef readonly unsigned int number
-    cdef unsigned char[::1] orders, quotes, trades, updates, told, quoted
+    cdef unsigned char[::1] orders, quotes, trades, updates, announced, quoted
     cdef readonly unsigned char[::1] halted
     cdef signed char[::1] sides
     cdef int[::1] prices, volumes, resting, next_order

@@ -97,7 +97,9 @@ class ShareBooks:
         self.deals, self.resting = _numbers(count), _numbers(count)
         self.next_order = memoryview(numpy.ones(count, numpy.intc))
         self.traded = memoryview(numpy.zeros(count, numpy.int64))
-        self.halted, self.told = (memoryview(numpy.zeros(count, numpy.uint8)) for _ in range(2))
+        self.halted, self.announced = (
+            memoryview(numpy.zeros(count, numpy.uint8)) for _ in range(2)
+        )
         self.quoted = memoryview(numpy.zeros(count * DEPTH, numpy.uint8))
         self.prices, self.volumes = _numbers(count * SLOTS), _numbers(count * SLOTS)
         self.sides = memoryview(numpy.full(count * SLOTS, -1, numpy.int8))
@@ -110,9 +112,9 @@ class ShareBooks:
         self.scratch = _numbers(SLOTS)
 
     def mask(self, name: str) -> Any:
-        """Which quotes were shown (`quoted`), shares have traded (`deals`), last prices were told
-        again (`told`): not 0 for those."""
-        return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
+        """Which quotes were shown (`quoted`), shares have traded (`deals`), last prices were
+        announced again (`announced`): not 0 for those."""
+        return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class ShareBooks:
 
     @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
     def update_price(self, share):
-        """241: the last price, told once more."""
+        """241: the last price, announced once more."""
         at = share * self.update_bytes
         variation = (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 10000)
         put4(self.updates, at + self.at_update[places.U_TIME], self._milliseconds())
@@ -241,16 +243,16 @@ class ShareBooks:
             quotient(variation, self.opening[share]),
         )  # fmt: skip
         put2(self.updates, at + self.at_update[places.U_MICROS], self._microseconds())
-        self.told[share] = 1
+        self.announced[share] = 1
         return self.tape.put(places.TRADES, self.updates, at, self.update_bytes, share)
 
-    # -- what is told again -----------------------------------------------------------------------
+    # -- what is announced again ------------------------------------------------------------------
 
     @cython.locals(i=cython.int, count=cython.int, slot=cython.int, place=cython.Py_ssize_t,
                    level=cython.int)  # fmt: skip
     def retold(self, share, to, at):
-        """Write the share's orders, by priority, as orders told again (ActionType Y) to `to[at:]`;
-        returns how many. After a level's last order the level's figures are its own."""
+        """Write the share's orders, by priority, as orders announced again (ActionType Y), to
+        `to[at:]`; returns how many. After a level's last order the level's figures are its own."""
         count = self._sorted(share, self.scratch)
         for i in range(count):
             slot = self.scratch[i]

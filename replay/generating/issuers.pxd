@@ -10,7 +10,7 @@ cdef class IssuerQuotes:
     cdef readonly int warrants, first
     cdef readonly dict tables
     cdef readonly unsigned int number
-    cdef unsigned char[::1] quotes, trades, updates, told, quoted
+    cdef unsigned char[::1] quotes, trades, updates, announced, quoted
     cdef int[::1] bid, spread, opening, last, high, low, deals
     cdef long long[::1] traded
     cdef int[::1] at_quote, at_trade, at_update
@@ -31,7 +31,7 @@ cdef class IndexValues:
     cdef readonly int indices, first
     cdef readonly dict tables
     cdef int next
-    cdef unsigned char[::1] values, told
+    cdef unsigned char[::1] values, announced
     cdef int[::1] members, opening, high, low
     cdef int[::1] at_index
     cdef int index_bytes

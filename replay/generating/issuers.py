@@ -65,14 +65,14 @@ class IssuerQuotes:
         self.spread = memoryview(numpy.ones(len(instruments), numpy.intc))
         self.deals = memoryview(numpy.zeros(len(instruments), numpy.intc))
         self.traded = memoryview(numpy.zeros(len(instruments), numpy.int64))
-        self.told, self.quoted = (
+        self.announced, self.quoted = (
             memoryview(numpy.zeros(len(instruments), numpy.uint8)) for _ in range(2)
         )
 
     def mask(self, name: str) -> Any:
-        """Which warrants were quoted (`quoted`), have traded (`deals`), had their last price told
-        again (`told`): not 0 for those."""
-        return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
+        """Which warrants were quoted (`quoted`), have traded (`deals`), had their last price
+        announced again (`announced`): not 0 for those."""
+        return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
 
     def _milliseconds(self):
         """SourceTime of what happens now."""
@@ -164,7 +164,7 @@ class IssuerQuotes:
 
     @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
     def update_price(self, warrant):
-        """241: the last price, told once more."""
+        """241: the last price, announced once more."""
         at = warrant * cython.cast(cython.Py_ssize_t, self.update_bytes)
         variation = (self.last[warrant] - self.opening[warrant]) * cython.cast(
             cython.longlong, 10000
@@ -179,7 +179,7 @@ class IssuerQuotes:
             quotient(variation, self.opening[warrant]),
         )  # fmt: skip
         put2(self.updates, at + self.at_update[places.U_MICROS], self._microseconds())
-        self.told[warrant] = 1
+        self.announced[warrant] = 1
         return self.tape.put(
             places.WARRANT_TRADES, self.updates, at, self.update_bytes, self.first + warrant
         )
@@ -204,7 +204,7 @@ class IndexValues:
             "values": _values(feed, instruments, [len(each) for each in chosen])
         }
         self.values = memoryview(self.tables["values"])
-        self.told = memoryview(numpy.zeros(len(instruments), numpy.uint8))
+        self.announced = memoryview(numpy.zeros(len(instruments), numpy.uint8))
         levels = numpy.array([index.opening_price for index in instruments], numpy.intc)
         self.opening, self.high, self.low = (memoryview(levels.copy()) for _ in range(3))
         members = numpy.full((len(instruments), CONSTITUENTS_MAX), -1, numpy.intc)
@@ -213,8 +213,8 @@ class IndexValues:
         self.members = memoryview(members.reshape(-1))
 
     def mask(self) -> Any:
-        """Which indices were told: not 0 for those."""
-        return self.told
+        """Which indices were announced: not 0 for those."""
+        return self.announced
 
     @cython.locals(_turn=cython.int, i=cython.int, index=cython.int, share=cython.int,
                    many=cython.int, level=cython.int, relative=cython.longlong,
@@ -251,7 +251,7 @@ class IndexValues:
                 ),
             )  # fmt: skip
             put2(self.values, at + self.at_index[places.X_MICROS], now_ns // 1_000 % 1_000)
-            self.told[index] = 1
+            self.announced[index] = 1
             self.tape.put(places.INDICES, self.values, at, self.index_bytes, self.first + index)
         return 0
 

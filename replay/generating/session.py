@@ -198,7 +198,7 @@ class States:
         owner = books if channel == 1 else issuers
         return [
             rows_of(owner.tables["trades"], size[240], owner.mask("deals")),
-            rows_of(owner.tables["updates"], size[241], owner.mask("told")),
+            rows_of(owner.tables["updates"], size[241], owner.mask("announced")),
         ]
 
     def _reference(self) -> list[Array]:

@@ -113,11 +113,11 @@ class StateClient:
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
         """Take in received bytes and return their events."""
-        return self._told(self._client.feed(data, now_ns))
+        return self._passed_on(self._client.feed(data, now_ns))
 
     def tick(self, now_ns: int) -> list[Event]:
         """Let time pass and return its events."""
-        return self._told(self._client.tick(now_ns))
+        return self._passed_on(self._client.tick(now_ns))
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class StateClient:
                 self._client.cancel(number)
                 self._counts["cancelled"] += 1
 
-    def _told(self, events: Sequence[object]) -> list[Event]:
+    def _passed_on(self, events: Sequence[object]) -> list[Event]:
         """Return the client's events as events of recovery (`retrans.events`)."""
         passed_on: list[Event] = []
         for event in events:

@@ -370,9 +370,9 @@ class XdpClient(PacketClient):
         if word not in STATUS:
             raise WireError("malformed_answer", f"a response with status {word!r}")
         del self._sent[number]
-        self._told(sent, word, events)
+        self._answered(sent, word, events)
 
-    def _told(self, sent: _Sent, status: bytes, events: list[Event]) -> None:
+    def _answered(self, sent: _Sent, status: bytes, events: list[Event]) -> None:
         """Apply a response to the request that it answers."""
         accepted = STATUS[status] is RetransReject.NONE
         if sent.code == MAPPING:

@@ -138,7 +138,7 @@ class Run:
         self.publisher = Publisher(
             config, self.rig.fanout, self.rig.feed.type_code, "gateway", self.report
         )
-        self.told = 0
+        self.reported = 0
         self.loop = Loop()
         self.publisher._loop = self.loop  # type: ignore[assignment]
         self.destination = self.publisher.destination
@@ -154,7 +154,7 @@ class Run:
 
     def report(self, text: str) -> None:
         assert "\n" not in text
-        self.told += 1
+        self.reported += 1
 
     # -- the publisher's turns --------------------------------------------------------------
 

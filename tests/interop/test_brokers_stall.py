@@ -139,7 +139,7 @@ def test_a_destination_that_detaches_gives_up_what_waits_and_begins_anew(
             await rig.confirmed()
             seen = rig.seen
             assert (seen["detached"], seen["overflows"], seen["connects"]) == (1, 1, 2)
-            assert any("detached: more than" in line for line in rig.told)
+            assert any("detached: more than" in line for line in rig.reported)
             found = await in_thread(consume, broker, "stall.detach.all")
             came = list(dict.fromkeys(sequences(found)))
             assert came == sorted(came), "first copies are in order"

@@ -33,6 +33,6 @@ def test_rhea_puts_cancels_gives_back_and_takes(tmp_path: Path) -> None:
             assert sorted(told["taken"]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
             assert told["counts"]["5"] == 1
             assert told["counts"]["6"] == 0
-            await rig.until(lambda: rig.told("depth") == 0, "the records")
+            await rig.until(lambda: rig.figure("depth") == 0, "the records")
 
     asyncio.run(scenario())

@@ -43,7 +43,7 @@ every_program = pytest.mark.parametrize("kind", ["jms", "vertx", "rust"])
 class Played:
     """What a program has told, in order; what it was sent; and what the node counted."""
 
-    told: list[dict[str, Any]]
+    reported: list[dict[str, Any]]
     messages: dict[str, list[Message]]
     packets: list[bytes]
     shared: list[bytes]
@@ -54,7 +54,7 @@ class Played:
 
     def bodies(self, event: str) -> list[str]:
         """The queue's messages that it told of by this event."""
-        return [each["body"] for each in self.told if each["event"] == event]
+        return [each["body"] for each in self.reported if each["event"] == event]
 
 
 @functools.cache
@@ -91,7 +91,7 @@ async def accompany(rig: QueueRig, program: Client, kind: str) -> Played:
         program.order("go on")
     await program.hear("closed")
     status = await asyncio.wait_for(program.process.wait(), PATIENCE_S)
-    return Played(program.told, program.messages, packets, shared, sent, status, {}, {})
+    return Played(program.reported, program.messages, packets, shared, sent, status, {}, {})
 
 
 @every_program
@@ -120,7 +120,7 @@ def test_what_is_put_into_a_durable_queue_is_taken_once_and_in_order(kind: str) 
 @every_program
 def test_what_is_refused_is_refused_with_the_reason_and_the_connection_lives_on(kind: str) -> None:
     made = played(kind)
-    told = {each["what"]: each["answer"] for each in made.told if each["event"] == "refused"}
+    told = {each["what"]: each["answer"] for each in made.reported if each["event"] == "refused"}
     expected = REFUSALS if kind == "jms" else dict(list(REFUSALS.items())[:2])
     assert told.keys() == expected.keys()
     for what, (condition, words) in expected.items():
@@ -147,7 +147,7 @@ def test_jms_gets_again_what_it_has_not_acknowledged() -> None:
     made = played("jms")
     assert made.bodies("first") == made.bodies("recovered") == NUMBERS[:3]
     assert made.bodies("left") == NUMBERS[3:4]
-    last = {each["body"]: each for each in made.told if "again" in each}
+    last = {each["body"]: each for each in made.reported if "again" in each}
     # The rest was fetched ahead by consumers that closed, and never given to the program.
     assert [last[body]["again"] for body in NUMBERS] == [True] * 4 + [False] * (ORDERS - 4)
     assert [last[body]["number"] for body in NUMBERS] == list(range(ORDERS))
@@ -157,12 +157,12 @@ def test_jms_gets_again_what_it_has_not_acknowledged() -> None:
 def test_jms_sessions_that_are_transacted_commit_all_and_roll_all_back() -> None:
     made = played("jms")
     for attempt in (0, 1):
-        got = [each for each in made.told if each["event"] == f"attempt {attempt}"]
+        got = [each for each in made.reported if each["event"] == f"attempt {attempt}"]
         assert [each["body"] for each in got] == NUMBERS[:IN_TRANSACTIONS]
         assert {each["again"] for each in got} == {attempt == 1}
-    results = [each["text"] for each in made.told if each["event"] == "result"]
+    results = [each["text"] for each in made.reported if each["event"] == "result"]
     assert results == [f"done 1 {count}" for count in range(IN_TRANSACTIONS)]
-    assert [each["text"] for each in made.told if each["event"] == "left over"] == ["nothing"]
+    assert [each["text"] for each in made.reported if each["event"] == "left over"] == ["nothing"]
 
 
 def test_jms_consumers_share_a_subscription() -> None:

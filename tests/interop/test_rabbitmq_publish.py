@@ -132,7 +132,7 @@ def test_an_exchange_that_leads_nowhere_is_not_published_to_until_it_does(
             await rig.confirmed()
             found = await in_thread(consume, broker, "later.all")
             assert [tag(m)[3] for m in data(found)] == [*range(1, 11)]
-            assert broker.password not in str(rig.told)
+            assert broker.password not in str(rig.reported)
 
     asyncio.run(story())
 

@@ -51,6 +51,6 @@ def test_a_broker_of_another_ca_and_a_wrong_password_are_named(
         for settings, words in cases:
             async with publishing(rabbitmq3, exchange="amq.topic", **settings) as rig:
                 await rig.until(lambda r=rig, w=words: w in r.seen["reason"], words)
-                assert "not it" not in str(rig.told)
+                assert "not it" not in str(rig.reported)
 
     asyncio.run(story())

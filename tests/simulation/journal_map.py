@@ -24,13 +24,13 @@ ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
 
 @dataclass(frozen=True)
 class Place:
-    """What stands from `start` on. `told`: a flipped bit is told of. `items`: those whose bytes are
-    lost by it; `ends`: those of which something else may be (0: producers' states). `gone`: nothing
+    """What stands from `start` on. `reported`: a flipped bit is reported. `items`: those whose bytes
+    are lost by it; `ends`: those of which something else may be (0: producers' states). `gone`: nothing
     of its segment counts. `fatal`: the queue is refused."""
 
     start: int
     kind: str
-    told: bool = False
+    reported: bool = False
     items: frozenset[int] = NOTHING
     ends: frozenset[int] = NOTHING
     gone: bool = False
@@ -52,7 +52,7 @@ class Map:
             end = block.end if block in store.live else block.geometry.data
             newest = block is store.live[-1]
             self._files[block.path] = self._block(data, block.geometry, end, newest)
-        self._files[f"{FOLDER}/control"] = [Place(0, "control", told=True, fatal=True)]
+        self._files[f"{FOLDER}/control"] = [Place(0, "control", reported=True, fatal=True)]
         self._files[f"{FOLDER}/ended"] = self._ended(disk.pread(f"{FOLDER}/ended", 1 << 30, 0))
         for name in PRODUCERS_NAMES:
             path = f"{FOLDER}/{name}"
@@ -75,31 +75,36 @@ class Map:
     def _snapshot(self, data: bytes) -> list[Place]:
         used = HEAD.unpack_from(data)[-2] + 4 if data else 0
         return (
-            [Place(0, "snapshot", told=True), Place(used, "fill")] if data else [Place(0, "fill")]
+            [Place(0, "snapshot", reported=True), Place(used, "fill")]
+            if data
+            else [Place(0, "fill")]
         )
 
     def _block(self, data: bytes, geometry, end: int, newest: bool) -> list[Place]:
-        places = [Place(0, "header", told=True), Place(HEADER.size, "fill")]
+        places = [Place(0, "header", reported=True), Place(HEADER.size, "fill")]
         for at in geometry.checkpoints:
             head = data[at : at + CHECKPOINT.size]
             items, segments = struct.unpack_from("<II", head, 28)
             blank = not any(head)
             used = CHECKPOINT.size if blank else CHECKPOINT.size + 8 * segments + items + 4
-            places += [Place(at, "checkpoint", told=True), Place(at + used, "fill")]
+            places += [Place(at, "checkpoint", reported=True), Place(at + used, "fill")]
         at = geometry.data
         while at < end:
             length = struct.unpack_from("<I", data, at + 48)[0]
             places += self._segment(data, at, last=newest and at + length == end)
             at += length
         places.append(Place(at, "free"))
-        tail = [Place(geometry.tail, "tail", told=True), Place(geometry.tail + HEADER.size, "fill")]
+        tail = [
+            Place(geometry.tail, "tail", reported=True),
+            Place(geometry.tail + HEADER.size, "fill"),
+        ]
         return [place for place in places if place.start < geometry.tail] + tail
 
     def _segment(self, data: bytes, at: int, *, last: bool) -> list[Place]:
         _, version, _, _, sequence, _, first, items, statuses, length, *_ = struct.unpack_from(
             "<4sHHQQQQIIIIII", data, at
         )
-        places = [Place(at, "segment header", told=True)]
+        places = [Place(at, "segment header", reported=True)]
         record = at + SEGMENT
         concerned = frozenset([0, *range(first, first + items)])
         for _ in range(statuses):
@@ -107,14 +112,14 @@ class Map:
             ends = NOTHING
             if kind == MOVE:  # without it nobody knows whose content that is
                 both = frozenset([start, first + count])
-                places.append(Place(record, "move record", told=True, ends=both))
+                places.append(Place(record, "move record", reported=True, ends=both))
                 concerned |= both
                 record += RECORD
                 continue
             elif sequence > self._rolled:
                 ends = frozenset([0] if kind == PRODUCER else range(start, start + count))
             concerned |= ends
-            places.append(Place(record, "status record", told=True, ends=ends))
+            places.append(Place(record, "status record", reported=True, ends=ends))
             record += RECORD
         contents = []
         end = record + ENTRY * items
@@ -128,22 +133,22 @@ class Map:
                 if current and sequence <= self._rolled:
                     item, ends = frozenset([self._numbers[number]]), NOTHING
             if not size:  # where nothing stands may be said wrongly, as long as it is inside
-                places.append(Place(record, "place of nothing", told=True, ends=item | ends))
+                places.append(Place(record, "place of nothing", reported=True, ends=item | ends))
             at_entry = record + (0 if size else 4)
-            places.append(Place(at_entry, "table entry", told=True, items=item, ends=ends))
+            places.append(Place(at_entry, "table entry", reported=True, items=item, ends=ends))
             if size:
-                contents.append(Place(at + offset, "content", told=True, items=item, ends=ends))
+                contents.append(Place(at + offset, "content", reported=True, items=item, ends=ends))
             end = at + offset + size
             record += ENTRY
         places += contents
         if version > 1 and last and sequence > self._rolled:
             places[1:] = [
-                Place(place.start, place.kind, told=True, ends=concerned, gone=True)
+                Place(place.start, place.kind, reported=True, ends=concerned, gone=True)
                 for place in places[1:]
             ]
         if end < at + length - SEGMENT:
-            places.append(Place(end, "segment fill", told=True))
-        places.append(Place(at + length - SEGMENT, "trailer", told=True))
+            places.append(Place(end, "segment fill", reported=True))
+        places.append(Place(at + length - SEGMENT, "trailer", reported=True))
         return places
 
     def _ended(self, data: bytes) -> list[Place]:
@@ -156,7 +161,7 @@ class Map:
                 "<QII", data[at + ENDED_HEAD : at + ENDED_HEAD + 16 * runs]
             ):
                 ids.update(range(first, first + count))
-            places.append(Place(at, "ended", told=True, ends=frozenset(ids)))
+            places.append(Place(at, "ended", reported=True, ends=frozenset(ids)))
             used = ENDED_HEAD + 16 * runs
             places.append(Place(at + used, "fill"))
             at += -(-used // PAGE) * PAGE

@@ -484,7 +484,7 @@ class Oracle:
         #: The latest number that came; -1 before any.
         self.number = -1
         self.missing: set[int] = set()
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         #: Numbers that did not come, but are part of a snapshot.
         self.covered: set[int] = set()
         #: The open orders, true where `whole`.
@@ -537,11 +537,11 @@ class Oracle:
         assert self.block is None, "live messages within a block"
         assert number > self.number, f"{number} after {self.number}"
         between = set(range(self.number + 1, number)) if self.number >= 0 else set()
-        unsaid = between - self.missing - self.told - self.covered
+        unsaid = between - self.missing - self.reported - self.covered
         assert not unsaid, f"{sorted(unsaid)} were not announced"
         assert number not in self.missing, f"{number} was announced lost"
         self.number = number
-        self.told.add(number)
+        self.reported.add(number)
         if self.whole:
             self.apply(self.open, message)
 

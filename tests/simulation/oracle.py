@@ -48,7 +48,7 @@ class _Service:
         self.told_lost = RangeSet()
         #: What was published, or came in a snapshot instead; and of that, what lay behind where
         #: the stream went back to.
-        self.told = RangeSet()
+        self.delivered = RangeSet()
         self.covered = RangeSet()
         self.behind = RangeSet()
         self.went_back = False
@@ -130,7 +130,7 @@ class Subscriber:
             first = known.expected = told["next"]
             known.went_back = True
             known.behind = RangeSet(
-                (low, last) for low, last in (*known.told, *known.covered) if last >= first
+                (low, last) for low, last in (*known.delivered, *known.covered) if last >= first
             )
             for low, last in told["withdrawn"]:
                 known.told_lost.discard(low, last)
@@ -156,7 +156,7 @@ class Subscriber:
             known.joined, known.started = known.joined or 1, True
             known.lost.clear()
             known.told_lost.clear()
-            known.told.clear()
+            known.delivered.clear()
             known.covered.clear()
             known.behind.clear()
             if told["since"] > 2:
@@ -186,8 +186,8 @@ class Subscriber:
             self.market.apply(packet)
             return
         assert sequence >= known.expected, f"{where}: expected {known.expected}"
-        assert sequence not in known.told, f"{where}: twice"
-        known.told.add(sequence, following - 1)
+        assert sequence not in known.delivered, f"{where}: twice"
+        known.delivered.add(sequence, following - 1)
         if sequence > known.expected:
             told = not known.told_lost.missing_in(known.expected, sequence - 1) or all(
                 known.behind.covers(first, last)

@@ -90,7 +90,7 @@ class Feed:
         self.draw = random.Random(SEED)
         self.published: Published = {}
         self.forged: set[int] = set()
-        self.told: list[tuple] = []
+        self.reported: list[tuple] = []
         for sequence in range(1, PACKETS + 1):
             for line in alive if sequence not in lost else ():
                 self.channel.feed(line, sequence)
@@ -120,7 +120,7 @@ class Feed:
                     event.sequence, (self.channel.now, event.payload[BODY:])
                 )
                 assert known[1] == event.payload[BODY:] or event.sequence in self.forged
-            self.told.append((event.kind.name, event.sequence, event.next_sequence))
+            self.reported.append((event.kind.name, event.sequence, event.next_sequence))
         self.channel.events.clear()
 
     def count(self, counter):
@@ -214,5 +214,5 @@ def test_a_thousand_forgeries_anywhere_inside_the_window_change_nothing(twin):
     finally:
         PACKETS, LAST = kept
     assert set(range(1, 150)) <= set(feed.published) | feed.forged
-    assert ("GAP", 150, 152) in feed.told or {150, 151} & feed.forged
+    assert ("GAP", 150, 152) in feed.reported or {150, 151} & feed.forged
     assert feed.count(ChannelCounter.LOST) - feed.count(ChannelCounter.WITHDRAWN) <= 2

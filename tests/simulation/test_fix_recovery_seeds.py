@@ -407,7 +407,7 @@ class Oracle:
         self.state = MarketState()
         self.missing: set[int] = set()
         #: Numbers that came or were skipped.
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         #: Numbers that did not come, but are part of a snapshot.
         self.covered: set[int] = set()
         self.block: tuple[int, MarketState] | None = None
@@ -439,11 +439,11 @@ class Oracle:
             # Nobody can tell a server's false GapFill from a true one: its numbers are marked.
             assert not lied or self.lies, told
             self.whole &= not lied
-            self.told.update(range(first, last + 1))
+            self.reported.update(range(first, last + 1))
         elif reason == "reset":
             self.epoch += 1
             self.number = 0
-            self.missing, self.told, self.covered = set(), set(), set()
+            self.missing, self.reported, self.covered = set(), set(), set()
             self.state.clear()
             self.whole = True
         elif reason == "withdrawn":
@@ -479,11 +479,11 @@ class Oracle:
             return
         assert number > self.number, f"{number} after {self.number}"
         between = set(range(self.number + 1, number)) if self.number >= 0 else set()
-        unsaid = between - self.missing - self.told - self.covered
+        unsaid = between - self.missing - self.reported - self.covered
         assert not unsaid, f"{sorted(unsaid)} were not announced"
-        assert number not in self.told, f"{number} comes twice"
+        assert number not in self.reported, f"{number} comes twice"
         self.number = number
-        self.told.add(number)
+        self.reported.add(number)
         if self.whole:
             self.state.apply(data, number)
 

@@ -81,7 +81,7 @@ class Plan:
     poss_dup: bool
     answer: str
     ordered: bool
-    told: bool
+    reported: bool
     restarts: int
     skips: float
 
@@ -106,7 +106,7 @@ class Plan:
             poss_dup=rng.random() < 0.5 or (route == "main" and not told),
             answer=rng.choice(["once", "once", "timer"]),
             ordered=rng.random() < 0.7,
-            told=told,
+            reported=told,
             restarts=rng.choice([0, 0, 1, 2]),
             skips=rng.choice([0, 0, 0.02]),
         )
@@ -192,7 +192,7 @@ class Listener:
                 self.handle(event.first, event.last)
             elif isinstance(event, Lost):
                 self.lost += event.last - event.first + 1
-                if self.world.plan.told:
+                if self.world.plan.reported:
                     # A numbering that is not told may have been heard and not been known yet.
                     came = self.came[id(self.numbering)]
                     assert not came.intersection(range(event.first, event.last + 1))
@@ -238,7 +238,7 @@ class World:
         self._frame = Frame()
         late = [plan is None and self.rng.random() < 0.2 for _ in range(self.plan.receivers)]
         # Who joins at the end of a numbering that is not told takes its last ones for the next.
-        soon = self.plan.restarts and not self.plan.told
+        soon = self.plan.restarts and not self.plan.reported
         joins_ms_max = UNTOLD_JOIN_MS_MAX if soon else 100
         self.listeners = [
             Listener(self, seed * 1000 + at, self.rng.randint(0, joins_ms_max) * MS if each else 0)
@@ -276,9 +276,9 @@ class World:
     def begin_publisher(self) -> None:
         """A publisher's process begins, with a new numbering."""
         plan = self.plan
-        header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.told)
+        header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.reported)
         # By its Heartbeats alone a numbering that is not told has to be recognised in time.
-        heartbeat_ns = 300 * MS if plan.told or not plan.restarts else 100 * MS
+        heartbeat_ns = 300 * MS if plan.reported or not plan.restarts else 100 * MS
         settings = SendingSettings(
             period_ns=200 * US,
             store_bytes=1 << 18,
@@ -336,7 +336,7 @@ class World:
         if self.rng.random() < 0.5:
             self.stop_publisher()
         self._timers.pop("publisher", None)
-        if not self.plan.told:
+        if not self.plan.reported:
             # What is still on its way of the old numbering could not be told from the new one.
             self.run(self.now_ns + 50 * MS)
         self.begin_publisher()
@@ -450,7 +450,7 @@ def play(world: World) -> World:
         if restart < plan.restarts:
             world.restart()
             # A numbering that is not told is recognised when the old one is heard no more.
-            world.run(world.now_ns + (0 if plan.told else 2 * SECOND))
+            world.run(world.now_ns + (0 if plan.reported else 2 * SECOND))
     world.healed = True
     world.run(world.now_ns + 4 * SECOND)
     world.at(world.now_ns, world.publish)

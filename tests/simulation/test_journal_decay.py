@@ -74,7 +74,7 @@ class Decaying:
         except FeedhandlerError:
             assert place.fatal, about
             return place.kind
-        assert told == place.told, f"{about}: {'told' if told else 'nobody is told'}"
+        assert told == place.reported, f"{about}: {'told' if told else 'nobody is told'}"
         assert not place.fatal, about
         self.hold(view_of(opened), place, about)
         return place.kind

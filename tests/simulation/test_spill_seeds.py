@@ -72,7 +72,7 @@ class World:
         self.confirmed: Counter[tuple[int, int]] = Counter()
         self.came: list[tuple[int, int]] = []
         self.bytes_of: dict[bytes, bytes] = {}
-        self.told: dict[int, list[tuple[int, int]]] = {service: [] for service in SERVICES}
+        self.reported: dict[int, list[tuple[int, int]]] = {service: [] for service in SERVICES}
         self.states: set[State] = set()
         self.kills = 0
         self.stalled = False
@@ -172,7 +172,7 @@ class World:
             if message.content == "quality+json":
                 told = msgspec.json.decode(message.body)
                 ranges = [tuple(each) for each in told.get("lost", ())]
-                self.told[tag_of(message)[2]] += ranges
+                self.reported[tag_of(message)[2]] += ranges
                 continue
             self.came += self.packets_of(data)
             known = self.bytes_of.setdefault(message.tag, message.body)
@@ -209,7 +209,7 @@ class World:
     def judge(self) -> None:
         told = {
             (service, number)
-            for service, ranges in self.told.items()
+            for service, ranges in self.reported.items()
             for first, last in ranges
             for number in range(first, last + 1)
         }
@@ -270,7 +270,7 @@ def test_whatever_breaks_nothing_that_was_written_is_lost(tmp_path: Path) -> Non
         states |= world.states
         kills += world.kills
         drained += world.rig.spill.drained
-        told += any(world.told.values())
+        told += any(world.reported.values())
     print(f"{SEEDS} seeds, {kills} kills, {drained} read back, {told} told of losses")
     if not os.environ.get("SEED"):
         assert states >= {State.MEMORY, State.SPILLING, State.DRAINING}

@@ -145,8 +145,8 @@ class NoIO:
     operator is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
-        self.report = self.told.append
+        self.reported: list[str] = []
+        self.report = self.reported.append
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         return False

@@ -49,7 +49,7 @@ class QueueRig(NodeRig):
         """The queue `orders`."""
         return self.queues.all["orders"]
 
-    def told(self, name: str) -> Any:
+    def figure(self, name: str) -> Any:
         """One figure of the queue `orders`."""
         return self.orders.snapshot()[name]
 

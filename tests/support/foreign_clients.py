@@ -114,7 +114,7 @@ class Client:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.messages: dict[str, list[Message]] = {}
 
     def order(self, verb: str, **what: Any) -> None:
@@ -126,9 +126,9 @@ class Client:
         """Wait for an event, and take it; messages go where they belong meanwhile."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for told in self.told:
+                for told in self.reported:
                     if told["event"] == event and which.items() <= told.items():
-                        self.told.remove(told)
+                        self.reported.remove(told)
                         return told
                 await self._read()
 
@@ -154,7 +154,7 @@ class Client:
     async def _read(self) -> None:
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
-        assert line, f"the client has ended; it had told {self.told}"
+        assert line, f"the client has ended; it had told {self.reported}"
         told = json.loads(line)
         assert told["event"] != "failed", told
         if told["event"] == "message":
@@ -168,7 +168,7 @@ class Client:
                 )
             )
         else:
-            self.told.append(told)
+            self.reported.append(told)
 
 
 @contextlib.asynccontextmanager

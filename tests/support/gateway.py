@@ -183,7 +183,7 @@ class Ledger:
         """Whether each service has come that far."""
         return all(self.reached[service] >= number for service, number in numbers.items())
 
-    def told(self, reason: str) -> list[dict[str, Any]]:
+    def notices(self, reason: str) -> list[dict[str, Any]]:
         """The quality messages with this reason."""
         return [note for note in self.notes if note["reason"] == reason]
 
@@ -191,8 +191,8 @@ class Ledger:
         """All that was sent came once and in order, and nothing else was said of it."""
         assert self.gaps == {service: [] for service in SERVICES}
         assert self.reached == self._market.sent
-        assert not self.told("gap")
-        assert not self.told("reset")
+        assert not self.notices("gap")
+        assert not self.notices("reset")
         assert not [x for x in self.notes if x["lost_total"] or x["stale"] or x.get("lost")]
 
 

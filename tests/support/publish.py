@@ -26,11 +26,11 @@ class PublishRig(NodeRig):
 
     def __init__(self, broker: Broker, **settings: Any) -> None:
         super().__init__(services=(104, 105))
-        self.told: list[str] = []
+        self.reported: list[str] = []
         given = {"name": "firm", "to": broker.url, "reconnect_us": 10_000, "require_route": False}
         config = PublishConfig(**{**given, "reconnect_max_us": 200_000, **settings})
         self.publishers = Publishers(
-            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
+            (config,), self.fanout, self.feed.type_code, "gateway", self.reported.append
         )
         if config.when_full == CONFLATE:
             self.fanout.book_cache = book_cache_of(FEED)

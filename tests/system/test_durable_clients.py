@@ -42,7 +42,7 @@ def test_the_sample_puts_cancels_and_takes(tmp_path: Path) -> None:
                 "order-1 buy 100 IBM tried before: 0",
                 "order-3 buy 300 IBM tried before: 0",
             ]
-            await rig.until(lambda: rig.told("depth") == 0, "the records")
+            await rig.until(lambda: rig.figure("depth") == 0, "the records")
 
     asyncio.run(scenario())
 
@@ -85,7 +85,7 @@ def test_a_messaging_handler_sends_and_receives(tmp_path: Path) -> None:
             handler = Through(rig.url, 500)
             await in_thread(Container(handler).run)
             assert handler.got == list(range(500))
-            await rig.until(lambda: rig.told("delivered") == 500, "the records")
+            await rig.until(lambda: rig.figure("delivered") == 500, "the records")
 
     asyncio.run(scenario())
 
@@ -119,6 +119,6 @@ def test_either_durability_serves(tmp_path: Path, durability: str) -> None:
             await in_thread(client.put_numbers, await in_thread(client.sender), 1, 2)
             link = await in_thread(client.taker)
             assert await in_thread(client.wait_for, link, 2) == [1, 2]
-            assert rig.told("durability") == durability
+            assert rig.figure("durability") == durability
 
     asyncio.run(scenario())

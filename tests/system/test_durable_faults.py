@@ -38,8 +38,8 @@ def test_a_disk_that_fails_stops_the_queue_and_nothing_else(tmp_path: Path) -> N
     async def scenario() -> None:
         async with running(orders(tmp_path), disk={"files": disk}) as rig:
             await in_thread(talk, await rig.client())
-            assert rig.told("state") == "stopped"
-            assert "its disk failed" in rig.told("reason")
+            assert rig.figure("state") == "stopped"
+            assert "its disk failed" in rig.figure("reason")
             client = await rig.client()
             market = await in_thread(client.receiver, "euronext.104", 1000, settled=True)
             client._take = lambda delivery: (  # the feed's messages, undecoded
@@ -69,7 +69,7 @@ def test_a_read_that_fails_stops_the_queue(tmp_path: Path) -> None:
             disk.pread = fail  # type: ignore[method-assign]
             link = await in_thread(client.taker)
             assert (await in_thread(client.refusal, link)).name == "amqp:internal-error"
-            assert "Input/output error" in rig.told("reason")
+            assert "Input/output error" in rig.figure("reason")
 
     asyncio.run(scenario())
 
@@ -88,7 +88,7 @@ def test_bytes_that_do_not_verify_are_left_out(tmp_path: Path) -> None:
             file.content[file.content.index(b"m2")] ^= 1
             link = await in_thread(client.taker)
             assert await in_thread(client.wait_for, link, 2) == [1, 3]
-            assert rig.told("damaged") == 1
+            assert rig.figure("damaged") == 1
 
     asyncio.run(scenario())
 
@@ -131,7 +131,7 @@ def test_a_queue_that_is_full_makes_producers_wait_not_fail(tmp_path: Path) -> N
     def fill(client: QueueClient, link: Any, rig: QueueRig) -> list[Any]:
         sent: list[Any] = []
         while True:
-            client.pump(lambda: link.credit > 0 or rig.told("stalls") > 0, "credit, or the end")
+            client.pump(lambda: link.credit > 0 or rig.figure("stalls") > 0, "credit, or the end")
             if not link.credit:
                 return sent
             sent.append(client.send(link, proton.Message(body=body)))
@@ -155,8 +155,8 @@ def test_a_queue_that_is_full_makes_producers_wait_not_fail(tmp_path: Path) -> N
                 if all(each.settled for each in sent):
                     break
             assert all(each.remote_state == ACCEPTED for each in sent)
-            assert rig.told("full") == 0
-            assert rig.told("stalls") > 0
+            assert rig.figure("full") == 0
+            assert rig.figure("stalls") > 0
 
     asyncio.run(scenario())
 
@@ -217,13 +217,13 @@ def test_what_is_left_of_a_day_expires_also_with_consumers(tmp_path: Path) -> No
             link = await in_thread(client.taker, credit=1)
             await in_thread(client.wait_for, link, 1)
             now[0] += 6 * 3600 * 10**9
-            await rig.until(lambda: rig.told("expired") == 3, "the day's end")
+            await rig.until(lambda: rig.figure("expired") == 3, "the day's end")
             await in_thread(client.put_numbers, putting, 5)
             client.of(link)[0][1].update(proton.Delivery.RELEASED)
             client.of(link)[0][1].settle()
             link.flow(5)
             assert await in_thread(client.wait_for, link, 2) == [1, 5]
-            await rig.until(lambda: rig.told("expired") == 4, "the one that came back")
+            await rig.until(lambda: rig.figure("expired") == 4, "the one that came back")
             answer = await in_thread(client.ask, operation="cancel", message_id="m2")
             assert (answer[0]["status-code"], answer[0]["answer"]) == (410, "expired")
 

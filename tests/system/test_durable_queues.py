@@ -38,8 +38,12 @@ def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path
     async def scenario() -> None:
         async with running(orders(tmp_path)) as rig:
             await in_thread(talk, await rig.client())
-            await rig.until(lambda: rig.told("delivered") == 600, "deliveries recorded")
-            assert (rig.told("put"), rig.told("depth"), rig.told("handed_out")) == (600, 0, 600)
+            await rig.until(lambda: rig.figure("delivered") == 600, "deliveries recorded")
+            assert (rig.figure("put"), rig.figure("depth"), rig.figure("handed_out")) == (
+                600,
+                0,
+                600,
+            )
 
     run(scenario())
 
@@ -74,7 +78,7 @@ def test_what_a_consumer_had_goes_to_the_next_in_order_with_its_count(tmp_path: 
             second = await in_thread(living.taker, credit=3)
             assert await in_thread(living.wait_for, second, 3) == [10, 11, 12]
             dying.drop()
-            await rig.until(lambda: rig.told("returned") == 10, "the return")
+            await rig.until(lambda: rig.figure("returned") == 10, "the return")
             second.flow(100)
             got = await in_thread(living.wait_for, second, 20)
             assert got == [10, 11, 12, *range(10), *range(13, 20)]
@@ -101,7 +105,7 @@ def test_what_a_consumer_had_when_it_said_goodbye_was_not_a_failure(
                 parts = {"link": link, "session": link.session, "connection": client.connection}
                 parts[leave].close()
                 await in_thread(client.close)
-                await rig.until(lambda n=3 * times: rig.told("returned") == n, "the return")
+                await rig.until(lambda n=3 * times: rig.figure("returned") == n, "the return")
             link = await in_thread(putting.taker, credit=3)
             assert await in_thread(putting.wait_for, link, 3) == [1, 2, 3]
             header = [(m.first_acquirer, m.delivery_count) for m, _ in putting.of(link)]
@@ -190,7 +194,7 @@ def test_what_is_rejected_is_dead(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(orders(tmp_path)) as rig:
             await in_thread(talk, await rig.client())
-            assert (rig.told("dead"), rig.told("depth")) == (1, 1)
+            assert (rig.figure("dead"), rig.figure("depth")) == (1, 1)
 
     asyncio.run(scenario())
 
@@ -215,8 +219,8 @@ def test_dead_messages_go_to_the_queue_for_them(tmp_path: Path) -> None:
         queue = orders(tmp_path / "orders", redeliveries_max=2, dead="dead")
         async with running(queue, dead) as rig:
             await in_thread(talk, await rig.client())
-            await rig.until(lambda: rig.told("depth") == 1, "the dead one's end")
-            assert rig.told("dead") == 1
+            await rig.until(lambda: rig.figure("depth") == 1, "the dead one's end")
+            assert rig.figure("dead") == 1
 
     asyncio.run(scenario())
 
@@ -257,7 +261,7 @@ def test_pre_settled_links_on_both_sides(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(orders(tmp_path, credit=16)) as rig:
             await in_thread(talk, await rig.client())
-            await rig.until(lambda: rig.told("delivered") == 300, "deliveries recorded")
+            await rig.until(lambda: rig.figure("delivered") == 300, "deliveries recorded")
 
     asyncio.run(scenario())
 
@@ -302,7 +306,7 @@ def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_path: Pat
     async def scenario() -> None:
         async with running(orders(tmp_path, message_bytes_max=5000)) as rig:
             await in_thread(talk, await rig.client())
-            assert rig.told("refused") == 2
+            assert rig.figure("refused") == 2
 
     asyncio.run(scenario())
 
@@ -395,7 +399,7 @@ def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) -> Non
     async def scenario() -> None:
         async with running(orders(tmp_path)) as rig:
             await in_thread(talk, await rig.client())
-            assert (rig.told("cancelled"), rig.told("depth")) == (2, 1)
+            assert (rig.figure("cancelled"), rig.figure("depth")) == (2, 1)
 
     asyncio.run(scenario())
 
@@ -414,7 +418,7 @@ def test_who_waits_hears_what_became_of_a_message_that_a_consumer_had(tmp_path: 
                 )
                 for n in (1, 2)
             ]
-            await rig.until(lambda: rig.told("cancels_late") == 2, "the questions")
+            await rig.until(lambda: rig.figure("cancels_late") == 2, "the questions")
             (_, kept), (_, back) = consumer.of(link)
             kept.update(ACCEPTED)
             back.update(RELEASED)
@@ -423,7 +427,7 @@ def test_who_waits_hears_what_became_of_a_message_that_a_consumer_had(tmp_path: 
             await in_thread(consumer.sync)
             answers = [(await each)[0]["answer"] for each in asked]
             assert answers == ["delivered", "cancelled"]
-            assert rig.told("depth") == 0
+            assert rig.figure("depth") == 0
 
     asyncio.run(scenario())
 
@@ -481,7 +485,7 @@ def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forwarded(
     async def scenario() -> None:
         async with running(orders(tmp_path)) as rig:
             await in_thread(talk, await rig.client())
-            assert rig.told("cancelled") == 1
+            assert rig.figure("cancelled") == 1
 
     asyncio.run(scenario())
 
@@ -516,7 +520,7 @@ def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> 
     async def scenario() -> None:
         async with running(orders(tmp_path)) as rig:
             await in_thread(talk, await rig.client())
-            assert rig.told("cancelled") == 1
+            assert rig.figure("cancelled") == 1
 
     asyncio.run(scenario())
 

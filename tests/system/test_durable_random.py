@@ -163,7 +163,7 @@ def test_every_message_ends_once_whatever_clients_do(tmp_path: Path, seed: int) 
             except Exception as error:
                 raise AssertionError(about) from error
             assert not world.judge(), f"{about}: {world.judge()[:5]}"
-            assert rig.told("depth") == 0
+            assert rig.figure("depth") == 0
             assert sum(world.delivered.values()) > 100
 
     asyncio.run(scenario())

@@ -194,7 +194,7 @@ class Owner:
     """A connection on demand, and what it told."""
 
     def __init__(self, password: str = PASSWORD) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         settings = RecoverySettings(
             reconnect_us=1_000, reconnect_max_us=4_000, dead_us=200_000, heartbeat_us=50_000
         )
@@ -203,11 +203,11 @@ class Owner:
         )
         self.server = ReconnectingClient(
             client, settings, on_events=self._take, on_up=lambda now_ns: None,
-            on_down=lambda reason, now_ns: self.told.append(reason), seed=1,
+            on_down=lambda reason, now_ns: self.reported.append(reason), seed=1,
         )  # fmt: skip
 
     def _take(self, events: list[Any], now_ns: int) -> None:
-        self.told += events
+        self.reported += events
 
     async def ask(self, connection: RequestConnection, request_id: int) -> Any:
         """A snapshot, or that it failed."""
@@ -215,7 +215,7 @@ class Owner:
 
         def came() -> list[Any]:
             kinds = (RefreshSnapshot, RefreshFailed)
-            return [e for e in self.told if isinstance(e, kinds) and e.request_id == request_id]
+            return [e for e in self.reported if isinstance(e, kinds) and e.request_id == request_id]
 
         await until(lambda: bool(came()))
         return came()[0]

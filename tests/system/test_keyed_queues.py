@@ -115,8 +115,8 @@ def test_one_of_each_key_is_out_and_the_next_follows_its_acknowledgement(tmp_pat
             assert fences == sorted(set(fences))
             tokens = {m.instructions["x-opt-token"] for m, _ in two.of(first) + three.of(second)}
             assert len(tokens) == 4
-            await rig.until(lambda: rig.told("in_hand") == 3, "the acknowledgement")
-            assert (rig.told("depth"), rig.told("delivered"), rig.told("keys")) == (4, 1, 3)
+            await rig.until(lambda: rig.figure("in_hand") == 3, "the acknowledgement")
+            assert (rig.figure("depth"), rig.figure("delivered"), rig.figure("keys")) == (4, 1, 3)
 
     asyncio.run(scenario())
 
@@ -287,7 +287,7 @@ def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
             await in_thread(slow.put, putting, of("a", 1), of("a", 2))
             first = await in_thread(slow.taker, credit=1)
             await in_thread(slow.wait_for, first, 1)
-            await rig.until(lambda: rig.told("timeouts") == 1, "the time-out")
+            await rig.until(lambda: rig.figure("timeouts") == 1, "the time-out")
             second = await in_thread(quick.taker, credit=1)
             await in_thread(quick.wait_for, second, 1)
             assert numbers(quick, second) == [("a", 1)]
@@ -297,7 +297,7 @@ def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
             delivery.update(ACCEPTED)  # and hears what the node says of it
             await in_thread(slow.pump, lambda: delivery.settled, "the answer")
             assert delivery.remote_state == RELEASED
-            assert (rig.told("stale"), rig.told("delivered"), rig.told("depth")) == (1, 0, 2)
+            assert (rig.figure("stale"), rig.figure("delivered"), rig.figure("depth")) == (1, 0, 2)
 
     asyncio.run(scenario())
 
@@ -528,8 +528,8 @@ def test_a_days_end_frees_what_waits_and_lets_who_has_one_finish(tmp_path: Path)
             link = await in_thread(client.taker, credit=1)
             await in_thread(client.wait_for, link, 1)
             clock[0] += 86_400 * 10**9
-            await rig.until(lambda: rig.told("expired") > 0, "the day's end")
-            assert rig.told("expired") == 3
+            await rig.until(lambda: rig.figure("expired") > 0, "the day's end")
+            assert rig.figure("expired") == 3
             await in_thread(client.put, putting, of("a", 5))
             await in_thread(settle, client, link, 0)
             link.flow(9)
@@ -549,6 +549,6 @@ def test_a_disk_that_fails_stops_the_queue_and_says_so(tmp_path: Path) -> None:
             assert isinstance(queue, KeyedDurableQueue)
             queue.store.engine.stop(OSError(5, "the disk is gone"))
             await in_thread(client.refusal, putting)
-            assert rig.told("state") == "stopped"
+            assert rig.figure("state") == "stopped"
 
     asyncio.run(scenario())

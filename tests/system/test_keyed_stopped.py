@@ -92,10 +92,10 @@ def test_a_worker_that_wakes_up_too_late_has_no_effect(tmp_path: Path) -> None:
                 )
 
             async with keyed.consume(url, "orders", handler):
-                await rig.until(lambda: rig.told("delivered") == 1, "the other's work")
+                await rig.until(lambda: rig.figure("delivered") == 1, "the other's work")
             await wake(slow, tmp_path)
             await rig.until((tmp_path / "woken").exists, "the awakening")
-            await rig.until(lambda: rig.told("stale") == 1, "what it says")
+            await rig.until(lambda: rig.figure("stale") == 1, "what it says")
             slow.kill()
             await slow.wait()
             assert effects.execute("select count(*) from effects").fetchone()[0] == 1
@@ -117,6 +117,6 @@ def test_a_producer_that_wakes_up_replaced_puts_nothing(tmp_path: Path) -> None:
             async with asyncio.timeout(SECONDS):
                 await old.wait()
             assert "is over" in (tmp_path / "refused").read_text()
-            assert rig.told("depth") == 2
+            assert rig.figure("depth") == 2
 
     asyncio.run(scenario())

@@ -73,7 +73,7 @@ def test_workers_are_serial_per_key_and_parallel_across(tmp_path: Path) -> None:
             assert ledger.most > 1
             assert len(set(ledger.tokens)) == 400
             assert (work.done, put.accepted) == (400, 400)
-            await rig.until(lambda: rig.told("delivered") == 400, "the acknowledgements")
+            await rig.until(lambda: rig.figure("delivered") == 400, "the acknowledgements")
 
     asyncio.run(scenario())
 
@@ -101,7 +101,7 @@ def test_workers_keep_the_order_of_a_key_of_which_they_have_several(
                 await until(ledger.all_done)
             assert ledger.got == {account: list(range(account, 200, 3)) for account in range(3)}
             assert (work.done, work.failed) == (200, 6)
-            await rig.until(lambda: rig.told("delivered") == 200, "the acknowledgements")
+            await rig.until(lambda: rig.figure("delivered") == 200, "the acknowledgements")
 
     asyncio.run(scenario())
 
@@ -143,7 +143,7 @@ def test_a_producer_run_again_stores_nothing_twice(tmp_path: Path) -> None:
                 async with keyed.producer(url(rig), "orders", id="file", epoch=1) as put:
                     for number in range(count):
                         await put.put_soon(body(1, number))
-            assert (rig.told("depth"), rig.told("repeated")) == (50, 30)
+            assert (rig.figure("depth"), rig.figure("repeated")) == (50, 30)
             async with keyed.producer(url(rig), "orders", id="file", epoch=2) as newer:
                 await newer.put(body(1, 99))
                 async with keyed.producer(url(rig), "orders", id="file", epoch=1) as older:
@@ -180,7 +180,7 @@ def test_what_a_handler_raises_decides_what_becomes_of_its_message(tmp_path: Pat
                 await until(done)
             assert tries == [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
             assert (work.done, work.failed, work.rejected) == (2, 2, 1)
-            await rig.until(lambda: rig.told("dead") == 1, "the dead message")
+            await rig.until(lambda: rig.figure("dead") == 1, "the dead message")
 
     asyncio.run(scenario())
 
@@ -206,7 +206,7 @@ def test_handlers_in_threads_and_in_processes(tmp_path: Path, processes: bool) -
                 for number in range(10):
                     told = {"account": number % 3, "n": number, "folder": str(marks)}
                     await put.put(json.dumps(told).encode())
-                await rig.until(lambda: rig.told("delivered") == 10, "the acknowledgements")
+                await rig.until(lambda: rig.figure("delivered") == 10, "the acknowledgements")
         assert len(list(marks.iterdir())) == 10
 
     asyncio.run(scenario())
@@ -227,7 +227,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_lost_or_doubled(tmp_path
                             connection.end()
                         await asyncio.sleep(0)
                 await put.flush()
-                await rig.until(lambda: rig.told("depth") == 0, "the end of the queue")
+                await rig.until(lambda: rig.figure("depth") == 0, "the end of the queue")
             assert put.connects > 1
             assert work.connects > 1
             assert sorted(set(ledger.tokens)) == sorted(set(ledger.tokens))

@@ -582,12 +582,12 @@ class Unread:
     """Hears of connections that are closed because they did not read."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def refused(self, *_: Any) -> None: ...
 
     def unread(self, peer: str, held_bytes: int) -> None:
-        self.told.append(held_bytes)
+        self.reported.append(held_bytes)
 
 
 @gateways_loop
@@ -616,9 +616,9 @@ def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
         async with running(observer=observer) as rig:
             await in_thread(attack, rig.port)
             await rig.until(lambda: not rig.node.connections, "the end")
-            assert rig.count("connections_unread") == len(observer.told) == 1
+            assert rig.count("connections_unread") == len(observer.reported) == 1
             a_turn = connection.TURN_BYTES * 8
-            assert observer.told[0] < (1 << 20) + a_turn
+            assert observer.reported[0] < (1 << 20) + a_turn
             assert rig.node.owed_bytes == 0
 
     run(main())

@@ -59,7 +59,7 @@ class Tree:
             self.host_of[each.name] = by_address[each.address[0]]
         self.receivers = [each for each in self.topology.members if each.role == "receiver"]
         self.proxies = [each for each in self.topology.members if each.role == "proxy"]
-        self.told = FORK.Array("q", FIELDS * len(self.receivers), lock=False)
+        self.reported = FORK.Array("q", FIELDS * len(self.receivers), lock=False)
         self.processes: dict[str, BaseProcess] = {}
         me = self.topology.members[0]
         with network.inside("sender"):
@@ -88,7 +88,7 @@ class Tree:
 
     def _output(self, me: Member, member: Receiver) -> Callable[[Any, int], None]:
         at = FIELDS * me.index
-        told = self.told
+        told = self.reported
 
         def output(events: list[Event], now_ns: int) -> None:
             for event in events:
@@ -111,7 +111,7 @@ class Tree:
         """Turn until something holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not holds():
-            assert time.monotonic() < deadline, f"never happened: {what}; {list(self.told)}"
+            assert time.monotonic() < deadline, f"never happened: {what}; {list(self.reported)}"
             self.loop.turn(5_000_000)
 
     def all_have(self, last: int) -> bool:
@@ -120,7 +120,7 @@ class Tree:
 
     def of(self, member: Member, field: int) -> int:
         """What a receiver tells."""
-        return int(self.told[FIELDS * member.index + field])
+        return int(self.reported[FIELDS * member.index + field])
 
     def total(self, field: int) -> int:
         """The same of all receivers."""

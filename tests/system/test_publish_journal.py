@@ -65,17 +65,17 @@ def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(tmp_pat
             await rig.until(lambda: rig.seen["journal"] == "SPILLING", "to disk")
             assert rig.seen["dropped"] == 0
             assert rig.seen["queued_bytes"] <= 2 << 20
-        assert "5,001 messages stay in the journal" in rig.told[-1]
+        assert "5,001 messages stay in the journal" in rig.reported[-1]
         assert rig.seen["oldest_seconds"] > 0
         async with broker() as peer:
             async with publishing(peer.url, tmp_path) as rig:
-                assert "5,001 messages of the run before" in rig.told[0]
+                assert "5,001 messages of the run before" in rig.reported[0]
                 await rig.stream(5001, 5100)
                 await level(rig)
                 assert rig.seen["recovered"] == 5001
                 assert rig.seen["journal_backlog"] == 0
             assert sequences(peer) == [*range(1, 5101)]
-            assert any("messages came back" in line for line in rig.told)
+            assert any("messages came back" in line for line in rig.reported)
 
     uvloop.run(story())
 
@@ -156,9 +156,9 @@ def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(tmp_path:
                 assert rig.seen["journal_faults"] == 1
                 assert rig.seen["dropped"] == 0
             assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
-            (told,) = [line for line in rig.told if "failed" in line]
+            (told,) = [line for line in rig.reported if "failed" in line]
             assert "Input/output error" in told
-            assert not [line for line in rig.told if "messages are not in the journal" in line]
+            assert not [line for line in rig.reported if "messages are not in the journal" in line]
 
     asyncio.run(story())
 
@@ -177,11 +177,11 @@ def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
         async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
             await rig.stream(1, 8000)
             await rig.until(lambda: rig.seen["dropped"] > 0, "full")
-            await rig.until(lambda: any("journal is full" in line for line in rig.told), "told")
+            await rig.until(lambda: any("journal is full" in line for line in rig.reported), "told")
             assert rig.seen["overflows"] > 0
             assert rig.seen["journal_bytes"] == 2 << 20
-        assert "are not in the journal, and lost" in rig.told[-1]
-        assert "stay in the journal" in rig.told[-2]
+        assert "are not in the journal, and lost" in rig.reported[-1]
+        assert "stay in the journal" in rig.reported[-2]
 
     asyncio.run(story())
 

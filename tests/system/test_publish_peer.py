@@ -27,14 +27,14 @@ class PublishRig(NodeRig):
 
     def __init__(self, url: str, **settings: Any) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         settings.setdefault("require_route", False)
         settings.setdefault("reconnect_us", 1000)
         settings.setdefault("reconnect_max_us", 20_000)
         settings.setdefault("exchange", "market data")
         config = PublishConfig(name="firm", to=url, **settings)
         self.publishers = Publishers(
-            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
+            (config,), self.fanout, self.feed.type_code, "gateway", self.reported.append
         )
         (self.publisher,) = self.publishers.all
 
@@ -155,9 +155,9 @@ def test_what_nobody_takes_is_given_up_told_and_never_counted_as_confirmed(answe
             assert b'"reason":"overflow"' in bytes(notes[-1].body)
             assert b'"lost":[[3,3]]' in bytes(notes[-1].body)
             assert rig.seen["confirmed"] == rig.seen["sent"] - 1
-            assert any("given up" in line for line in rig.told)
+            assert any("given up" in line for line in rig.reported)
             if answer == Delivery.REJECTED:
-                assert any("the test says no" in line for line in rig.told)
+                assert any("the test says no" in line for line in rig.reported)
 
     asyncio.run(story())
 
@@ -172,7 +172,7 @@ def test_a_broker_that_answers_nothing_costs_no_more_than_the_bound() -> None:
                 assert seen["unconfirmed"] == 10
                 assert seen["queued_bytes"] + seen["unconfirmed_bytes"] <= 200_000
                 assert seen["dropped"] > 0
-                await rig.until(lambda: any("does not keep up" in line for line in rig.told))
+                await rig.until(lambda: any("does not keep up" in line for line in rig.reported))
                 peer.answer = lambda number, message: Delivery.ACCEPTED
                 peer.break_off()
                 await rig.confirmed()
@@ -206,10 +206,10 @@ def test_a_broker_that_is_not_there_is_told_once_and_waited_for() -> None:
             await rig.until(lambda: rig.seen["failures"] > 3, "several tries")
             await rig.stream(1, 5)
             assert rig.seen["queued"] == 6
-            assert len(rig.told) == 1
-            assert "refused" in rig.told[0].lower()
+            assert len(rig.reported) == 1
+            assert "refused" in rig.reported[0].lower()
             assert rig.seen["reason"]
-        assert "6 messages were not confirmed" in rig.told[-1]
+        assert "6 messages were not confirmed" in rig.reported[-1]
 
     asyncio.run(story())
 
@@ -220,7 +220,7 @@ def test_a_link_that_is_refused_is_told_with_the_brokers_words() -> None:
             peer.refuse = ("amqp:not-found", "no such exchange")
             async with publishing(peer.url) as rig:
                 await rig.until(lambda: rig.seen["failures"] > 1, "refused")
-                assert "amqp:not-found: no such exchange" in rig.told[0]
+                assert "amqp:not-found: no such exchange" in rig.reported[0]
                 peer.refuse = None
                 await rig.confirmed()
 
@@ -233,7 +233,7 @@ def test_a_broker_of_an_unknown_kind_is_not_published_to() -> None:
             peer.properties = {"product": "Sparrow", "version": "9"}
             async with publishing(peer.url) as rig:
                 await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-                assert "Sparrow 9 is of no kind that is known" in rig.told[0]
+                assert "Sparrow 9 is of no kind that is known" in rig.reported[0]
                 assert peer.targets == []
 
     asyncio.run(story())
@@ -254,7 +254,7 @@ def test_rabbitmq_3_is_not_trusted_without_a_look_at_its_bindings() -> None:
     async def story() -> None:
         async with broker() as peer, publishing(peer.url, require_route=True) as rig:
             await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-            assert "set `management`, or require_route = false" in rig.told[0]
+            assert "set `management`, or require_route = false" in rig.reported[0]
             assert peer.targets == []
 
     asyncio.run(story())
@@ -323,7 +323,7 @@ def test_what_a_broker_has_not_is_told_with_what_to_write_instead() -> None:
             goal = {"exchange": "", "topic": "md"}
             async with publishing(peer.url, **goal) as rig:
                 await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-                assert 'RabbitMQ has no topics; write exchange = "amq.topic"' in rig.told[0]
+                assert 'RabbitMQ has no topics; write exchange = "amq.topic"' in rig.reported[0]
                 assert peer.targets == []
 
     asyncio.run(story())
@@ -379,7 +379,7 @@ def test_an_exchange_of_rabbitmq_4_that_is_not_there_is_waited_for() -> None:
             async with publishing(peer.url, exchange="x") as rig:
                 await rig.stream(1, 5)
                 await rig.until(lambda: rig.seen["failures"] > 1, "refused")
-                assert "amqp:not-found: no exchange 'x'" in rig.told[0]
+                assert "amqp:not-found: no exchange 'x'" in rig.reported[0]
                 assert set(peer.targets) == {"/exchanges/x"}, "the link itself was not tried"
                 peer.refuse = None
                 await rig.confirmed()
@@ -395,7 +395,7 @@ def test_an_exchange_that_says_it_drops_what_it_cannot_route_is_not_trusted() ->
             peer.capabilities = ("DISCARD_UNROUTABLE",)
             async with publishing(peer.url, require_route=True) as rig:
                 await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-                assert "unroutableMessageBehaviour to REJECT" in rig.told[0]
+                assert "unroutableMessageBehaviour to REJECT" in rig.reported[0]
                 peer.capabilities = ("REJECT_UNROUTABLE",)
                 await rig.confirmed()
             for word in ("accepted", "rejected", "released", "modified"):
@@ -411,7 +411,7 @@ def test_virtual_hosts_are_asked_for_as_the_broker_wants_once_it_is_known() -> N
             async with publishing(f"{peer.url}/market") as rig:
                 await rig.confirmed()
                 assert rig.seen["failures"] == 0
-                assert len(rig.told) == 1
+                assert len(rig.reported) == 1
             assert peer.hostnames == ["vhost:market", "market"]
 
     asyncio.run(story())
@@ -427,7 +427,7 @@ def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_connec
             async with publishing(peer.url, **settings) as rig:
                 await rig.stream(1, 5)
                 await rig.confirmed()
-                assert any("nothing was said of a message" in line for line in rig.told)
+                assert any("nothing was said of a message" in line for line in rig.reported)
             # On a busy machine the confirmations, too, may come too late, and all again.
             assert sequences(peer)[:10] == [*range(1, 6)] * 2
 
@@ -439,11 +439,11 @@ def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
         async with broker(lambda number, message: "drop") as peer, publishing(peer.url) as rig:
             await rig.stream(1, 5)
             await rig.until(lambda: rig.seen["failures"] > 5, "breaks again and again")
-            assert len(rig.told) == 2, "up once, down once"
+            assert len(rig.reported) == 2, "up once, down once"
             peer.answer = lambda number, message: Delivery.ACCEPTED
             await rig.confirmed()
-            await rig.until(lambda: len(rig.told) == 3, "up again, when it confirms")
-            assert "publishing to" in rig.told[2]
+            await rig.until(lambda: len(rig.reported) == 3, "up again, when it confirms")
+            assert "publishing to" in rig.reported[2]
 
     asyncio.run(story())
 
@@ -484,7 +484,7 @@ def test_a_broker_that_sends_a_message_on_our_link_is_left_and_gets_the_unconfir
             await rig.until(lambda: rig.seen["connects"] == 2, "a new connection")
             assert connection.connection.remote_condition.name == "amqp:not-allowed"
             await rig.confirmed()
-            assert any("whose sender is the other side" in line for line in rig.told)
+            assert any("whose sender is the other side" in line for line in rig.reported)
             assert sequences(peer) == [1, 2, 3, 4, 5, 3, 4, 5]
             assert (rig.seen["resent"], rig.seen["abandoned"]) == (3, 0)
 

@@ -59,7 +59,7 @@ def test_what_no_queue_is_bound_for_is_rejected_and_never_confirmed(brokerj: Bro
             await rig.until(lambda: rig.seen["abandoned"] == 3, "given up")
             await rig.until(lambda: rig.seen["confirmed"] == 3, "confirmed")
             assert rig.seen["rejected"] == 5 * 3
-            assert "Unknown destination" in rig.told[-1]
+            assert "Unknown destination" in rig.reported[-1]
             assert sequences(await in_thread(consume, broker, "publish.104")) == [1, 2, 3]
 
     asyncio.run(story())

@@ -56,7 +56,9 @@ def test_a_full_queue_that_says_nothing_gets_its_messages_again_when_there_is_ro
     async def story() -> None:
         async with publishing(broker, confirm_timeout_us=300_000, **settings) as rig:
             await rig.stream(1, 4)
-            await rig.until(lambda: any("nothing was said" in line for line in rig.told), "silent")
+            await rig.until(
+                lambda: any("nothing was said" in line for line in rig.reported), "silent"
+            )
             await in_thread(broker.api, "DELETE", path)
             await in_thread(broker.api, "PUT", path, {"durable": True})
             await rig.confirmed()

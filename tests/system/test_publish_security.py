@@ -33,7 +33,7 @@ class Published(NodeRig):
 
     def __init__(self, to: str, **settings: Any) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         config = PublishConfig(
             name="firm",
             to=to,
@@ -44,7 +44,7 @@ class Published(NodeRig):
             **settings,
         )
         self.publishers = Publishers(
-            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
+            (config,), self.fanout, self.feed.type_code, "gateway", self.reported.append
         )
 
     async def __aenter__(self) -> "Published":
@@ -108,11 +108,13 @@ def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
                     (tmp_path / "word").write_text(SECRET)
                     settings["password_file"] = str(tmp_path / "word")
                 async with Published(to, **settings) as rig:
-                    await rig.until(lambda r=rig: len(r.told) > 0, words)
+                    await rig.until(lambda r=rig: len(r.reported) > 0, words)
                     await rig.until(lambda r=rig: r.seen["failures"] > 2, f"tried again: {words}")
-                    assert words in rig.told[0]
-                    assert len([line for line in rig.told if "not connected" in line]) == 1
-                    assert SECRET not in str(rig.told) + str(rig.seen) + repr(rig.publishers.all)
+                    assert words in rig.reported[0]
+                    assert len([line for line in rig.reported if "not connected" in line]) == 1
+                    assert SECRET not in str(rig.reported) + str(rig.seen) + repr(
+                        rig.publishers.all
+                    )
 
     asyncio.run(scenario())
 
@@ -138,8 +140,8 @@ def test_a_broker_without_tls_is_named(
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
         to = f"amqps://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with Published(to, ca=ours.ca, connect_timeout_us=timeout_us) as rig:
-            await rig.until(lambda: len(rig.told) > 0, words)
-            assert words in rig.told[0]
+            await rig.until(lambda: len(rig.reported) > 0, words)
+            assert words in rig.reported[0]
         server.close()
 
     asyncio.run(scenario())

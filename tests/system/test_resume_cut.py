@@ -75,7 +75,7 @@ def test_a_subscriber_whose_connection_is_cut_misses_nothing_and_gets_nothing_tw
             for ledger in ledgers:
                 ledger.assert_whole()
                 assert ledger.messages.reconnects == CUTS
-                assert ledger.told("resume")
+                assert ledger.notices("resume")
 
     asyncio.run(scenario())
 
@@ -93,7 +93,7 @@ def assert_told(ledger: Ledger, service: int) -> None:
     """What is missing was told, no more and no less, in as many steps as the link was overtaken:
     one gap, and another one for each time that it had read something in between."""
     gaps = ledger.gaps[service]
-    notes = [x for x in ledger.told("resume") if x["service"] == service]
+    notes = [x for x in ledger.notices("resume") if x["service"] == service]
     ranges = [each for note in notes for each in note["lost"]]
     told = joined(ranges)
     assert gaps

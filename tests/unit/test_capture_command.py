@@ -47,10 +47,10 @@ class Ended:
         return True
 
     def account(self) -> Account:
-        return self.told
+        return self.reported
 
     def close(self) -> Account:
-        return self.told
+        return self.reported
 
 
 def run(

@@ -28,7 +28,7 @@ class Io:
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.room = True
 
     def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
@@ -52,7 +52,7 @@ class Io:
         self.done.append(("renumbered",))
 
     def report(self, text: str) -> None:
-        self.told.append(text)
+        self.reported.append(text)
 
 
 class Inside:
@@ -346,7 +346,7 @@ def test_at_the_end_closed_streams_are_published_honestly_stale(inside: Inside) 
 
 
 def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(inside: Inside) -> None:
-    core, told = inside.core, inside.io.told
+    core, told = inside.core, inside.io.reported
     server = core.servers["rfs"]
     for _ in range(50):
         server.made(NOW_NS)

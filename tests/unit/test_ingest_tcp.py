@@ -57,7 +57,7 @@ class Reader:
         self.heartbeats: list[int] = []
         self.ends: list[int] = []
         self.sizes: list[int] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.reason = ""
 
     def take(self, events: list[StreamEvent]) -> "Reader":
@@ -66,7 +66,7 @@ class Reader:
                 assert index == len(events) - 1, "the last event of a connection"
                 self.reason = event.reason
             elif isinstance(event, Joined):
-                self.told.append(event.text)
+                self.reported.append(event.text)
             else:
                 self._packet(event)
         return self

@@ -43,7 +43,7 @@ reads = given(reading)
 def until(thread, count: int) -> None:
     """Wait until so much is done, or it has failed."""
     while thread.done() < count and not thread.error_number and thread.failure is None:
-        assert select.select([thread.told], [], [], PATIENCE_S)[0]
+        assert select.select([thread.event_fd], [], [], PATIENCE_S)[0]
         thread.clear_wakeup()
 
 
@@ -99,7 +99,7 @@ def test_what_belongs_together_is_told_when_all_of_it_is_done(writing, tmp_path:
     until(thread, 3)
     assert path.read_bytes() == b"onetwo"
     # A sync that fails is the end of everything, as a write that does.
-    thread.sync(thread.told)
+    thread.sync(thread.event_fd)
     thread.write(file, b"three", 6, False)
     until(thread, 5)
     assert thread.error_number == errno.EINVAL

@@ -69,7 +69,7 @@ class Course:
         self.slots: dict[int, int] = {}
         self.message = 0
         self.shown: list[tuple[int, ...]] = []
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
 
     def run(self) -> None:
         steps = [self.enqueue] * 6 + [self.take] * 7 + [self.acknowledge] * 4 + [
@@ -103,8 +103,8 @@ class Course:
             alone |= set(may) if len(may) == 1 else set()
         assert dispatch.open_to_all() == for_all
         assert {who for who in range(1, CONSUMERS + 1) if dispatch.follows(who)} == alone
-        assert alone <= dispatch.followed | self.told
-        self.told = alone
+        assert alone <= dispatch.followed | self.reported
+        self.reported = alone
         dispatch.followed.clear()
 
     def pick(self, of: Any) -> int:

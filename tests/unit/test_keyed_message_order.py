@@ -99,7 +99,7 @@ class Wire:
         self.fence = 0
         self.taken: dict[int, int] = {}  # what the client has as the queue knows it: its fence
         self.coming: list[tuple[int, int, tuple[int, ...]]] = []
-        self.told: list[tuple[int, bool]] = []
+        self.reported: list[tuple[int, bool]] = []
         self.working: list[OrderedMessage[tuple[int, int]]] = []
         self.done: dict[int, list[int]] = defaultdict(list)
 
@@ -118,7 +118,7 @@ class Wire:
         if self.coming:
             message, fence, after = self.coming.pop(0)
             if not self.order.add((message, fence), fence, after):
-                self.told.append((message, False))
+                self.reported.append((message, False))
 
     def begin(self) -> None:
         if (turn := self.order.begin()) is not None:
@@ -131,18 +131,18 @@ class Wire:
             turn = self.working.pop(self.chance.randrange(len(self.working)))
             failed = self.chance.random() < 0.2
             for message, _ in [turn.item, *self.order.end(turn, failed)]:
-                self.told.append((message, not failed))
+                self.reported.append((message, not failed))
             if not failed:
                 for key in self.keys[turn.item[0]]:
                     self.done[key].append(turn.item[0])
 
     def hear(self) -> None:
         """The queue hears all that was said: credit comes with it."""
-        for message, done in self.told:
+        for message, done in self.reported:
             del self.taken[message]
             if not done:
                 self.waiting = sorted([message, *self.waiting])
-        self.told.clear()
+        self.reported.clear()
 
 
 def test_any_course_keeps_the_order_of_every_key(seed: int) -> None:

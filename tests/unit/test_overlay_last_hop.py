@@ -95,13 +95,13 @@ def test_the_difference_is_held(own_us: int, longest: int, extra: int) -> None:
 def test_the_longest_of_those_told_lately_counts() -> None:
     longest = LongestHop(100)
     assert longest.longest_ns(0) == 0
-    longest.told("a", 10, 1)
-    longest.told("b", 1 << 60, 1)
+    longest.report("a", 10, 1)
+    longest.report("b", 1 << 60, 1)
     assert longest.longest_ns(1) == 100
-    longest.told("b", 7, 2)
+    longest.report("b", 7, 2)
     assert longest.longest_ns(VALID_INTERVALS) == 10
     assert longest.longest_ns(VALID_INTERVALS + 1) == 7
-    longest.told("b", 0, 3)
+    longest.report("b", 0, 3)
     assert longest.longest_ns(3) == 0
 
 

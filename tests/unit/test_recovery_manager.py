@@ -119,7 +119,7 @@ class NotedCore(GatewayCore):
         told = json.loads(body)
         to = () if links is None else (links,)
         self.done.append(("quality", channel_index, told["state"], told["reason"], *to))
-        self.told = told
+        self.reported = told
 
     def block(self, channel_index, begin, packets, last, end, links):
         numbers = [FEED.decode_packet(data).sequence for data in packets]
@@ -230,7 +230,7 @@ def test_what_is_missing_is_told_and_asked_for_and_filled():
     assert core.recovery.state(0) == State.SUSPECTING
     core.control_event(RecordKind.MISSING, 10, 12, auxiliary=3)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("ask", RTS, 10, 12)]
-    assert core.told["missing"] == [[10, 11]]
+    assert core.reported["missing"] == [[10, 11]]
     assert core.recovery.snapshot(0)["requested"] == [[10, 11]]
     for event in (
         Accepted(core.asked.request_id),
@@ -558,7 +558,7 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
             RTS, [Packet(request, 104, first, first + 1, packet(first)), Answered(request)],
             core.now,
         )  # fmt: skip
-        told.append(core.told["missing"])
+        told.append(core.reported["missing"])
         core.packets(first, first + 2)
         core.control_event(RecordKind.CLOSED, first + 2, first + 2)
         core.wait(WELL_NS / MS / 2)
@@ -577,7 +577,7 @@ def test_a_range_is_told_before_the_packet_that_fills_it():
     core.story()
     core.recovery.client_events(RTS, [Packet(first, 104, 10, 11, packet(10))], core.now)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("fill", 0, 10, 0)]
-    assert core.told["missing"] == [[10, 10], [12, 12]]
+    assert core.reported["missing"] == [[10, 10], [12, 12]]
 
 
 def test_a_stream_that_opens_behind_its_snapshot_goes_on_there():

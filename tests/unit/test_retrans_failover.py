@@ -104,21 +104,21 @@ class Story:
 
     def __init__(self, make: type[Client] = Client, up: tuple[int, ...] = (P, S)) -> None:
         self.now = 1_000 * MS
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.deadlines = 0
         self.pair = FailoverPair(
             make,
             SETTINGS,
-            on_events=lambda events, now_ns: self.told.extend(events),
-            on_up=lambda now_ns: self.told.append("up"),
-            on_down=lambda reason, now_ns: self.told.append(f"down: {reason}"),
-            on_switch=lambda text, now_ns: self.told.append(text),
+            on_events=lambda events, now_ns: self.reported.extend(events),
+            on_up=lambda now_ns: self.reported.append("up"),
+            on_down=lambda reason, now_ns: self.reported.append(f"down: {reason}"),
+            on_switch=lambda text, now_ns: self.reported.append(text),
             on_deadline=self._deadline,
             seed=3,
         )
         for end in up:
             self.up(end)
-        self.told.clear()
+        self.reported.clear()
 
     def _deadline(self, now_ns: int) -> None:
         assert now_ns == self.now
@@ -213,12 +213,12 @@ def test_what_happens_to_the_ends_leads_where_the_table_says(
 
 def test_a_start_begins_with_the_primary_unless_it_is_not_there() -> None:
     story = Story(up=(S,))
-    assert story.told == []
+    assert story.reported == []
     assert story.pair.asked_end == P
     assert not story.ask(1)
     assert not story.pair.available
     story.down(P, "refused")
-    assert story.told == ["up", "secondary is asked now: refused"]
+    assert story.reported == ["up", "secondary is asked now: refused"]
     story = Story(up=(S, P))
     assert story.pair.state is State.PRIMARY
     assert story.pair.available
@@ -232,7 +232,7 @@ def test_requests_of_a_broken_connection_move_and_recovery_hears_nothing_of_it()
     story.down(P)
     assert story.asked() == (set(), {1, 2})
     story.says(S, Accepted(1), Answered(1), Accepted(2), Answered(2))
-    assert story.told == [
+    assert story.reported == [
         Accepted(1), Packet(1, 7, 10, 12, b"data"), "secondary is asked now: closed",
         Accepted(1), Answered(1), Accepted(2), Answered(2),
     ]  # fmt: skip
@@ -244,14 +244,14 @@ def test_without_a_secondary_recovery_hears_that_there_is_none_to_ask() -> None:
     story = Story(up=(P,))
     story.ask(1)
     story.down(P, "closed")
-    assert story.told == ["down: closed"]
+    assert story.reported == ["down: closed"]
     assert story.pair.deadline_ns == NEVER_NS, "what was asked is forgotten"
     story.up(S)
-    assert story.told[1:] == ["up", "secondary is asked now: it is connected"]
+    assert story.reported[1:] == ["up", "secondary is asked now: it is connected"]
     story.down(S, "broken")
-    assert story.told[3:] == ["down: broken"]
+    assert story.reported[3:] == ["down: broken"]
     story.up(P)
-    assert story.told[4:] == ["up", "primary is asked now: it is connected"]
+    assert story.reported[4:] == ["up", "primary is asked now: it is connected"]
 
 
 def test_a_request_without_an_answer_for_half_its_time_moves_with_all_others() -> None:
@@ -263,7 +263,7 @@ def test_a_request_without_an_answer_for_half_its_time_moves_with_all_others() -
     assert story.asked() == ({1, 2}, set())
     story.at(100)
     assert story.asked() == (set(), {1, 2})
-    assert story.told == ["secondary is asked now: no answer in time"]
+    assert story.reported == ["secondary is asked now: no answer in time"]
     story.at(1_099)
     assert story.pair.state is State.PRIMARY, "the secondary was silent as well"
 
@@ -286,7 +286,7 @@ def test_silence_without_another_server_is_left_to_recovery() -> None:
     story.ask(1)
     story.at(5_000)
     assert story.asked() == ({1}, set())
-    assert story.told == []
+    assert story.reported == []
 
 
 def test_the_primary_is_asked_again_once_it_has_stayed_for_the_named_time() -> None:
@@ -303,7 +303,7 @@ def test_the_primary_is_asked_again_once_it_has_stayed_for_the_named_time() -> N
     assert story.asked() == (set(), {1}), "it may still be answered there"
     story.ask(2)
     assert story.asked() == ({2}, {1})
-    assert story.told[-1] == "primary is asked now: it has been connected for long enough"
+    assert story.reported[-1] == "primary is asked now: it has been connected for long enough"
     assert story.pair.counts["failbacks"] == 1
     assert story.deadlines > 0
 
@@ -316,12 +316,12 @@ def test_what_one_server_refuses_the_other_is_asked_once(reason: RetransReject) 
     story.ask(1)
     story.says(P, Rejected(1, reason))
     if reason not in REFUSED_HERE:
-        assert story.told == [Rejected(1, reason)]
+        assert story.reported == [Rejected(1, reason)]
         return
-    assert (story.told, story.asked()[1]) == ([], {1})
+    assert (story.reported, story.asked()[1]) == ([], {1})
     assert story.pair.state is State.PRIMARY
     story.says(S, Rejected(1, reason))
-    assert story.told == [Rejected(1, reason)]
+    assert story.reported == [Rejected(1, reason)]
     assert story.pair.counts["passed_on"] == 1
 
 
@@ -332,7 +332,7 @@ def test_a_refusal_is_told_where_the_other_is_not_there_or_cannot_be_asked() -> 
         story.client(S).takes = takes
         story.ask(1)
         story.says(P, refusal)
-        assert story.told == [refusal]
+        assert story.reported == [refusal]
 
 
 def test_a_refused_refresh_is_asked_of_the_other_and_an_accepted_one_moves_with_its_server() -> (
@@ -347,7 +347,7 @@ def test_a_refused_refresh_is_asked_of_the_other_and_an_accepted_one_moves_with_
     story.down(P)
     assert story.asked()[1] == {1, 2}
     story.says(S, RefreshSnapshot(2, 8, 5, ()))
-    assert story.told[-1] == RefreshSnapshot(2, 8, 5, ())
+    assert story.reported[-1] == RefreshSnapshot(2, 8, 5, ())
     story.at(5_000)
     assert story.pair.ask_refresh(AskRefresh(3, 7), story.now)
     assert len(story.pair._asked) == 1, "of snapshots by lines no event tells the end"
@@ -359,7 +359,10 @@ def test_events_of_requests_that_have_moved_or_are_unknown_are_handed_on() -> No
     story.down(P)
     story.up(P)
     story.says(P, Packet(1, 7, 10, 12, b"late"), Rejected(77, RetransReject.PERMISSION))
-    assert story.told[1:] == [Packet(1, 7, 10, 12, b"late"), Rejected(77, RetransReject.PERMISSION)]
+    assert story.reported[1:] == [
+        Packet(1, 7, 10, 12, b"late"),
+        Rejected(77, RetransReject.PERMISSION),
+    ]
 
 
 def test_on_demand_a_snapshot_that_fails_at_one_comes_from_the_other() -> None:
@@ -369,13 +372,13 @@ def test_on_demand_a_snapshot_that_fails_at_one_comes_from_the_other() -> None:
     story.pair.ask_refresh(AskRefresh(1, 7), story.now)
     assert story.pair.ends[P].connect_ns < NEVER_NS
     story.down(P, "refused")
-    assert story.told == ["secondary is asked now: refused"]
+    assert story.reported == ["secondary is asked now: refused"]
     assert story.pair.state is State.RETURNING
     assert story.asked() == (set(), {1})
     story.up(S)
     story.says(S, RefreshAccepted(1), RefreshSnapshot(1, 7, 5, ()), Finished())
     story.down(S)
-    assert story.told[1:] == [RefreshAccepted(1), RefreshSnapshot(1, 7, 5, ())]
+    assert story.reported[1:] == [RefreshAccepted(1), RefreshSnapshot(1, 7, 5, ())]
     story.at(1_000)
     assert story.pair.state is State.PRIMARY
 
@@ -387,6 +390,6 @@ def test_on_demand_both_fail() -> None:
     story.up(S)
     story.says(S, Broken("nonsense"))
     story.down(S, "nonsense")
-    assert RefreshFailed(1, "nonsense") in story.told
+    assert RefreshFailed(1, "nonsense") in story.reported
     assert story.asked() == (set(), set())
     assert story.pair.ask_refresh(AskRefresh(2, 7), story.now)

@@ -497,15 +497,15 @@ class Story:
 
     def __init__(self) -> None:
         self.now = NOON_NS
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.outputs = 0
         settings = RecoverySettings(reconnect_us=8_000, reconnect_max_us=64_000)
         self.server = ReconnectingClient(
             GlimpseClient(setup(settings=settings)),
             settings,
-            on_events=lambda events, now_ns: self.told.extend(events),
-            on_up=lambda now_ns: self.told.append("up"),
-            on_down=lambda reason, now_ns: self.told.append(f"down: {reason}"),
+            on_events=lambda events, now_ns: self.reported.extend(events),
+            on_up=lambda now_ns: self.reported.append("up"),
+            on_down=lambda reason, now_ns: self.reported.append(f"down: {reason}"),
             seed=3,
         )
         self.server.on_output = self._output
@@ -530,7 +530,7 @@ def test_nothing_is_connected_to_before_a_snapshot_is_wanted_nor_behind_it() -> 
     assert story.server.data_to_send() == LOGOUT
     story.server.lost("closed", story.now)
     assert story.server.connect_ns == NEVER_NS
-    assert story.told == [RefreshAccepted(1), RefreshSnapshot(1, SERVICE, 9, STATE)]
+    assert story.reported == [RefreshAccepted(1), RefreshSnapshot(1, SERVICE, 9, STATE)]
     story.ask(2)
     assert story.server.connect_ns == story.now, "at once: the server was well"
 
@@ -542,7 +542,11 @@ def test_what_fails_is_told_once_and_the_next_attempt_waits() -> None:
         story.server.lost("refused", story.now)
         assert story.server.connect_ns == NEVER_NS
         assert not story.server.available
-    assert story.told == [RefreshFailed(1, "refused"), "down: refused", RefreshFailed(2, "refused")]
+    assert story.reported == [
+        RefreshFailed(1, "refused"),
+        "down: refused",
+        RefreshFailed(2, "refused"),
+    ]
     story.ask(3)
     assert 8 * MS <= story.server.connect_ns - story.now <= 16 * MS
     story.server.made(story.now)
@@ -550,7 +554,7 @@ def test_what_fails_is_told_once_and_the_next_attempt_waits() -> None:
     reason = story.server.feed(b"\0\0", story.now)
     assert not story.server.finished
     story.server.lost(reason, story.now)
-    assert story.told[3:] == [RefreshFailed(3, reason), f"down: {reason}"]
+    assert story.reported[3:] == [RefreshFailed(3, reason), f"down: {reason}"]
 
 
 def test_a_cancelled_request_has_its_connection_closed_and_nobody_is_told() -> None:
@@ -562,7 +566,7 @@ def test_a_cancelled_request_has_its_connection_closed_and_nobody_is_told() -> N
     assert (story.outputs, story.server.deadline_ns) == (2, 0)
     assert story.server.tick(story.now) == FINISHED
     story.server.lost("closed", story.now)
-    assert story.told == [RefreshAccepted(1)]
+    assert story.reported == [RefreshAccepted(1)]
 
 
 # -- pieces, mutations ----------------------------------------------------------------------------

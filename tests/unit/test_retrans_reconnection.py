@@ -21,7 +21,7 @@ class Story:
 
     def __init__(self) -> None:
         self.now = NOON_NS
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.outputs = 0
         self.server = ReconnectingClient(
             RequestClient(FEED, "ME", SETTINGS),
@@ -38,7 +38,7 @@ class Story:
 
     def _report(self, text: str, now_ns: int) -> None:
         assert now_ns == self.now
-        self.told.append(text)
+        self.reported.append(text)
 
     def _output(self) -> None:
         self.outputs += 1
@@ -82,7 +82,7 @@ def test_waits_double_up_to_a_bound_until_a_connection_has_lasted(
     for each in happens:
         wait_ms = story.refused() if isinstance(each, str) else story.stood(each)
     assert longest_ms / 2 <= wait_ms <= longest_ms
-    assert story.told == told
+    assert story.reported == told
 
 
 def test_requests_are_made_only_while_a_connection_stands_and_each_wants_to_be_written() -> None:
@@ -108,7 +108,7 @@ def test_a_silent_server_is_probed_and_then_given_up_for_a_reason() -> None:
     story.now += 50 * MS
     reason = story.server.tick(story.now)
     assert reason.startswith("the server was silent for ")
-    assert story.told == ["up"], "who has the socket closes it, and says so"
+    assert story.reported == ["up"], "who has the socket closes it, and says so"
 
 
 def test_bytes_that_make_no_sense_are_a_reason_to_give_up() -> None:
@@ -130,12 +130,12 @@ def test_events_are_told_together_as_they_were_read() -> None:
     while pair.session.deadline_ns <= story.now:
         said += pair.session.tick(story.now)
     assert story.server.feed(said, story.now) == ""
-    assert story.told[1:] == ["Accepted+Packet+Answered+Accepted+Packet+Answered"]
+    assert story.reported[1:] == ["Accepted+Packet+Answered+Accepted+Packet+Answered"]
 
 
 def test_a_connection_that_its_owner_closes_is_told_to_nobody() -> None:
     story = Story()
     story.server.made(story.now)
     story.server.left(story.now)
-    assert story.told == ["up"]
+    assert story.reported == ["up"]
     assert not story.server.client.up

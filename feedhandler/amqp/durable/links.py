@@ -318,10 +318,10 @@ class Consumer(QueueEnd):
 
     def work(self) -> None:
         link: proton.HandoutLink = self.link
-        if not link.told:
+        if not link.dispositions:
             return
-        dispositions = link.told.copy()
-        link.told.clear()
+        dispositions = link.dispositions.copy()
+        link.dispositions.clear()
         accepted: list[int] = []
         released: list[int] = []
         failed: list[int] = []

@@ -635,10 +635,10 @@ class _Arrival:
     """Source of a message that another queue has sent."""
 
     def __init__(self, on_done: Callable[[], None]) -> None:
-        self._told = on_done
+        self._on_done = on_done
 
     def accepted(self, number: int) -> None:
-        self._told()
+        self._on_done()
 
     def settled(self) -> None:
         """Do nothing: no more is to come."""

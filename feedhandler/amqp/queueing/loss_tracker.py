@@ -67,7 +67,7 @@ class LossTracker:
         self.untold = False
         self.healed = False
         self.lost_ranges = self.lost_total = 0
-        self._told: dict[str, Any] = {}
+        self._quality: dict[str, Any] = {}
         self._epoch_began: bytes | None = None
         self._broken_last = -1
         self.conflating = self.conflation_untold = False
@@ -133,7 +133,7 @@ class LossTracker:
             self._forget()
             self.fresh.clear()
             self._epoch_began = outgoing.data
-        self._told = msgspec.json.decode(outgoing.data)
+        self._quality = msgspec.json.decode(outgoing.data)
 
     def _miss_block_end(self, body: bytes) -> None:
         """End the dropping of a block: other receivers are healed by it, this one keeps its
@@ -141,9 +141,9 @@ class LossTracker:
         self.skipping = False
         self.untold = True
         self.doubt = BROKEN_BLOCK
-        for first, last in self._told.get("stale", ()):
+        for first, last in self._quality.get("stale", ()):
             self.lost.add(first, last)
-        self._told = {**msgspec.json.decode(body), "last": None, "refreshed": []}
+        self._quality = {**msgspec.json.decode(body), "last": None, "refreshed": []}
 
     # -- notices to the destination ---------------------------------------------------------
 
@@ -165,7 +165,7 @@ class LossTracker:
 
     def _body(self, reason: str, **more: object) -> dict[str, Any]:
         """Compose a message with the state last announced, for this reason."""
-        last = {key: value for key, value in self._told.items() if key not in _OWN_KEYS}
+        last = {key: value for key, value in self._quality.items() if key not in _OWN_KEYS}
         return {**last, "reason": reason, **more}
 
     # -- what was conflated -----------------------------------------------------------------
@@ -215,7 +215,7 @@ class LossTracker:
             self.lost.clear()
             if (quality.get("last") or 0) & BLOCK_LAST_MASK != self._broken_last:
                 self.doubt = None
-        self._told = quality
+        self._quality = quality
         return self._worse(quality) if self.lacks or self.healed or self.conflating else body
 
     @property

@@ -90,25 +90,25 @@ class Lane:
         self.reach = 0
         self.held: deque[Any] = deque()
         self.block: list[Any] | None = None
-        self.told: dict[str, Any] | None = None
+        self.quality: dict[str, Any] | None = None
         self.note: Any = None
 
     def part(self) -> None:
         """Forget what the gateway said on a connection that has ended."""
-        self.told = self.block = None
+        self.quality = self.block = None
 
     @property
     def speaks(self) -> bool:
         """Whether the gateway is attached and has said where its stream is."""
-        return self.live and self.told is not None and self.told.get("next") is not None
+        return self.live and self.quality is not None and self.quality.get("next") is not None
 
     @property
     def rank(self) -> int:
         """Rank of the state that the gateway announces, 0 the best."""
-        assert self.told is not None
-        if self.told["state"] == "STALE" and not self.told.get("doubt"):
+        assert self.quality is not None
+        if self.quality["state"] == "STALE" and not self.quality.get("doubt"):
             return 0
-        return _RANKS.get(self.told["state"], 2)
+        return _RANKS.get(self.quality["state"], 2)
 
 
 class Service:
@@ -214,7 +214,7 @@ class StreamMerger:
         `HOLD_NS` ago, or that had received nothing then."""
         silent = [(link, x) for link, x in service.lanes.items() if x.live and not x.speaks]
         return any(
-            lane.told is not None or self._now_ns - self._links[link] < HOLD_NS
+            lane.quality is not None or self._now_ns - self._links[link] < HOLD_NS
             for link, lane in silent
         )
 
@@ -268,7 +268,7 @@ class StreamMerger:
             return True
         if lane.epoch != service.epoch and not self._same_numbering(service, lane, message):
             return lane.epoch < service.epoch
-        if lane.told is None or lane.told.get("next") is None:
+        if lane.quality is None or lane.quality.get("next") is None:
             self._join_unseen(service, lane, message)
         first, last = self._shape.span(message)
         if service.back and service.back.covers(first >> 16, last >> 16) and last <= service.at:
@@ -330,7 +330,7 @@ class StreamMerger:
     def _join_unseen(self, service: Service, lane: Lane, message: Any) -> None:
         """Join a lane whose node has not said where it is: it has what it sends, and nothing
         before."""
-        quality = {**(lane.told or {}), "state": "OK", "reason": ""}
+        quality = {**(lane.quality or {}), "state": "OK", "reason": ""}
         quality["next"] = self._shape.span(message)[0] >> 16
         self._join(service, lane, quality, message.day, False)
 
@@ -345,14 +345,14 @@ class StreamMerger:
         if lane.block is not None:
             lane.block.append(note)
             if reason == _END:
-                lane.told = quality
+                lane.quality = quality
                 self._end_block(service, lane, quality)
             return True
         if reason == _BEGIN:
             lane.block = [note]
             return True
         leads = reason == "start" and service.at < 0
-        fresh = lane.told is None or lane.told.get("next") is None
+        fresh = lane.quality is None or lane.quality.get("next") is None
         if fresh and following is not None:
             self._join(service, lane, quality, note.day, link in self._resumed)
         elif reason == "reset":
@@ -364,7 +364,7 @@ class StreamMerger:
                 self._lose_again(service, lane, first, last)
         elif reason == "withdrawn":
             self._withdraw(service, lane, quality)
-        lane.told = quality
+        lane.quality = quality
         if lane.epoch == service.epoch and service.at >= 0:
             lane.reach = note.sequence  # a quality message has the number of the packet behind it
             self._cover(service, lane)
@@ -377,7 +377,7 @@ class StreamMerger:
     ) -> None:
         """Process a lane's first quality message: derive its epoch and what it lacks."""
         following = quality["next"]
-        lane.told = quality
+        lane.quality = quality
         lane.lacks.clear()
         lane.reach = 0
         if service.at < 0:
@@ -575,9 +575,9 @@ class StreamMerger:
 
     def _best(self, service: Service) -> list[dict[str, Any]]:
         """Return the latest quality messages of the gateways with the best state."""
-        lanes = [x for x in service.lanes.values() if x.live and x.told is not None]
+        lanes = [x for x in service.lanes.values() if x.live and x.quality is not None]
         best = min((lane.rank for lane in lanes), default=0)
-        return [lane.told for lane in lanes if lane.rank == best and lane.told is not None]
+        return [lane.quality for lane in lanes if lane.rank == best and lane.quality is not None]
 
     def _composed(self, service: Service) -> dict[str, Any]:
         """Compose the merged stream's state as the body of a quality message."""
@@ -610,7 +610,9 @@ class StreamMerger:
     def _report_change(self, service: Service, reason: str, *, forced: bool = False) -> None:
         """Hand out a quality message where the merged stream's state has changed, or where
         `forced`."""
-        notes = [x.note for x in service.lanes.values() if x.live and x.told is not None and x.note]
+        notes = [
+            x.note for x in service.lanes.values() if x.live and x.quality is not None and x.note
+        ]
         if not notes:
             return
         key = self._key(service)

@@ -136,9 +136,9 @@ class Putter(_End):
 
     def heard(self) -> None:
         link: proton.HandoutLink = self.link
-        if link.told:
-            dispositions = link.told.copy()
-            link.told.clear()
+        if link.dispositions:
+            dispositions = link.dispositions.copy()
+            link.dispositions.clear()
             outcomes = []
             for number, outcome, _, state, _ in dispositions:
                 condition, reason = link.reason(number) if outcome != proton.ACCEPTED else ("", "")

@@ -66,7 +66,7 @@ class TcpLine:
             seed=seed,
         )
         self._failed = failed
-        self._told = ""
+        self._reported = ""
         self._stopping = False
         self._connection: RequestConnection | None = None
         self._into, self.feed = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -110,7 +110,7 @@ class TcpLine:
         packets: list[bytes] = []
         for event in events:
             if isinstance(event, Joined):
-                self._told = ""
+                self._reported = ""
                 text = f"line {self.line.name}: {self.server}: {event.text}"
                 log_event("line_up", text, logging.INFO, line=self.line.name)
             else:
@@ -131,8 +131,8 @@ class TcpLine:
         if self.client.is_hopeless:
             later_ns = now_ns + HOPELESS_NS
             self._reconnection.retry_ns = max(self._reconnection.retry_ns, later_ns)
-        if reason != self._told:
-            self._told = reason
+        if reason != self._reported:
+            self._reported = reason
             text = f"line {self.line.name}: {self.server}: {reason}; it is connected to again"
             log_event("line_down", text, line=self.line.name, reason=reason)
 

@@ -88,7 +88,7 @@ def extra_holds(measured: numpy.ndarray) -> numpy.ndarray:
     for receiver, hop in enumerate(hops):
         for there, back in zip(measured[::2, receiver], measured[1::2, receiver], strict=False):
             hop.observe(int(1e3 * (there + back)), 0)
-        longest.told(str(receiver), hop.own_ns(0), 0)
+        longest.report(str(receiver), hop.own_ns(0), 0)
     for hop in hops:
         hop.longest_ns = longest.longest_ns(0)
     return numpy.array([hop.extra_ns(0) / 1e3 for hop in hops])
