@@ -1,4 +1,4 @@
-"""Actions that the recovery of a channel requests: values that `Recovery.take` returns.
+"""Actions that the recovery of a channel requests: values that `Recovery.pop_actions` returns.
 
 Recovery decides, its owner carries out. Numbers are sequence numbers, ranges half-open: `first` to
 `end` - 1. A `request_id` is unique within one `Recovery`; several of them share one range of

@@ -78,7 +78,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
         """When `tick` must be called; `NEVER_NS` while nothing is under way."""
         return min((each.deadline_ns for each in self._lines.values()), default=NEVER_NS)
 
-    def take(self) -> list[RefreshEvent]:
+    def pop_events(self) -> list[RefreshEvent]:
         """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events
@@ -118,10 +118,10 @@ class LineAssembly(ABC, Generic[UnderWay]):
             self.counts["malformed"] += 1
             self._fail(line, "malformed")
         elif header.kind == DATA:
-            self._taken(line, data, now_ns)
+            self._process_data(line, data, now_ns)
 
     @abstractmethod
-    def _taken(self, line: int, data: bytes, now_ns: int) -> None:
+    def _process_data(self, line: int, data: bytes, now_ns: int) -> None:
         """Take in a packet of data, whose header and messages were just read."""
 
     def _framed(

@@ -487,7 +487,7 @@ class RecoveryManager:
         self._io.renumber(channel_index)
         for assembler in channel.assemblers:
             assembler.reset(now_ns)
-            assembler.take()
+            assembler.pop_events()
         self._admit(channel_index, channel, "")
 
     def _open(
@@ -514,7 +514,7 @@ class RecoveryManager:
     def _outcomes(self, channel_index: int, assembler: Assembler, now_ns: int) -> None:
         """Apply the outcomes of snapshots."""
         channel = self._channels[channel_index]
-        for outcome in assembler.take():
+        for outcome in assembler.pop_events():
             if isinstance(outcome, SnapshotBegan):
                 channel.recovery.snapshot_began(now_ns)
             elif isinstance(outcome, SnapshotFailed):
@@ -654,7 +654,7 @@ class RecoveryManager:
             self._begin_deferred(now_ns)
         if channel.closed:
             self._watch_closed(channel_index, channel, now_ns)
-        for action in channel.recovery.take():
+        for action in channel.recovery.pop_actions():
             self._act(channel_index, channel, action, now_ns)
         self._deadlines[channel_index] = channel.deadline_ns(now_ns)
         self.deadline_ns = min(self._deadlines)

@@ -224,7 +224,7 @@ class ReconnectingClient(Reconnection[RecoveryClient]):
         """What the client counts."""
         return self.client.counts
 
-    def take(self, events: list[Any], now_ns: int) -> None:
+    def pass_on(self, events: list[Any], now_ns: int) -> None:
         """Hand on events of the client that did not come over the connection."""
         if events:
             self._on_events(events, now_ns)

@@ -144,7 +144,7 @@ class Recovery:
         """The ranges that were announced lost and are not healed, half-open, in order."""
         return [(first, last + 1) for first, last in self._healing.lost]
 
-    def take(self) -> list[actions.Action]:
+    def pop_actions(self) -> list[actions.Action]:
         """Return the actions since the last call, in order."""
         taken = self._actions[:]
         if taken:
@@ -292,7 +292,7 @@ class Recovery:
             Action.VOID: lambda now: self._void(),
             Action.WAIT_ON: lambda now, each: asked.accept(each, now),
             Action.REACT: lambda now, each, reason: asked.react(each, reason, now),
-            Action.TAKE: lambda now, each, first, end: asked.take(each, first, end, now),
+            Action.TAKE: lambda now, each, first, end: asked.record_answer(each, first, end, now),
             Action.CHECK: lambda now, each: asked.check(each, now),
             Action.COUNT_LATE: lambda now, *about: asked.count_late(),
             Action.CONNECT: lambda now: asked.connect(),

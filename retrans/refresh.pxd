@@ -32,7 +32,7 @@ cdef class RefreshAssembler:
     cdef Py_ssize_t _room
     cdef int64_t _bytes_max
 
-    cpdef list take(self)
+    cpdef list pop_events(self)
     cpdef packet(self, data, sequence, int64_t now_ns)
     cpdef gap(self, int64_t now_ns)
     cpdef reset(self, int64_t now_ns)

@@ -184,7 +184,7 @@ class RefreshAssembler:
         """Whether a refresh is under way."""
         return self._gathering is not None
 
-    def take(self) -> list[RefreshEvent]:
+    def pop_events(self) -> list[RefreshEvent]:
         """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events

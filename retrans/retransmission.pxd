@@ -34,7 +34,7 @@ cdef class Retransmission:
     cpdef connect(self)
     cpdef disconnect(self, int64_t now_ns)
     cpdef accept(self, request_id, int64_t now_ns)
-    cpdef take(self, request_id, first, end, int64_t now_ns)
+    cpdef record_answer(self, request_id, first, end, int64_t now_ns)
     cpdef check(self, request_id, int64_t now_ns)
     cpdef react(self, request_id, reason, int64_t now_ns)
     cpdef count_late(self)

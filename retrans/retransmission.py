@@ -233,7 +233,7 @@ class Retransmission:
         request.due_ns = now_ns + self._timeout_ns
 
     @cython.locals(request=Request)
-    def take(self, request_id: int, first: int, end: int, now_ns: int) -> None:
+    def record_answer(self, request_id: int, first: int, end: int, now_ns: int) -> None:
         """Record that `first` to `end` - 1 has come in answer to the request; restart its time-out.
 
         Of a request of an old epoch nothing is taken; of one that is over the numbers still are.

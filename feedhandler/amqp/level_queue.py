@@ -42,7 +42,7 @@ class LevelQueue(SenderQueue):
     def replace(self, stream: Any, octets: Any, record_bytes: int, first: int, end: int) -> bool:
         """Remember the instruments of the records `first` to `end` where the link is behind; return
         whether it is."""
-        if not self.waiting and self.takes_more():
+        if not self.waiting and self.accepts_more():
             return False
         waiting = self.waiting.setdefault(stream, {})
         for index in range(first * record_bytes + 4, end * record_bytes, record_bytes):
@@ -56,7 +56,7 @@ class LevelQueue(SenderQueue):
     def drain(self) -> cython.int:
         """Send what waits, then the levels of the instruments that do."""
         SenderQueue.drain(self)
-        while self.waiting and self.takes_more():
+        while self.waiting and self.accepts_more():
             self._send_levels()
         self._note_backlog()
         return 0

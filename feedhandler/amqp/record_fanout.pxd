@@ -15,7 +15,7 @@ cdef class Selection:
     cdef RecordFanout fanout
     cdef unsigned char[::1] marks
 
-    cdef int take(
+    cdef int add(
         self, const unsigned char[::1] octets, const unsigned int[::1] places,
         Py_ssize_t record_bytes, Py_ssize_t count, unsigned long long sequence,
         long long received_ns

@@ -97,7 +97,7 @@ class Selection:
         #: What the link does with records that it cannot take now; None: they wait.
         self.levels = getattr(link, "replace", None)
 
-    def take(self, octets, places, record_bytes, count, sequence, received_ns):
+    def add(self, octets, places, record_bytes, count, sequence, received_ns):
         """Take `count` records, whose instruments have these places."""
         index: cython.Py_ssize_t
         first: cython.Py_ssize_t = -1
@@ -317,7 +317,7 @@ class RecordFanout(RecordSink):
             came_ns = received_ns
         records.clear()
         records.normaliser.maybe_bad = instruments.suspect
-        records.take_packet(data, start, index, skip, sent_ns, came_ns, stream.service)
+        records.apply_packet(data, start, index, skip, sent_ns, came_ns, stream.service)
         return self.give(stream, sequence, received_ns)
 
     def reset(self, stream: Stream, sequence: int, received_ns: int) -> None:
@@ -365,7 +365,7 @@ class RecordFanout(RecordSink):
                     stride, count, octets = made.stride, made.count, made.octets
                     self.locate(self.instruments[stream.index], made.words, stride, count)
             if count > 0 and not link.overrun:
-                selection.take(octets, self.places, _WORD * stride, count, sequence, received_ns)
+                selection.add(octets, self.places, _WORD * stride, count, sequence, received_ns)
         return 0
 
     def give_statuses(self, stream, sequence, received_ns):
@@ -384,7 +384,7 @@ class RecordFanout(RecordSink):
             elif selection.schema == "status" and len(rows) and not link.overrun:
                 octets = memoryview(rows.view(numpy.uint8))
                 places = [instruments.place_of(each) for each in rows["instrument_id"].tolist()]
-                selection.take(
+                selection.add(
                     octets, memoryview(numpy.array(places, numpy.uint32)), STATUS.itemsize,
                     len(rows), sequence, received_ns,
                 )  # fmt: skip
@@ -440,7 +440,7 @@ class RecordFanout(RecordSink):
         places = memoryview(numpy.full(len(rows), index, numpy.uint32))
         sequence = stream.next_sequence
         size = rows.dtype.itemsize
-        selection.take(octets, places, size, len(rows), sequence, received_ns)
+        selection.add(octets, places, size, len(rows), sequence, received_ns)
 
     def latest(self, stream: Stream, schema: str, instruments: Sequence[int]) -> numpy.ndarray:
         """Return one record of each instrument, with its levels as they are."""

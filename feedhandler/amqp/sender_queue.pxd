@@ -51,7 +51,7 @@ cdef class SenderQueue:
     cdef dict batches
     cdef list open_batches
     cdef unsigned short[::1] selected
-    cpdef bint takes_more(self)
+    cpdef bint accepts_more(self)
     cpdef bint wants_type(self, int message_type)
     cpdef int select(self, Py_ssize_t number)
     cpdef int deliver(self, Frame frame)

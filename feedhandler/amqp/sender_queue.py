@@ -223,7 +223,7 @@ class SenderQueue:
         return 0
 
     @cython.ccall
-    def takes_more(self) -> cython.bint:
+    def accepts_more(self) -> cython.bint:
         """Return whether a message delivered now would be sent at once."""
         return not self.overrun and self.queued_bytes == 0 and self.sender.ready()
 

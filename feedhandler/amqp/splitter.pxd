@@ -29,7 +29,7 @@ cdef class Splitter:
     cdef readonly unsigned long long route_lookups
     cdef readonly unsigned long long route_hits
     cdef readonly unsigned long long route_resets
-    cdef Py_ssize_t _take(self, const unsigned char[::1] data)
+    cdef Py_ssize_t _load(self, const unsigned char[::1] data)
     cdef bint _scan(self, Py_ssize_t start, Py_ssize_t size)
     cdef list _references(self, Py_ssize_t start, Py_ssize_t size)
     cdef int _whole(

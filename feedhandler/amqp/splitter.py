@@ -104,7 +104,7 @@ class Splitter:
         self.route_lookups = self.route_hits = self.route_resets = 0
 
     @cython.cfunc
-    def _take(self, data: cython.const_uchar[::1]) -> cython.Py_ssize_t:
+    def _load(self, data: cython.const_uchar[::1]) -> cython.Py_ssize_t:
         """Set a packet that is not in the ring as the current one; return how many messages it
         has."""
         self.source = data

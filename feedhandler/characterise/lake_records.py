@@ -85,7 +85,7 @@ def _take(
         endpoint = group << 16 | port
         channel = None if keys is None else keys.get(endpoint, endpoint)
         line = (address_text(group), port)
-        source.take(bytes(payloads[begin : begin + size]), time_ns, line, channel)
+        source.add(bytes(payloads[begin : begin + size]), time_ns, line, channel)
     kept.add(source)
 
 
@@ -102,7 +102,7 @@ class _Kept:
         """Take the records that a source has made since the last call, all of its present day."""
         if source.day is None:
             return
-        for schema, records in zip(source.schemas, source.taken(), strict=True):
+        for schema, records in zip(source.schemas, source.pop(), strict=True):
             if not len(records):
                 continue
             files = self._files[schema]

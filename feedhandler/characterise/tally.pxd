@@ -37,7 +37,7 @@ cdef class Tally:
     cdef long long[:, ::1] _minutes
     cdef unsigned long long[:, ::1] _runs
 
-    cdef int _take(
+    cdef int _count(
         self, const unsigned char[::1] data, const unsigned int[::1] offset,
         const unsigned int[::1] length, const unsigned int[::1] frame_length,
         const long long[::1] time_ns, const unsigned int[::1] destination,

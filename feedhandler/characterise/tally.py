@@ -170,7 +170,7 @@ class Tally:
         The columns are a `DatagramBatch`'s. Raises `ValueError` where one is shorter than `offset`.
         """
         self._reserve(len(offset))
-        self._take(
+        self._count(
             memoryview(data),
             memoryview(offset),
             memoryview(length),
@@ -183,7 +183,7 @@ class Tally:
     @cython.cfunc
     @cython.boundscheck(False)  # the first lines check that columns are long enough
     @cython.exceptval(-1, check=True)
-    def _take(
+    def _count(
         self,
         data: cython.const_uchar[::1],
         offset: cython.const_uint[::1],

@@ -208,7 +208,7 @@ class EntitlementServer:
             said = connection.stream.receive(data)
             for each in said:
                 if connection.state is not State.ENDED:
-                    actions += self._take(connection, messages.read(each), now_ns)
+                    actions += self._process(connection, messages.read(each), now_ns)
             if connection.stream.fault and connection.state is not State.ENDED:
                 connection.stream.receive(b"")
         except PeerError as error:
@@ -312,7 +312,7 @@ class EntitlementServer:
             return connection.heard_ns + SILENT_INTERVALS * self.settings.heartbeat_ns
         return NEVER
 
-    def _take(self, connection: _Connection, said: Read, now_ns: int) -> list[Action]:
+    def _process(self, connection: _Connection, said: Read, now_ns: int) -> list[Action]:
         """Handle one message."""
         if said.sequence != connection.expected:
             return self._end(
@@ -456,7 +456,7 @@ class EntitlementClient:
         events: list[Event] = []
         for each in self._stream.receive(data):
             if self.state is not State.ENDED:
-                events += self._take(messages.read(each), now_ns)
+                events += self._process(messages.read(each), now_ns)
         if self._stream.fault and self.state is not State.ENDED:
             self._stream.receive(b"")
         return events
@@ -493,7 +493,7 @@ class EntitlementClient:
         self._next += 1
         self._sent_ns = now_ns
 
-    def _take(self, said: Read, now_ns: int) -> list[Event]:
+    def _process(self, said: Read, now_ns: int) -> list[Event]:
         if said.sequence != self._expected:
             raise PeerError(
                 f"the server's MsgSeqNum is {said.sequence}, expected is {self._expected}",

@@ -205,7 +205,7 @@ class MarketDataConnection:
     def _hear(self, events: list[Any], now_ns: int) -> None:
         for event in events:
             for following in self._followers.values():
-                if following.takes(event):
+                if following.handles(event):
                     break
             else:
                 self._on_event(event)
@@ -242,7 +242,7 @@ class Following:
             elif isinstance(event, Lost):
                 self._follow(follower.lost(event.last))
 
-    def takes(self, event: Event) -> bool:
+    def handles(self, event: Event) -> bool:
         """Take a client's event if it answers the current request; return whether it does."""
         if not isinstance(event, Complete | Rejected | Failed) or event.request != self._asked:
             return False

@@ -304,7 +304,7 @@ class Reception:
         elif self._is_wrong(message):
             self.counts["wrong"] += 1
         elif not self._is_of_older_numbering(message):
-            self._take(message, line, now_ns)
+            self._process(message, line, now_ns)
         return self._events
 
     def _is_wrong(self, message: Message) -> bool:
@@ -323,7 +323,7 @@ class Reception:
                 self._renumber(message.number)
         return False
 
-    def _take(self, message: Message, line: int, now_ns: int) -> None:
+    def _process(self, message: Message, line: int, now_ns: int) -> None:
         index = self._place(message)
         action = ACTIONS[GROUPS[message.kind], index]
         retransmitted = line == RETRANSMISSION

@@ -335,7 +335,7 @@ class SealedReceiver:
             return [Plain(opened.payload, line)]
         digest = digest_of(data)
         signed = self._signed.get(opened.session.run, {}).get(opened.counter)
-        return self._take(opened, digest, _check(signed, digest), line, now_ns)
+        return self._accept(opened, digest, _check(signed, digest), line, now_ns)
 
     def tick(self, now_ns: int) -> list[Event]:
         """Give up waiting for signatures that did not come in time; return alarms."""
@@ -344,7 +344,7 @@ class SealedReceiver:
             events += self._give_up("unsigned", now_ns)
         return events
 
-    def _take(
+    def _accept(
         self, opened: Opened, digest: bytes, known: Check, line: int, now_ns: int
     ) -> list[Event]:
         step = TABLE[self.settings.verify, known]

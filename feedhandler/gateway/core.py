@@ -387,14 +387,14 @@ class GatewayCore:
         """Take a datagram of the group by which a server of Resend Requests answers."""
         for end in self.servers[server].ends:
             assert isinstance(end.client, ResendClient), "only such servers have groups"
-            end.take(end.client.datagram(data, now_ns), now_ns)
+            end.pass_on(end.client.datagram(data, now_ns), now_ns)
 
     def line_datagram(self, channel_index: int, data: bytes, now_ns: int) -> None:
         """Take a datagram of a channel's retransmission lines, by which its server answers."""
         channel = self.config.channels[channel_index]
         for end in self.servers[channel.retransmission].ends:
             assert isinstance(end.client, LineClient), "only such servers answer by lines"
-            end.take(end.client.datagram(channel.service, data, now_ns), now_ns)
+            end.pass_on(end.client.datagram(channel.service, data, now_ns), now_ns)
 
     def refresh_datagram(self, channel_index: int, line: int, data: bytes, now_ns: int) -> None:
         """Take a datagram of a channel's refresh line that is read by itself."""

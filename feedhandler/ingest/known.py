@@ -17,7 +17,7 @@ from cython.cimports.feedhandler.ingest import columns, states
 def may_be_copy(arbiter, header, now_ns):
     """Return whether a datagram that begins with this message may be a copy of a published one.
 
-    Then `take_copy` is worth a call. `header` has only the first message.
+    Then `accept_copy` is worth a call. `header` has only the first message.
     """
     return (
         arbiter.is_old(header, now_ns)
@@ -27,7 +27,7 @@ def may_be_copy(arbiter, header, now_ns):
     )
 
 
-def take_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
+def accept_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
     """Take `data[start:start + size]` as a copy if each byte of it was published before.
 
     Returns a `Verdict`, or 0 where that is not known: then parse it to its end and receive it.

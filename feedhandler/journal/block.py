@@ -62,9 +62,9 @@ class Block:
         self.slot = 0
         self.uncovered = [0, 0]
         self.lock: Lock = contextlib.nullcontext()
-        self._take(state)
+        self._restore(state)
 
-    def _take(self, state: Checkpoint) -> None:
+    def _restore(self, state: Checkpoint) -> None:
         self.incarnation = state.incarnation
         self.first_id = state.first_id
         self.statuses = bytearray(state.statuses.translate(_STATUSES))
@@ -84,7 +84,7 @@ class Block:
         """Recycle the block: begin a new use of it, without items."""
         state = Checkpoint(self.queue_id, self.number, incarnation=incarnation)
         state.first_id, state.last_sequence = first_id, sequence
-        self._take(state)
+        self._restore(state)
         self.uncovered = [sequence + 1, sequence + 1]
 
     @property

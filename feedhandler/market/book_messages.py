@@ -271,7 +271,7 @@ class KeptBooks:
             for begin, _, index in self.feed.scanned(packet):
                 self._known.learn_packet(packet, begin, index)
                 records.clear()
-                records.take_packet(
+                records.apply_packet(
                     packet, begin, index, skip, UNDEFINED_TIME, UNDEFINED_TIME, service
                 )
                 if index.count > skip:
@@ -286,7 +286,9 @@ class KeptBooks:
         if code in self._known.references:
             self._known.learn(code, message)
         records.clear()
-        records.take(message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service)
+        records.apply_message(
+            message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service
+        )
         if not self.names_symbols:
             self._note_gone(service, records)
 

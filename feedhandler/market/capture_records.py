@@ -40,7 +40,7 @@ class _Numbers:
         self.following, self.has_gap, self.reset_by = following, False, {line}
         return True
 
-    def take(self, first: int, following: int) -> bool:
+    def advance(self, first: int, following: int) -> bool:
         """Take a data packet; return whether it is new."""
         if self.following is not None and first < self.following:
             return False
@@ -80,7 +80,7 @@ class CaptureRecords:
             return self._feed.trading_day.of(time_ns)
         return self.day
 
-    def take(self, payload: bytes, time_ns: int, line: Line, channel: int | None = None) -> None:
+    def add(self, payload: bytes, time_ns: int, line: Line, channel: int | None = None) -> None:
         """Take one datagram: when it was captured (ns since 1970), and where it was sent to.
 
         `channel` tells channels apart whose packets name no service; None: packets do.
@@ -110,7 +110,7 @@ class CaptureRecords:
             if is_new and has_books:
                 self.records.empty(header.service, time_ns)
         elif header.kind == PacketKind.DATA:
-            is_new = numbers.take(header.sequence, header.next_sequence)
+            is_new = numbers.advance(header.sequence, header.next_sequence)
         self.records.normaliser.maybe_bad = numbers.has_gap
         return is_new
 
@@ -118,9 +118,9 @@ class CaptureRecords:
         sent_ns = self._feed.send_time_ns(header.send_time, self._feed.midnights(self.day))
         self._known.learn_packet(data, begin, index)
         sent_ns = UNDEFINED_TIME if sent_ns is None else sent_ns
-        self.records.take_packet(data, begin, index, 0, sent_ns, time_ns, header.service)
+        self.records.apply_packet(data, begin, index, 0, sent_ns, time_ns, header.service)
 
-    def taken(self) -> list[Array]:
+    def pop(self) -> list[Array]:
         """Return the records since the last call, an array a schema."""
         made = [self.records.of(schema).copy() for schema in self.schemas]
         self.records.clear()

@@ -29,7 +29,7 @@ cdef class DepthBook:
     cdef list free_rungs
 
     cpdef Py_ssize_t apply(self, object records) except -1
-    cpdef int take(
+    cpdef int apply_record(
         self, unsigned int instrument, unsigned long long order_id, long long price,
         unsigned int size, unsigned char action, unsigned char side, unsigned int channel
     ) except -1

@@ -124,14 +124,14 @@ class DepthBook:
         for index in range(len(records)):
             at = index * _WORDS
             head, tail = words[at], words[at + 4]
-            depth: cython.int = self.take(
+            depth: cython.int = self.apply_record(
                 head >> 32, words[at + 2], signed[at + 3], tail & _LOW,
                 (tail >> 48) & 0xFF, tail >> 56, (tail >> 40) & 0xFF,
             )  # fmt: skip
             changed += depth != _DEEP
         return changed
 
-    def take(self, instrument, order_id, price, size, action, side, channel):
+    def apply_record(self, instrument, order_id, price, size, action, side, channel):
         """Apply one record; return the least depth at which a level changed, or `UNCHANGED`.
 
         Depths are those before a level went, and after one came.

@@ -109,7 +109,7 @@ cdef class Normaliser:
     ) except -1
     cdef int modify(self, WireRule rule, unsigned long long order_id, Py_ssize_t slot) except -1
     cdef int execute(self, WireRule rule, unsigned long long order_id, Py_ssize_t slot) except -1
-    cdef int take(
+    cdef int reduce(
         self, unsigned long long order_id, Py_ssize_t slot, unsigned int size
     ) except -1
     cdef int level(self, WireRule rule) except -1

@@ -714,10 +714,10 @@ class Normaliser:
         if rule.does == _C_EXECUTE:
             return self.execute(rule, order_id, slot)
         if rule.does == _C_REDUCE:
-            return self.take(order_id, slot, self.size_of(rule.size))
+            return self.reduce(order_id, slot, self.size_of(rule.size))
         if side == 0:
             side = self.orders.sides[slot]
-        self.take(order_id, slot, self.orders.sizes[slot])
+        self.reduce(order_id, slot, self.orders.sizes[slot])
         if rule.does == _C_REPLACE:
             new_id = self.raw(rule.new_order)
             return self.add(new_id, side, self.price_of(rule.price), self.size_of(rule.size))
@@ -749,7 +749,7 @@ class Normaliser:
                 self.orders.prices[slot] = price
                 self.orders.sizes[slot] = size
                 return self.put(_M, side, order_id, price, size)
-            self.take(order_id, slot, self.orders.sizes[slot])
+            self.reduce(order_id, slot, self.orders.sizes[slot])
         self.orders.put(self.scope, order_id, self.instrument, side, price, size)
         return self.put(_A, side, order_id, price, size)
 
@@ -759,7 +759,7 @@ class Normaliser:
         price: cython.longlong = self.orders.prices[slot]
         size: cython.uint = self.size_of(rule.size)
         if size == 0:
-            return self.take(order_id, slot, self.orders.sizes[slot])
+            return self.reduce(order_id, slot, self.orders.sizes[slot])
         if rule.price is not None:
             price = self.price_of(rule.price)
         if side == 0:
@@ -781,9 +781,9 @@ class Normaliser:
             taken = left - remaining if remaining < left else 0
         self.put(_T, 3 - side, 0, price, size)
         self.put(_F, side, order_id, price, size)
-        return self.take(order_id, slot, taken)
+        return self.reduce(order_id, slot, taken)
 
-    def take(self, order_id, slot, size):
+    def reduce(self, order_id, slot, size):
         """Take so much off an order; it is gone where nothing is left."""
         left: cython.uint = self.orders.sizes[slot]
         side: cython.uchar = self.orders.sides[slot]
@@ -839,7 +839,7 @@ class Normaliser:
         many: cython.uint = self.size_of(size)
         slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
         if many == 0 or value == _NO_PRICE:
-            return 0 if slot < 0 else self.take(order_id, slot, self.orders.sizes[slot])
+            return 0 if slot < 0 else self.reduce(order_id, slot, self.orders.sizes[slot])
         if slot >= 0 and self.orders.prices[slot] == value and self.orders.sizes[slot] == many:
             return 0
         return self.add(order_id, side, value, many)

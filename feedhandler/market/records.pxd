@@ -44,12 +44,12 @@ cdef class Records:
     cdef object defined, name_of
     cdef long long channel
 
-    cpdef int take(
+    cpdef int apply_message(
         self, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size,
         unsigned short message_type, unsigned long long send_ns, unsigned long long received_ns,
         unsigned long long sequence, unsigned int channel
     ) except -1
-    cpdef int take_packet(
+    cpdef int apply_packet(
         self, const unsigned char[::1] data, Py_ssize_t start, MessageIndex index,
         Py_ssize_t skip, unsigned long long send_ns, unsigned long long received_ns,
         unsigned int channel

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Normalised records of several schemas, made of order events and the books that they keep.
 
-`Records.take` is given a feed's messages, one after the other in the order of the stream;
+`Records.apply_message` is given a feed's messages, one after the other in the order of the stream;
 `Records.of` gives the records of a schema that followed from them:
 
 * `mbo`: the events themselves.
@@ -240,7 +240,7 @@ class Records:
         #: The channel of the events under way; -1: as the events have it, in eight bits.
         self.channel = -1
 
-    def take(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
+    def apply_message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
         """Take the message of `size` bytes at `at`; times are ns since 1970."""
         first: cython.Py_ssize_t
         if not self.keeps_events:
@@ -290,12 +290,12 @@ class Records:
             name = self.name_of(instrument)
         return encode_definition(normaliser.publisher_id, instrument, name, event_ns, received_ns)
 
-    def take_packet(self, data, start, index, skip, send_ns, received_ns, channel):
+    def apply_packet(self, data, start, index, skip, send_ns, received_ns, channel):
         """Take the messages of the packet at `start`, as the scanner found them, but for the first
         `skip`."""
         i: cython.Py_ssize_t
         for i in range(skip, index.count):
-            self.take(
+            self.apply_message(
                 data, start + index.offsets[i], index.sizes[i], index.types[i],
                 send_ns, received_ns, index.sequences[i], channel,
             )  # fmt: skip
@@ -314,7 +314,7 @@ class Records:
     def empty_book(self, instrument: int) -> None:
         """Empty the book of one instrument, which is told anew."""
         self.normaliser.orders.clear(instrument)
-        self.book.take(instrument, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), 0)
+        self.book.apply_record(instrument, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), 0)
 
     def apply(self, events: Array) -> None:
         """Take order events (dtype `MBO`) of whole messages, in the order of the stream; no records
@@ -370,7 +370,7 @@ class Records:
                     if made.active:
                         made.report(events, at, instrument, 0)
             else:
-                depth = self.book.take(
+                depth = self.book.apply_record(
                     instrument, events[at + 2],
                     cython.cast(cython.longlong, events[at + 3]),
                     cython.cast(cython.uint, tail & _LOW), action,
@@ -396,7 +396,9 @@ class Records:
         made: LevelRecords
         instrument: cython.uint
         tail: cython.ulonglong = events[at + 4]
-        self.book.take(0, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), self.channel_of(tail))
+        self.book.apply_record(
+            0, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), self.channel_of(tail)
+        )
         for made in self.levels:
             if made.active and made.depth > 0:
                 for instrument in list(made.places):

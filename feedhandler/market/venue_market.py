@@ -131,7 +131,7 @@ class VenueMarket:
                 count += index.count
                 self._known.learn_packet(packet, begin, index)
                 self._records.clear()
-                self._records.take_packet(
+                self._records.apply_packet(
                     packet, begin, index, 0, UNDEFINED_TIME, UNDEFINED_TIME,
                     header.service if service is None else service,
                 )  # fmt: skip
@@ -146,19 +146,19 @@ class VenueMarket:
         if code in self._known.references:
             self._known.learn(code, message)
         self._records.clear()
-        self._records.take(
+        self._records.apply_message(
             message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service
         )
         self._note()
 
-    def take(self, message: Any) -> None:
+    def update(self, message: Any) -> None:
         """Take in what `feedhandler.subscribe` hands out, quality messages included. Give one
         market the messages of one feed, and of one link a service."""
         try:
             if message.content == "quality":
                 self._quality(message)
             elif message.content == "records":
-                self._take_records(message)
+                self._apply_records(message)
             elif message.content == "batch":
                 for packet in split_packets(self.feed, message.body):
                     self._apply(packet, message.service)
@@ -189,7 +189,7 @@ class VenueMarket:
             if instrument:
                 self._records.empty_book(instrument)
 
-    def _take_records(self, message: Any) -> None:
+    def _apply_records(self, message: Any) -> None:
         """Take in order events that a gateway has normalised already."""
         records = message.records()
         self._named.update(message.symbols)

@@ -153,7 +153,7 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
             )
         outcome = characterise(options.captures, request, runner, mapper, workers=workers)
         if options.exact:
-            _take_exact(outcome, spark, options, feed)
+            _replace_by_exact(outcome, spark, options, feed)
     return outcome
 
 
@@ -282,7 +282,7 @@ def _told(on_progress: Callable[[int, int], object]) -> Runner:
     return runner
 
 
-def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
+def _replace_by_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
     """Replace the tallies' interarrival by that of Spark's window function, in place."""
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import exact_interarrival

@@ -43,10 +43,10 @@ def write_records(
     with tempfile.TemporaryFile() as kept:
         for number, datagram in enumerate(datagrams, 1):
             line = (datagram.group, datagram.port)
-            source.take(datagram.payload, datagram.time_ns, line)
+            source.add(datagram.payload, datagram.time_ns, line)
             if number % LOT == 0:
-                kept.write(source.taken()[0])
-        kept.write(source.taken()[0])
+                kept.write(source.pop()[0])
+        kept.write(source.pop()[0])
         kept.seek(0)
         if out == STDOUT:
             _FORMS[form](kept, sys.stdout.buffer, source, SCHEMAS[schema])

@@ -88,7 +88,7 @@ async def receive(
         ) as messages:
             _print({"attached": True})
             reporting = asyncio.create_task(_report(books))
-            taking = asyncio.create_task(_take_all(messages, books))
+            taking = asyncio.create_task(_receive_all(messages, books))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in (reporting, stopping):
@@ -102,7 +102,7 @@ async def receive(
     return ExitCode.OK
 
 
-async def _take_all(messages: Any, books: LedgerClient) -> None:
+async def _receive_all(messages: Any, books: LedgerClient) -> None:
     async for message in messages:
         books.record(message)
 

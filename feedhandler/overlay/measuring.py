@@ -166,12 +166,12 @@ class Measurement:
         if self._delayed:
             most_ns = min(most_ns, self._delayed[0][0] - time.monotonic_ns())
         for number, _ in self._poll.poll(max(most_ns, 0) / 1e9):
-            self._take(number)
+            self._receive(number)
         while self._delayed and self._delayed[0][0] <= time.monotonic_ns():
             _, _, port, datagram, address = heapq.heappop(self._delayed)
             port.send(datagram, (address,))
 
-    def _take(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         port = self._ports[number]
         proxy = self._proxies.get(number)
         for datagram, address, came_ns in port.receive():

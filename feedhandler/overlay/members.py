@@ -103,7 +103,7 @@ class _Below:
         times = b"".join(each.to_bytes(8, "little") for each in (head.sent_ns, here, here))
         return self._sealed(Kind.ANSWER, times, child.address, now_ns)
 
-    def _take_answer(self, payload: bytes, now_ns: int) -> None:
+    def _process_answer(self, payload: bytes, now_ns: int) -> None:
         if len(payload) != _TIMES_BYTES:
             self.admission.drop(Fault.CONTENT)
             return
@@ -153,7 +153,7 @@ class Proxy(_Below):
         if head.kind == Kind.PROBE:
             return self._answer(head, member, now_ns)
         if head.kind == Kind.ANSWER:
-            self._take_answer(payload_of(datagram), now_ns)
+            self._process_answer(payload_of(datagram), now_ns)
             return []
         report = decode_report(payload_of(datagram))
         if report is None:
@@ -227,14 +227,14 @@ class Receiver(_Below):
             return []
         head, _ = admitted
         if head.kind == Kind.ANSWER:
-            self._take_answer(payload_of(datagram), now_ns)
+            self._process_answer(payload_of(datagram), now_ns)
             return []
         self.heard_ns = now_ns
         if head.kind == Kind.HEARTBEAT:
             self.holding.heard(head.epoch, head.id, here)
             return []
         if head.kind == Kind.NOTICE:
-            self._take_notice(payload_of(datagram), now_ns)
+            self._process_notice(payload_of(datagram), now_ns)
             return []
         late = self.holding.put(head, payload_of(datagram), here)
         return self._reported(
@@ -248,7 +248,7 @@ class Receiver(_Below):
         else:
             self.admission.drop(Fault.ECHO)
 
-    def _take_notice(self, payload: bytes, now_ns: int) -> None:
+    def _process_notice(self, payload: bytes, now_ns: int) -> None:
         if len(payload) != _HOP_BYTES:
             self.admission.drop(Fault.CONTENT)
             return

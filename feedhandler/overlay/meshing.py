@@ -60,21 +60,23 @@ class Mesh:
                 due[at] = max(due[at] + self._every_ns, now_ns)
                 turn += 1
             if closes_ns <= now_ns:
-                self._take(0)  # what waits here is not late, however long this process stood still
+                self._receive(
+                    0
+                )  # what waits here is not late, however long this process stood still
                 self._close(time.time_ns(), output)
                 closes_ns = now_ns + WINDOW_NS
-            self._take(min(due[turn % len(ports)], end_ns) - time.monotonic_ns())
+            self._receive(min(due[turn % len(ports)], end_ns) - time.monotonic_ns())
         end_ns = time.monotonic_ns() + LAST_NS
         while (left_ns := end_ns - time.monotonic_ns()) > 0:
-            self._take(left_ns)
+            self._receive(left_ns)
         self._close(_FAR_NS, output)
 
     def _round(self, host: MeshHost, port: Port, turn: int) -> None:
         for target in host.targets(turn):
             port.send(host.probe(target, time.time_ns()), (target,))
-            self._take(0)
+            self._receive(0)
 
-    def _take(self, most_ns: int) -> None:
+    def _receive(self, most_ns: int) -> None:
         """Take received probes; wait at most so long for some."""
         for number, _ in self._poll.poll(min(max(most_ns, 0), SLEEP_NS) / 1e9):
             host, port = self._ports[number]

@@ -20,7 +20,7 @@ class DuePackets(ABC):
         self._coming: deque[Outgoing] = deque()
 
     @abstractmethod
-    def _take(self, outgoing: Outgoing) -> None:
+    def _process(self, outgoing: Outgoing) -> None:
         """Take in a packet that is due."""
 
     def publish(self, packets: Iterable[Outgoing]) -> None:
@@ -36,4 +36,4 @@ class DuePackets(ABC):
         """Take in what is due by now."""
         coming, now_ns = self._coming, self._elapsed_ns()
         while coming and coming[0].due_ns <= now_ns:
-            self._take(coming.popleft())
+            self._process(coming.popleft())

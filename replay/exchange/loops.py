@@ -40,7 +40,7 @@ class SnapshotLoops(DuePackets):
         self._next_ns = 0
         self.loops = 0
 
-    def _take(self, outgoing: Outgoing) -> None:
+    def _process(self, outgoing: Outgoing) -> None:
         self._market.apply(outgoing.packet)
         self._last, self._sent = PACKET.unpack_from(outgoing.packet)
 

@@ -102,7 +102,7 @@ class OfferedPackets(Mapping[int, PacketStore], DuePackets):
         self._order: Any = feed.byte_order
         self._by_message = feed.counts_messages
 
-    def _take(self, outgoing: Outgoing) -> None:
+    def _process(self, outgoing: Outgoing) -> None:
         _, channel, packet, messages = outgoing
         number = int.from_bytes(packet[self._number], self._order)
         following = number + (messages if self._by_message else 1)
@@ -132,7 +132,7 @@ class DueState(DuePackets):
         #: How many messages the state holds: they are numbered from 1.
         self._last = 0
 
-    def _take(self, outgoing: Outgoing) -> None:
+    def _process(self, outgoing: Outgoing) -> None:
         for message in self._feed.messages_of(outgoing.packet):
             self._state.apply(message)
         self._last += outgoing.messages

@@ -44,7 +44,7 @@ cdef class ShareBooks:
     cdef int _slot(self, int share, int want) except -2
     cdef int _free_slot(self, int share) except -2
     cdef int _level_of(self, int side_base, int price) except -2
-    cdef int _take(self, int share, int slot) except -2
+    cdef int _remove(self, int share, int slot) except -2
     cdef int _open_level(self, int base, int level, int price) except -1
     cdef int _close_level(self, int base, int level) except -1
     cdef int _order(self, int share, int slot, int action, int volume, int aggregate, int count)\

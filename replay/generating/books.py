@@ -211,7 +211,7 @@ class ShareBooks:
             volume = 1 + self.prng.below(volume - 1)
         self._deal(share, price, volume)
         if volume == self.volumes[share * _SLOTS + slot]:
-            self._take(share, slot)
+            self._remove(share, slot)
             if self.levels[share * 2 + side] and self.level_price[base] == price:
                 self._order(
                     share, slot, _DELETE, 0, self.level_volume[base], self.level_count[base]
@@ -402,7 +402,7 @@ class ShareBooks:
         side = self.sides[share * _SLOTS + slot]
         price = self.prices[share * _SLOTS + slot]
         base = (share * 2 + side) * _LEVELS
-        level = self._take(share, slot)
+        level = self._remove(share, slot)
         if level < self.levels[share * 2 + side] and self.level_price[base + level] == price:
             self._order(
                 share, slot, _DELETE, 0, self.level_volume[base + level],
@@ -498,7 +498,7 @@ class ShareBooks:
         raise AssertionError("a book has lost a level")
 
     @cython.locals(index=cython.int, base=cython.int, level=cython.int)
-    def _take(self, share, slot):
+    def _remove(self, share, slot):
         """Take an order out, closing its level if it was the last; returns the level's place."""
         index = share * _SLOTS + slot
         base = (share * 2 + self.sides[index]) * _LEVELS

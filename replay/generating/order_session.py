@@ -78,7 +78,7 @@ class OrderSession:
         """Return the packets due by `until_ns` after the start, in order of `due_ns`."""
         until_ns += self.start_ns
         found: list[Outgoing] = []
-        while not self._closed and (action := self._take(until_ns)) is not None:
+        while not self._closed and (action := self._next_action(until_ns)) is not None:
             found += self._idle(action.time_ns)
             found += self._report(action)
         if self._open and until_ns - self._open_ns >= BATCH_NS:
@@ -107,7 +107,7 @@ class OrderSession:
         """Return the number that the channel's next packet will carry."""
         return {CHANNEL: self._sequence}
 
-    def _take(self, until_ns: int) -> Action | None:
+    def _next_action(self, until_ns: int) -> Action | None:
         """Take the next action, where it happens by `until_ns`."""
         if self._coming is None:
             self._coming = next(self._actions)

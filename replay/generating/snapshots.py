@@ -79,7 +79,7 @@ class SnapshotSource:
         """Send one packet of the snapshot under way, or of the next service's; the bytes that it
         was reckoned to have, header and all."""
         if self._at >= self._state.count:
-            self._take()
+            self._begin_next()
         channel = self._channel
         low, spread = SPREAD_PERCENT
         self._due_bytes += int(self._mean_bytes * 64)
@@ -102,7 +102,7 @@ class SnapshotSource:
         """Compress the next `count` messages."""
         return bytearray(deflated(self._state.bytes_of(self._at, count)))
 
-    def _take(self) -> None:
+    def _begin_next(self) -> None:
         """Begin the next service's state, between start and end of refresh."""
         if self._mean_messages and self._due_messages > 0 and self._quotes_have_room():
             self._channel = QUOTES

@@ -194,7 +194,7 @@ class Market:
         """Take in one whole message of `service`, as `apply` does the messages of a packet."""
         self._single(bytes(message), service, True)
 
-    def take(self, message: Any) -> None:
+    def update(self, message: Any) -> None:
         """Take in what `feedhandler.subscribe` gives: packets, batches, single messages, and
         quality messages. Give one market the messages of one feed, and of one link a service: a
         snapshot belongs to the link on which it comes, and clears the service."""

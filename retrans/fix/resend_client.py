@@ -214,7 +214,7 @@ class ResendClient(StreamClient):
         kept.begin(request.epoch)
         runs = _Runs(self, self._found)
         for number, end, data in kept.of(request.first, request.end, now_ns):
-            runs.take(asked, number, end, data)
+            runs.add(asked, number, end, data)
         runs.close()
 
     # -- time and bytes -------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class ResendClient(StreamClient):
             messages = self._stream.receive(data)
         except PeerError:
             messages = []
-        self._take(messages, events, None)
+        self._deliver(messages, events, None)
         if self._stream.fault:
             events.append(self._break("not_fix", "the server sent something other than FIX"))
         return events
@@ -257,12 +257,12 @@ class ResendClient(StreamClient):
                 break
             messages.append(data[at : self._frame.end])
             at = self._frame.end
-        self._take(messages, events, now_ns)
+        self._deliver(messages, events, now_ns)
         return events
 
     # -- messages -------------------------------------------------------------------------------
 
-    def _take(self, messages: list[bytes], events: list[Event], kept_ns: int | None) -> None:
+    def _deliver(self, messages: list[bytes], events: list[Event], kept_ns: int | None) -> None:
         """Hand whole messages to the requests that wait for them.
 
         `kept_ns`: the time as of which the others are kept; None: they are not.
@@ -284,7 +284,7 @@ class ResendClient(StreamClient):
         wanted = False
         for asked in list(self._requests.values()):
             if asked.service == service and asked.missing.touches(number, end - 1):
-                runs.take(asked, number, end, data)
+                runs.add(asked, number, end, data)
                 wanted = True
         return wanted
 
@@ -341,7 +341,7 @@ class _Runs:
         self._parts: list[bytes] = []
         self._bytes = 0
 
-    def take(self, asked: _Asked, number: int, end: int, data: bytes) -> None:
+    def add(self, asked: _Asked, number: int, end: int, data: bytes) -> None:
         """Take a message for a request; of a GapFill only the requested numbers."""
         ranges = asked.missing.within(number, end - 1)
         if not ranges:

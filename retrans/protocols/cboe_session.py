@@ -351,9 +351,9 @@ class CboeSession(PacketSession[CboeServer]):
         messages = messages_of(packet)
         self._counts["heartbeats"] += not messages
         for code, message in messages:
-            output += self._taken(code, message, now_ns)
+            output += self._process(code, message, now_ns)
 
-    def _taken(self, code: int, message: bytes, now_ns: int) -> bytes:
+    def _process(self, code: int, message: bytes, now_ns: int) -> bytes:
         if self.closed:
             return b""
         if code == LOGS_IN:

@@ -73,7 +73,7 @@ class LoopAssembler(LineAssembly[_Loop]):
         self._latest.clear()
         super().reset(now_ns)
 
-    def _taken(self, line: int, data: bytes, now_ns: int) -> None:
+    def _process_data(self, line: int, data: bytes, now_ns: int) -> None:
         header, loop = self._header, self._lines.get(line)
         if self._is_late(line):
             self.counts["outside"] += 1

@@ -244,13 +244,13 @@ class GlimpseClient(PacketClient):
 
     def _packet(self, packet: tuple[bytes, bytes], now_ns: int, events: list[Event]) -> None:
         try:
-            self._taken(*packet, now_ns, events)
+            self._process(*packet, now_ns, events)
         except WireError:
             raise
         except PeerError as error:  # a field that cannot be read
             raise WireError("malformed_answer", error.message) from None
 
-    def _taken(self, kind: bytes, payload: bytes, now_ns: int, events: list[Event]) -> None:
+    def _process(self, kind: bytes, payload: bytes, now_ns: int, events: list[Event]) -> None:
         if kind in (soupbin.SERVER_HEARTBEAT, soupbin.DEBUG):
             self.counts["heartbeats"] += kind == soupbin.SERVER_HEARTBEAT
             return

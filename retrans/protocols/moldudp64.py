@@ -175,7 +175,7 @@ class MoldClient(DatagramClient):
             return []
         if header.kind != DATA:
             return self._refused(header.sequence, same, now_ns)
-        return self._taken(data, same, now_ns)
+        return self._deliver(data, same, now_ns)
 
     def _refused(self, number: int, same: list[_Asked], now_ns: int) -> list[Event]:
         """Take a packet with count 0: the server does not have what was asked for first."""
@@ -189,7 +189,7 @@ class MoldClient(DatagramClient):
                 self._heard(now_ns)
         return events
 
-    def _taken(self, data: bytes, same: list[_Asked], now_ns: int) -> list[Event]:
+    def _deliver(self, data: bytes, same: list[_Asked], now_ns: int) -> list[Event]:
         """Hand a packet to each request that waits for numbers of it."""
         first, end = self._header.sequence, self._header.next_sequence
         events: list[Event] = []

@@ -133,7 +133,7 @@ class RefreshAssembler(LineAssembly[_Answers]):
         self._names = {}
         super().reset(now_ns)
 
-    def _taken(self, line: int, data: bytes, now_ns: int) -> None:
+    def _process_data(self, line: int, data: bytes, now_ns: int) -> None:
         flag, number = self._header.flags, self._header.sequence
         answers = self._lines.get(line)
         if flag in (ONLY, FIRST):

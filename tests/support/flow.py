@@ -108,7 +108,7 @@ class Reader:
         content = message.content.removesuffix("+json")
         service = int(message.key.split(".")[1])
         quality = msgspec.json.decode(message.body) if content == "quality" else None
-        self.market.take(
+        self.market.update(
             SimpleNamespace(content=content, body=message.body, service=service, quality=quality)
         )
 

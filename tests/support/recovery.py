@@ -48,7 +48,7 @@ def make(
 
 def asks(recovery: Recovery) -> list[tuple[int, int]]:
     """The ranges asked for since the last look."""
-    return [(each.first, each.end) for each in recovery.take() if isinstance(each, Ask)]
+    return [(each.first, each.end) for each in recovery.pop_actions() if isinstance(each, Ask)]
 
 
 class Watched:
@@ -71,7 +71,7 @@ class Watched:
         self._model(given, *about)
         answer = getattr(self.recovery, given.name.lower())(*about, now_ns)
         self.arrows.add((before, given, self.recovery.state))
-        self.taken = self.recovery.take()
+        self.taken = self.recovery.pop_actions()
         for action in self.taken:
             self._judge(action)
         self._check(given, now_ns)

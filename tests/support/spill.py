@@ -194,7 +194,7 @@ class SpillRig:
             self.job = None
             if self.disk.growth_due:
                 self.disk.grow()
-            self.destination.take_back(result)
+            self.destination.process_result(result)
             self.destination.drain()
             self.measure()
         self.look()

@@ -26,7 +26,7 @@ async def read_until(
     notes = []
     async with asyncio.timeout(60):
         async for message in messages:
-            market.take(message)
+            market.update(message)
             if message.content == "quality":
                 notes.append(message.quality)
                 if notes[-1]["reason"] == "caught-up":

@@ -160,7 +160,7 @@ class Watcher:
 
     async def _watch(self) -> None:
         async for message in self.messages:
-            self.market.take(message)
+            self.market.update(message)
             told = message.quality
             if told is not None:
                 self.states[message.service].append(told["state"])

@@ -149,7 +149,7 @@ def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_true(
             async with feedhandler.subscribe(url, "itch.#", **options) as subscribed:
                 following.release()
                 async for told in subscribed:
-                    target.take(told)
+                    target.update(told)
                     if told.quality is not None and target is market:
                         reasons.append(told.quality["reason"])
                     elif target is market and not told.snapshot:

@@ -170,7 +170,7 @@ def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
                 market = feedhandler.Market(FEED)
                 async with asyncio.timeout(PATIENCE_S):
                     async for message in messages:
-                        market.take(message)
+                        market.update(message)
                         if message.sequence == 6:
                             break
             expected = feedhandler.Market(FEED)

@@ -79,7 +79,7 @@ def truth(feed: Feed, sent: ExchangePlan) -> tuple[VenueMarket, int]:
         day=DAY, opening_ns=NINE_O_CLOCK_NS,
     )  # fmt: skip
     for each in session.packets(int(sent.seconds * 1e9), step_ns=50_000_000):
-        market.apply(each.packet)
+        market.update(each.packet)
     return market, session.messages
 
 
@@ -96,7 +96,7 @@ class Followed:
         async with feedhandler.subscribe(url, f"{self.feed.key}.#") as subscribed:
             ready.set()
             async for told in subscribed:
-                self.market.take(told)
+                self.market.update(told)
                 if told.quality is not None:
                     self.reasons.append(told.quality["reason"])
                 elif not told.snapshot:

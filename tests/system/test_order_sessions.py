@@ -122,7 +122,7 @@ class Taken:
                 sent_ns = self.feed.send_time_ns(
                     header.send_time, self.feed.midnights(message.date)
                 )
-                records.take_packet(
+                records.apply_packet(
                     message.body, begin, index, 0, UNDEFINED_TIME if sent_ns is None else sent_ns,
                     0, service,
                 )  # fmt: skip

@@ -131,7 +131,7 @@ def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_the_ex
                     at, whole = 0, True
                     async with asyncio.timeout(PATIENCE_S):
                         async for told in subscribed:
-                            market.take(told)
+                            market.update(told)
                             if told.quality is not None:
                                 reasons.append(told.quality["reason"])
                                 whole = told.quality["state"] in ("OK", "REFRESHED")

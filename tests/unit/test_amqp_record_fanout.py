@@ -79,7 +79,7 @@ class Market(Rig):
         for payload in self.sent:
             for begin, header, index in self.feed.scanned(payload):
                 sent_ns = self.feed.send_time_ns(header.send_time, self.feed.midnights(DAY_DATE))
-                records.take_packet(
+                records.apply_packet(
                     payload, begin, index, 0, (1 << 64) - 1 if sent_ns is None else sent_ns,
                     STAMP_NS + header.sequence, self.streams[0].service,
                 )  # fmt: skip

@@ -38,8 +38,8 @@ def decoded(path: Path, feed: str, schema: str) -> tuple[numpy.ndarray[Any, Any]
     """The records that `decode --as` makes, and the names."""
     source = CaptureRecords(load_feed(feed), schema)
     for each in Capture(path):
-        source.take(each.payload, each.time_ns, (each.group, each.port))
-    return source.taken()[0], source.names()
+        source.add(each.payload, each.time_ns, (each.group, each.port))
+    return source.pop()[0], source.names()
 
 
 def assert_same(table: pa.Table, records: numpy.ndarray[Any, Any], names: dict[int, str]) -> None:

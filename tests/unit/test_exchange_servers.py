@@ -259,7 +259,7 @@ def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
         assert len(packets) <= STEP_SNAPSHOTS_MAX
         for packet in packets:
             assembler.datagram(0, packet, clock.now_ns)
-    found = [event for event in assembler.take() if isinstance(event, LoopSnapshot)]
+    found = [event for event in assembler.pop_events() if isinstance(event, LoopSnapshot)]
     assert loops.loops in (3, 4)
     assert len(found) == loops.loops
     assert not assembler.counts["malformed"] + assembler.counts["outside"]

@@ -271,7 +271,7 @@ class FixChannel(Channel):
             assert fix_scanning.parse_first(*given, self.header) == 0
             verdict = 0
             if self.knows and self.copies.may_be_copy(self.arbiter, self.header, self.now):
-                verdict = self.copies.take_copy(
+                verdict = self.copies.accept_copy(
                     self.arbiter, line, self.header, view, at, len(data) - at, self.now, self.now
                 )
                 self.known += bool(verdict)

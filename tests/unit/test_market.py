@@ -393,7 +393,7 @@ def test_a_sequence_reset_clears_its_service_alone_unless_told_otherwise(make):
         market.apply(packet(order("A", 1)))
         market.apply(packet(FEED.encode_message(140, symbol_index=4), service=QUOTES))
         market.apply(reset)
-        market.take(quality("reset"))
+        market.update(quality("reset"))
         assert (market.digest(ORDERS) == make(FEED).digest(ORDERS)) == clears
         assert market.digest(QUOTES) != make(FEED).digest(QUOTES)
 
@@ -434,7 +434,7 @@ def test_every_grain_of_a_subscription_leads_to_the_same_state(make, grain):
         elif grain == "batch":
             packets = [b"".join(packets[at : at + 7]) for at in range(0, len(packets), 7)]
         for body in packets:
-            market.take(given(grain, body, service))
+            market.update(given(grain, body, service))
     assert digests(market) == digests(expected)
     assert not market.problems
 
@@ -442,21 +442,21 @@ def test_every_grain_of_a_subscription_leads_to_the_same_state(make, grain):
 def test_a_snapshot_block_replaces_the_service_and_its_580_does_not(make, market):
     market.apply(packet(order("A", 1)))
     before = market.digest(ORDERS)
-    market.take(given("packet", packet(FEED.encode_message(580, last_seq_num=4)), ORDERS))
+    market.update(given("packet", packet(FEED.encode_message(580, last_seq_num=4)), ORDERS))
     assert market.digest(ORDERS) == before, "only the quality message begins a snapshot"
-    market.take(quality("gap"))
-    market.take(quality("snapshot-begin", service=QUOTES))
+    market.update(quality("gap"))
+    market.update(quality("snapshot-begin", service=QUOTES))
     assert market.digest(ORDERS) == before
-    market.take(quality("snapshot-begin", last=4))
+    market.update(quality("snapshot-begin", last=4))
     assert market.digest(ORDERS) == make(FEED).digest(ORDERS)
-    market.take(given("packet", packet(delimiter("S"), order("Y", 2), delimiter("E")), ORDERS))
-    market.take(quality("snapshot-end"))
+    market.update(given("packet", packet(delimiter("S"), order("Y", 2), delimiter("E")), ORDERS))
+    market.update(quality("snapshot-end"))
     assert set(market.book(SYMBOL).by_key) == {(DAY, 2)}
     assert not market.problems
 
 
 def test_a_message_of_unknown_content_is_left_alone(market):
-    market.take(given("poem", b"roses", ORDERS))
+    market.update(given("poem", b"roses", ORDERS))
     assert not market.problems
 
 
@@ -498,10 +498,10 @@ def test_every_problem_is_counted_by_name_and_nothing_is_raised(market):
         market.apply(data)
         assert market.problems["bad_packet"] == before + 1
     before = market.problems["bad_packet"]
-    market.take(given("batch", packet(ask) + b"\0\x01", ORDERS))
-    market.take(given("batch", packet(ask) + packet(ask)[:-4], ORDERS))
+    market.update(given("batch", packet(ask) + b"\0\x01", ORDERS))
+    market.update(given("batch", packet(ask) + packet(ask)[:-4], ORDERS))
     assert market.problems["bad_packet"] == before + 2
-    market.take(SimpleNamespace(content="quality", quality=[], service=ORDERS))
+    market.update(SimpleNamespace(content="quality", quality=[], service=ORDERS))
     assert set(market.book(SYMBOL).by_key) == {(DAY, 1), (DAY, 2), (DAY, 9)}
 
 

@@ -121,7 +121,7 @@ def test_the_depth_told_is_the_least_at_which_a_level_changed(
         (row,) = made
         instrument = int(row["instrument_id"])
         before = [naive.levels(instrument, side) for side in "BA"]
-        depth = book.take(
+        depth = book.apply_record(
             instrument, int(row["order_id"]), int(row["price"]), int(row["size"]),
             row["action"][0], row["side"][0], int(row["channel_id"]),
         )  # fmt: skip

@@ -244,7 +244,7 @@ class Line:
             sequence=sequence, service=service, kind=kind,
             messages=[message] if kind == "data" else (),
         )  # fmt: skip
-        self.source.take(*datagram(packet, self.port))
+        self.source.add(*datagram(packet, self.port))
         return bool(self.source.records.normaliser.maybe_bad)
 
 
@@ -273,11 +273,11 @@ def test_a_reset_behind_packets_empties_the_books_once() -> None:
     first, second = Line(source, 1), Line(source, 2)
     first.send(1, kind="reset")
     second.send(1, kind="reset")
-    assert len(source.taken()[0]) == 0, "there were no books yet"
+    assert len(source.pop()[0]) == 0, "there were no books yet"
     first.send(2)
     first.send(1, kind="reset")
     second.send(1, kind="reset")
-    (told,) = source.taken()
+    (told,) = source.pop()
     assert [(each["action"], each["instrument_id"]) for each in told] == [(b"R", 0)]
 
 
@@ -287,8 +287,8 @@ def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
     added = feed.encode_message("add_order_no_mpid_attribution", stock_locate=1, timestamp=5000,
                                 order_reference_number=1, buy_sell_indicator="B", shares=1,
                                 stock="AAAA", price=1)  # fmt: skip
-    source.take(*datagram(feed.encode_packet(sequence=1, messages=[added])))
-    ((told,),) = source.taken()
+    source.add(*datagram(feed.encode_packet(sequence=1, messages=[added])))
+    ((told,),) = source.pop()
     assert told["ts_event"] == day_start_ns(day, feed.zone) + 5000
 
 
@@ -298,8 +298,8 @@ def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
             for price in (100, 200)]  # fmt: skip
     packets = [feed.encode_packet(sequence=at, messages=[each]) for at, each in enumerate(sold, 1)]
     source = CaptureRecords(feed, "trades")
-    source.take(*datagram(b"".join(packets)))
-    (told,) = source.taken()
+    source.add(*datagram(b"".join(packets)))
+    (told,) = source.pop()
     assert told["sequence"].tolist() == [1, 2]
     assert told["price"][1] == 2 * told["price"][0] > 0
 
@@ -323,7 +323,9 @@ def test_a_service_that_begins_anew_leaves_the_orders_of_others() -> None:
     records = Records(feed, "mbo")
 
     def take(service: int, message: bytes) -> None:
-        records.take(message, 0, len(message), feed.message_code(message), 1, 1, 1, service)
+        records.apply_message(
+            message, 0, len(message), feed.message_code(message), 1, 1, 1, service
+        )
 
     for service, symbol in ((1, 5), (2, 6)):
         take(service, utp_order(symbol, "A", 10))

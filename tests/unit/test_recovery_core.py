@@ -20,7 +20,7 @@ from tests.support.recovery import MS, NEVER, SECOND, SERVICE, UTC, asks, make
 def test_a_run_is_one_request_and_a_long_one_is_split() -> None:
     recovery = make(request_packets_max=10)
     recovery.missing(5, 8, 3, 0)
-    assert recovery.take() == [Ask(1, SERVICE, 5, 8, 3)]
+    assert recovery.pop_actions() == [Ask(1, SERVICE, 5, 8, 3)]
     recovery.missing(20, 45, 3, 0)
     assert asks(recovery) == [(20, 30), (30, 40), (40, 45)]
     assert recovery.requested == [(5, 8), (20, 30), (30, 40), (40, 45)]
@@ -124,7 +124,7 @@ def test_of_a_partial_answer_only_the_rest_is_asked_for_again() -> None:
     recovery.accepted(1, MS)
     recovery.arrived(1, 10, 13, MS)
     recovery.arrived(1, 15, 18, MS)
-    recovery.take()
+    recovery.pop_actions()
     recovery.answered(1, MS)
     assert asks(recovery) == []
     assert MS < recovery.deadline_ns <= 21 * MS
@@ -137,13 +137,13 @@ def test_what_a_line_brings_is_not_asked_for_again() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
     recovery.missing(30, 40, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.progress(15, MS)
     assert recovery.missing_ranges == [(15, 20), (30, 40)]
     recovery.progress(25, MS)
-    assert recovery.take() == [Cancel(1)]
+    assert recovery.pop_actions() == [Cancel(1)]
     recovery.closed(40, MS)
-    assert recovery.take() == [Cancel(2)]
+    assert recovery.pop_actions() == [Cancel(2)]
     assert (recovery.state, recovery.deadline_ns) == (State.IN_SYNC, NEVER)
 
 
@@ -160,15 +160,15 @@ def test_a_request_times_out_and_progress_restarts_its_clock() -> None:
     # Packets that it did not ask for are no progress of it.
     recovery.arrived(1, 50, 51, 300 * MS)
     assert recovery.deadline_ns == 440 * MS
-    recovery.take()
+    recovery.pop_actions()
     recovery.tick(440 * MS)
-    assert recovery.take() == [Cancel(1)]
+    assert recovery.pop_actions() == [Cancel(1)]
     again_ns = recovery.deadline_ns
     assert 450 * MS <= again_ns <= 460 * MS
     recovery.tick(again_ns)
-    assert recovery.take() == [Ask(2, SERVICE, 11, 20, 1)]
+    assert recovery.pop_actions() == [Ask(2, SERVICE, 11, 20, 1)]
     recovery.tick(again_ns + 200 * MS)
-    assert recovery.take() == [Cancel(2), GiveUp(20, 1)]
+    assert recovery.pop_actions() == [Cancel(2), GiveUp(20, 1)]
     assert recovery.state is State.REQUESTING
 
 
@@ -177,42 +177,42 @@ def test_a_late_answer_still_counts_and_cancels_the_repeat() -> None:
     recovery.missing(10, 20, 1, 0)
     recovery.tick(200 * MS)
     recovery.tick(recovery.deadline_ns)
-    recovery.take()
+    recovery.pop_actions()
     recovery.arrived(1, 10, 20, 230 * MS)
-    assert recovery.take() == [Cancel(2)]
+    assert recovery.pop_actions() == [Cancel(2)]
     assert (recovery.state, recovery.counts["late"]) == (State.SUSPECTING, 1)
 
 
 def test_packets_out_of_order_complete_a_request_which_is_then_cancelled() -> None:
     recovery = make()
     recovery.missing(10, 12, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.arrived(1, 11, 12, MS)
     recovery.arrived(1, 10, 11, MS)
-    assert recovery.take() == [Cancel(1)]
+    assert recovery.pop_actions() == [Cancel(1)]
 
 
 def test_an_answer_that_others_have_completed_is_not_repeated() -> None:
     recovery = make(request_packets_max=5)
     recovery.missing(10, 20, 1, 0)
     recovery.missing(30, 31, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     # Wider than asked for: it brings what the second request is for, too.
     recovery.arrived(1, 10, 20, MS)
     recovery.answered(2, MS)
     assert recovery.requested == [(30, 31)]
-    assert (recovery.take(), recovery.counts["partial"]) == ([], 0)
+    assert (recovery.pop_actions(), recovery.counts["partial"]) == ([], 0)
 
 
 def test_a_range_is_abandoned_when_its_time_is_over() -> None:
     recovery = make(recovery_wait_us=100_000)
     recovery.missing(10, 12, 1, 0)
     recovery.missing(20, 22, 1, 50 * MS)
-    recovery.take()
+    recovery.pop_actions()
     recovery.tick(100 * MS)
-    assert recovery.take() == [Cancel(1), GiveUp(12, 1)]
+    assert recovery.pop_actions() == [Cancel(1), GiveUp(12, 1)]
     recovery.tick(150 * MS)
-    assert recovery.take() == [Cancel(2), GiveUp(22, 1)]
+    assert recovery.pop_actions() == [Cancel(2), GiveUp(22, 1)]
     assert recovery.counts["out_of_time"] == 4
 
 
@@ -220,30 +220,30 @@ def test_with_little_time_left_nothing_new_is_asked_for() -> None:
     recovery = make(outstanding_max=1, recovery_wait_us=80_000)
     recovery.missing(10, 12, 1, 0)
     recovery.missing(20, 22, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.tick(70 * MS)
     # The first is under way and keeps its time; the second could only be late.
     assert recovery.requested == [(10, 12)]
     assert (recovery.missing_ranges, recovery.abandoned_ranges) == ([(10, 12)], [(20, 22)])
     recovery.arrived(1, 10, 12, 75 * MS)
-    assert recovery.take() == [GiveUp(22, 1)]
+    assert recovery.pop_actions() == [GiveUp(22, 1)]
 
 
 def test_a_server_that_is_down_is_waited_for() -> None:
     recovery = make(up=False, retries=0)
     recovery.missing(10, 12, 1, 0)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.server_up(MS)
     assert asks(recovery) == [(10, 12)]
     recovery.arrived(1, 10, 11, MS)
     recovery.server_down(2 * MS)
-    assert (recovery.take(), recovery.requested) == ([], [])
+    assert (recovery.pop_actions(), recovery.requested) == ([], [])
     # No try was spent: the range is not at fault.
     recovery.server_up(3 * MS)
     assert asks(recovery) == [(11, 12)]
     recovery.server_down(4 * MS)
     recovery.tick(500 * MS)
-    assert recovery.take() == [GiveUp(12, 1)]
+    assert recovery.pop_actions() == [GiveUp(12, 1)]
 
 
 def test_a_server_that_stays_down_holds_nothing_back() -> None:
@@ -251,15 +251,15 @@ def test_a_server_that_stays_down_holds_nothing_back() -> None:
     grace_ns = RecoverySettings().reconnect_us * 1000 * GRACE_RECONNECTS
     recovery.missing(10, 12, 1, 0)
     recovery.server_down(MS)
-    recovery.take()
+    recovery.pop_actions()
     # Being told again does not prolong it.
     recovery.server_down(50 * MS)
     assert recovery.deadline_ns == MS + grace_ns
     recovery.tick(MS + grace_ns)
-    assert recovery.take() == [GiveUp(12, 1)]
+    assert recovery.pop_actions() == [GiveUp(12, 1)]
     for at in range(1, 100):
         recovery.missing(10 + 10 * at, 12 + 10 * at, 1, SECOND * at)
-        assert recovery.take() == [GiveUp(12 + 10 * at, 1)]
+        assert recovery.pop_actions() == [GiveUp(12 + 10 * at, 1)]
     assert recovery.counts["unreachable"] == 200
     recovery.server_up(200 * SECOND)
     recovery.missing(2000, 2001, 1, 200 * SECOND)
@@ -269,11 +269,11 @@ def test_a_server_that_stays_down_holds_nothing_back() -> None:
 def test_a_server_that_never_was_there_is_waited_for_once() -> None:
     recovery = make(up=False)
     recovery.missing(10, 12, 1, SECOND)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.tick(recovery.deadline_ns)
-    assert recovery.take() == [GiveUp(12, 1)]
+    assert recovery.pop_actions() == [GiveUp(12, 1)]
     recovery.missing(20, 22, 1, 60 * SECOND)
-    assert recovery.take() == [GiveUp(22, 1)]
+    assert recovery.pop_actions() == [GiveUp(22, 1)]
 
 
 def fall_silent(recovery: Recovery) -> int:
@@ -284,7 +284,7 @@ def fall_silent(recovery: Recovery) -> int:
         now_ns += 200 * MS
         recovery.tick(now_ns)
         recovery.closed(first + 5, now_ns)
-    recovery.take()
+    recovery.pop_actions()
     return now_ns
 
 
@@ -292,16 +292,16 @@ def test_a_silent_server_holds_nothing_back() -> None:
     recovery = make(retries=0)
     now_ns = fall_silent(recovery)
     recovery.missing(40, 45, 1, now_ns + SECOND)
-    assert recovery.take() == [GiveUp(45, 1)]
+    assert recovery.pop_actions() == [GiveUp(45, 1)]
     assert recovery.counts["unreachable"] == 5
     # One request now and then, and if nothing comes of that either, the same again.
     now_ns += SILENCE_NS
     recovery.missing(50, 52, 1, now_ns)
     assert asks(recovery) == [(50, 52)]
     recovery.tick(now_ns + 200 * MS)
-    assert GiveUp(52, 1) in recovery.take()
+    assert GiveUp(52, 1) in recovery.pop_actions()
     recovery.missing(60, 62, 1, now_ns + SECOND)
-    assert recovery.take() == [GiveUp(62, 1)]
+    assert recovery.pop_actions() == [GiveUp(62, 1)]
 
 
 @pytest.mark.parametrize("sign", ["accepted", "rejected", "arrived", "server_up"])
@@ -318,7 +318,7 @@ def test_requests_that_stall_together_do_not_make_a_server_silent() -> None:
     recovery = make(recovery_wait_us=60_000_000)
     for first in range(10, 160, 10):
         recovery.missing(first, first + 1, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.tick(200 * MS)
     recovery.tick(recovery.deadline_ns)
     assert asks(recovery)
@@ -336,7 +336,7 @@ def test_what_came_while_the_server_was_down_is_not_asked_for() -> None:
 def test_without_a_retransmission_server_a_range_is_given_up_at_once() -> None:
     recovery = make(rts=False, up=False)
     recovery.missing(10, 12, 4, 0)
-    assert recovery.take() == [GiveUp(12, 4)]
+    assert recovery.pop_actions() == [GiveUp(12, 4)]
     recovery.reset(MS)
     assert recovery.state is State.IN_SYNC
 
@@ -345,17 +345,17 @@ def test_a_hole_is_given_up_only_when_nothing_before_it_may_come() -> None:
     recovery = make()
     for first in (10, 20, 30):
         recovery.missing(first, first + 5, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.rejected(2, RetransReject.NO_LONGER_AVAILABLE, MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.arrived(1, 10, 15, MS)
-    assert recovery.take() == [GiveUp(25, 1)]
+    assert recovery.pop_actions() == [GiveUp(25, 1)]
     # Said once; a packet that comes after all is nothing to give up.
     recovery.arrived(3, 30, 32, MS)
     recovery.tick(2 * MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.missing(20, 25, 1, 2 * MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
 
 
 def test_more_holes_than_may_wait_are_abandoned() -> None:
@@ -367,25 +367,25 @@ def test_more_holes_than_may_wait_are_abandoned() -> None:
     # The last deadline kept covers what came beyond.
     recovery.tick(500 * MS)
     assert recovery.missing_ranges == []
-    assert recovery.take() == [GiveUp(10 * (RUNS_MAX + 1) + 3, 1)]
+    assert recovery.pop_actions() == [GiveUp(10 * (RUNS_MAX + 1) + 3, 1)]
 
 
 def test_a_new_numbering_voids_everything() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
     recovery.lost(1, 5, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.reset(MS)
-    assert recovery.take() == [Cancel(1), Cancel(2)]
+    assert recovery.pop_actions() == [Cancel(1), Cancel(2)]
     assert (recovery.state, recovery.deadline_ns) == (State.IN_SYNC, NEVER)
     # What still answers belongs to the old numbers.
     recovery.missing(10, 12, 2, 2 * MS)
     recovery.arrived(1, 10, 12, 2 * MS)
     assert recovery.missing_ranges == [(10, 12)]
     # A numbering whose reset was not told is noticed by its epoch.
-    recovery.take()
+    recovery.pop_actions()
     recovery.missing(10, 12, 3, 3 * MS)
-    assert recovery.take() == [Cancel(3), Ask(4, SERVICE, 10, 12, 3)]
+    assert recovery.pop_actions() == [Cancel(3), Ask(4, SERVICE, 10, 12, 3)]
 
 
 def test_an_empty_range_is_the_callers_fault() -> None:
@@ -405,25 +405,25 @@ def test_every_reason_has_a_reaction() -> None:
 def test_what_was_not_sent_yet_is_told_and_asked_for_when_it_is_missing_again() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.rejected(1, RetransReject.INVALID_RANGE, MS)
-    assert recovery.take() == [Disprove(19, 1), GiveUp(20, 1)]
+    assert recovery.pop_actions() == [Disprove(19, 1), GiveUp(20, 1)]
     recovery.closed(10, 2 * MS)  # arbitration believes the server
     assert recovery.state.name == "IN_SYNC"
     recovery.missing(12, 14, 1, 3 * MS)
-    assert recovery.take() == [Ask(2, SERVICE, 12, 14, 1)]
+    assert recovery.pop_actions() == [Ask(2, SERVICE, 12, 14, 1)]
     recovery.rejected(2, RetransReject.INVALID_RANGE, 4 * MS)
-    assert recovery.take() == [Disprove(13, 1), GiveUp(14, 1)]
+    assert recovery.pop_actions() == [Disprove(13, 1), GiveUp(14, 1)]
 
 
 def test_what_cannot_be_had_is_abandoned_without_a_word() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.rejected(1, RetransReject.NO_LONGER_AVAILABLE, MS)
-    assert recovery.take() == [GiveUp(20, 1)]
+    assert recovery.pop_actions() == [GiveUp(20, 1)]
     recovery.lost(10, 20, 2 * MS)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
 
 
 @pytest.mark.parametrize("reason", [1, 6, 7, 99])
@@ -431,21 +431,21 @@ def test_the_operator_is_told_once_of_what_only_he_can_mend(reason: int) -> None
     recovery = make()
     for first in (10, 20):
         recovery.missing(first, first + 5, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.rejected(1, reason, MS)
-    alert, given_up = recovery.take()
+    alert, given_up = recovery.pop_actions()
     assert isinstance(alert, Alert)
     assert str(SERVICE) in alert.text
     assert f"({reason})" in alert.text
     assert given_up == GiveUp(15, 1)
     recovery.rejected(2, reason, MS)
-    assert recovery.take() == [GiveUp(25, 1)]
+    assert recovery.pop_actions() == [GiveUp(25, 1)]
 
 
 def test_too_wide_a_range_is_halved_at_once_and_stays_so() -> None:
     recovery = make(request_packets_max=8)
     recovery.missing(1, 9, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.rejected(1, RetransReject.OVER_THRESHOLD, MS)
     assert asks(recovery) == [(1, 5), (5, 9)]
     recovery.missing(11, 19, 1, MS)
@@ -455,38 +455,38 @@ def test_too_wide_a_range_is_halved_at_once_and_stays_so() -> None:
 def test_a_single_packet_over_the_threshold_is_abandoned() -> None:
     recovery = make()
     recovery.missing(1, 2, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     recovery.rejected(1, RetransReject.OVER_THRESHOLD, MS)
-    assert recovery.take() == [GiveUp(2, 1)]
+    assert recovery.pop_actions() == [GiveUp(2, 1)]
 
 
 def test_too_many_today_is_waited_out_once_and_then_closes_the_quota() -> None:
     recovery = make()
     for first in (10, 20, 30):
         recovery.missing(first, first + 5, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     for request_id in (1, 2):
         recovery.rejected(request_id, RetransReject.TOO_MANY_TODAY, MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.missing(40, 45, 1, 2 * MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     # One sent before the pause is refused after it: no second word.
     again_ns = recovery.deadline_ns
     recovery.rejected(3, RetransReject.TOO_MANY_TODAY, again_ns + MS)
     assert asks(recovery) == [(10, 15), (20, 25), (30, 35), (40, 45)]
     recovery.rejected(4, RetransReject.TOO_MANY_TODAY, again_ns + 2 * MS)
-    alert, given_up = recovery.take()
+    alert, given_up = recovery.pop_actions()
     assert isinstance(alert, Alert)
     assert "today" in alert.text
     assert given_up == GiveUp(15, 1)
     recovery.rejected(5, RetransReject.TOO_MANY_TODAY, again_ns + 2 * MS)
-    assert recovery.take() == [GiveUp(25, 1)]
+    assert recovery.pop_actions() == [GiveUp(25, 1)]
     # Nothing more today, and everything is abandoned at once.
     recovery.missing(50, 55, 1, again_ns + 3 * MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.arrived(6, 30, 35, again_ns + 3 * MS)
     recovery.arrived(7, 40, 45, again_ns + 3 * MS)
-    assert recovery.take() == [GiveUp(55, 1)]
+    assert recovery.pop_actions() == [GiveUp(55, 1)]
     recovery.closed(60, again_ns + 4 * MS)
     recovery.missing(60, 65, 1, DAY_NS)
     assert asks(recovery) == [(60, 65)]
@@ -496,11 +496,11 @@ def test_a_closed_quota_reaches_what_waits_for_a_back_off() -> None:
     recovery = make(requests_per_day=2, recovery_wait_us=60_000_000)
     recovery.missing(10, 12, 1, 0)
     recovery.tick(200 * MS)
-    recovery.take()
+    recovery.pop_actions()
     recovery.missing(20, 22, 1, 201 * MS)
-    assert recovery.take() == [Ask(2, SERVICE, 20, 22, 1)]
+    assert recovery.pop_actions() == [Ask(2, SERVICE, 20, 22, 1)]
     recovery.tick(202 * MS)
-    assert recovery.take() == [GiveUp(12, 1)]
+    assert recovery.pop_actions() == [GiveUp(12, 1)]
 
 
 def test_a_reset_opens_a_closed_quota() -> None:

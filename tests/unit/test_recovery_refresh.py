@@ -19,23 +19,27 @@ def lossy(**settings: int) -> Recovery:
     """A recovery that has just lost 10 to 19; its refresh request, number 1, is taken."""
     recovery = make(**settings)
     recovery.lost(10, 20, 0)
-    assert recovery.take() == [AskRefresh(1, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(1, SERVICE)]
     return recovery
 
 
 def test_loss_without_a_refresh_server_is_stale_at_once() -> None:
     recovery = make(refresh=False)
     recovery.lost(10, 20, 0)
-    assert (recovery.state, recovery.take(), recovery.deadline_ns) == (State.STALE, [], NEVER)
+    assert (recovery.state, recovery.pop_actions(), recovery.deadline_ns) == (
+        State.STALE,
+        [],
+        NEVER,
+    )
     recovery.want_snapshot(0)
-    assert recovery.take() == [NoSnapshot("no refresh")]
+    assert recovery.pop_actions() == [NoSnapshot("no refresh")]
 
 
 def test_a_snapshot_heals_when_it_reaches_every_loss() -> None:
     recovery = lossy()
     recovery.lost(30, 35, MS)
     assert recovery.lost_ranges == [(10, 20), (30, 35)]
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     assert not recovery.snapshot(33, 2 * MS)
     assert recovery.snapshot(34, 3 * MS)
     assert (recovery.state, recovery.lost_ranges) == (State.IN_SYNC, [])
@@ -46,7 +50,7 @@ def test_an_unasked_snapshot_heals_while_refreshing_and_while_stale() -> None:
     refreshing, stale = lossy(), make(refresh=False)
     stale.lost(10, 20, 0)
     assert refreshing.snapshot(19, MS)
-    assert refreshing.take() == [Cancel(1)]
+    assert refreshing.pop_actions() == [Cancel(1)]
     stale.snapshot_began(MS)
     assert stale.snapshot(19, MS)
     assert {refreshing.state, stale.state} == {State.IN_SYNC}
@@ -71,7 +75,7 @@ def test_too_old_a_snapshot_is_not_enough_and_is_asked_for_again() -> None:
     again_ns = recovery.deadline_ns
     assert 503 * MS <= again_ns <= 1003 * MS
     recovery.tick(again_ns)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
 
 
 def test_a_snapshot_that_begins_in_the_pause_is_waited_for_instead() -> None:
@@ -99,7 +103,7 @@ def test_refreshes_time_out_rest_and_are_tried_again() -> None:
     recovery = lossy(refresh_tries=2)
     recovery.refresh_accepted(1, 5 * SECOND)
     recovery.tick(15 * SECOND)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
     recovery.snapshot_began(16 * SECOND)
     # A second beginning, or a late word of the server, does not move the bound.
     recovery.snapshot_began(20 * SECOND)
@@ -107,17 +111,17 @@ def test_refreshes_time_out_rest_and_are_tried_again() -> None:
     recovery.refresh_accepted(2, 20 * SECOND)
     assert recovery.deadline_ns == 26 * SECOND
     recovery.tick(26 * SECOND)
-    assert (recovery.state, recovery.take()) == (State.STALE, [])
+    assert (recovery.state, recovery.pop_actions()) == (State.STALE, [])
     recovery.lost(30, 40, 27 * SECOND)
-    assert (recovery.state, recovery.take()) == (State.STALE, [])
+    assert (recovery.state, recovery.pop_actions()) == (State.STALE, [])
     recovery.tick(86 * SECOND)
-    assert (recovery.state, recovery.take()) == (State.REFRESHING, [AskRefresh(3, SERVICE)])
+    assert (recovery.state, recovery.pop_actions()) == (State.REFRESHING, [AskRefresh(3, SERVICE)])
 
 
 def test_an_unanswered_refresh_is_cancelled_when_it_is_repeated() -> None:
     recovery = lossy()
     recovery.tick(10 * SECOND)
-    assert recovery.take() == [Cancel(1), AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [Cancel(1), AskRefresh(2, SERVICE)]
     recovery.refresh_rejected(1, RefreshReject.PERMISSION, 11 * SECOND)
     assert (recovery.state, recovery.counts["late"]) == (State.REFRESHING, 1)
 
@@ -126,13 +130,13 @@ def test_an_unanswered_refresh_is_cancelled_when_it_is_repeated() -> None:
 def test_a_refresh_server_that_will_not_is_told_to_the_operator_once(reason: int) -> None:
     recovery = lossy()
     recovery.refresh_rejected(1, reason, MS)
-    (alert,) = recovery.take()
+    (alert,) = recovery.pop_actions()
     assert isinstance(alert, Alert)
     assert recovery.state is State.STALE
     recovery.tick(60 * SECOND + MS)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
     recovery.refresh_rejected(2, reason, 61 * SECOND)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
 
 
 def test_no_snapshot_yet_is_asked_for_again_soon() -> None:
@@ -140,25 +144,25 @@ def test_no_snapshot_yet_is_asked_for_again_soon() -> None:
     recovery.refresh_rejected(1, RefreshReject.NO_DATA, MS)
     assert recovery.state is State.REFRESHING
     recovery.tick(recovery.deadline_ns)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
 
 
 def test_too_many_refreshes_today_ends_asking_until_the_next_day() -> None:
     recovery = lossy()
     recovery.refresh_rejected(1, RefreshReject.TOO_MANY_TODAY, MS)
     assert recovery.state is State.STALE
-    recovery.take()
+    recovery.pop_actions()
     recovery.refresh_up(2 * MS)
     recovery.want_snapshot(2 * MS)
-    assert recovery.take() == [NoSnapshot("resting")]
+    assert recovery.pop_actions() == [NoSnapshot("resting")]
     assert recovery.deadline_ns == DAY_NS
     assert recovery.snapshot(30, 3 * MS)
     recovery.want_snapshot(4 * MS)
-    assert recovery.take() == [NoSnapshot("resting")]
+    assert recovery.pop_actions() == [NoSnapshot("resting")]
     recovery.lost(40, 50, 4 * MS)
-    assert (recovery.state, recovery.take()) == (State.STALE, [])
+    assert (recovery.state, recovery.pop_actions()) == (State.STALE, [])
     recovery.tick(DAY_NS)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
 
 
 def test_a_refusal_does_not_disturb_a_snapshot_under_way() -> None:
@@ -172,33 +176,33 @@ def test_a_refusal_does_not_disturb_a_snapshot_under_way() -> None:
 def test_a_refresh_server_that_comes_back_is_asked_at_once() -> None:
     recovery = lossy(refresh_tries=1)
     recovery.refresh_up(MS)
-    assert recovery.take() == [Cancel(1), AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [Cancel(1), AskRefresh(2, SERVICE)]
     # It has answered: nothing is repeated.
     recovery.refresh_accepted(2, 2 * MS)
     recovery.refresh_up(3 * MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.tick(20 * SECOND)
     assert recovery.state is State.STALE
     recovery.refresh_up(21 * SECOND)
-    assert (recovery.state, recovery.take()) == (State.REFRESHING, [AskRefresh(3, SERVICE)])
+    assert (recovery.state, recovery.pop_actions()) == (State.REFRESHING, [AskRefresh(3, SERVICE)])
 
 
 def test_a_wanted_snapshot_is_asked_for_without_a_change_of_state() -> None:
     recovery = make(refresh_tries=1)
     recovery.want_snapshot(SECOND)
     recovery.want_snapshot(SECOND)
-    assert (recovery.state, recovery.take()) == (State.IN_SYNC, [AskRefresh(1, SERVICE)])
+    assert (recovery.state, recovery.pop_actions()) == (State.IN_SYNC, [AskRefresh(1, SERVICE)])
     assert not recovery.snapshot(30, SECOND + MS)
-    recovery.take()
+    recovery.pop_actions()
     # A storm of newcomers makes one request a second.
     recovery.want_snapshot(SECOND + 2 * MS)
     recovery.want_snapshot(SECOND + 3 * MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     assert recovery.deadline_ns == 2 * SECOND
     recovery.tick(2 * SECOND)
-    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [AskRefresh(2, SERVICE)]
     recovery.tick(12 * SECOND)
-    assert (recovery.state, recovery.take(), recovery.deadline_ns) == (
+    assert (recovery.state, recovery.pop_actions(), recovery.deadline_ns) == (
         State.IN_SYNC,
         [NoSnapshot("timed out"), Cancel(2)],
         NEVER,
@@ -208,9 +212,9 @@ def test_a_wanted_snapshot_is_asked_for_without_a_change_of_state() -> None:
 def test_a_loss_joins_the_refresh_that_was_wanted() -> None:
     recovery = make()
     recovery.want_snapshot(SECOND)
-    recovery.take()
+    recovery.pop_actions()
     recovery.lost(10, 20, SECOND + MS)
-    assert (recovery.state, recovery.take()) == (State.REFRESHING, [])
+    assert (recovery.state, recovery.pop_actions()) == (State.REFRESHING, [])
 
 
 # -- nobody tries for ever ----------------------------------------------------------------------
@@ -233,7 +237,7 @@ def test_a_server_that_comes_and_goes_without_a_word_leaves_the_service_stale() 
 def test_asking_again_after_a_reconnect_keeps_the_try_and_its_time() -> None:
     recovery = lossy(refresh_tries=2)
     recovery.refresh_up(9 * SECOND)
-    assert recovery.take() == [Cancel(1), AskRefresh(2, SERVICE)]
+    assert recovery.pop_actions() == [Cancel(1), AskRefresh(2, SERVICE)]
     assert recovery.deadline_ns == 10 * SECOND
     recovery.tick(10 * SECOND)
     recovery.tick(20 * SECOND)
@@ -250,7 +254,7 @@ def test_no_attempt_lasts_longer_than_its_bound_whatever_a_server_does(seed: int
     while now_ns < 600 * SECOND:
         now_ns += chance.randint(1, 4000) * MS
         recovery.tick(now_ns)
-        for action in recovery.take():
+        for action in recovery.pop_actions():
             if isinstance(action, AskRefresh):
                 request_id = action.request_id
         before = recovery.state
@@ -281,7 +285,7 @@ def test_a_wanted_snapshot_that_is_refused_is_told_once() -> None:
     recovery.want_snapshot(SECOND)
     recovery.want_snapshot(SECOND)
     recovery.refresh_rejected(1, RefreshReject.PERMISSION, SECOND + MS)
-    alert, told = recovery.take()[1:]
+    alert, told = recovery.pop_actions()[1:]
     assert isinstance(alert, Alert)
     assert told == NoSnapshot("refused")
     assert recovery.counts["wants_refused"] == 1
@@ -292,18 +296,18 @@ def test_a_wanted_snapshot_that_keeps_failing_is_told() -> None:
     recovery.want_snapshot(SECOND)
     recovery.snapshot_began(2 * SECOND)
     recovery.snapshot_failed("gap", 3 * SECOND)
-    assert NoSnapshot("failed") in recovery.take()
+    assert NoSnapshot("failed") in recovery.pop_actions()
 
 
 def test_a_snapshot_wanted_while_another_is_tried_for_is_told_with_it() -> None:
     recovery = lossy(refresh_tries=1)
     recovery.want_snapshot(MS)
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
     recovery.tick(10 * SECOND)
-    assert recovery.take() == [NoSnapshot("timed out"), Cancel(1)]
+    assert recovery.pop_actions() == [NoSnapshot("timed out"), Cancel(1)]
     assert recovery.state is State.STALE
     recovery.want_snapshot(11 * SECOND)
-    assert recovery.take() == [NoSnapshot("resting")]
+    assert recovery.pop_actions() == [NoSnapshot("resting")]
     recovery.tick(70 * SECOND)
     recovery.tick(80 * SECOND)
     # Nobody has wanted one since.
@@ -317,14 +321,14 @@ def test_a_snapshot_that_comes_is_no_refusal() -> None:
         recovery.snapshot(30, 2 * SECOND)
         recovery.tick(100 * SECOND)
         recovery.reset(100 * SECOND)
-        assert not any(isinstance(each, NoSnapshot) for each in recovery.take())
+        assert not any(isinstance(each, NoSnapshot) for each in recovery.pop_actions())
 
 
 def test_a_new_numbering_ends_what_was_wanted() -> None:
     recovery = make()
     recovery.want_snapshot(SECOND)
     recovery.reset(2 * SECOND)
-    assert NoSnapshot("reset") in recovery.take()
+    assert NoSnapshot("reset") in recovery.pop_actions()
 
 
 def test_without_a_refresh_server_the_cycle_is_waited_for_and_no_request_is_counted() -> None:
@@ -338,10 +342,10 @@ def test_without_a_refresh_server_the_cycle_is_waited_for_and_no_request_is_coun
         trading_day=UTC,
     )
     recovery.lost(10, 20, 0)
-    assert (recovery.state, recovery.take()) == (State.REFRESHING, [])
+    assert (recovery.state, recovery.pop_actions()) == (State.REFRESHING, [])
     assert recovery.deadline_ns == 10 * SECOND
     recovery.tick(10 * SECOND)
     assert recovery.state is State.STALE
     recovery.snapshot_began(11 * SECOND)
     assert recovery.snapshot(30, 12 * SECOND)
-    assert (recovery.take(), recovery.counts["refreshes"]) == ([], 0)
+    assert (recovery.pop_actions(), recovery.counts["refreshes"]) == ([], 0)

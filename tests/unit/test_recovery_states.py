@@ -64,7 +64,7 @@ def in_state(state: State) -> Recovery:
         recovery.lost(1, 5, 0)
     if state is State.STALE:
         recovery.refresh_rejected(2, 1, 0)
-    recovery.take()
+    recovery.pop_actions()
     assert recovery.state is state
     return recovery
 
@@ -90,7 +90,7 @@ def test_what_tells_nothing_new_changes_nothing(state: State, given: Input) -> N
     late = int(action is Action.COUNT_LATE)
     before[0]["late"] += late
     assert (dict(recovery.counts), recovery.deadline_ns, recovery.missing_ranges) == before
-    assert recovery.take() == []
+    assert recovery.pop_actions() == []
 
 
 def test_the_table_is_whole() -> None:

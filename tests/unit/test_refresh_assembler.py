@@ -53,7 +53,7 @@ class Line:
         for packet in packets:
             self.assembler.packet(packet, self.sequence, self.now_ns)
             self.sequence += 1
-        return self.assembler.take()
+        return self.assembler.pop_events()
 
     def messages(self, *messages: bytes, **fields) -> list:
         """One uncompressed packet of these messages."""
@@ -133,7 +133,7 @@ def test_a_market_refreshed_by_every_service_equals_the_exchanges(seed):
         cut = SnapshotCutter(FEED).cut(service, exchange.snapshot(service), 9, 41, 0)
         for index, data in enumerate(cut):
             assembler.packet(data, 41 + index, index)
-        *_, whole = assembler.take()
+        *_, whole = assembler.pop_events()
         for data in whole.packets:
             user.apply(data)
         assert user.digest(service) == exchange.digest(service), (seed, service)
@@ -178,9 +178,9 @@ def test_a_lost_end_fails_within_the_time_out(line):
     line.send(*refresh()[:-1])
     assert line.assembler.deadline_ns == line.now_ns + TIMEOUT_NS
     line.assembler.tick(line.now_ns + TIMEOUT_NS - 1)
-    assert line.assembler.take() == []
+    assert line.assembler.pop_events() == []
     line.assembler.tick(line.now_ns + TIMEOUT_NS)
-    assert line.assembler.take() == [failed("timed_out")]
+    assert line.assembler.pop_events() == [failed("timed_out")]
     assert line.counted() == {"began": 1, "failed_timed_out": 1}
     works_again(line)
 
@@ -211,7 +211,7 @@ def test_a_gap_within_fails_whether_it_is_told_or_shows_in_the_numbers(line):
     packets = refresh()
     line.send(packets[0])
     line.assembler.gap(line.now_ns)
-    assert line.assembler.take() == [failed("gap")]
+    assert line.assembler.pop_events() == [failed("gap")]
     works_again(line)
     line.send(packets[0])
     line.sequence += 1
@@ -230,7 +230,7 @@ def test_a_gap_between_refreshes_harms_nothing(line):
 def test_a_reset_fails_what_runs_and_takes_any_number_after_it(line):
     line.send(refresh()[0])
     line.assembler.reset(line.now_ns)
-    assert line.assembler.take() == [failed("reset")]
+    assert line.assembler.pop_events() == [failed("reset")]
     line.sequence = 1
     works_again(line)
 

@@ -47,7 +47,7 @@ def assembler(**settings: int) -> LoopAssembler:
 def taken(made: LoopAssembler, line: int, *packets: bytes, now_ns: int = 0) -> list[RefreshEvent]:
     for each in packets:
         made.datagram(line, each, now_ns)
-    return made.take()
+    return made.pop_events()
 
 
 def test_a_loop_is_whole_when_the_books_it_has_have_come_and_reaches_to_the_lowest() -> None:
@@ -146,13 +146,13 @@ def test_a_loop_that_is_too_large_or_stands_still_or_is_of_an_epoch_that_ended_f
     taken(made, A, two, now_ns=MS - 1)
     assert made.deadline_ns == 2 * MS - 1
     made.tick(2 * MS - 2)
-    assert made.take() == []
+    assert made.pop_events() == []
     made.tick(2 * MS - 1)
-    assert made.take() == [SnapshotFailed(CHANNEL, "timed_out")]
+    assert made.pop_events() == [SnapshotFailed(CHANNEL, "timed_out")]
     taken(made, A, *loop(60, 60, 60, at=9)[:1], now_ns=3 * MS)
     made.gap(3 * MS)
     made.reset(3 * MS)
-    assert made.take() == [SnapshotFailed(CHANNEL, "reset")]
+    assert made.pop_events() == [SnapshotFailed(CHANNEL, "reset")]
     assert isinstance(taken(made, A, *loop(1, 1, 1), now_ns=4 * MS)[-1], Snapshot)
 
 
@@ -232,7 +232,9 @@ def test_mutated_datagrams_never_raise(seed: int) -> None:
         for each in loop(50, 51, 52, at=turn * 10):
             made.datagram(draw.choice([A, B]), draw.choice([each, mutated(each, draw)]), turn)
     assert made.counts["packets"] == 60
-    assert all(isinstance(each, SnapshotBegan | Snapshot | SnapshotFailed) for each in made.take())
+    assert all(
+        isinstance(each, SnapshotBegan | Snapshot | SnapshotFailed) for each in made.pop_events()
+    )
 
 
 LOOPS = """

@@ -77,7 +77,7 @@ def taken(
 ) -> list[RefreshEvent]:
     for each in packets:
         made.datagram(line, each, now_ns)
-    return made.take()
+    return made.pop_events()
 
 
 def held(snapshot: RefreshEvent) -> list[bytes]:
@@ -127,7 +127,7 @@ def test_a_state_that_may_lack_symbols_is_never_whole() -> None:
     assert taken(made, A, timed) == []
     assert taken(made, A, *refresh((4, 52), (5, 52), at=30)[:3]) == []
     made.tick(MS)
-    assert made.take() == [SnapshotFailed(CHANNEL, "timed_out")]
+    assert made.pop_events() == [SnapshotFailed(CHANNEL, "timed_out")]
 
 
 def test_a_packet_that_is_lost_fails_the_answer_and_copies_are_passed_over() -> None:
@@ -190,7 +190,7 @@ def test_heartbeats_and_other_packets_are_passed_over_and_size_and_epoch_bound_a
     assert SnapshotFailed(CHANNEL, "too_large") in taken(made, A, *large)
     taken(made, A, packets[0])
     made.reset(0)
-    assert made.take() == [SnapshotFailed(CHANNEL, "reset")]
+    assert made.pop_events() == [SnapshotFailed(CHANNEL, "reset")]
     taken(made, A, packets[0])
     made.idle()
     assert made.deadline_ns > 1 << 62
@@ -229,7 +229,9 @@ def test_mutated_datagrams_never_raise(seed: int) -> None:
         for each in [packet(at, mapping(4), mapping(9), flag=ONLY), *refresh((4, 50), (9, 50))]:
             made.datagram(draw.choice([A, B]), draw.choice([each, mutated(each, draw)]), turn)
     assert made.counts["packets"] == 100
-    assert all(isinstance(each, SnapshotBegan | Snapshot | SnapshotFailed) for each in made.take())
+    assert all(
+        isinstance(each, SnapshotBegan | Snapshot | SnapshotFailed) for each in made.pop_events()
+    )
 
 
 # -- the server -----------------------------------------------------------------------------------

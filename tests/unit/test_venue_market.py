@@ -40,7 +40,7 @@ def events_of(name: str, packets: list[bytes]) -> np.ndarray:
     feed, records = load_feed(name), Records(load_feed(name), "mbo")
     for data in packets:
         for begin, header, index in feed.scanned(data):
-            records.take_packet(data, begin, index, 0, 1, 1, header.service)
+            records.apply_packet(data, begin, index, 0, 1, 1, header.service)
     return records.of("mbo").copy()
 
 
@@ -102,14 +102,14 @@ def test_books_of_messages_and_of_records_are_those_of_packets() -> None:
     feed, packets = load_feed(ITCH), packets_of(ITCH)
     whole, single, normalised = (feedhandler.Market(feed) for _ in range(3))
     for packet in packets:
-        whole.take(handed_out("packet", packet))
+        whole.update(handed_out("packet", packet))
         for begin, _, index in feed.scanned(packet):
             for i in range(index.count):
                 at = begin + index.offsets[i]
-                single.take(handed_out("message", packet[at : at + index.sizes[i]]))
+                single.update(handed_out("message", packet[at : at + index.sizes[i]]))
     events = events_of(ITCH, packets)
     symbols = {number: each for each, number in whole.instruments().items()}
-    normalised.take(handed_out("records", b"", records=lambda: events, symbols=symbols))
+    normalised.update(handed_out("records", b"", records=lambda: events, symbols=symbols))
     assert len(shown(whole)) == 4
     assert shown(single) == shown(whole) == shown(normalised)
     assert dict(single.states) == dict.fromkeys(NAMES, "trading")
@@ -122,8 +122,8 @@ def test_a_reset_and_a_snapshot_empty_the_books_of_their_service() -> None:
     market = feedhandler.Market(load_feed(ITCH))
     for reason, is_empty in (("gap", False), ("snapshot-begin", True), ("reset", True)):
         for packet in packets_of(ITCH)[:20]:
-            market.take(handed_out("packet", packet, service=0))
-        market.take(handed_out("quality", b"", service=0, quality={"reason": reason}))
+            market.update(handed_out("packet", packet, service=0))
+        market.update(handed_out("quality", b"", service=0, quality={"reason": reason}))
         tops = [side.top(1) for book in market.books.values() for side in (book.bids, book.asks)]
         assert any(tops) != is_empty
     assert market.books["AAAB"].bids.orders == []
@@ -137,9 +137,9 @@ def test_what_does_not_fit_is_counted() -> None:
         raise PeerError("no records")
 
     market.apply(b"nonsense")
-    market.take(handed_out("records", b"", records=unreadable))
+    market.update(handed_out("records", b"", records=unreadable))
     bars = np.zeros(1, np.dtype([("x", "u1")]))
-    market.take(handed_out("records", b"", records=lambda: bars, symbols={}))
+    market.update(handed_out("records", b"", records=lambda: bars, symbols={}))
     deleted = market.feed.encode_message("order_delete", order_reference_number=7)
     market.apply_message(deleted)
     assert market.problems == {
@@ -164,9 +164,9 @@ def test_the_front_door_opens_the_market_of_any_feed() -> None:
 def test_a_snapshot_empties_the_books_of_a_service_that_packets_do_not_name() -> None:
     market = feedhandler.Market(load_feed(ITCH))
     for packet in packets_of(ITCH):
-        market.take(handed_out("packet", packet, service=7))
+        market.update(handed_out("packet", packet, service=7))
     for service, is_empty in ((8, False), (7, True)):
-        market.take(
+        market.update(
             handed_out("quality", b"", service=service, quality={"reason": "snapshot-begin"})
         )
         assert bool(market.books["AAAB"].bids.orders) != is_empty

@@ -67,11 +67,11 @@ class Coordinator(QueueEnd):
                 self.end("amqp:not-allowed", "a declare or discharge that is settled: no answer")
                 return
             try:
-                self._take(number, data)
+                self._process(number, data)
             except TransactionError as refusal:
                 self._reject(number, refusal.condition, refusal.reason)
 
-    def _take(self, number: int, data: bytes | None) -> None:
+    def _process(self, number: int, data: bytes | None) -> None:
         if data is None:
             raise TransactionError(TOO_LARGE, f"more than {ORDER_BYTES_MAX} bytes")
         order = read_order(data)

@@ -189,7 +189,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- producing --------------------------------------------------------------------------
 
     @property
-    def takes_more(self) -> bool:
+    def accepts_more(self) -> bool:
         """Whether producers may be given credit."""
         return not (self.fault or self.closing) and self.intake.has_room
 

@@ -136,8 +136,8 @@ class Producer(QueueEnd):
         untold = None
         for number, data, settled, state in link.arrived:
             if state is None:
-                self._take(number, data)
-            elif (refusal := self._take_in_transaction(number, data, state)) is not None:
+                self._process(number, data)
+            elif (refusal := self._put_in_transaction(number, data, state)) is not None:
                 untold = refusal if settled else untold
         link.clear()
         self._queue.push()
@@ -145,7 +145,7 @@ class Producer(QueueEnd):
         if untold is not None:
             self.end(untold.condition, untold.reason)
 
-    def _take_in_transaction(
+    def _put_in_transaction(
         self, number: int, data: bytes | None, state: bytes
     ) -> TransactionError | None:
         """Have a transaction keep one message; return why there is no transaction, None where there
@@ -179,7 +179,7 @@ class Producer(QueueEnd):
         queue = self._queue
         return f"queue {queue.name} takes messages of {queue.message_bytes_max} bytes at most"
 
-    def _take(self, number: int, data: bytes | None) -> None:
+    def _process(self, number: int, data: bytes | None) -> None:
         """Offer one message to the queue, or reject it."""
         queue = self._queue
         if data is None:
@@ -219,7 +219,7 @@ class Producer(QueueEnd):
         more = min(window - self._credit - self._held, intake.free)
         if more <= window // 4 and self._credit:
             return
-        if not self._queue.takes_more:
+        if not self._queue.accepts_more:
             intake.starve(self)
         elif more > 0:
             self.link.flow(more)
@@ -572,7 +572,7 @@ class Requests(QueueEnd):
             while self._asked:
                 number, data = self._asked.popleft()
                 self._desk.queue.asked_bytes -= len(data or b"")
-                yield from self._take(number, data)
+                yield from self._process(number, data)
         except Exception as error:  # whatever it is: the queue's other links go on
             self.peer.fail(error)
         finally:
@@ -583,7 +583,7 @@ class Requests(QueueEnd):
         if not self.over:
             self.link.flow(1)
 
-    def _take(self, number: int, data: bytes | None) -> Steps:
+    def _process(self, number: int, data: bytes | None) -> Steps:
         """Do one request, and have the answer sent."""
         try:
             if data is None:

@@ -108,7 +108,7 @@ class DurableQueue(StoredQueue):
             self.config, self.store, self.ids, lambda page: self._threads.submit(append, page)
         )
         self._parcels = Parcels(self, self._find, self._arrived)
-        self._take_parcels(await asyncio.to_thread(self._parcels_left))
+        self._hold_parcels(await asyncio.to_thread(self._parcels_left))
 
     def send_parcels(self) -> None:
         self._parcels.send()
@@ -129,7 +129,7 @@ class DurableQueue(StoredQueue):
     # -- producing --------------------------------------------------------------------------
 
     @property
-    def takes_more(self) -> bool:
+    def accepts_more(self) -> bool:
         """Whether producers may be given credit."""
         return not (self.fault or self.closing) and self.intake.has_room
 
@@ -234,7 +234,7 @@ class DurableQueue(StoredQueue):
             # What is ready was yesterday's: the persistent queue has it expire.
             self._day_ns = self.store.engine.day_ns
             self.intake.recent.clear()
-            self._take_back([])
+            self._withdraw([])
         while not self.fault:
             left -= dispatch.serve(left)
             wanted = dispatch.wanted()
@@ -316,7 +316,7 @@ class DurableQueue(StoredQueue):
         self._share = max(1, len(items)) if unread else min(2 * self._share, SHARE)
         if self._reread:
             self._reread = False
-            self._take_back([number for number, _ in whole] + unread)
+            self._withdraw([number for number, _ in whole] + unread)
         else:
             self.dispatch.add(whole)
             self._release(unread)  # there was no room for them
@@ -366,9 +366,9 @@ class DurableQueue(StoredQueue):
             else:
                 back.append(number)
         if back:
-            self._take_back(back)
+            self._withdraw(back)
 
-    def _take_back(self, numbers: list[int]) -> None:
+    def _withdraw(self, numbers: list[int]) -> None:
         """Release these, and what is ready, to the persistent queue, which knows the order."""
         self._reread = self._reread or bool(self._reading)
         self._release(sorted(numbers + self.dispatch.withdraw()))
@@ -450,11 +450,11 @@ class DurableQueue(StoredQueue):
             taker.finished([number])
         for number in commit.committed.forward:
             self._report_fate(number, "delivered")
-        self._take_parcels(commit.parcels)
+        self._hold_parcels(commit.parcels)
         commit.done()
         self._parcels.send()
 
-    def _take_parcels(self, parcels: list[tuple[int, Parcel]]) -> None:
+    def _hold_parcels(self, parcels: list[tuple[int, Parcel]]) -> None:
         """Hold parcels, which are durable here, until they are durable where they go."""
         for number, _ in parcels:
             self._parcel_numbers.add(number)
@@ -575,7 +575,7 @@ class DurableQueue(StoredQueue):
         """
         engine = self.store.engine
         # What no consumer has yet is pending, though it is on its way to one.
-        self._take_back(sorted(self._reading))
+        self._withdraw(sorted(self._reading))
         done = self._guard(lambda: engine.cancel_all_by_page(FORWARD_PAGE))
         if done is None:
             on_done(None)

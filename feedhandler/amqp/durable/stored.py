@@ -183,7 +183,7 @@ class StoredQueue(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def takes_more(self) -> bool:
+    def accepts_more(self) -> bool:
         """Whether producers may be given credit."""
 
     @property

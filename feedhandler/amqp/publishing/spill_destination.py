@@ -272,7 +272,7 @@ class SpillDestination(Destination):
         self._note_backlog()
         self.on_work()
 
-    def take_back(self, result: Result) -> None:
+    def process_result(self, result: Result) -> None:
         """Process the result of a job; `drain` sends the messages that it brought."""
         failed = self.spill.failed
         for outgoing in self.spill.done(result, self.clock(), self.front_bytes):

@@ -122,7 +122,7 @@ class SpillRunner:
     def _on_done(self, result: Result) -> None:
         """Take back the result of a job, and report a failure or a slow disk."""
         self.destination.attended = False
-        self.destination.take_back(result)
+        self.destination.process_result(result)
         if result.error:
             left = f", {self.spill.on_disk:,} messages stay in it" if self.spill.on_disk else ""
             self._report(

@@ -38,7 +38,7 @@ cdef class Backlog(SenderQueue):
     cdef bint _room(self, Py_ssize_t size)
     cdef Py_ssize_t _held_elsewhere(self)
     cdef OutgoingMessage _outgoing(self, Frame frame)
-    cpdef bint takes_more(self)
+    cpdef bint accepts_more(self)
     cdef bint _may_send(self)
     cdef int _send(self, OutgoingMessage outgoing)
     cdef int _wait(self, OutgoingMessage outgoing)

@@ -196,7 +196,7 @@ class Backlog(SenderQueue):
         return outgoing
 
     @cython.ccall
-    def takes_more(self) -> cython.bint:
+    def accepts_more(self) -> cython.bint:
         """Return whether a message delivered now would be sent at once."""
         return not self.overrun and self._may_send()
 

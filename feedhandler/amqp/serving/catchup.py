@@ -139,7 +139,7 @@ class CatchUps:
             left -= self._read(cursor, left)
         self.fanout._end(False)
         for cursor in self.cursors:  # noqa: SIM110 - a compiled method has no closures
-            if cursor.sender_queue.takes_more():
+            if cursor.sender_queue.accepts_more():
                 return True
         return False
 
@@ -150,7 +150,7 @@ class CatchUps:
         stop: cython.Py_ssize_t
         note: object
         gone: cython.bint
-        while used < bytes_max and cursor.sender_queue.takes_more():
+        while used < bytes_max and cursor.sender_queue.accepts_more():
             if cursor.note < cursor.history.gone and not self._overtaken(cursor):
                 break
             cursor.serial = cursor.history.published_from(cursor.serial)
@@ -191,7 +191,7 @@ class CatchUps:
         numbering: object = cursor.history.prefix_at(cursor.serial)
         if cursor.past.prefix != numbering:
             cursor.past.set_prefix(numbering)
-        while cursor.serial < stop and used < bytes_max and cursor.sender_queue.takes_more():
+        while cursor.serial < stop and used < bytes_max and cursor.sender_queue.accepts_more():
             word = store.entry(cursor.serial)
             if word < 0:
                 break

@@ -338,7 +338,7 @@ class NodeConnection(Peer):
         (`asked`)."""
         sender_queue.drain()
         if sender_queue.catching:
-            if sender_queue.takes_more():
+            if sender_queue.accepts_more():
                 self.node.catch_up_soon()
         elif not sender_queue.behind:
             sender_queue.sender.drained(asked=asked)

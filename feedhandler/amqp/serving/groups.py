@@ -115,7 +115,7 @@ class Member:
         """Return whether packets wait in the group's batch."""
         return self.group.has_open_batch()
 
-    def takes_more(self) -> bool:
+    def accepts_more(self) -> bool:
         """Return whether a message given to it now would be sent at once."""
         return not self.notes and self.sender.ready()
 
@@ -128,7 +128,7 @@ class Member:
 
     def send_quality(self, note: Shared) -> None:
         """Send a quality message, or queue it ahead of any later data."""
-        if self.takes_more():
+        if self.accepts_more():
             self.send(note)
             return
         self.waited += 1
@@ -139,7 +139,7 @@ class Member:
         self.note_backlog(self.group.waits)
 
     def send(self, message: Shared) -> None:
-        """Send a message; the caller has checked `takes_more`, or it is the next quality message
+        """Send a message; the caller has checked `accepts_more`, or it is the next quality message
         that waits."""
         at = message.number_at
         message.data[at : at + 4] = self.group_sequence.to_bytes(4, "big")
@@ -203,7 +203,7 @@ class _AnyMember(SenderLink):
         self.group = group
 
     def ready(self) -> bool:
-        return not self.group.waiting and any(each.takes_more() for each in self.group.members)
+        return not self.group.waiting and any(each.accepts_more() for each in self.group.members)
 
 
 class _Nobody(Peer):
@@ -309,12 +309,12 @@ class Group(SenderQueue):
         home = self.homes.get(message.key)
         if home is None and self.members:
             home = self._home(message.key)
-        if home is not None and home is not message.not_to and home.takes_more():
+        if home is not None and home is not message.not_to and home.accepts_more():
             return home
         for member in self.members:
-            if member is not message.not_to and member.takes_more():
+            if member is not message.not_to and member.accepts_more():
                 return member
-        if len(self.members) == 1 and self.members[0].takes_more():
+        if len(self.members) == 1 and self.members[0].accepts_more():
             return self.members[0]
         return None
 

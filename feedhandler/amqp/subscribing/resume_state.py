@@ -175,7 +175,7 @@ class ResumeState:
             if first and self._begins_with_state:
                 quality = self._lacks[service].renew(quality)
         elif reason == RESUME:  # it was overtaken in what it had to send again
-            self._take(service, quality)
+            self._record_losses(service, quality)
         lack = self._lacks.get(service)
         if lack is None:
             return None
@@ -189,7 +189,7 @@ class ResumeState:
             return self._report_doubt(service, quality)
         if quality["reason"] == RESUME:
             del self._pending[service]
-            self._take(service, quality)
+            self._record_losses(service, quality)
             return self._report_doubt(service, quality)
         if service in self._asked:
             del self._pending[service]
@@ -207,7 +207,7 @@ class ResumeState:
             return [self._notice(service, quality, [])]
         return self._report_doubt(service, quality)
 
-    def _take(self, service: int, quality: QualityBody) -> None:
+    def _record_losses(self, service: int, quality: QualityBody) -> None:
         """Record the losses that the node itself announces."""
         for first, last in quality.get("lost", ()):
             self._lack(service).lose(first, last)

@@ -215,7 +215,7 @@ class Subscriber:
         """Take what a link holds that has ended."""
         if self._multi_source is not None:
             link = self._upstreams.index(upstream)
-            self._multi_source.down(link, self._take(intake) if intake.link.count else [])
+            self._multi_source.down(link, self._read_messages(intake) if intake.link.count else [])
             self._woken()
         elif upstream.overlap is not None:
             self._fill()
@@ -223,7 +223,7 @@ class Subscriber:
         elif self._callback is not None:
             self._call_back(intake)
         elif intake.link.count and not self._ended:
-            self._ready.extend(self._take(intake))
+            self._ready.extend(self._read_messages(intake))
             self._notify()
 
     def changed(self, upstream: Upstream, event: ConnectionEvent) -> None:
@@ -340,7 +340,7 @@ class Subscriber:
         assert self._multi_source is not None
         if not self._multi_source.waiting:
             return False
-        self._ready.extend(self._multi_source.read_links(self._take))
+        self._ready.extend(self._multi_source.read_links(self._read_messages))
         return True
 
     def _fill(self) -> bool:
@@ -358,7 +358,7 @@ class Subscriber:
         intake = self._upstream.intake
         if not (count := intake.link.count):
             return False
-        self._ready.extend(self._take(intake))
+        self._ready.extend(self._read_messages(intake))
         intake.grant(count)
         return True
 
@@ -399,7 +399,7 @@ class Subscriber:
             if message.content != "quality" or self._note(message):
                 return message
 
-    def _take(self, intake: Intake) -> list[Message]:
+    def _read_messages(self, intake: Intake) -> list[Message]:
         """Read the messages that a link gathered, as they are to be handed out."""
         before = intake.inbox.notes
         found = self._read(intake)

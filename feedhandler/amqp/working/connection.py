@@ -312,12 +312,12 @@ class _Desk:
             taker.settle(number, proton.ACCEPTED)
             taker.flow(1)
             try:
-                self._take(data or b"")
+                self._read(data or b"")
             except SectionError:
                 continue  # it is no answer to a request
         taker.connection.loop.call_soon(taker.connection.work)
 
-    def _take(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         properties: dict[str, Any] = {}
         body: Any = None
         correlation = None

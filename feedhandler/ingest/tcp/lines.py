@@ -60,7 +60,7 @@ class TcpLine:
         self._reconnection = Reconnection(
             self.client,
             settings,
-            on_events=self._take,
+            on_events=self._process,
             on_up=_say_nothing,
             on_down=self._on_down,
             seed=seed,
@@ -106,7 +106,7 @@ class TcpLine:
             **self.client.counts,
         }
 
-    def _take(self, events: list[Any], _now_ns: int) -> None:
+    def _process(self, events: list[Any], _now_ns: int) -> None:
         packets: list[bytes] = []
         for event in events:
             if isinstance(event, Joined):
