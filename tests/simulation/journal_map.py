@@ -24,9 +24,12 @@ ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
 
 @dataclass(frozen=True)
 class Place:
-    """What stands from `start` on. `reported`: a flipped bit is reported. `items`: those whose bytes
-    are lost by it; `ends`: those of which something else may be (0: producers' states). `gone`: nothing
-    of its segment counts. `fatal`: the queue is refused."""
+    """What stands from `start` on.
+
+    `reported`: a flipped bit is reported. `items`: those whose bytes are lost by it; `ends`: those
+    of which something else may be (0: producers' states). `gone`: nothing of its segment counts.
+    `fatal`: the queue is refused.
+    """
 
     start: int
     kind: str
