@@ -102,8 +102,8 @@ class LineAssembly(ABC, Generic[UnderWay]):
                 self._fail(line, "timed_out")
 
     def packet(self, data: bytes, sequence: int, now_ns: int) -> None:
-        """Take in a packet that was arbitrated: those of such lines never are."""
-        raise NotImplementedError("these lines are read one by one")
+        """Refuse with `AssertionError`: packets of these lines are never arbitrated."""
+        raise AssertionError("an arbitrated packet of lines that are read one by one")
 
     def datagram(self, line: int, data: bytes, now_ns: int) -> None:
         """Take in the next datagram of a line."""
@@ -152,8 +152,8 @@ class LineSnapshots:
         self._times = SendTimes(feed, settings)
 
     def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """No server of these sends one: raises `NotImplementedError`."""
-        raise NotImplementedError(event)
+        """Refuse with `AssertionError`: no server of these sends a snapshot at once."""
+        raise AssertionError(f"a snapshot came at once: {event}")
 
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
         """Return whether the send time of what reaches least far fits the packets around it."""

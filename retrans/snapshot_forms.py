@@ -78,8 +78,8 @@ class PacketSnapshots:
         return tuple(RefreshAssembler(self._feed, service, self._settings) for _ in (LINES, TCP))
 
     def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """No server of these sends one: raises `NotImplementedError`."""
-        raise NotImplementedError(event)
+        """Refuse with `AssertionError`: no server of these sends a snapshot at once."""
+        raise AssertionError(f"a snapshot came at once: {event}")
 
     def since(
         self, snapshot: Snapshot, store: PacketStore, following: int

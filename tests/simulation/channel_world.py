@@ -9,6 +9,7 @@ import heapq
 import itertools
 import os
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -50,7 +51,7 @@ class Plan(Protocol):
     lag_ns: int
 
 
-class Connection:
+class Connection(ABC):
     """A client's connection to a server, over a simulated link."""
 
     def __init__(self, world: "ChannelWorld", link: TcpLink, to_client: Callable[..., None]):
@@ -92,9 +93,9 @@ class Connection:
                 self.heard(data, now_ns)
         self.watch()
 
+    @abstractmethod
     def heard(self, data: bytes, now_ns: int) -> None:
         """The server gets these bytes."""
-        raise NotImplementedError
 
     def ended(self) -> None:
         """The client is gone."""
