@@ -37,7 +37,7 @@ from feedhandler.codecs.scanner cimport (
 )
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
-from feedhandler.ingest.known cimport may_be_copy, take_copy
+from feedhandler.ingest.known cimport may_be_copy, accept_copy
 from feedhandler.ingest.recovered cimport disprove, give_up, recover
 from feedhandler.ingest.records cimport (
     CHANNEL_SHIFT, HEADER_BYTES, KIND_MASK, KIND_SHIFT, PACKET, PAD, WITHDRAWN, WORD_AUXILIARY,
@@ -745,7 +745,7 @@ cdef class Receiver:
         while start < end or size == 0:
             reject = parse_first(self.table, self.slab, start, end - start, self.header)
             if reject == 0 and may_be_copy(<Arbiter>route.arbiter, self.header, now):
-                if take_copy(
+                if accept_copy(
                     <Arbiter>route.arbiter, route.line, self.header, self.slab, start,
                     end - start, stamp, now,
                 ):
