@@ -143,7 +143,7 @@ class DueState(DuePackets):
         return (self._last, self._state.messages()) if self._last else None
 
 
-class SnapshotDesk:
+class SnapshotRequests:
     """What the refresh server asks for snapshots, and where its clients subscribe to them.
 
     Lives in the servers' loop; `on_snapshot` may be called from any thread.
@@ -267,11 +267,11 @@ class ExchangeServers:
             retransmission = RequestServer(feed, self._packets, plan.servers)
             self._servers[RETRANSMISSION] = (retransmission, plan.retransmission_port)
         if plan.refresh_port is not None and flow is not None:
-            desk = SnapshotDesk(flow, self._loop, elapsed_ns)
+            requests = SnapshotRequests(flow, self._loop, elapsed_ns)
             if plan.servers.refresh_over_tcp:
-                flow.on_snapshot = desk.on_snapshot
+                flow.on_snapshot = requests.on_snapshot
             self._servers[REFRESH] = (
-                RequestServer(feed, {}, plan.servers, desk),
+                RequestServer(feed, {}, plan.servers, requests),
                 plan.refresh_port,
             )
 

@@ -98,7 +98,8 @@ class Connection(ABC):
         """The server gets these bytes."""
 
     def ended(self) -> None:
-        """The client is gone."""
+        """The client is gone; who minds overrides it."""
+        return
 
 
 class SessionConnection(Connection):

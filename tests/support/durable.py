@@ -238,7 +238,7 @@ class QueueClient(RawClient):
 
     def ask(self, queue: str = "orders", **arguments: Any) -> tuple[dict[str, Any], Any]:
         """Ask the queue's management: application-properties and body of the answer."""
-        answers, asking = self.desk(queue)
+        answers, asking = self.management(queue)
         correlation = f"c{next(self._tags)}"
         named = {key.replace("_", "-"): value for key, value in arguments.items()}
         address = answers.remote_source.address
@@ -249,10 +249,10 @@ class QueueClient(RawClient):
         assert message.correlation_id == correlation
         for link in (answers, asking):
             link.close()
-        self.pump(lambda: bool(answers.state & REMOTE_CLOSED), "the end of the desk")
+        self.pump(lambda: bool(answers.state & REMOTE_CLOSED), "the end of the management")
         return dict(message.properties), message.body
 
-    def desk(self, queue: str = "orders") -> tuple[proton.Receiver, proton.Sender]:
+    def management(self, queue: str = "orders") -> tuple[proton.Receiver, proton.Sender]:
         """A link for answers and one for requests."""
         if not self.sessions:
             self.new_session()

@@ -509,7 +509,7 @@ def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> 
         assert told["status-code"] == 400
         for arguments in ({"operation": "explode"}, {}, {"operation": "cancel"}):
             assert client.ask(**arguments)[0]["status-code"] == 400
-        _, asking = client.desk()
+        _, asking = client.management()
         elsewhere = proton.Message(reply_to="elsewhere", properties={"operation": "stat"})
         lost, bad = client.put(asking, elsewhere, b"no request")
         assert lost.remote.condition.name == "amqp:precondition-failed"
@@ -566,7 +566,7 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_that_asked(
             putting = await in_thread(other.sender)
             await in_thread(other.put_numbers, putting, 1)
             monkeypatch.setattr(links, "write_reply", failing_once(links.write_reply))
-            answers, requests = await in_thread(asking.desk)
+            answers, requests = await in_thread(asking.management)
             address = answers.remote_source.address
             cancel = proton.Message(reply_to=address, properties={"operation": "cancel", "id": 1})
             await in_thread(asking.send, requests, cancel)

@@ -36,79 +36,79 @@ def items(*numbers: int) -> list[tuple[int, bytes]]:
 
 
 def test_consumers_take_turns_as_far_as_their_credit_goes() -> None:
-    desk, first, second = Dispatch(0), Consumer(3), Consumer(1)
-    desk.join(first)
-    desk.join(second)
-    assert desk.wanted() == 4
-    desk.add(items(1, 2, 3, 4, 5))
-    assert desk.wanted() == -1
-    assert desk.serve(100) == 4
+    management, first, second = Dispatch(0), Consumer(3), Consumer(1)
+    management.join(first)
+    management.join(second)
+    assert management.wanted() == 4
+    management.add(items(1, 2, 3, 4, 5))
+    assert management.wanted() == -1
+    assert management.serve(100) == 4
     assert first.numbers == [1, 3, 4]
     assert second.numbers == [2]
-    assert desk.ready == 1
-    assert desk.serve(100) == 0
-    assert desk.handed_out == 4
+    assert management.ready == 1
+    assert management.serve(100) == 0
+    assert management.handed_out == 4
 
 
 def test_no_more_than_a_share_is_handed_out_at_once() -> None:
-    desk, consumer = Dispatch(0), Consumer(10)
-    desk.join(consumer)
-    desk.add(items(1, 2, 3))
-    assert desk.serve(2) == 2
-    assert desk.serve(2) == 1
+    management, consumer = Dispatch(0), Consumer(10)
+    management.join(consumer)
+    management.add(items(1, 2, 3))
+    assert management.serve(2) == 2
+    assert management.serve(2) == 1
     assert consumer.numbers == [1, 2, 3]
 
 
 def test_without_consumers_messages_stay() -> None:
-    desk, consumer = Dispatch(0), Consumer(1)
-    desk.add(items(1))
-    assert desk.serve(5) == 0
-    desk.join(consumer)
-    desk.leave(consumer)
-    assert (desk.takers, desk.serve(5), desk.ready) == (0, 0, 1)
+    management, consumer = Dispatch(0), Consumer(1)
+    management.add(items(1))
+    assert management.serve(5) == 0
+    management.join(consumer)
+    management.leave(consumer)
+    assert (management.takers, management.serve(5), management.ready) == (0, 0, 1)
 
 
 def test_who_gets_a_message_hears_what_others_did_with_it() -> None:
-    desk, consumer = Dispatch(10), Consumer(9)
-    desk.join(consumer)
-    assert desk.tried(11, False) == 0
-    assert desk.tried(12, True) == 1
-    assert desk.tried(12, True) == 2
-    desk.add(items(9, 10, 11, 12))
-    desk.serve(9)
+    management, consumer = Dispatch(10), Consumer(9)
+    management.join(consumer)
+    assert management.tried(11, False) == 0
+    assert management.tried(12, True) == 1
+    assert management.tried(12, True) == 2
+    management.add(items(9, 10, 11, 12))
+    management.serve(9)
     assert [(first, failures) for _, _, first, failures in consumer.got] == [
         (False, 0),
         (True, 0),
         (False, 0),
         (False, 2),
     ]
-    assert desk.handed_out_again == 3
-    desk.forget([12])
-    assert desk.tried(12, False) == 0
+    assert management.handed_out_again == 3
+    management.forget([12])
+    assert management.tried(12, False) == 0
 
 
 def test_what_is_ready_can_be_taken_back() -> None:
-    desk = Dispatch(0)
-    desk.forget([1])
-    desk.add(items(1, 2, 3))
-    assert desk.remove(2)
-    assert not desk.remove(2)
-    assert desk.withdraw() == [1, 3]
-    assert desk.ready == 0
+    management = Dispatch(0)
+    management.forget([1])
+    management.add(items(1, 2, 3))
+    assert management.remove(2)
+    assert not management.remove(2)
+    assert management.withdraw() == [1, 3]
+    assert management.ready == 0
 
 
 def test_tries_that_were_counted_first_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "TRIED_MAX", 2)
-    desk = Dispatch(0)
+    management = Dispatch(0)
     for number in (1, 2, 3):
-        desk.tried(number, True)
-    assert desk.tried(3, True) == 2
-    assert desk.tried(1, True) == 1
+        management.tried(number, True)
+    assert management.tried(3, True) == 2
+    assert management.tried(1, True) == 1
 
 
 def test_everybody_is_asked_about_drains() -> None:
-    desk, consumer = Dispatch(0), Consumer(1)
-    desk.join(consumer)
-    for each in desk.everybody():
+    management, consumer = Dispatch(0), Consumer(1)
+    management.join(consumer)
+    for each in management.everybody():
         each.settle_drain()
     assert consumer.drained == 1

@@ -13,7 +13,7 @@ from feedhandler.replay.exchange.servers import (
     DueState,
     ExchangeServers,
     OfferedPackets,
-    SnapshotDesk,
+    SnapshotRequests,
 )
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
@@ -131,7 +131,7 @@ def test_servers_whose_clients_come_only_to_ask_are_in_use_though_nobody_is_conn
 
 
 class Loop:
-    """The part of an event loop that the desk uses: calls wait for `run`."""
+    """The part of an event loop that the requests uses: calls wait for `run`."""
 
     def __init__(self):
         self.calls = []
@@ -151,7 +151,7 @@ class Loop:
 
 
 class Flow:
-    """What the desk asks for snapshots."""
+    """What the requests asks for snapshots."""
 
     def __init__(self):
         self.asked = []
@@ -162,20 +162,20 @@ class Flow:
 
 
 @pytest.fixture
-def desk():
+def requests():
     flow, loop, clock = Flow(), Loop(), Clock()
-    return SnapshotDesk(flow, loop, clock), flow, loop, clock
+    return SnapshotRequests(flow, loop, clock), flow, loop, clock
 
 
-def test_a_request_goes_to_the_flow(desk):
-    made, flow, _, _ = desk
+def test_a_request_goes_to_the_flow(requests):
+    made, flow, _, _ = requests
     assert made.request(104, 1) is RefreshReject.NONE
     assert made.request(99, 1) is RefreshReject.WRONG_SERVICE
     assert flow.asked == [104, 99]
 
 
-def test_subscribers_get_a_snapshot_when_it_begins_to_leave(desk):
-    made, _, loop, clock = desk
+def test_subscribers_get_a_snapshot_when_it_begins_to_leave(requests):
+    made, _, loop, clock = requests
     got = []
     leave = made.subscribe(104, got.append)
     clock.now_ns = 1_000_000_000
@@ -194,16 +194,16 @@ def test_subscribers_get_a_snapshot_when_it_begins_to_leave(desk):
     assert loop.calls == []
 
 
-def test_other_services_snapshots_are_not_handed_out(desk):
-    made, _, loop, _ = desk
+def test_other_services_snapshots_are_not_handed_out(requests):
+    made, _, loop, _ = requests
     got = []
     made.subscribe(104, got.append)
     made.on_snapshot(Snapshot(0, 103, 8, [b"c"]))
     assert loop.calls == []
 
 
-def test_snapshots_do_not_pile_up_before_they_go_out(desk):
-    made, _, loop, _ = desk
+def test_snapshots_do_not_pile_up_before_they_go_out(requests):
+    made, _, loop, _ = requests
     got = []
     made.subscribe(104, got.append)
     for last in range(SNAPSHOTS_WAITING_MAX + 3):

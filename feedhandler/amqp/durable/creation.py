@@ -121,7 +121,7 @@ class Unmade:
         asyncio.get_running_loop().call_soon(self.flush)
 
 
-class MakingDesk:
+class CreationManagement:
     """Handles the request that creates a queue."""
 
     def __init__(self, queues: "DurableQueues", name: str, flush: Callable[[], None]) -> None:

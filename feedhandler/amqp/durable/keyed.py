@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
-from feedhandler.amqp.durable.keyed_desk import OPERATIONS, KeyedDesk
 from feedhandler.amqp.durable.keyed_intake import KeyedIntake
 from feedhandler.amqp.durable.keyed_links import KeyedConsumer
+from feedhandler.amqp.durable.keyed_management import OPERATIONS, KeyedManagement
 from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.links import Forget
 from feedhandler.amqp.durable.management import Reply
@@ -103,7 +103,7 @@ class KeyedDurableQueue(StoredQueue):
         self.journal_store: JournalStore
         self.intake: KeyedIntake
         self._find = find
-        self._desk = KeyedDesk(self)
+        self._management = KeyedManagement(self)
         self._opening: Opened
         self._parcels: Parcels
         self._token = ""
@@ -631,7 +631,7 @@ class KeyedDurableQueue(StoredQueue):
         on_done("cancelled")
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        self._desk.do(operation, arguments, reply)
+        self._management.do(operation, arguments, reply)
 
     def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that no consumer has; `on_done` is called once that is recorded."""

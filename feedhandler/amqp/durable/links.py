@@ -17,7 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.durable.management import Desk, Steps
+from feedhandler.amqp.durable.management import Management, Steps
 from feedhandler.amqp.durable.sections import head_of, look, read_request, write_reply
 from feedhandler.amqp.durable.transactions import (
     NOT_IMPLEMENTED,
@@ -35,7 +35,7 @@ from feedhandler.amqp.sender_queue import Peer
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.durable.creation import MakingDesk
+    from feedhandler.amqp.durable.creation import CreationManagement
     from feedhandler.amqp.durable.stored import StoredQueue
 
 #: Management requests that one link may have in flight.
@@ -532,16 +532,16 @@ class Requests(QueueEnd):
         peer: Peer,
         link: Any,
         forget: Forget,
-        desk: "Desk | MakingDesk",
+        management: "Management | CreationManagement",
         answers: Callable[[str], Answers | None],
     ) -> None:
-        super().__init__(peer, link, forget, desk.queue)
-        self._desk = desk
+        super().__init__(peer, link, forget, management.queue)
+        self._management = management
         self._answers = answers
         self._asked: deque[tuple[int, bytes | None]] = deque()
         self._working = False
         link.open_for(REQUEST_BYTES_MAX)
-        desk.queue.links[self] = None
+        management.queue.links[self] = None
         link.flow(REQUESTS_MAX)
 
     def work(self) -> None:
@@ -550,7 +550,7 @@ class Requests(QueueEnd):
             return
         if link.aborted:
             link.flow(link.aborted)
-        queue = self._desk.queue
+        queue = self._management.queue
         for number, data, _, state in link.arrived:
             if state is not None:
                 self._reject(number, NOT_IMPLEMENTED, "requests are part of no transaction")
@@ -564,14 +564,14 @@ class Requests(QueueEnd):
         link.clear()
         if self._asked and not self._working:
             self._working = True
-            self._desk.run(self._steps())
+            self._management.run(self._steps())
 
     def _steps(self) -> Steps:
         """Do the requests that wait, one after the other."""
         try:
             while self._asked:
                 number, data = self._asked.popleft()
-                self._desk.queue.asked_bytes -= len(data or b"")
+                self._management.queue.asked_bytes -= len(data or b"")
                 yield from self._process(number, data)
         except Exception as error:  # whatever it is: the queue's other links go on
             self.peer.fail(error)
@@ -613,7 +613,7 @@ class Requests(QueueEnd):
 
         while answers is not None and answers.full and not answers.over:
             yield answers.hold
-        yield from self._desk.do(
+        yield from self._management.do(
             request.arguments, reply, lambda: answers is not None and not answers.over
         )
         yield None
@@ -623,4 +623,4 @@ class Requests(QueueEnd):
             self.work()
         finally:
             super().leave()
-            self._desk.queue.links.pop(self, None)
+            self._management.queue.links.pop(self, None)

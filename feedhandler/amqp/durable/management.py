@@ -1,8 +1,8 @@
 """Management requests to a queue: cancel, cancel-all, forward, find, stat.
 
-What it is for: `Desk.do` takes the application-properties of a request, and `reply` is called with
-those of the answer, and its body, once the answer holds: `cancelled` is sent when that is durable.
-An invalid request is answered too, with a status code that says so.
+What it is for: `Management.do` takes the application-properties of a request, and `reply` is called
+with those of the answer, and its body, once the answer holds: `cancelled` is sent when that is
+durable. An invalid request is answered too, with a status code that says so.
 
     operation    arguments                                    answer
     cancel       message-id, or id (the queue's number);      cancelled, delivered, delivering,
@@ -13,7 +13,7 @@ An invalid request is answered too, with a status code that says so.
     find         message-id, or id                            pending, delivered, ..., unknown
     stat                                                      figures of the queue
 
-Keyed queues take further requests (`keyed_desk`).
+Keyed queues take further requests (`keyed_management`).
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
 rest is done in later turns of the loop (`steps`), and the answer is the same.
@@ -71,7 +71,7 @@ CODES = {
 _WORST = ("stopped", "delivered", "delivering", "damaged", "expired", "cancelled", "unknown")
 
 
-class Desk:
+class Management:
     """Handles the management requests of `queue`. `may_cancel`: the client may cancel and find, not
     only read figures."""
 

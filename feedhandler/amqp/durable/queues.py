@@ -25,7 +25,7 @@ from feedhandler.amqp.durable.links import (
     QueueEnd,
     Requests,
 )
-from feedhandler.amqp.durable.management import Desk
+from feedhandler.amqp.durable.management import Management
 from feedhandler.amqp.durable.transactions import Transactions
 from feedhandler.amqp.routing import AddressError
 from feedhandler.amqp.sender_queue import Peer
@@ -220,9 +220,10 @@ class DurableQueues:
             if not grants(user.queues.create, name):
                 reason = f"user {user.name} may not create queue {name}"
                 raise AddressError(reason, "amqp:unauthorized-access")
-            from feedhandler.amqp.durable.creation import MakingDesk
+            from feedhandler.amqp.durable.creation import CreationManagement
 
-            return Requests(peer, link, forget, MakingDesk(self, name, self._flush), answers)
+            management = CreationManagement(self, name, self._flush)
+            return Requests(peer, link, forget, management, answers)
         queue = self._find(address.removesuffix(MANAGEMENT))
         if not address.endswith(MANAGEMENT):
             _demand(user, user.queues.put, queue, "put messages into")
@@ -232,8 +233,8 @@ class DurableQueues:
         may = any(grants(each, queue.name) for each in asked)
         if not may:
             _demand(user, frozenset(), queue, "ask about")
-        desk = Desk(queue, grants(rights.cancel, queue.name))
-        return Requests(peer, link, forget, desk, answers)
+        management = Management(queue, grants(rights.cancel, queue.name))
+        return Requests(peer, link, forget, management, answers)
 
     def _demand_transactions(self, user: User) -> None:
         """Check that the user can use transactions at all. Raises AddressError."""

@@ -3,7 +3,7 @@
 What it is for: `StoredQueue` opens and closes the persistent queue and the index of message-ids,
 keeps the queue's links, and says by `fault` why it has stopped. The subclasses are the kinds of
 queues: first in, first out (`queue.DurableQueue`), and serial per key (`keyed.KeyedDurableQueue`).
-Both have what links and the management desk need of a queue.
+Both have what links and management need of a queue.
 
 What it promises: the event loop never waits for the disk. A disk that fails stops the queue:
 `fault` says why, every link of it is closed with the reason, nothing more is accepted, and other

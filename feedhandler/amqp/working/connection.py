@@ -161,7 +161,7 @@ class QueueConnection(ClientConnection):
         self._on_over = on_over
         self._ends: list[_End] = []
         self._names = itertools.count(1)
-        self._desks: dict[str, _Desk] = {}
+        self._clients: dict[str, _ManagementClient] = {}
 
     async def taker(
         self,
@@ -192,22 +192,22 @@ class QueueConnection(ClientConnection):
     async def ask(self, queue: str, **arguments: Any) -> tuple[dict[str, Any], Any]:
         """Send a request to a queue's management; return the answer's properties, and its body.
         Raises `Ended`."""
-        desk = self._desks.get(queue)
-        if desk is None or desk.over:
-            desk = self._desks[queue] = await self._open_desk(queue)
-        return await desk.ask(arguments)
+        client = self._clients.get(queue)
+        if client is None or client.over:
+            client = self._clients[queue] = await self._open_client(queue)
+        return await client.ask(arguments)
 
-    async def _open_desk(self, queue: str) -> "_Desk":
+    async def _open_client(self, queue: str) -> "_ManagementClient":
         link = self._engine.taker(
             f"answers-{next(self._names)}", "", credit=ANSWERS, message_bytes_max=MESSAGE_BYTES_MAX
         )
-        desk = _Desk()
-        answers = await self._attached(Taker(self, link, desk.answered))
+        client = _ManagementClient()
+        answers = await self._attached(Taker(self, link, client.answered))
         address = PREFIX + queue + MANAGEMENT
         asking = self._engine.putter(f"asks-{next(self._names)}", address)
-        ends = Putter(self, asking, desk.refused, lambda putter: desk.go_on())
-        desk.open(answers, await self._attached(ends))
-        return desk
+        ends = Putter(self, asking, client.refused, lambda putter: client.go_on())
+        client.open(answers, await self._attached(ends))
+        return client
 
     async def _attached(self, end: Any) -> Any:
         self._ends.append(end)
@@ -253,12 +253,12 @@ class QueueConnection(ClientConnection):
             end.heard()
             end.end(error)
         self._ends.clear()
-        for desk in self._desks.values():
-            desk.stop(error)
+        for client in self._clients.values():
+            client.stop(error)
         self._on_over(error)
 
 
-class _Desk:
+class _ManagementClient:
     """Requests to a queue's management, and their answers."""
 
     def __init__(self) -> None:

@@ -16,10 +16,10 @@ for number in (1, 2, 3):
     # Returns once the message is accepted: it is on the gateway's disk.
     sender.send(Message(id=f"order-{number}", body=f"buy {number}00 IBM", durable=True))
 
-desk = SyncRequestResponse(connection, f"queue.{name}/$management")
-answer = desk.call(Message(properties={"operation": "cancel", "message-id": "order-2"}))
+management = SyncRequestResponse(connection, f"queue.{name}/$management")
+answer = management.call(Message(properties={"operation": "cancel", "message-id": "order-2"}))
 print("cancel order-2:", answer.properties["answer"])
-answer = desk.call(Message(properties={"operation": "stat"}))
+answer = management.call(Message(properties={"operation": "stat"}))
 print("waiting:", answer.body["depth"])
 
 receiver = connection.create_receiver(f"queue.{name}", credit=10)

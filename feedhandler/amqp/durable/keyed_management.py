@@ -27,7 +27,7 @@ KEYS_TOLD = 64
 PAGE_MESSAGES = 64
 
 
-class KeyedDesk:
+class KeyedManagement:
     """Handles these requests for one queue."""
 
     def __init__(self, queue: "KeyedDurableQueue") -> None:

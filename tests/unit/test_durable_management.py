@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import proton
 
-from feedhandler.amqp.durable.management import MESSAGES_A_STEP, STEPS_A_TURN, Desk
+from feedhandler.amqp.durable.management import MESSAGES_A_STEP, STEPS_A_TURN, Management
 from feedhandler.amqp.durable.stored import StoredQueue
 from feedhandler.amqp.durable.values import (
     encode,
@@ -58,7 +58,7 @@ class Queue:
 def asked(queue: Queue, heard: Callable[[], bool] = lambda: True, **arguments: Any) -> list[Any]:
     """The answers to one request."""
     answers: list[Any] = []
-    desk = Desk(queue, True)  # type: ignore[arg-type]
+    management = Management(queue, True)  # type: ignore[arg-type]
 
     def reply(told: dict[str, Any], body: Any) -> None:
         data = proton.Data()
@@ -68,7 +68,7 @@ def asked(queue: Queue, heard: Callable[[], bool] = lambda: True, **arguments: A
         answers.append((told["answer"], data.get_object()))
 
     named = {key.replace("_", "-"): value for key, value in arguments.items()}
-    desk.run(desk.do(named, reply, heard))
+    management.run(management.do(named, reply, heard))
     queue.run()
     return answers
 
