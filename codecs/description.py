@@ -510,8 +510,8 @@ class _Source:
     def path_of(self, path: KeyPath) -> KeyPath | None:
         """Return the path in this file of a path in the whole; None where it is another file's."""
         if len(path) > 1 and path[0] in _LISTS and isinstance(path[1], int):
-            place = self.places.get((path[0], path[1]))
-            return None if place is None else (path[0], place, *path[2:])
+            line = self.places.get((path[0], path[1]))
+            return None if line is None else (path[0], line, *path[2:])
         if path and path[0] not in self.values:
             return None
         table = self.values[str(path[0])] if path else None

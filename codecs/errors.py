@@ -54,13 +54,13 @@ def reason_of(error: OSError) -> str:
 
 
 def unwritable(
-    place: object, error: OSError, hint: str = "check path and rights"
+    target: object, error: OSError, hint: str = "check path and rights"
 ) -> FeedhandlerError:
-    """Return the error to raise where `place` could not be written.
+    """Return the error to raise where `target` could not be written.
 
     `HostFault` for a full or failing disk, with its remedy; else `UsageError` with `hint`.
     """
-    message = f"cannot write {place}: {reason_of(error)}"
+    message = f"cannot write {target}: {reason_of(error)}"
     if error.errno in DISK_FAULTS:
         return HostFault(message, DISK_FAULTS[error.errno])
     return UsageError(message, hint)

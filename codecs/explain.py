@@ -35,8 +35,8 @@ class Fault(msgspec.Struct, frozen=True):
         message = f"message {self.message}" if self.message else ""
         if message and self.type is not None:
             message += f" of type {self.type}"
-        place = f"{message}, {self.what}" if message else self.what
-        return f"{place} at byte {self.at}: {self.found}, wanted {self.wanted}"
+        subject = f"{message}, {self.what}" if message else self.what
+        return f"{subject} at byte {self.at}: {self.found}, wanted {self.wanted}"
 
 
 def explain(feed: Feed, data: bytes) -> Fault | None:

@@ -118,13 +118,13 @@ class FieldBuilder:
     def _bits(self, where: str, given: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
         """Return the named bits of a field by attribute name: (lowest bit's place, how many)."""
         bits: dict[str, tuple[int, int]] = {}
-        for wire, place in given.bits.items():
+        for wire, position in given.bits.items():
             name = snake_case(wire)
-            first, many = (place, 1) if isinstance(place, int) else (*place, 1)[:2]
+            first, many = (position, 1) if isinstance(position, int) else (*position, 1)[:2]
             if not IDENTIFIER.fullmatch(name) or iskeyword(name) or name in _RESERVED_NAMES:
                 self.refuse(f"{where}.bits.{wire}", f"{name!r} cannot be an attribute")
             if not (first >= 0 and many > 0 and first + many <= 8 * width):
-                self.refuse(f"{where}.bits.{wire}", f"bits {place} are not within {8 * width}")
+                self.refuse(f"{where}.bits.{wire}", f"bits {position} are not within {8 * width}")
             bits[name] = (first, many)
         return bits
 

@@ -206,9 +206,9 @@ class Group(Part):
         raw = data[at + field.at : at + field.at + field.size]
         return max(field.integer(raw, self.elements.byte_order) + self.length_add, field.at + 1)
 
-    def _check(self, at: int, size: int, end: int, place: int, number: int) -> None:
+    def _check(self, at: int, size: int, end: int, index: int, number: int) -> None:
         if end - at < size:
-            raise CutShort(f"element {place + 1} of {number} of {self.name}")
+            raise CutShort(f"element {index + 1} of {number} of {self.name}")
 
     def prepare(self, value: Any, values: dict[str, Any]) -> None:
         """Set the field with the number of elements, where it is not given."""

@@ -689,7 +689,7 @@ def _parse_count(table: FeedTable, first: cython.p_const_uchar, out: PacketHeade
     """Set `out.count`, and the number of a packet that has that of its first message."""
     big: cython.bint = table.big_endian
     body: cython.int = cython.cast(cython.int, out.body)
-    place: cython.int
+    offset: cython.int
     verdict: cython.int
     out.count = cython.cast(
         cython.int, _within(first, table.count_at, table.count_size, body, big, False)
@@ -701,10 +701,10 @@ def _parse_count(table: FeedTable, first: cython.p_const_uchar, out: PacketHeade
         if verdict != FINE:
             return verdict
     if table.number_size and table.sequence_size == 0 and out.count:
-        place = body + table.number_at
-        if place + table.number_size > cython.cast(cython.int, out.length):
+        offset = body + table.number_at
+        if offset + table.number_size > cython.cast(cython.int, out.length):
             return MESSAGE_OVERRUN
-        out.sequence = _field(first, place, table.number_size, big, False)
+        out.sequence = _field(first, offset, table.number_size, big, False)
     return FINE
 
 
@@ -981,7 +981,7 @@ def open_group(table, data, at, size, message_type, header):
     slot: cython.int = table.slots[message_type]
     big: cython.bint = table.big_endian
     end: cython.Py_ssize_t = at + size
-    place: cython.Py_ssize_t = at + table.group[slot][0]
+    offset: cython.Py_ssize_t = at + table.group[slot][0]
     count: cython.Py_ssize_t = 0
     fit: cython.Py_ssize_t
     if end > len(data):
@@ -990,20 +990,20 @@ def open_group(table, data, at, size, message_type, header):
     if table.block_size:
         if size < table.message_header_size:
             return 0
-        place = at + fixed_size(table, data, at)
-    if place + table.group[slot][1] > end:
+        offset = at + fixed_size(table, data, at)
+    if offset + table.group[slot][1] > end:
         return 0
     if table.group[slot][5]:
         header.element_size = cython.cast(
-            cython.int, _read(data, place + table.group[slot][4], table.group[slot][5], big)
+            cython.int, _read(data, offset + table.group[slot][4], table.group[slot][5], big)
         )
     if header.element_size < table.group[slot][7] + table.group[slot][8]:
         return 0
-    header.element_at = place + table.group[slot][1]
+    header.element_at = offset + table.group[slot][1]
     if table.group[slot][3]:
         count = cython.cast(
             cython.Py_ssize_t,
-            _read(data, place + table.group[slot][2], table.group[slot][3], big),
+            _read(data, offset + table.group[slot][2], table.group[slot][3], big),
         )
     if header.element_size > 0:  # else the wire says that they have no bytes
         fit = (end - header.element_at) // header.element_size
@@ -1025,14 +1025,14 @@ def _group_symbol(
     """Return the symbol of a message whose elements name it; SEVERAL_SYMBOLS where they differ."""
     count: cython.int = open_group(table, data, at, size, message_type, header)
     slot: cython.int = table.slots[message_type]
-    place: cython.Py_ssize_t = header.element_at + table.group[slot][7]
+    offset: cython.Py_ssize_t = header.element_at + table.group[slot][7]
     symbol: cython.ulonglong
     if count == 0:
         return table.no_symbol
-    symbol = symbol_at(table, data, place, table.group[slot][8], table.symbol_big[slot])
+    symbol = symbol_at(table, data, offset, table.group[slot][8], table.symbol_big[slot])
     for _ in range(count - 1):
-        place += header.element_size
-        if symbol_at(table, data, place, table.group[slot][8], table.symbol_big[slot]) != symbol:
+        offset += header.element_size
+        if symbol_at(table, data, offset, table.group[slot][8], table.symbol_big[slot]) != symbol:
             return table.several_symbols
     return symbol
 
@@ -1102,7 +1102,7 @@ def _fill_usual(
     message_type: cython.ushort
     size: cython.Py_ssize_t
     slot: cython.int
-    place: cython.Py_ssize_t
+    offset: cython.Py_ssize_t
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
@@ -1116,12 +1116,14 @@ def _fill_usual(
         if wide_type:
             message_type = cython.cast(cython.ushort, _two(first, at + type_at, big))
         slot = table.slots[message_type]
-        place = at + table.symbol_at[slot]
-        if table.symbol_size[slot] == 4 and table.symbol_big[slot] == 1 and place + 4 <= at + size:
+        offset = at + table.symbol_at[slot]
+        if table.symbol_size[slot] == 4 and table.symbol_big[slot] == 1 and offset + 4 <= at + size:
             # In place: most symbols are this, and the call would cost as much as the rest.
-            out.symbols[entry] = (_two(first, place, True) << 16) | _two(first, place + 2, True)
-        elif table.symbol_size[slot] == 2 and table.symbol_big[slot] < 2 and place + 2 <= at + size:
-            out.symbols[entry] = _two(first, place, table.symbol_big[slot] != 0)
+            out.symbols[entry] = (_two(first, offset, True) << 16) | _two(first, offset + 2, True)
+        elif (
+            table.symbol_size[slot] == 2 and table.symbol_big[slot] < 2 and offset + 2 <= at + size
+        ):
+            out.symbols[entry] = _two(first, offset, table.symbol_big[slot] != 0)
         else:
             out.symbols[entry] = _symbol(table, data, start + at, size, message_type, slot, header)
         out.types[entry] = message_type

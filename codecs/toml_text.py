@@ -66,8 +66,8 @@ def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at line ")
-        line = place.partition(",")[0] if place else str(text.count("\n") + 1)
+        reason, _, where = str(error).partition(" (at line ")
+        line = where.partition(",")[0] if where else str(text.count("\n") + 1)
         raise ConfigError(
             f"{source}:{line}: not TOML: {reason[:1].lower()}{reason[1:]}",
             f"a {what} is a TOML file; text wants quotes",
@@ -84,8 +84,8 @@ def convert(values: Any, to: type[_Struct]) -> _Struct:
     try:
         return msgspec.convert(values, to)
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `")
-        path = parse_path(place.rstrip("`"))
+        reason, _, where = str(error).partition(" - at `")
+        path = parse_path(where.rstrip("`"))
         if missing := re.match(r"Object missing required field `(.+)`", reason):
             raise WrongKey((*path, missing[1]), "missing") from None
         raise WrongKey(path, plain_words(reason), choices(to, path)) from None

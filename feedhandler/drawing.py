@@ -88,7 +88,7 @@ def clients_words(count: int) -> str:
     return "1 client" if count == 1 else f"{count} clients"
 
 
-def plain(value: float, place: int) -> str:
+def plain(value: float, position: int) -> str:
     """Format a tick without a power of ten: 0.01, 1, 100."""
     return f"{value:g}"
 

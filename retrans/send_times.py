@@ -40,11 +40,11 @@ class SendTimes:
         A side on which the store holds no live packet is not judged.
         """
         begin, end = store.taken - store.count, store.taken
-        place = store.find(begin, end, snapshot.last + 1)
-        ahead_ns = self._ahead_ns(snapshot, store, range(place - 1, begin - 1, -1))
+        index = store.find(begin, end, snapshot.last + 1)
+        ahead_ns = self._ahead_ns(snapshot, store, range(index - 1, begin - 1, -1))
         if ahead_ns is not None and ahead_ns > self._early_ns:
             return False
-        ahead_ns = self._ahead_ns(snapshot, store, range(place, end))
+        ahead_ns = self._ahead_ns(snapshot, store, range(index, end))
         return ahead_ns is None or -ahead_ns <= self._late_ns
 
     def _ahead_ns(self, snapshot: Snapshot, store: PacketStore, serials: range) -> int | None:

@@ -343,7 +343,7 @@ class ServerSession(ClientSession[RequestServer]):
     def _refresh(self, request: RefreshRequest, now_ns: int) -> None:
         self._counts["refresh_requests"] += 1
         reason = self._server.judge_refresh(request, now_ns)
-        place = len(self._queue)
+        index = len(self._queue)
         if reason == RefreshReject.NONE:
             assert self._server.refresher is not None
             subscribed = self._subscribe(request.service)
@@ -354,7 +354,7 @@ class ServerSession(ClientSession[RequestServer]):
         self._respond(
             Response(True, request.number, request.service, request.source_id, reason),
             now_ns,
-            place,
+            index,
         )
 
     def _subscribe(self, service: int) -> bool:
@@ -388,19 +388,19 @@ class ServerSession(ClientSession[RequestServer]):
 
     # -- what goes out --------------------------------------------------------------------------
 
-    def _respond(self, response: Response, now_ns: int, place: int | None = None) -> None:
+    def _respond(self, response: Response, now_ns: int, index: int | None = None) -> None:
         prefix = "refresh_" if response.refresh else ""
         if response.reason:
             kind = RefreshReject if response.refresh else RetransReject
             self._counts[f"{prefix}rejected_{kind(response.reason).name.lower()}"] += 1
         else:
             self._counts[f"{prefix}accepted"] += 1
-        self._push(self._protocol.response(response, now_ns), place)
+        self._push(self._protocol.response(response, now_ns), index)
 
-    def _push(self, data: bytes, place: int | None = None) -> None:
-        """Queue bytes at the end, or at `place`."""
+    def _push(self, data: bytes, index: int | None = None) -> None:
+        """Queue bytes at the end, or at `index`."""
         self._queued_bytes += len(data)
-        if place is None:
+        if index is None:
             self._queue.append(data)
         else:
-            self._queue.insert(place, data)
+            self._queue.insert(index, data)

@@ -239,9 +239,9 @@ class PacketStore:
         return self.table[word + SEQUENCE]
 
     @cython.locals(at=cython.Py_ssize_t)
-    def _entry(self, place):
-        """Return the first table word of the packet at `place` (0: the oldest of all epochs)."""
-        at = self.oldest + place
+    def _entry(self, index):
+        """Return the first table word of the packet at `index` (0: the oldest of all epochs)."""
+        at = self.oldest + index
         if at >= self.packets_max:
             at -= self.packets_max
         return at * ENTRY_WORDS
@@ -301,15 +301,15 @@ class PacketStore:
                 return self.taken - self.held + index
         return -1
 
-    @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
+    @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
     def covers(self, first, end):
         """Return whether all numbers from `first` to `end` - 1 are held; an empty range is."""
         if first >= end:
             return True
         if first < self.first or end > self.end:
             return False
-        place = self._search(self.held - self.count, self.held, end - 1)
-        word = self._entry(place)
+        index = self._search(self.held - self.count, self.held, end - 1)
+        word = self._entry(index)
         # An entry's run is the first number from which on there is no gap up to it.
         run = self.table[word + RUN]
         return self.table[word + SEQUENCE] < end and run <= first
@@ -334,9 +334,9 @@ class PacketStore:
         where the store trims.
         """
         found: list = []
-        place: cython.Py_ssize_t = self._search(self.held - self.count, self.held, first)
-        while place < self.held and first < end:
-            word: cython.Py_ssize_t = self._entry(place)
+        index: cython.Py_ssize_t = self._search(self.held - self.count, self.held, first)
+        while index < self.held and first < end:
+            word: cython.Py_ssize_t = self._entry(index)
             if self.table[word + SEQUENCE] >= end:
                 break
             if self.table[word + SKIP] == 0:
@@ -349,7 +349,7 @@ class PacketStore:
                 if begin < end:
                     data: object = self._data(word)
                     found.append((begin, following, self.cut(data, begin, following)))
-            place += 1
+            index += 1
         return found
 
     @cython.locals(offset=cython.Py_ssize_t, size=cython.Py_ssize_t)

@@ -206,8 +206,8 @@ class Fanout(Splitter):
         ]
         is_published = sender_queues is None and self.records is not None
         if chosen or is_published:
-            place = (last & BLOCK_LAST_MASK) << BLOCK_SHIFT
-            self._block(stream, begin, packets, place, end, chosen, is_published)
+            position = (last & BLOCK_LAST_MASK) << BLOCK_SHIFT
+            self._block(stream, begin, packets, position, end, chosen, is_published)
 
     def books(
         self,
@@ -233,7 +233,7 @@ class Fanout(Splitter):
         stream: Stream,
         begin: bytes,
         packets: list[bytes],
-        place: int,
+        position: int,
         end: bytes,
         chosen: list[SenderQueue],
         makes_records: bool = False,
@@ -244,7 +244,7 @@ class Fanout(Splitter):
         data: bytes
         sender_queue: SenderQueue
         self.quality(stream, begin, chosen)
-        tag = SNAPSHOT_BIT | place
+        tag = SNAPSHOT_BIT | position
         for sender_queue in chosen:
             sender_queue.chosen = True
         self.restricted = True

@@ -77,9 +77,9 @@ class Instruments:
         found = self.places.get(instrument)
         if found is not None:
             return found
-        place = self.places[instrument] = len(self.ids)
+        index = self.places[instrument] = len(self.ids)
         self.ids.append(instrument)
-        return place
+        return index
 
 
 @cython.final
@@ -169,12 +169,12 @@ class Selection:
         template = self.stream.records_stamped if self.link.stamp else self.stream.records_plain
         self.link.batch(self.stream.index, template, sequence, received_ns, octets, 0, len(octets))
 
-    def define(self, place: int, sequence: int, received_ns: int) -> None:
+    def define(self, index: int, sequence: int, received_ns: int) -> None:
         """Tell an instrument anew, which a message has named, where the link wants it."""
-        if place >= len(self.marks):
+        if index >= len(self.marks):
             self.widen()
-        if self.look(place) >= _WANTED:
-            self.send_symbol(place, sequence, received_ns)
+        if self.look(index) >= _WANTED:
+            self.send_symbol(index, sequence, received_ns)
 
     def forget(self, places: Iterable[int] | None = None) -> None:
         """Look anew at the instruments of these places, or at all: their names have changed."""

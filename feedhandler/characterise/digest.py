@@ -247,13 +247,13 @@ class Digest:
         """Add the counts of symbols, and the interarrivals across the boundary."""
         across: dict[tuple[int, int], list[int]] = {}
         symbols = self._symbols
-        for place, symbol, messages, first_ns, last_ns, code in rows:
-            key = place, symbol
+        for channel, symbol, messages, first_ns, last_ns, code in rows:
+            key = channel, symbol
             known = symbols.get(key)
             if known is None:
                 symbols[key] = messages, first_ns, last_ns, code
                 continue
-            across.setdefault((place, code), []).append(first_ns - known[2])
+            across.setdefault((channel, code), []).append(first_ns - known[2])
             symbols[key] = known[0] + messages, known[1], last_ns, known[3]
         for cell, since_ns in across.items():
             self.cells[cell].interarrival.add(np.array(since_ns, np.int64))
@@ -422,8 +422,8 @@ class Digest:
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
         """Return (symbol, messages) by channel's place, most messages first."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for (place, symbol), row in self._symbols.items():
-            found.setdefault(place, []).append((symbol, row[0]))
+        for (channel, symbol), row in self._symbols.items():
+            found.setdefault(channel, []).append((symbol, row[0]))
         for each in found.values():
             each.sort(key=lambda row: (-row[1], row[0]))
         return found

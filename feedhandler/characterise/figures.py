@@ -101,7 +101,7 @@ def _filled(minutes: list[str], counts: list[int]) -> tuple[list[datetime.dateti
 
 
 def _thousands(axis: Any) -> None:
-    axis.set_major_formatter(lambda value, place: f"{value:,.0f}")
+    axis.set_major_formatter(lambda value, position: f"{value:,.0f}")
 
 
 def _a_minute(what: str) -> str:

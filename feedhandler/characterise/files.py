@@ -131,10 +131,10 @@ def find_captures(paths: Sequence[str]) -> list[str]:
 
 
 def _find_local(path: str) -> Iterator[str]:
-    place = Path(path)
-    if place.is_dir():
-        yield from sorted(str(each) for each in place.iterdir() if _is_capture_name(each.name))
-    elif place.exists():
+    local = Path(path)
+    if local.is_dir():
+        yield from sorted(str(each) for each in local.iterdir() if _is_capture_name(each.name))
+    elif local.exists():
         yield path
     elif is_pattern(path):
         yield from sorted(glob.glob(path, recursive=True))

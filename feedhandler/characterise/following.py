@@ -168,9 +168,9 @@ def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -
 
 
 @functools.lru_cache(maxsize=4_096)
-def _record_at(file: CaptureFile, place: int) -> SliceReport:
+def _record_at(file: CaptureFile, offset: int) -> SliceReport:
     """Read the record at a position of a cuttable capture; return the report."""
-    reader = SliceReader(Slice(file, 0, place, place + 1))
+    reader = SliceReader(Slice(file, 0, offset, offset + 1))
     for _ in reader.batches():
         pass
     return reader.report

@@ -222,15 +222,15 @@ class InOrder:
         batch = rows.batch
         # A channel is on one line here: where packets name no service, on its first.
         named = self._plan.channels is None or self._plan.channels.by_service
-        place = np.zeros(len(rows.number), np.int64) if named else rows.service
+        stream = np.zeros(len(rows.number), np.int64) if named else rows.service
         self._tallies[key].count(
             batch.data,
             batch.offset,
             batch.length,
             batch.frame_length,
             batch.time_ns,
-            (place >> 16).astype(np.uint32),
-            (place & 0xFFFF).astype(np.uint16),
+            (stream >> 16).astype(np.uint32),
+            (stream & 0xFFFF).astype(np.uint16),
         )
 
 

@@ -120,9 +120,9 @@ class _Kept:
         target.mkdir()
         for day, file in self._files[schema].items():
             file.seek(0)
-            place = target / f"day={day.isoformat()}"
-            place.mkdir()
-            with PartFiles(place) as parts:
+            folder = target / f"day={day.isoformat()}"
+            folder.mkdir()
+            with PartFiles(folder) as parts:
                 while block := file.read(lake_files.GROUP_ROWS * kind.records.itemsize):
                     parts.add(record_table(numpy.frombuffer(block, kind.records), names))
             rows += parts.rows

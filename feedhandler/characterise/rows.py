@@ -207,7 +207,7 @@ class RowMaker:
     def _line_names(self, batch: DatagramBatch) -> pa.Array:
         places = batch.destination.astype(np.int64) << 16 | batch.destination_port
         distinct, of = np.unique(places, return_inverse=True)
-        pairs = [(place >> 16, place & 0xFFFF) for place in distinct.tolist()]
+        pairs = [(address >> 16, address & 0xFFFF) for address in distinct.tolist()]
         return _named(
             of, [self._lines.get(pair, f"{address_text(pair[0])}:{pair[1]}") for pair in pairs]
         )

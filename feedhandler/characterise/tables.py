@@ -365,8 +365,8 @@ class Tables:
         for line in self._first_lines():
             mine = Histogram()
             found.append((str(line.service), "all", mine))
-            for (place, code), cell in sorted(self.digest.cells.items()):
-                if place == line.place:
+            for (channel, code), cell in sorted(self.digest.cells.items()):
+                if channel == line.place:
                     found.append((str(line.service), self._type_name(code), cell.interarrival))
                     mine.merge(cell.interarrival)
             whole.merge(mine)

@@ -72,17 +72,17 @@ def _header(head: bytes) -> tuple[int, int]:
 
 def _size(file: Any, at: int, header: int, flags: int) -> int:
     """Return the size in bytes of the whole frame; 0 where the file ends before it does."""
-    place = at + header
+    offset = at + header
     while True:
-        file.seek(place)
+        file.seek(offset)
         block = bytes(file.read(BLOCK_HEADER_BYTES))
         if len(block) < BLOCK_HEADER_BYTES:
             return 0
         word = int.from_bytes(block, "little")
         # A block of one repeated byte (type 1) has one byte, whatever it stands for.
-        place += BLOCK_HEADER_BYTES + (1 if word >> 1 & 3 == 1 else word >> 3)
+        offset += BLOCK_HEADER_BYTES + (1 if word >> 1 & 3 == 1 else word >> 3)
         if word & 1:
-            end = place + (4 if flags & 4 else 0)
+            end = offset + (4 if flags & 4 else 0)
             file.seek(end - 1)
             return end - at if file.read(1) else 0
 
@@ -117,8 +117,8 @@ class FramedFile:
 
     def seek(self, position: int) -> int:
         """Seek to a position in the content."""
-        place = bisect.bisect_right(self._frames, position, key=lambda frame: frame.start)
-        self._next = max(0, place - 1)
+        index = bisect.bisect_right(self._frames, position, key=lambda frame: frame.start)
+        self._next = max(0, index - 1)
         self._rest = memoryview(b"")
         skip = position - self._frames[self._next].start
         if skip and self._fill():

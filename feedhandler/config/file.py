@@ -410,9 +410,9 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 
 def refusal(text: str, source: str, wrong: _Wrong) -> ConfigError:
     """Make the error for a fault in the configuration `text`, with its line and key."""
-    place = path_text(wrong.path) + ": " if wrong.path else ""
+    where = path_text(wrong.path) + ": " if wrong.path else ""
     line = KeyLines(text)[wrong.path]
-    return ConfigError(f"{source}:{line}: {place}{wrong.reason}", wrong.hint)
+    return ConfigError(f"{source}:{line}: {where}{wrong.reason}", wrong.hint)
 
 
 def loopback_config(

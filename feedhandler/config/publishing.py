@@ -230,7 +230,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
         Raises `ConfigError` where it cannot be read.
         """
-        place = self.place
+        address = self.place
         if self.password_env:
             password = os.environ.get(self.password_env)
             if password is None:
@@ -242,8 +242,8 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             where = f"publish {self.name!r}: password_file"
             password = read_password(self.password_file, where)
         else:
-            return place
-        return replace(place, password=password)
+            return address
+        return replace(address, password=password)
 
 
 def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:
@@ -267,16 +267,16 @@ def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, st
 def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
     """Return the first fault of one destination: key, reason, remedy; None if there is none."""
     try:
-        place = config.place
+        address = config.place
     except ValueError as error:
         return "to", str(error), "for example amqp://feed@10.0.0.5:5672/market"
-    sources = [bool(place.password), bool(config.password_env), bool(config.password_file)]
+    sources = [bool(address.password), bool(config.password_env), bool(config.password_file)]
     if sum(sources) > 1:
         return "to", "has more than one password", "in the URL, password_env, or password_file"
-    if any(sources) and not place.user:
+    if any(sources) and not address.user:
         return "to", "has a password but no user", "amqp://user@host:port/vhost"
-    secret = bool(place.user) and not place.local and not config.plain_over_network
-    if secret and not place.encrypted:
+    secret = bool(address.user) and not address.local and not config.plain_over_network
+    if secret and not address.encrypted:
         hint = "amqps://, or plain_over_network = true where the network between is trusted"
         return "to", "would send the password unencrypted to another machine", hint
     if wrong := fault_of_policy(config.when_full, config.quality, DESTINATION_POLICIES):
@@ -285,7 +285,7 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
         hint = "https://, or plain_over_network = true where the network between is trusted"
         return "management", "would send the password unencrypted to another machine", hint
     for key in ("ca", "certificate", "key"):
-        if getattr(config, key) and not place.encrypted:
+        if getattr(config, key) and not address.encrypted:
             return key, "says nothing without TLS", "write amqps:// in `to`"
     if bool(config.certificate) != bool(config.key):
         missing = "key" if config.certificate else "certificate"

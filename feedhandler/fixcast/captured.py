@@ -53,8 +53,8 @@ class CapturedChannel:
         if self._receiver is not None:
             yield from self._bodies(self._receiver.finish())
 
-    def _line(self, place: tuple[str, int]) -> int:
-        line = self._lines.setdefault(place, len(self._lines))
+    def _line(self, address: tuple[str, int]) -> int:
+        line = self._lines.setdefault(address, len(self._lines))
         if line >= LINES_MAX:
             raise UsageError(
                 "the capture is of several channels, for it has more than two groups and ports",

@@ -91,8 +91,8 @@ class ChannelOpener:
 
     def datagram(self, data: bytes, line: int, now_ns: int) -> list[Opened]:
         """Take a datagram of a line or `RETRANSMISSION`; return what may be read, and alarms."""
-        place = LINES - 1 if line == RETRANSMISSION else line
-        return _from(self._receiver.datagram(data, place, now_ns + self.offset_ns))
+        index = LINES - 1 if line == RETRANSMISSION else line
+        return _from(self._receiver.datagram(data, index, now_ns + self.offset_ns))
 
     def tick(self, now_ns: int) -> list[Opened]:
         """Give up waiting for signatures that did not come in time; return alarms."""

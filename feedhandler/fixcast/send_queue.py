@@ -94,15 +94,15 @@ class SendQueue:
 
     def _publish(self, stamper, store, first, size, number, now_ns):
         """Stamp the `size` bytes from `first` on into the datagram; return 0 where refused."""
-        place: cython.Py_ssize_t
+        offset: cython.Py_ssize_t
         total: cython.Py_ssize_t = stamper.measure(first, size, 0, number)
         if total == 0 or stamper.frame.end != size or total > self.longest:
             return 0
-        place = self._grow(total, now_ns)
-        if place < 0:
+        offset = self._grow(total, now_ns)
+        if offset < 0:
             return 0
-        stamper.write(first, self.slab, place)
-        store.append(number, number + 1, self.slab, place, total, now_ns)
+        stamper.write(first, self.slab, offset)
+        store.append(number, number + 1, self.slab, offset, total, now_ns)
         self.message_bytes += total
         self._close_full()
         return 1
@@ -110,26 +110,26 @@ class SendQueue:
     def add(self, data, now_ns):
         """Take a message that is stamped already; return 0 where there is no room for it."""
         size: cython.Py_ssize_t = len(data)
-        place: cython.Py_ssize_t
+        offset: cython.Py_ssize_t
         if size < 1 or size > self.reserve:
             return 0
-        place = self._grow(size, now_ns)
-        if place < 0:
+        offset = self._grow(size, now_ns)
+        if offset < 0:
             return 0
-        self._copy(data, place)
+        self._copy(data, offset)
         self._close_full()
         return 1
 
     def push(self, data):
         """Take a whole datagram, behind the one being filled; return 0 where there is no room."""
         size: cython.Py_ssize_t = len(data)
-        place: cython.Py_ssize_t
+        offset: cython.Py_ssize_t
         self.flush()
-        place = self._place_for(size) if 0 < size <= self.reserve else -1
-        if place < 0 or self.count >= self.places:
+        offset = self._place_for(size) if 0 < size <= self.reserve else -1
+        if offset < 0 or self.count >= self.places:
             return 0
-        self._copy(data, place)
-        self._wait(place, size)
+        self._copy(data, offset)
+        self._wait(offset, size)
         return 1
 
     def tick(self, now_ns):
@@ -146,21 +146,21 @@ class SendQueue:
 
     def _grow(self, size, now_ns):
         """Return a place for a message in the datagram being filled, or in a new one; -1: none."""
-        place: cython.Py_ssize_t
+        offset: cython.Py_ssize_t
         if self.open_size and self.open_size + size <= self.bytes_max:
-            place = self.open_at + self.open_size
+            offset = self.open_at + self.open_size
             self.open_size += size
-            return place
+            return offset
         # The full one takes a place now, and the new one will.
         if self.count + 2 > self.places:
             return -1
         self.flush()
-        place = self._place_for(max(size, self.bytes_max))
-        if place >= 0:
-            self.open_at = place
+        offset = self._place_for(max(size, self.bytes_max))
+        if offset >= 0:
+            self.open_at = offset
             self.open_size = size
             self.deadline_ns = now_ns + self.period_ns
-        return place
+        return offset
 
     def _close_full(self):
         """Complete the datagram being filled, where nothing more may go into it."""

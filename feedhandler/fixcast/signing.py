@@ -361,8 +361,8 @@ class SealedReceiver:
 
     def _hold(self, opened: Opened, digest: bytes, line: int, now_ns: int) -> list[Event]:
         """Hold a datagram; where too many are held, give up the oldest."""
-        place = opened.session.run, opened.counter
-        others = self._waiting.get(place, ())
+        number = opened.session.run, opened.counter
+        others = self._waiting.get(number, ())
         if any(each.line == line and each.digest == digest for each in others):
             self.counts["held_twice"] += 1
             return []
@@ -373,7 +373,7 @@ class SealedReceiver:
         ):
             events += self._give_up("held_full", now_ns)
         held = _Held(opened, digest, line, now_ns + self.settings.hold_ns)
-        self._waiting.setdefault(place, []).append(held)
+        self._waiting.setdefault(number, []).append(held)
         self._held[id(held)] = held
         return events
 

@@ -219,17 +219,17 @@ def _digits(value: cython.ulonglong) -> cython.Py_ssize_t:
 @cython.exceptval(-1, check=False)
 def _put_digits(
     out: cython.uchar[::1],
-    place: cython.Py_ssize_t,
+    offset: cython.Py_ssize_t,
     value: cython.ulonglong,
     count: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """Write a number with so many digits; return where it ends."""
-    at: cython.Py_ssize_t = place + count
-    while at > place:
+    at: cython.Py_ssize_t = offset + count
+    while at > offset:
         at -= 1
         out[at] = cython.cast(cython.uchar, 48 + value % 10)
         value //= 10
-    return place + count
+    return offset + count
 
 
 @cython.cfunc

@@ -65,8 +65,8 @@ class CoreRunner:
             server = self._core.servers[config.name]
             facts = facts_of(self._core.config, self._core.feed, config)
             kind = DatagramConnection if facts.transport == "udp" else RequestConnection
-            for end, place in zip(server.ends, config.places, strict=True):
-                connection = kind(end, *place, clock=self.now_ns)
+            for end, address in zip(server.ends, config.places, strict=True):
+                connection = kind(end, *address, clock=self.now_ns)
                 self._connections.append(connection)
                 connection.start()
             for line in config.lines:

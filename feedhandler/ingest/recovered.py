@@ -21,7 +21,7 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
     `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
     `epoch` the one that the gap was reported with.
     """
-    place: cython.int
+    slot: cython.int
     line: cython.int = arbiter.line_count
     arbiter.out.count_line(line, columns.LINE_PACKETS)
     if (
@@ -33,10 +33,10 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
     ):
         arbiter.out.count_line(line, columns.LINE_STALE)
         return states.STALE
-    place = arbiter._place(header)
-    if place == states.OLD:
+    slot = arbiter._place(header)
+    if slot == states.OLD:
         return _drop(arbiter, header, data, start, now_ns)
-    if place == states.JUMP:
+    if slot == states.JUMP:
         arbiter.out.count_line(line, columns.LINE_REFUSED)
         return states.REFUSED
     arbiter.out.received_ns = received_ns

@@ -235,12 +235,12 @@ def _given(name: str, url: str, management_port: int) -> LabBroker:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     vhost = unquote(parts.path[1:]) or VHOSTS.get(name, "")
     kind = GIVEN[name]
-    place = (host, port, management_port or kind.HTTP_PORT, user, password, vhost)
-    made = kind(*place)
+    address = (host, port, management_port or kind.HTTP_PORT, user, password, vhost)
+    made = kind(*address)
     made.patience_s = 0.0
     if kind is RabbitMQDeclares:
         major = made.version().rpartition(" ")[2].partition(".")[0]
-        made = (RabbitMQ3Declares if major == "3" else RabbitMQ4Declares)(*place)
+        made = (RabbitMQ3Declares if major == "3" else RabbitMQ4Declares)(*address)
         made.patience_s = 0.0
     return LabBroker(made, None, pids_listening(port) if _is_here(host) else [])
 

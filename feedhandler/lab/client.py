@@ -64,9 +64,9 @@ class Client:
         now_ns, take = time.time_ns, self.tally.record
         return lambda batch: take(batch, now_ns())
 
-    def _take_and_tell(self, place: str) -> Take:
+    def _take_and_tell(self, address: str) -> Take:
         """Return the control client's callback, which sends the datagrams before it counts."""
-        sender, take = Sender(place), self._take()
+        sender, take = Sender(address), self._take()
         self._stack.callback(sender.close)
 
         def take_and_tell(batch: Any) -> None:

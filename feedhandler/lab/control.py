@@ -40,18 +40,18 @@ def is_marked(sequence: int, number: int) -> bool:
     return bool(sequence & number & 1)
 
 
-def connected(place: str) -> socket.socket:
+def connected(address: str) -> socket.socket:
     """Return a non-blocking UDP socket connected to `host:port`.
 
     Raises UsageError for a bad address.
     """
-    host, _, port = place.rpartition(":")
+    host, _, port = address.rpartition(":")
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.connect((host, int(port)))
     except (OSError, ValueError, OverflowError):
         sock.close()
-        raise UsageError(f"{place!r} is no place of a stamping process", "host:port") from None
+        raise UsageError(f"{address!r} is no place of a stamping process", "host:port") from None
     # A full buffer may lose a datagram, but never hold up what is measured.
     sock.setblocking(False)
     return sock
@@ -85,12 +85,12 @@ class ControlLink(SenderQueue):
         return 0
 
 
-def attach(fanout: Fanout, place: str, grain: str) -> ControlLink:
-    """Add a link to a gateway's fan-out that sends datagrams to `place`.
+def attach(fanout: Fanout, address: str, grain: str) -> ControlLink:
+    """Add a link to a gateway's fan-out that sends datagrams to `address`.
 
     To be called before other links are added, so that it is the first. Raises UsageError.
     """
-    sender_queue = ControlLink(connected(place), f"#?as={grain}&quality=0")
+    sender_queue = ControlLink(connected(address), f"#?as={grain}&quality=0")
     fanout.add(sender_queue)
     return sender_queue
 
@@ -98,8 +98,8 @@ def attach(fanout: Fanout, place: str, grain: str) -> ControlLink:
 class Sender:
     """The control client's side: sends a datagram for each marked delivery of a batch."""
 
-    def __init__(self, place: str) -> None:
-        self._sock = connected(place)
+    def __init__(self, address: str) -> None:
+        self._sock = connected(address)
 
     def take(self, batch: Any) -> None:
         """Send the datagrams of a batch's marked packets or messages."""

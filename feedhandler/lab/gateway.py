@@ -16,11 +16,11 @@ from feedhandler.ops.console import ExitCode, run_async, run_guarded
 from feedhandler.ops.run import serve
 
 
-def run(path: Path, place: str, grain: str) -> int:
+def run(path: Path, address: str, grain: str) -> int:
     """Run the gateway configured in `path` until SIGTERM."""
     config = load_config(path)
     return run_async(
-        lambda stop: serve(config, stop, lambda gateway: attach(gateway.fanout, place, grain)),
+        lambda stop: serve(config, stop, lambda gateway: attach(gateway.fanout, address, grain)),
         config.gateway.loop,
     )
 

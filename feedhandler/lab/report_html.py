@@ -237,11 +237,11 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, st
     """Return a tree of values as pairs of dotted name and text, in its own order."""
     found: list[tuple[str, str]] = []
     for name, value in values.items():
-        place = f"{prefix}{name}"
+        name_in_full = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            found.extend(flattened(value, f"{place}."))
+            found.extend(flattened(value, f"{name_in_full}."))
         elif isinstance(value, list | tuple):
-            found.append((place, ", ".join(str(each) for each in value)))
+            found.append((name_in_full, ", ".join(str(each) for each in value)))
         else:
-            found.append((place, str(value)))
+            found.append((name_in_full, str(value)))
     return found

@@ -119,7 +119,7 @@ class Tally:
         return 0
 
     @cython.cfunc
-    @cython.locals(slot=cython.int, at=cython.longlong, place=cython.longlong, timed=cython.bint)
+    @cython.locals(slot=cython.int, at=cython.longlong, position=cython.longlong, timed=cython.bint)
     def _placed(
         self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
     ) -> cython.bint:
@@ -132,17 +132,17 @@ class Tally:
         if at < 0 or at >= self.sizes[slot]:
             self._stranger(service, sequence, number)
             return False
-        place = sequence << 16 | number
-        if place <= self.last[slot]:
+        position = sequence << 16 | number
+        if position <= self.last[slot]:
             self.misplaced += 1
             self._name("came again or too late", service, sequence, number)
         else:
-            self.last[slot] = place
+            self.last[slot] = position
         at += self.offsets[slot]
         if (
             number != _WHOLE
             and number != self.seen[at]
-            and place == self.last[slot]
+            and position == self.last[slot]
             and not self.thinned
         ):
             self._name("a message before it is missing", service, sequence, number)

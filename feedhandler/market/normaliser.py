@@ -387,33 +387,33 @@ class Normaliser:
     def run_group(self, rules, steps):
         """Run rules for each whole element of the group that the last step leads to."""
         step: WireStep
-        place: cython.Py_ssize_t = self.fixed_end
+        offset: cython.Py_ssize_t = self.fixed_end
         begin: cython.Py_ssize_t
         count: cython.Py_ssize_t = 0
         length: cython.Py_ssize_t = 0
         for step in steps:
-            place += count * length
-            begin, place = place, place + step.head
-            if place > self.end:
+            offset += count * length
+            begin, offset = offset, offset + step.head
+            if offset > self.end:
                 return 0
             length = step.size
             self.element_at = begin
-            self.element_end = place
+            self.element_end = offset
             if step.length is not None:
                 length = cython.cast(cython.Py_ssize_t, self.header_value(step.length))
             if length <= 0:
                 return 0
-            count = (self.end - place) // length
+            count = (self.end - offset) // length
             if step.count is not None:
                 if step.count_in_message:
                     self.element_at = self.at
                     self.element_end = self.fixed_end
                 count = min(count, cython.cast(cython.Py_ssize_t, self.header_value(step.count)))
         for _ in range(count):
-            self.element_at = place
-            self.element_end = place + length
+            self.element_at = offset
+            self.element_end = offset + length
             self.fire(rules)
-            place += length
+            offset += length
         return 0
 
     def header_value(self, field):
@@ -603,15 +603,15 @@ class Normaliser:
         """Set the instrument that a rule is about; return 0 where it is not known."""
         symbol: cython.ulonglong
         field: WireField = rule.symbol
-        place: cython.Py_ssize_t = self.at + field.at
+        offset: cython.Py_ssize_t = self.at + field.at
         limit: cython.Py_ssize_t = self.fixed_end
         if field.in_element:
-            place = self.element_at + field.at
+            offset = self.element_at + field.at
             limit = self.element_end
-        if place + field.size > limit:
+        if offset + field.size > limit:
             return 0
         if field.is_text:
-            symbol = symbol_at(self.table, self.data, place, field.size, 2)
+            symbol = symbol_at(self.table, self.data, offset, field.size, 2)
         else:
             symbol = self.raw(field)
         if not self.numbers_symbols:

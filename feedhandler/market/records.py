@@ -89,8 +89,8 @@ class LevelRecords:
         self.active = True
         self.forget()
         for instrument in self.book.instruments():
-            place: cython.Py_ssize_t = self.place_of(instrument)
-            self.book.write_levels(instrument, self.depth, self.sent, place)
+            offset: cython.Py_ssize_t = self.place_of(instrument)
+            self.book.write_levels(instrument, self.depth, self.sent, offset)
 
     @property
     def records(self) -> Array:
@@ -180,20 +180,20 @@ class LevelRecords:
         """Return where the levels stand that were told last of an instrument: at first none."""
         found = self.places.get(instrument)
         width: cython.Py_ssize_t = _LEVEL_WORDS * self.depth
-        place: cython.Py_ssize_t
+        offset: cython.Py_ssize_t
         index: cython.Py_ssize_t
         if found is not None:
             return found
-        place = self.rows * width
-        if place + width > self.sent.shape[0]:
+        offset = self.rows * width
+        if offset + width > self.sent.shape[0]:
             wider = numpy.zeros(2 * len(self.sent) + _ROOM * width, numpy.uint64)
             wider[: len(self.sent)] = self.sent
             self.sent = memoryview(wider)
-        for index in range(place, place + width, _LEVEL_WORDS):
+        for index in range(offset, offset + width, _LEVEL_WORDS):
             self.sent[index] = self.sent[index + 1] = _NO_PRICE
-        self.places[instrument] = place
+        self.places[instrument] = offset
         self.rows += 1
-        return place
+        return offset
 
     def grow(self):
         """Double the room for records."""

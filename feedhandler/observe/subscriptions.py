@@ -88,8 +88,10 @@ class Subscriptions:
 
     def faulted(self, peer: str, error: Exception) -> None:
         """Log that a connection was ended by an internal error in handling it."""
-        place = traceback.extract_tb(error.__traceback__)[-1:]
-        where = f"{Path(place[0].filename).name}:{place[0].lineno}" if place else "an unknown place"
+        frames = traceback.extract_tb(error.__traceback__)[-1:]
+        where = (
+            f"{Path(frames[0].filename).name}:{frames[0].lineno}" if frames else "an unknown place"
+        )
         reason = f"{type(error).__name__}: {error}"
         log_event(
             "connection_faulted",

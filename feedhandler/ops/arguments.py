@@ -221,7 +221,7 @@ class CaptureLine(Struct, frozen=True):
 def capture_line(text: str) -> CaptureLine:
     """Parse `239.1.1.1:5001` or `A=239.1.1.1:5001@eth1` as a line to be captured."""
     name, equals, rest = text.rpartition("=")
-    place, at, interface = rest.partition("@")
+    address, at, interface = rest.partition("@")
     if (equals and not name) or (at and not interface):
         raise typer.BadParameter(f"{text!r} is not [NAME=]GROUP:PORT[@INTERFACE]")
-    return CaptureLine(line_address(place), name, interface)
+    return CaptureLine(line_address(address), name, interface)

@@ -175,8 +175,8 @@ def report(error: Exception) -> int:
 
 def _system_text(error: OSError) -> str:
     """Return the operating system's message, behind the name of the file that it is about."""
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{reason_of(error)}"
+    prefix = f"{error.filename}: " if error.filename else ""
+    return f"{prefix}{reason_of(error)}"
 
 
 def _remedy(error: OSError) -> str:

@@ -265,12 +265,12 @@ def _self_test(interface: str) -> Check:
 
 def check_join(name: str, line: LineConfig, interface: str) -> Check:
     """Check that one configured line can be joined, the way the gateway will."""
-    place = f"{line.group}:{line.port}" + (f" from {line.source}" if line.source else "")
+    address = f"{line.group}:{line.port}" + (f" from {line.source}" if line.source else "")
     try:
         open_line(Line(line.name, line.group, line.port, interface, line.source or None)).close()
     except ConfigError as error:
         return Check(name, "fail", error.message, error.hint)
-    return Check(name, "ok", f"{place} can be joined")
+    return Check(name, "ok", f"{address} can be joined")
 
 
 def check_connect(name: str, address: str) -> Check:

@@ -606,10 +606,10 @@ class Importer:
         at = begin
         for slot in slots:
             keys: dict[str, Any] = {}
-            place = base + slot.at
-            if place != at:
-                keys["at"] = place
-            at = place + slot.size
+            offset = base + slot.at
+            if offset != at:
+                keys["at"] = offset
+            at = offset + slot.size
             keys["type"] = slot.keys["type"]
             if not keys["type"].startswith("x"):
                 keys |= self._field_names(slot, names, symbol)
@@ -687,8 +687,8 @@ class Importer:
             slot = known.get(member)
             if slot is None or slot.keys["type"][0] != "u":
                 self.refuse(composite, f"has no unsigned {member}")
-            place = {"at": slot.at, "type": slot.keys["type"], "name": member}
-            lines.append(f"{key} = {_inline(place)}")
+            field = {"at": slot.at, "type": slot.keys["type"], "name": member}
+            lines.append(f"{key} = {_inline(field)}")
         self.dimensions[name] = lines
         return name
 

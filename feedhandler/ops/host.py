@@ -225,10 +225,10 @@ def file_system_of(path: str | Path) -> FileSystem | None:
 def parse_mount(line: str) -> FileSystem:
     """Parse one line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); blanks in paths are octal."""
     head, _, tail = line.partition(" - ")
-    place, own_options = head.split(" ")[4:6]
+    mounted, own_options = head.split(" ")[4:6]
     kind, _, options = tail.split(" ")[:3]
-    place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
-    return FileSystem(kind, place, (*own_options.split(","), *options.split(",")))
+    mounted = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mounted)
+    return FileSystem(kind, mounted, (*own_options.split(","), *options.split(",")))
 
 
 def is_read_only(path: str | Path) -> bool:

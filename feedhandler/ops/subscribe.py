@@ -190,11 +190,11 @@ def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
         latency_us = (time.time_ns() - message.received_ns) // 1000
         stamps = {"received_ns": message.received_ns, "latency_us": latency_us}
     # In a snapshot only its LastSeqNum has a number, which the marker before it carries.
-    place: dict[str, Any] = {"seq": None, "snapshot": True} if message.snapshot else {}
+    position: dict[str, Any] = {"seq": None, "snapshot": True} if message.snapshot else {}
     if message.unsequenced:
-        place = {"seq": None, "unsequenced": True}
+        position = {"seq": None, "unsequenced": True}
     for fields in _market_messages(message):
-        yield {"key": message.key, **stamps, **fields, **place}
+        yield {"key": message.key, **stamps, **fields, **position}
 
 
 def _records(message: Message) -> Iterator[dict[str, Any]]:

@@ -57,7 +57,7 @@ class Topology:
     members: tuple[Member, ...]
 
     def __post_init__(self) -> None:
-        wanted = [place[1:] for place in places_of(self.shape)]
+        wanted = [position[1:] for position in places_of(self.shape)]
         there = [(each.role, each.layer, each.index) for each in self.members]
         if there != wanted:
             odd = next((i for i, each in enumerate(there) if each not in wanted[i : i + 1]), None)

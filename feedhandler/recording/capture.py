@@ -306,19 +306,19 @@ class Capturing:
 
 
 def _unwritable(path: Path, error: OSError) -> FeedhandlerError:
-    place = Path(error.filename) if error.filename else path
+    target = Path(error.filename) if error.filename else path
     if isinstance(error, FileExistsError):
-        return UsageError(f"{place} is there already", "name another file, or --overwrite")
+        return UsageError(f"{target} is there already", "name another file, or --overwrite")
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{path.parent}: no such folder", f"mkdir -p {path.parent}")
-    return unwritable(place, error)
+    return unwritable(target, error)
 
 
 def _told(error: BaseException) -> str:
     """Describe a fault for the account."""
     if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return place + error.strerror.lower()
+        prefix = f"{error.filename}: " if error.filename else ""
+        return prefix + error.strerror.lower()
     return f"{type(error).__name__}: {error}"
 
 

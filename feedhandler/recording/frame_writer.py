@@ -108,7 +108,7 @@ class FrameWriter:
         offset=cython.Py_ssize_t,
         filled=cython.Py_ssize_t,
         length=cython.Py_ssize_t,
-        place=cython.Py_ssize_t,
+        address=cython.Py_ssize_t,
         need=cython.Py_ssize_t,
     )
     def drain(self, ring, room):
@@ -132,11 +132,11 @@ class FrameWriter:
             if (first >> KIND_SHIFT) & KIND_MASK == PACKET:
                 second = ring.words[(offset >> 3) + WORD_PAYLOAD]
                 length = cython.cast(cython.Py_ssize_t, second & _U32)
-                place = cython.cast(
+                address = cython.cast(
                     cython.Py_ssize_t,
                     (second >> LINE_SHIFT) & LINE_MASK if self.by_line else first >> CHANNEL_SHIFT,
                 )
-                if place >= self.head_count or length > _PAYLOAD_MAX:
+                if address >= self.head_count or length > _PAYLOAD_MAX:
                     self.unwritable += 1
                 else:
                     need = self.head_bytes + max(_HEAD + length, _FRAME_MIN)
@@ -145,7 +145,7 @@ class FrameWriter:
                     if filled + need > room:
                         self.full = True
                         break
-                    self.record(ring, offset, place, length, filled, need)
+                    self.record(ring, offset, address, length, filled, need)
                     filled += need
             position += first & _U32
         ring.release(position)

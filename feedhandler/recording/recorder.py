@@ -341,8 +341,8 @@ class Recorder:
         except Full as full:
             self._end(files, "stopped", str(full))
         except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            self._end(files, "stopped", f"{place}{(error.strerror or str(error)).lower()}")
+            prefix = f"{error.filename}: " if error.filename else ""
+            self._end(files, "stopped", f"{prefix}{(error.strerror or str(error)).lower()}")
         except Exception as error:
             self._end(files, "stopped", f"internal error: {type(error).__name__}: {error}")
         while self.state == "stopped" and not self._stopping.wait(POLL_S):

@@ -389,14 +389,14 @@ class SlowFrames:
         made: list[tuple[int, ...]] = []
         frames: list[bytes] = []
         end = len(chunk)
-        for place, start, length, link_type, time_ns, interface in rows:
+        for index, start, length, link_type, time_ns, interface in rows:
             frame = chunk[start : start + length].tobytes()
             found = self.read(frame, link_type, time_ns, interface)
             if found is None:
                 continue
             plain = _plain_frame(found)
             head = len(plain) - len(found.payload)
-            before.append(place)
+            before.append(index)
             made.append(
                 (time_ns, *found[:4], end + head, len(found.payload), end, len(plain), interface,
                  LinkType.ETHERNET)

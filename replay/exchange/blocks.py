@@ -168,12 +168,12 @@ def _block(sends: Sequence[Send]) -> Block:
     rows: list[tuple[int, int, int, int]] = []
     for due_ns, _, destination, packet in sends:
         # The sends keep their packets alive, so an identity names one packet.
-        place = places.get(id(packet))
-        if place is None:
-            place = places[id(packet)] = size
+        index = places.get(id(packet))
+        if index is None:
+            index = places[id(packet)] = size
             parts.append(packet)
             size += len(packet)
-        rows.append((place, len(packet), destination, due_ns))
+        rows.append((index, len(packet), destination, due_ns))
     columns: Any = np.array(rows, np.int64).reshape(-1, 4).T
     return Block(
         np.frombuffer(b"".join(parts), np.uint8),

@@ -221,14 +221,14 @@ class _Check:
         self.result.ok = int((~decided).sum())
         self._note("contradicted", expected, announced & ~lost)
 
-    def _overtaken(self, place: NDArray[np.intp], services: NDArray[Any]) -> NDArray[np.intp]:
+    def _overtaken(self, index: NDArray[np.intp], services: NDArray[Any]) -> NDArray[np.intp]:
         """Return indices of expected messages that first arrived after a later one."""
-        _, first = np.unique(place, return_index=True)
+        _, first = np.unique(index, return_index=True)
         first.sort()
-        place, services = place[first], services[first]
+        index, services = index[first], services[first]
         overtaken = []
         for service in np.unique(services):
-            own = place[services == service]
+            own = index[services == service]
             overtaken.append(own[own < np.maximum.accumulate(own)])
         return np.concatenate(overtaken) if overtaken else np.zeros(0, np.intp)
 

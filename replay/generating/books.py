@@ -248,7 +248,7 @@ class ShareBooks:
 
     # -- what is announced again ------------------------------------------------------------------
 
-    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, place=cython.Py_ssize_t,
+    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, offset=cython.Py_ssize_t,
                    level=cython.int)  # fmt: skip
     def retold(self, share, to, at):
         """Write the share's orders, by priority, as orders announced again (ActionType Y), to
@@ -256,8 +256,8 @@ class ShareBooks:
         count = self._sorted(share, self.scratch)
         for i in range(count):
             slot = self.scratch[i]
-            place = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-            copy(to, at, self.orders, place, self.order_bytes)
+            offset = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+            copy(to, at, self.orders, offset, self.order_bytes)
             level = (share * 2 + self.sides[share * _SLOTS + slot]) * _LEVELS
             level += self._level_of(level, self.prices[share * _SLOTS + slot])
             to[at + self.at_order[places.O_ACTION]] = _AGAIN

@@ -62,13 +62,13 @@ class Notices:
         """Put 550 or 551."""
         self._tape.put(REFERENCE, memoryview(bytearray(message)), 0, len(message), -1)
 
-    def write_reference(self, place: int) -> None:
+    def write_reference(self, index: int) -> None:
         """Put the reference data of the instrument at this place of the listing."""
         self._number += 1
-        start = place * self.sizes[0]
+        start = index * self.sizes[0]
         data, at = memoryview(self.reference), self._at_reference
         self._stamp(data, start, at[0], at[1], at[2])
-        self._tape.put(REFERENCE, data, start, self.sizes[0], place)
+        self._tape.put(REFERENCE, data, start, self.sizes[0], index)
 
     def halt(self, share: int) -> None:
         """Put that the share is halted, whether it is already or not."""

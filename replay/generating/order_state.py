@@ -215,8 +215,8 @@ class OrderState:
             added = kept.message
             adds = self._adds[self._feed.message_code(added)]
             places = (adds.order, adds.price, adds.size, *adds.times)
-            for place, source in zip(places, values, strict=True):
-                added = _with(added, place, _value(message, source))
+            for field, source in zip(places, values, strict=True):
+                added = _with(added, field, _value(message, source))
             self._orders[message[new]] = _Kept(added, self._clock)
 
         return do

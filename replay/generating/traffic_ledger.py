@@ -75,12 +75,12 @@ class TrafficLedger:
             return
         first = int(second.min())
         width = int(second.max()) - first + 1
-        place = row.astype(np.int64) * width + (second - first)
+        cell = row.astype(np.int64) * width + (second - first)
         length = length.astype(np.int64)
         counted = np.maximum(length + HEADERS_BYTES, FRAME_BYTES_MIN) + RECORD_HEADER_BYTES
         for table, weights in ((self._packets, None), (self._payload, length),
                                (self._counted, counted)):  # fmt: skip
-            sums = np.bincount(place, weights, minlength=ROWS * width)
+            sums = np.bincount(cell, weights, minlength=ROWS * width)
             table[:, first : first + width] += sums.reshape(ROWS, width).astype(np.int32)
         self.messages += np.bincount(row, messages, minlength=ROWS).astype(np.int64)
 

@@ -193,9 +193,9 @@ class Preparer:
         firsts = np.array([first for first, _ in self._chunks], np.int64)
         chunk_of = np.searchsorted(firsts, sends.index, side="right") - 1
         chunks = [chunk for _, chunk in self._chunks]
-        place = sends.index - firsts[chunk_of] if len(firsts) else sends.index
+        index = sends.index - firsts[chunk_of] if len(firsts) else sends.index
         block = Block(
-            chunks, chunk_of.astype(np.uint32), place, np.empty(0), sends.due_ns, share_done
+            chunks, chunk_of.astype(np.uint32), index, np.empty(0), sends.due_ns, share_done
         )
         channel = block.gather([chunk.channel for chunk in chunks])
         return dataclasses.replace(block, destinations=self._table[sends.line, channel])

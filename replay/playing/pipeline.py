@@ -259,6 +259,6 @@ def endpoints(source: BatchSource) -> list[tuple[str, int]]:
     """Return the groups and ports of all datagrams, in rising order; reads the whole source."""
     found: set[int] = set()
     for batch in source.batches():
-        place: np.ndarray[Any, Any] = batch.destination.astype(np.int64) << 16
-        found.update(np.unique(place | batch.destination_port).tolist())
+        endpoint: np.ndarray[Any, Any] = batch.destination.astype(np.int64) << 16
+        found.update(np.unique(endpoint | batch.destination_port).tolist())
     return [(address_text(number >> 16), number & 0xFFFF) for number in sorted(found)]

@@ -68,18 +68,18 @@ def refresh_bodies(state: Iterable[list[bytes]], last: int) -> Iterator[list[byt
     for messages in state:
         runs = pack_messages(messages, BODY_BYTES_MAX - FULL_HEADER.size)
         for number, run in enumerate(runs, 1):
-            place = (REFRESH_HEADER, number, len(runs))
+            header = (REFRESH_HEADER, number, len(runs))
             if number == 1:
-                yield [FULL_HEADER.pack(FULL_HEADER.size, *place, last, 0), *run]
+                yield [FULL_HEADER.pack(FULL_HEADER.size, *header, last, 0), *run]
             else:
-                yield [SHORT_HEADER.pack(SHORT_HEADER.size, *place), *run]
+                yield [SHORT_HEADER.pack(SHORT_HEADER.size, *header), *run]
 
 
-def flag_of(place: int, count: int) -> int:
-    """Return the delivery flag of an answer's packet at `place` of `count`."""
+def flag_of(index: int, count: int) -> int:
+    """Return the delivery flag of an answer's packet at `index` of `count`."""
     if count == 1:
         return ONLY
-    return FIRST if place == 0 else LAST if place == count - 1 else FURTHER
+    return FIRST if index == 0 else LAST if index == count - 1 else FURTHER
 
 
 # -- the lines, read ------------------------------------------------------------------------------

@@ -213,16 +213,16 @@ class Transactions:
             raise TransactionError(UNKNOWN_ID, "no transaction of this connection has this id")
         return found
 
-    def put(self, transaction: Transaction, place: Place, content: bytes) -> None:
+    def put(self, transaction: Transaction, queue: Place, content: bytes) -> None:
         """Add a message to put into a queue. Raises `TransactionError` at the bounds; the
         transaction is doomed then."""
         self._room(transaction, len(content))
-        transaction.put.append((place, content))
+        transaction.put.append((queue, content))
 
     def answer(
-        self, transaction: Transaction, place: Place, taker: Taker, number: int, outcome: Outcome
+        self, transaction: Transaction, queue: Place, taker: Taker, number: int, outcome: Outcome
     ) -> None:
-        """Add a consumer's outcome for a message of `place`. An invalid one dooms the transaction,
+        """Add a consumer's outcome for a message of `queue`. An invalid one dooms the transaction,
         as there is no earlier answer than its discharge."""
         transaction.answers.append(_Answer(taker, number, outcome))
         try:
@@ -233,11 +233,11 @@ class Transactions:
             transaction.doom("a message that is no good is rejected outside of a transaction")
         if outcome is not Outcome.ACCEPTED:
             return
-        home = transaction.acknowledged = transaction.acknowledged or place
-        if home is not place:
+        home = transaction.acknowledged = transaction.acknowledged or queue
+        if home is not queue:
             transaction.doom(
                 "messages of one queue may be accepted in a transaction:"
-                f" of {home.name}, and not of {place.name} too"
+                f" of {home.name}, and not of {queue.name} too"
             )
 
     def _room(self, transaction: Transaction, more_bytes: int) -> None:
@@ -320,8 +320,8 @@ class Transactions:
         if home is None:
             done()
             return None
-        own = [content for place, content in transaction.put if place is home]
-        sent = [(place.name, content) for place, content in transaction.put if place is not home]
+        own = [content for queue, content in transaction.put if queue is home]
+        sent = [(queue.name, content) for queue, content in transaction.put if queue is not home]
         refusal = home.transact(Work(accepted, own, sent), done, lost)
         if refusal is None:
             for taker, numbers in _by_taker(transaction, (Outcome.ACCEPTED,)):
@@ -335,12 +335,12 @@ class Transactions:
             if not each.taker.enlists(each.number):
                 return Refusal(NOT_HELD)
         home = transaction.home
-        for place, content in transaction.put:
-            if place.fault:
-                return Refusal(f"queue {place.name} has stopped: {place.fault}", failed=False)
-            reason = place.accepts(content, home=place is home)
+        for queue, content in transaction.put:
+            if queue.fault:
+                return Refusal(f"queue {queue.name} has stopped: {queue.fault}", failed=False)
+            reason = queue.accepts(content, home=queue is home)
             if reason:
-                return Refusal(f"queue {place.name} does not take a message of it: {reason}")
+                return Refusal(f"queue {queue.name} does not take a message of it: {reason}")
         if home is not None and home.fault:
             return Refusal(f"queue {home.name} has stopped: {home.fault}", failed=False)
         return None

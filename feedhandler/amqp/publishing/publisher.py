@@ -333,7 +333,7 @@ class Publisher(Peer):
     async def _route_problem(self) -> str | None:
         """Return why messages may be dropped unrouted; None where they cannot be, or it does not
         matter by configuration."""
-        config, place = self.config, self.place
+        config, address = self.config, self.place
         made = config.form == "queue" and config.declare
         if made or not config.require_route or not brokers.hides_unroutable(self.kind):
             return None
@@ -345,7 +345,7 @@ class Publisher(Peer):
         asked: Callable[..., str | None] = problem
         if config.form == "queue":
             asked = problem_of_queue
-        about = (config.management, place.vhost, config.goal, place.user, place.password)
+        about = (config.management, address.vhost, config.goal, address.user, address.password)
         tls = None if self._tls is None else self._tls.context
         return await asyncio.to_thread(asked, *about, tls)
 

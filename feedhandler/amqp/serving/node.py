@@ -169,12 +169,12 @@ class Node:
             (self.gate.tls_address, "amqp.tls.listen", True),
         )
         try:
-            for place, key, encrypted in places:
-                if place is not None:
+            for address, key, encrypted in places:
+                if address is not None:
                     self._listeners.append(
                         Listener(
                             self.loop,
-                            place,
+                            address,
                             key,
                             encrypted,
                             self._on_client,

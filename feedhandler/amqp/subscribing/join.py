@@ -53,11 +53,11 @@ class _Side:
     def place_of(self, message: Any) -> Place:
         """Return the place of a packet or message; a number that falls back begins a new
         epoch."""
-        place = message.sequence << 16 | message.number
-        if place < self.last:
+        position = message.sequence << 16 | message.number
+        if position < self.last:
             self.epoch += 1
-        self.last = place
-        return self.epoch, place
+        self.last = position
+        return self.epoch, position
 
     def renumber(self) -> None:
         """Begin a new epoch, as a quality message has announced."""
@@ -90,7 +90,7 @@ class Join:
     def __init__(self, reached: dict[int, int]) -> None:
         self.done = False
         self.held = 0
-        self._services = {number: _Service(place) for number, place in reached.items()}
+        self._services = {number: _Service(position) for number, position in reached.items()}
 
     def _service(self, number: int) -> _Service:
         service = self._services.get(number)
@@ -111,10 +111,10 @@ class Join:
             if not message.sequence >> 63:
                 service.aside.append(message.tag)
             return [message]
-        place = service.old.place_of(message)
-        if service.begins is not None and place >= service.begins:
+        position = service.old.place_of(message)
+        if service.begins is not None and position >= service.begins:
             return self._change_over(service)
-        service.reached = max(service.reached, place)
+        service.reached = max(service.reached, position)
         return [message, *self._look(service)]
 
     def _old_mark(self, service: _Service, reason: str) -> list[Any]:

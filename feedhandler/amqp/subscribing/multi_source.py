@@ -38,10 +38,10 @@ class MessageShape:
         if self.grain == "message":
             if feed_of(message).counts_messages:
                 self.by_message = True
-                place = (sequence + message.number) << 16 | WHOLE
+                position = (sequence + message.number) << 16 | WHOLE
             else:
-                place = sequence << 16 | message.number
-            return place, place
+                position = sequence << 16 | message.number
+            return position, position
         first = sequence << 16 | WHOLE
         return first, first if self.grain == "packet" else last_sequence(message) << 16 | WHOLE
 

@@ -522,9 +522,9 @@ class StreamMerger:
         same = [lane for lane in blocked if lane.epoch == service.epoch]
         if not same:
             lane = min(blocked, key=lambda x: x.epoch)
-            place = self._shape.span(lane.held[0])[0] >> 16
-            self._renumber(service, lane.epoch, place, lane.held[0].day)
-            for first, last in lane.lacks.within(0, place - 1):
+            sequence = self._shape.span(lane.held[0])[0] >> 16
+            self._renumber(service, lane.epoch, sequence, lane.held[0].day)
+            for first, last in lane.lacks.within(0, sequence - 1):
                 self._lose(service, lane.note, first, last)
             self._report_change(service, "reset", forced=True)
             return
