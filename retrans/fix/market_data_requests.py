@@ -251,7 +251,7 @@ class _StateAnswer(_Answer):
             same = self.history.channel.store.numbering == self._epoch
             if same and self.history.state.number < self._wanted:
                 return b"", False
-            self._cut()
+            self._cut_state()
         assert self._cut is not None
         settings, form = self.server.settings, self.server.form
         found: list[bytes] = []
@@ -264,7 +264,7 @@ class _StateAnswer(_Answer):
             size += len(found[-1])
         return self._encode(found, not self._cut), not self._cut
 
-    def _cut(self) -> None:
+    def _cut_state(self) -> None:
         """Cut the state as it is now. Raises `Refused` where it is not known, or too large."""
         state = self.history.state
         names = self.asked.securities or tuple(sorted(state.securities))

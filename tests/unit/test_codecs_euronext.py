@@ -266,7 +266,7 @@ def test_the_retransmission_request_decodes_to_its_fields():
     assert packet.control.wire() == {"BeginSeqNum": 100, "EndSeqNum": 120, "SourceID": "SRC1"}
 
 
-@pytest.mark.parametrize(("size", "place"), [(36, 0), (40, 0), (44, 1), (60, 1)])
+@pytest.mark.parametrize(("size", "index"), [(36, 0), (40, 0), (44, 1), (60, 1)])
 def test_the_size_chooses_between_the_two_layouts_of_530(size, index):
     data = bytearray(feed.encode_message("indicative_price_imbalance", im_volume=7))
     data = (data + bytes(60))[:size]

@@ -10,7 +10,7 @@ from feedhandler.overlay.holding import Delays, hold_and_release
 RUNGS = [float(10 * place) for place in range(len(LADDER))]
 
 
-@pytest.mark.parametrize("place", range(len(LADDER)))
+@pytest.mark.parametrize("index", range(len(LADDER)))
 def test_a_rung_gives_its_own_delay(index: int) -> None:
     assert hold_at(LADDER[index], RUNGS) == pytest.approx(RUNGS[index])
 

@@ -74,7 +74,7 @@ def test_fields_stand_where_the_page_says() -> None:
     )
 
 
-@pytest.mark.parametrize("place", range(HEAD_BYTES + 3))
+@pytest.mark.parametrize("index", range(HEAD_BYTES + 3))
 def test_a_byte_that_is_changed_breaks_the_form_or_the_seal(index: int) -> None:
     datagram = bytearray(encode(HEAD, b"abc", KEY))
     datagram[index] ^= 0x40

@@ -222,8 +222,8 @@ class DurableQueues:
                 raise AddressError(reason, "amqp:unauthorized-access")
             from feedhandler.amqp.durable.creation import CreationManagement
 
-            management = CreationManagement(self, name, self._flush)
-            return Requests(peer, link, forget, management, answers)
+            making = CreationManagement(self, name, self._flush)
+            return Requests(peer, link, forget, making, answers)
         queue = self._find(address.removesuffix(MANAGEMENT))
         if not address.endswith(MANAGEMENT):
             _demand(user, user.queues.put, queue, "put messages into")
