@@ -20,7 +20,7 @@ from tests.support import places
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 #: One that nobody else hears.
-EXCHANGE = ("exchange", "--rate", "5000", "--port-base", str(places.exchange_port()))
+EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(places.exchange_port()))
 
 
 def command(*words: str) -> list[str]:
@@ -131,7 +131,7 @@ def test_the_readmes_subscriber_receives(gateway: str) -> None:
 
 def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
-    words = ["exchange", "--rate", "5000", "--port-base", str(places.exchange_port(1))]
+    words = ["exchange", "--rate", "1000", "--port-base", str(places.exchange_port(1))]
     words += ["--seconds", "1", "--seed", "3", "--ledger", str(path)]
     done = subprocess.run(
         command(*words, "--loss", "10%", "--json"),
