@@ -7,6 +7,7 @@ about a process (signals, a reader that goes away, what is loaded) starts one in
 import asyncio
 import contextlib
 import io
+import signal
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any
 
 from feedhandler.cli.app import chosen
 from feedhandler.ops.console import run_guarded
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,22 @@ class Done:
     stderr: str
 
 
+@contextlib.contextmanager
+def signals_kept() -> Iterator[None]:
+    """Signals are whose they were afterwards: a command's process would end with their handlers."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
 def run_here(*words: str) -> Done:
     """Run the command to its end."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with signals_kept(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run_guarded(lambda: chosen([*words])())
     return Done(code, out.getvalue(), err.getvalue())
 
