@@ -27,15 +27,17 @@ from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture
 
 MARK = "FEEDHANDLER_TEST_LAB"
-#: What a run does that the command line cannot say: a short session, little patience.
+#: What a run does that the command line cannot say: a short session, little patience, no figures.
 DRIVER = """
 import sys, msgspec
+from feedhandler import drawing
 from feedhandler.lab import supervisor
 from feedhandler.lab.plan import Plan
 from feedhandler.lab import commands as lab
 from feedhandler.ops.console import run_command
 plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
 supervisor.END_TIMEOUT_S = float(sys.argv[2])
+drawing.available = lambda: False
 sys.exit(run_command(lambda: lambda: lab.run(plan)))
 """
 WAIT_S = 200.0
