@@ -144,7 +144,7 @@ def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
 
 @both_loops
 def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) -> None:
-    total = 100_200
+    total = 10_200
 
     async def scenario() -> None:
         async with (
