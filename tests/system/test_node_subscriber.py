@@ -685,3 +685,16 @@ def test_importing_the_package_alone_loads_nothing_heavy() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_a_command_that_runs_a_gateway_loads_nothing_for_others() -> None:
+    code = (
+        "import sys; "
+        "from feedhandler.cli.app import chosen; "
+        "chosen(['run', 'gateway.toml']); "
+        "import feedhandler.gateway.process; "
+        "others = {'pydantic', 'prometheus_client', 'rich', 'matplotlib'} & set(sys.modules); "
+        "assert not others, others"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
