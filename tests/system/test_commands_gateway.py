@@ -16,6 +16,7 @@ from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
 from feedhandler.replay.exchange.ledger import read_ledger
 from tests.support import places
+from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -69,10 +70,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
     words = ["subscribe", gateway, "euronext.104.#", "--json", "--count", "50", "--stamp"]
-    with running(*words) as subscriber:
-        output, errors = subscriber.communicate(timeout=TIMEOUT_S)
-        assert subscriber.returncode == 0, errors
-    lines = [json.loads(line) for line in output.splitlines()]
+    subscriber = run_here(*words)
+    assert subscriber.returncode == 0, subscriber.stderr
+    lines = [json.loads(line) for line in subscriber.stdout.splitlines()]
     assert len(lines) == 50
     for line in lines:
         assert {"seq", "type", "symbol", "key", "service", "latency_us"} <= set(line)
@@ -83,11 +83,11 @@ def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
 @pytest.mark.parametrize("granularity", ["packet", "batch"])
 def test_every_granularity_prints_single_messages(gateway: str, granularity: str) -> None:
     words = ["subscribe", gateway, "euronext.#", "--as", granularity, "--json", "--count", "200"]
-    with running(*words) as subscriber:
-        output, errors = subscriber.communicate(timeout=TIMEOUT_S)
-    assert subscriber.returncode == 0, errors
-    assert len(output.splitlines()) == 200
-    assert all("seq" in json.loads(line) for line in output.splitlines())
+    subscriber = run_here(*words)
+    assert subscriber.returncode == 0, subscriber.stderr
+    lines = subscriber.stdout.splitlines()
+    assert len(lines) == 200
+    assert all("seq" in json.loads(line) for line in lines)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -102,13 +102,7 @@ def test_a_signal_ends_a_subscriber_in_good_order(gateway: str, number: signal.S
 
 
 def test_an_address_that_the_node_refuses_is_exit_code_3(gateway: str) -> None:
-    done = subprocess.run(
-        command("subscribe", gateway, "euronext.104?types=nope", "--count", "1"),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    done = run_here("subscribe", gateway, "euronext.104?types=nope", "--count", "1")
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert "types=nope" in done.stderr
@@ -133,13 +127,7 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
     words = ["exchange", "--rate", "1000", "--port-base", str(places.exchange_port(1))]
     words += ["--seconds", "1", "--seed", "3", "--ledger", str(path)]
-    done = subprocess.run(
-        command(*words, "--loss", "10%", "--json"),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    done = run_here(*words, "--loss", "10%", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     ledger = read_ledger(path)
