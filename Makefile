@@ -149,10 +149,11 @@ crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a que
 	KILLS=$$(($(KILLS) / 20)) $(PY) -m pytest --timeout=0 -s tests/system/test_durable_crash.py
 
 crash-keyed: $(VENV)/.everything ## a keyed queue's producers, consumers and gateway, killed (KILLS=300 MESSAGES=2000000)
-	FRESH=1 KILLS=$(KEYED_KILLS) MESSAGES=$(MESSAGES) $(PY) -m pytest --timeout=0 -s \
+	FRESH=1 KILLS=$(KEYED_KILLS) MESSAGES=$(MESSAGES) CLIENTS=3 $(PY) -m pytest --timeout=0 -s \
 		tests/system/test_keyed_crash.py
 	SEEDS=10000 HISTORIES=50 $(PY) -m pytest --timeout=0 -s tests/simulation/test_keyed_queue.py \
-		tests/simulation/test_keyed_histories.py tests/unit/test_keyed_dispatch.py
+		tests/simulation/test_keyed_histories.py tests/unit/test_keyed_dispatch.py \
+		tests/unit/test_keyed_message_order.py
 
 crash-overlay: $(VENV)/.everything ## proxies of a tree killed, links cut, in namespaces (KILLS=500)
 	FRESH=1 KILLS=$(if $(filter command% environment%,$(origin KILLS)),$(KILLS),500) $(PY) -m pytest --timeout=0 -s \

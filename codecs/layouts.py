@@ -372,6 +372,19 @@ class Block:
         return known
 
     @functools.cached_property
+    def _blank(self) -> list[Any]:
+        """What is packed of a block of which no field is given."""
+        return [
+            self._pack_text(field, "") if field.kind == "c" else field.absent
+            for field in self.named
+        ]
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[int, Field]]:
+        """Each field by its name, with its place among the others."""
+        return {field.name: (i, field) for i, field in enumerate(self.named)}
+
+    @functools.cached_property
     def nulls(self) -> bytes:
         """The bytes of a block whose fields have no values: null values, else zeros."""
         return self.pack({field.name: None for field in self.named if field.null is not None}, {})
@@ -423,19 +436,20 @@ class Block:
                 f"{self.name} has no field {', '.join(unknown)}",
                 f"its fields are {', '.join(self.by_name)}",
             )
-        packed: list[Any] = []
-        for field in self.named:
-            value = values.get(field.name)
+        # Most messages give few of a block's fields: only those are looked at.
+        packed, places = self._blank.copy(), self._places
+        for name, value in values.items():
+            if value is None:
+                continue
+            i, field = places[name]
             if field.kind == "c":
-                packed.append(self._pack_text(field, value or ""))
-            elif value is None:
-                packed.append(field.absent)
+                packed[i] = self._pack_text(field, value or "")
             elif (field.price is not None or field.exponent) and type(value) is not int:
-                packed.append(to_raw(value, self._scale(field, values, scales), field.name))
+                packed[i] = to_raw(value, self._scale(field, values, scales), name)
             else:
-                packed.append(value)
+                packed[i] = value
         try:
-            whole = list(packed)
+            whole = packed.copy() if self._odd else packed
             for i, field in self._odd:
                 whole[i] = field.integer_bytes(packed[i], self.byte_order)
             return self._struct.pack(*whole)

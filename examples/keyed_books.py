@@ -33,10 +33,10 @@ FEED = load_feed("euronext-utp-md")
 Update = tuple[int, int, bytes]
 
 
-def session(path: Path, seconds: float) -> None:
-    """Generate a session."""
+def session(path: Path, seconds: float, rate: str) -> None:
+    """Generate a session; its rate says how many instruments there are, too."""
     words = ["generate", "--duration", f"{seconds}s", "--no-refresh", "--out", str(path)]
-    command = [sys.executable, "-m", "feedhandler", *words, "--rate", "20mbps"]
+    command = [sys.executable, "-m", "feedhandler", *words, "--rate", rate]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -96,13 +96,14 @@ def main() -> int:
     """Run it; 0 where all books are the same."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0, help="of the session")
+    parser.add_argument("--rate", default="20mbps", help="of the session's packets")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--port", type=int, help="the gateway's; else one that is free")
     options = parser.parse_args()
     definition = keyed.Definition(fields=("symbol",), format=Format.FEED, feed=FEED.name)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        session(folder / "session.pcap", options.seconds)
+        session(folder / "session.pcap", options.seconds, options.rate)
         updates = list(messages(folder / "session.pcap"))
         alone = Market(FEED)
         for service, _, message in updates:

@@ -7,7 +7,7 @@ are each read by itself (`line_assembly`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from feedhandler.codecs import Feed
 from feedhandler.retrans.events import RefreshSnapshot
@@ -36,7 +36,6 @@ class Assembler(Protocol):
     def tick(self, now_ns: int) -> None: ...
 
 
-@runtime_checkable
 class LineAssembler(Assembler, Protocol):
     """An assembler of lines that nobody arbitrates, since each numbers its packets by itself."""
 

@@ -7,6 +7,7 @@ when a command is chosen: `--help` stays fast.
 """
 
 import functools
+import gc
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -642,9 +643,17 @@ cli_overlay.register(app)
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:
     """Run the `feedhandler` command, and exit with one of `ExitCode`.
 
-    After a signal that is not the command's usual end the exit code is `interrupted`.
+    After a signal that is not the command's usual end the exit code is `interrupted`. Garbage is
+    collected from when the work is chosen, and what it needs is imported.
     """
-    sys.exit(run_command(lambda: chosen(sys.argv[1:]), interrupted))
+
+    def choose() -> Work:
+        work = chosen(sys.argv[1:])
+        gc.freeze()
+        gc.enable()
+        return work
+
+    sys.exit(run_command(choose, interrupted))
 
 
 @functools.cache

@@ -12,6 +12,7 @@ requests within `KEEP_SECONDS`.
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -20,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 from feedhandler import operator_log
 from feedhandler.addresses import split_address
 from feedhandler.counters import STAGES, WebCounter
-from feedhandler.gateway.readings import readings
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import State as ArbitrationState
-from feedhandler.observe import health, metrics
+from feedhandler.observe import health
 from feedhandler.observe.health import Facts
 from feedhandler.observe.systemd import Notifier
 from feedhandler.observe.web import Answer, WebServer, verdict
@@ -63,6 +63,8 @@ class Watch:
         assert set(self.stages) < set(STAGES)
         self.web: WebServer | None = None
         if config.metrics.listen:
+            # Who is never scraped need not load it; who is had better not wait for it then.
+            importlib.import_module("feedhandler.gateway.readings")
             pages = {"/metrics": self._metrics, "/live": self._live, "/ready": self._ready}
             address = split_address(config.metrics.listen)
             self.web = WebServer(address, pages, config.metrics.hosts)
@@ -260,15 +262,20 @@ class Watch:
 
     async def _metrics(self) -> Answer:
         """Return the last scrape's text if it is recent, else scrape anew."""
+        from feedhandler.observe.metrics import CONTENT_TYPE
+
         async with self._scraping:
             if not self._scraped or self._loop.time() - self._scraped_at >= KEEP_SECONDS:
                 began = self._loop.time()
                 self._scraped = await self._scrape()
                 self._scraped_at = self._loop.time()
                 self._scrape_seconds = self._scraped_at - began
-        return Answer(self._scraped, content_type=metrics.CONTENT_TYPE)
+        return Answer(self._scraped, content_type=CONTENT_TYPE)
 
     async def _scrape(self) -> bytes:
+        from feedhandler.gateway.readings import readings
+        from feedhandler.observe import metrics
+
         assert self.web is not None
         self.web.count(WebCounter.SCRAPES)
         gathering = metrics.Gathering()

@@ -1,7 +1,8 @@
 """Mutated packets of every type of every feed, through the compiled scanner.
 
-`FEEDHANDLER_FUZZ` is the number of packets: 100,000 of each family by default. In a campaign
-(`make fuzz`) there are ten million of each, and each goes through the interpreted twin as well.
+`FEEDHANDLER_FUZZ` is the number of packets: 100,000 by default, of which each family has its share,
+and more only where a rare reject reason has not come by then. In a campaign (`make fuzz`) there are
+ten million of each family, and each goes through the interpreted twin as well.
 """
 
 import os
@@ -10,19 +11,19 @@ from feedhandler.codecs import load_feed
 from tests.fuzz import scanner_fuzz
 from tests.support.feeds import BINARY_FEEDS, FAMILIES
 
+#: By so many packets every reject reason comes with any seed.
+MOST = 1_200_000
+
 
 def test_every_mutated_packet_gets_one_typed_answer_and_every_reason_comes(seed):
-    least = 100_000
-    # Families take turns by the batch: so many that the last one has as many as are wanted.
-    usual = (least // scanner_fuzz.BATCH_PACKETS + 1) * scanner_fuzz.BATCH_PACKETS * len(FAMILIES)
-    count = int(os.environ.get("FEEDHANDLER_FUZZ", usual))
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "100000"))
     print(f"python -m tests.fuzz.scanner_fuzz --count {count} --seed {seed}")
-    outcome = scanner_fuzz.run(count, seed)
+    outcome = scanner_fuzz.run(count, seed, most=MOST)
     print(outcome.report())
-    assert outcome.packets == count
+    assert outcome.packets >= count
     assert outcome.past_header >= 0.3
     assert not outcome.missing
-    assert min(outcome.families.values()) >= min(least, count // (2 * len(FAMILIES)))
+    assert min(outcome.families.values()) >= count // (2 * len(FAMILIES))
 
 
 def test_each_binary_feed_is_of_one_family():

@@ -392,11 +392,12 @@ class World(ChannelWorld):
         for number in range(first, first + self.rng.randint(1, self.venue.batch)):
             self.published.append(self.venue.message(number, self.rng, self.open))
         end = len(self.published) + 1
+        whole = self._packet(first, end)
         for store in {id(each): each for each in (self.store, self.served)}.values():
-            keep(self.feed, store, self._packet(first, end))
+            keep(self.feed, store, whole)
         both = self.happens(self.plan.lost_on_both, now_ns)
         for line in (0, 1):
-            for data in self._packed(first, end, line):
+            for data in self._packed(first, end, line, whole):
                 if both or self.happens(self.plan.lost[line], now_ns):
                     continue
                 copies = 1 + self.happens(self.plan.doubled, now_ns)
@@ -412,9 +413,11 @@ class World(ChannelWorld):
             **self.venue.header,
         )  # fmt: skip
 
-    def _packed(self, first: int, end: int, line: int) -> list[bytes]:
+    def _packed(self, first: int, end: int, line: int, whole: bytes) -> list[bytes]:
         cut = self.rng.randrange(first, end + 1) if line and self.plan.repacked else first
-        return [self._packet(a, b) for a, b in ((first, cut), (cut, end)) if a < b]
+        if cut in (first, end):
+            return [whole]
+        return [self._packet(first, cut), self._packet(cut, end)]
 
     # -- the retransmission lines ---------------------------------------------------------------
 

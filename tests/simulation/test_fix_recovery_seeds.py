@@ -60,7 +60,7 @@ from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.request import RequestFormat
 from feedhandler.retrans.fix.server import ALL, ResendServer, ResendSettings
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support.fix_market import Flow, PublishedChannel, state_of
+from tests.support.fix_market import Flow, PublishedChannel, Truth
 
 FEED = load_feed("fix-marketdata")
 FORM = RequestFormat()
@@ -405,6 +405,7 @@ class Oracle:
         self.epoch = world.joined_in
         self.number = -1
         self.state = MarketState()
+        self.truth = Truth({})
         self.missing: set[int] = set()
         #: Numbers that came or were skipped.
         self.reported: set[int] = set()
@@ -500,7 +501,9 @@ class Oracle:
     def check(self, where: str) -> None:
         """The books are those that were published up to here."""
         bodies, _ = self.published[self.epoch]
-        truth = state_of({n: data for n, data in bodies.items() if n <= self.number})
+        if self.truth.bodies is not bodies:
+            self.truth = Truth(bodies)
+        truth = self.truth.up_to(self.number)
         assert self.state.contents() == truth.contents(), f"{where}: the books differ"
 
 

@@ -44,7 +44,7 @@ from feedhandler.retrans.fix.market_follower import (
     Unhealed,
     Wanted,
 )
-from tests.support.fix_market import OPENING, SECOND, Flow, PublishedChannel, state_of
+from tests.support.fix_market import OPENING, SECOND, Flow, PublishedChannel, Truth
 from tests.support.fix_messages import summed
 
 SEEDS = int(os.environ.get("SEEDS", "50"))
@@ -161,6 +161,7 @@ class World:
         self.pieces = rng.random() < 0.5
         self.late_ns = rng.choice([0, 20, 100]) * MS
         self.channel = PublishedChannel(rng.choice([4 << 10, 1 << 20]))
+        self.truth = Truth(self.channel.bodies)
         self.flow = Flow(rng)
         self.now_ns = OPENING
         self.history = self.channel.history(OPENING)
@@ -281,9 +282,10 @@ class World:
     def check(self) -> None:
         """What the follower says to be whole is."""
         if self.follower.standing is Standing.WHOLE:
-            number = self.follower.state.number
-            wanted = {at: body for at, body in self.channel.bodies.items() if at <= number}
-            assert self.follower.state.contents() == state_of(wanted).contents()
+            if self.truth.bodies is not self.channel.bodies:
+                self.truth = Truth(self.channel.bodies)
+            wanted = self.truth.up_to(self.follower.state.number)
+            assert self.follower.state.contents() == wanted.contents()
             self.counts["checks"] += 1
 
     # -- the stream ------------------------------------------------------------------------------

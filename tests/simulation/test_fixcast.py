@@ -48,7 +48,7 @@ from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
 
-SEEDS = int(os.environ.get("SEEDS", "100"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -28,7 +28,7 @@ from feedhandler.keyed.queue import (
 from feedhandler.keyed.settings import Format, Full, KeyedSettings, Poison, Rule, Wrong
 from feedhandler.keyed.structure import Structure
 
-SEEDS = int(os.environ.get("SEEDS", "100"))
+SEEDS = int(os.environ.get("SEEDS", "25"))
 STEPS = 300
 CONSUMERS = 5
 PRODUCERS = 3

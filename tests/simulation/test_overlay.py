@@ -29,7 +29,7 @@ from tests.support.overlay_trees import (
     places_in_order,
 )
 
-SEEDS = int(os.environ.get("SEEDS", "400"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 BEGIN_NS = 1_800_000_000 * S
 BOUND_NS = 3 * MS

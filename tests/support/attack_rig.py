@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,12 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def configured(market: Market, folder: Path) -> Config:
+def configured(market: Market, folder: Path, hashed: Callable[[str], str]) -> Config:
     """The gateway that is attacked: with users, TLS, a durable queue, control and metrics."""
     certificate, key = Certificates(folder).issue("127.0.0.1")
     rights = {"services": ("*",), "put": ("*",), "get": ("*",), "cancel": ("*",)}
     secret = folder / "ann.hash"  # a configuration that is written out shows no hash
-    secret.write_text(hash_password(SECRET))
+    secret.write_text(hashed(SECRET))
     users = (
         UserConfig(name="ann", password_file=str(secret), **rights),
         UserConfig(name="anonymous", **rights),
@@ -102,12 +102,18 @@ def configured(market: Market, folder: Path) -> Config:
 
 
 class AttackRig:
-    """See the module; all runs while the block does."""
+    """See the module; all runs while the block does. `hashed` makes the users' hashes, whose cost
+    each log-in has."""
 
-    def __init__(self, folder: Path, growth_bytes_max: int = GROWTH_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        growth_bytes_max: int = GROWTH_BYTES_MAX,
+        hashed: Callable[[str], str] = hash_password,
+    ) -> None:
         self.market = Market(RATE)
         self._growth_bytes_max = growth_bytes_max
-        self.config = configured(self.market, folder)
+        self.config = configured(self.market, folder, hashed)
         #: What it may take: what it has before any attack, and every bound.
         self.bound = sum(each.most for each in memory_bounds(self.config))
         self._folder = folder

@@ -1,6 +1,7 @@
 """Books of CME MDP 3.0 for tests: updates of price levels, snapshots of whole books, and loops of
 them, with a calculation of the books that is independent of the product's."""
 
+import functools
 import random
 import struct
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ PRICE = 10**9
 #: Levels by instrument, side and price, as one number; the size of each.
 Levels = dict[int, bytes]
 _ENTRY = struct.Struct("<qiiIiBBc5x")
+#: Where a snapshot has the live packet that it is as of, and behind it the number of snapshots.
+_LAST_AT = 10
 _BOOK_ENTRY = struct.Struct("<qiibHBBc")
 
 
@@ -75,19 +78,22 @@ def active(levels: Levels, seen: set[int]) -> list[int]:
 
 def snapshot(instrument: int, levels: Levels, last: int, total: int) -> bytes:
     """The snapshot of an instrument's book, as of live packet `last`, one of `total` in a loop."""
+    book = _book(instrument, *(each for each in levels.items() if each[0] // 2_000 == instrument))
+    return book[:_LAST_AT] + struct.pack("<II", last, total) + book[_LAST_AT + 8 :]
+
+
+@functools.lru_cache(1 << 12)
+def _book(instrument: int, *levels: tuple[int, bytes]) -> bytes:
+    """A book's snapshot of no packet: loops say the same book again and again."""
     entries = [
         {
             "md_entry_px_optional_ex": each % 1_000 * PRICE,
             "md_entry_size_short_optional": int.from_bytes(size, "big"),
             "md_entry_type": str(each // 1_000 % 2),
         }
-        for each, size in levels.items()
-        if each // 2_000 == instrument
+        for each, size in levels
     ]
-    return FEED.encode_message(
-        SNAPSHOT, last_msg_seq_num_processed=last, tot_num_reports=total, security_id=instrument,
-        entries=entries,
-    )  # fmt: skip
+    return FEED.encode_message(SNAPSHOT, security_id=instrument, entries=entries)
 
 
 def packet(number: int, *messages: bytes, send_time: int = 0) -> bytes:

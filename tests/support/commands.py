@@ -4,12 +4,19 @@ The same path as `python -m feedhandler`, without the second that a new interpre
 about a process (signals, a reader that goes away, what is loaded) starts one instead.
 """
 
+import asyncio
 import contextlib
 import io
+import signal
+import threading
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from feedhandler.cli.app import chosen
 from feedhandler.ops.console import run_guarded
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -21,9 +28,45 @@ class Done:
     stderr: str
 
 
+@contextlib.contextmanager
+def signals_kept() -> Iterator[None]:
+    """Signals are whose they were afterwards: a command's process would end with their handlers."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
 def run_here(*words: str) -> Done:
     """Run the command to its end."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with signals_kept(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run_guarded(lambda: chosen([*words])())
     return Done(code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def beside(context: contextlib.AbstractAsyncContextManager[Any]) -> Iterator[Any]:
+    """Keep what commands talk to open, on an event loop in a thread of its own: commands with a
+    loop of theirs run in the main thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def wait(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    try:
+        stack = contextlib.AsyncExitStack()
+        opened = wait(stack.enter_async_context(context))
+        try:
+            yield opened
+        finally:
+            wait(stack.aclose())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -119,7 +119,24 @@ class Flow:
 
 def state_of(bodies: dict[int, bytes]) -> MarketState:
     """The state that messages leave, applied one behind the other."""
-    state = MarketState()
-    for number in sorted(bodies):
-        state.apply(bodies[number], number)
-    return state
+    return Truth(bodies).up_to(max(bodies, default=0))
+
+
+class Truth:
+    """The state that messages leave, from number to number: none is applied twice on the way."""
+
+    def __init__(self, bodies: dict[int, bytes]) -> None:
+        self.bodies = bodies
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state, self._number = MarketState(), -1
+
+    def up_to(self, number: int) -> MarketState:
+        """The state behind the message with this number; messages before it stay what they are."""
+        if number < self._number:
+            self._begin()
+        for each in sorted(each for each in self.bodies if self._number < each <= number):
+            self._state.apply(self.bodies[each], each)
+        self._number = number
+        return self._state

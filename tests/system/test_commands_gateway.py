@@ -16,11 +16,12 @@ from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
 from feedhandler.replay.exchange.ledger import read_ledger
 from tests.support import places
+from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 #: One that nobody else hears.
-EXCHANGE = ("exchange", "--rate", "5000", "--port-base", str(places.exchange_port()))
+EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(places.exchange_port()))
 
 
 def command(*words: str) -> list[str]:
@@ -44,102 +45,11 @@ def running(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A running gateway for the simulated exchange, and that; the URL of its node."""
-    port = places.port()
-    path = tmp_path_factory.mktemp("gateway") / "gateway.toml"
-    path.write_text(
-        to_toml(loopback_config(listen=f"127.0.0.1:{port}", port_base=places.exchange_port()))
-    )
-    with running("run", str(path)) as process:
-        assert process.stderr is not None
-        assert any(": ready: 7 channels, 14 lines" in line for line in process.stderr)
-        with running(*EXCHANGE) as exchange:
-            yield f"amqp://127.0.0.1:{port}"
-            exchange.send_signal(signal.SIGINT)
-            _, errors = exchange.communicate(timeout=TIMEOUT_S)
-            assert exchange.returncode == 0, errors
-            assert "Traceback" not in errors
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=TIMEOUT_S)
-        assert process.returncode == 0, errors
-        assert "Traceback" not in errors
-
-
-def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
-    words = ["subscribe", gateway, "euronext.104.#", "--json", "--count", "50", "--stamp"]
-    with running(*words) as subscriber:
-        output, errors = subscriber.communicate(timeout=TIMEOUT_S)
-        assert subscriber.returncode == 0, errors
-    lines = [json.loads(line) for line in output.splitlines()]
-    assert len(lines) == 50
-    for line in lines:
-        assert {"seq", "type", "symbol", "key", "service", "latency_us"} <= set(line)
-        assert line["service"] == 104
-    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines)
-
-
-@pytest.mark.parametrize("granularity", ["packet", "batch"])
-def test_every_granularity_prints_single_messages(gateway: str, granularity: str) -> None:
-    words = ["subscribe", gateway, "euronext.#", "--as", granularity, "--json", "--count", "200"]
-    with running(*words) as subscriber:
-        output, errors = subscriber.communicate(timeout=TIMEOUT_S)
-    assert subscriber.returncode == 0, errors
-    assert len(output.splitlines()) == 200
-    assert all("seq" in json.loads(line) for line in output.splitlines())
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_subscriber_in_good_order(gateway: str, number: signal.Signals) -> None:
-    with running("subscribe", gateway, "euronext.104") as subscriber:
-        assert subscriber.stdout is not None
-        assert subscriber.stdout.readline()
-        subscriber.send_signal(number)
-        _, errors = subscriber.communicate(timeout=TIMEOUT_S)
-        assert subscriber.returncode == 0
-        assert "Traceback" not in errors
-
-
-def test_an_address_that_the_node_refuses_is_exit_code_3(gateway: str) -> None:
-    done = subprocess.run(
-        command("subscribe", gateway, "euronext.104?types=nope", "--count", "1"),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert "types=nope" in done.stderr
-
-
-def test_the_readmes_subscriber_receives(gateway: str) -> None:
-    readme = (CHECKOUT / "README.md").read_text()
-    program = readme.partition("```python\n")[2].partition("```")[0]
-    program = program.replace("amqp://127.0.0.1:5672", gateway)
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", program], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
-    ) as subscriber:
-        assert subscriber.stdout is not None
-        try:
-            line = next(line for line in subscriber.stdout if line.startswith("euronext.104."))
-        finally:
-            subscriber.kill()
-    assert " 230 " in line
-
-
 def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
-    words = ["exchange", "--rate", "5000", "--port-base", str(places.exchange_port(1))]
+    words = ["exchange", "--rate", "1000", "--port-base", str(places.exchange_port(1))]
     words += ["--seconds", "1", "--seed", "3", "--ledger", str(path)]
-    done = subprocess.run(
-        command(*words, "--loss", "10%", "--json"),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    done = run_here(*words, "--loss", "10%", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     ledger = read_ledger(path)
@@ -225,3 +135,82 @@ def _children_of(pid: int) -> list[int]:
     return [
         int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
     ]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running gateway for the simulated exchange, and that; the URL of its node. Who needs it
+    comes last: it runs to the end of the module."""
+    port = places.port()
+    path = tmp_path_factory.mktemp("gateway") / "gateway.toml"
+    path.write_text(
+        to_toml(loopback_config(listen=f"127.0.0.1:{port}", port_base=places.exchange_port()))
+    )
+    with running("run", str(path)) as process:
+        assert process.stderr is not None
+        assert any(": ready: 7 channels, 14 lines" in line for line in process.stderr)
+        with running(*EXCHANGE) as exchange:
+            yield f"amqp://127.0.0.1:{port}"
+            exchange.send_signal(signal.SIGINT)
+            _, errors = exchange.communicate(timeout=TIMEOUT_S)
+            assert exchange.returncode == 0, errors
+            assert "Traceback" not in errors
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+
+
+def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
+    words = ["subscribe", gateway, "euronext.104.#", "--json", "--count", "50", "--stamp"]
+    subscriber = run_here(*words)
+    assert subscriber.returncode == 0, subscriber.stderr
+    lines = [json.loads(line) for line in subscriber.stdout.splitlines()]
+    assert len(lines) == 50
+    for line in lines:
+        assert {"seq", "type", "symbol", "key", "service", "latency_us"} <= set(line)
+        assert line["service"] == 104
+    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines)
+
+
+@pytest.mark.parametrize("granularity", ["packet", "batch"])
+def test_every_granularity_prints_single_messages(gateway: str, granularity: str) -> None:
+    words = ["subscribe", gateway, "euronext.#", "--as", granularity, "--json", "--count", "200"]
+    subscriber = run_here(*words)
+    assert subscriber.returncode == 0, subscriber.stderr
+    lines = subscriber.stdout.splitlines()
+    assert len(lines) == 200
+    assert all("seq" in json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_subscriber_in_good_order(gateway: str, number: signal.Signals) -> None:
+    with running("subscribe", gateway, "euronext.104") as subscriber:
+        assert subscriber.stdout is not None
+        assert subscriber.stdout.readline()
+        subscriber.send_signal(number)
+        _, errors = subscriber.communicate(timeout=TIMEOUT_S)
+        assert subscriber.returncode == 0
+        assert "Traceback" not in errors
+
+
+def test_an_address_that_the_node_refuses_is_exit_code_3(gateway: str) -> None:
+    done = run_here("subscribe", gateway, "euronext.104?types=nope", "--count", "1")
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "types=nope" in done.stderr
+
+
+def test_the_readmes_subscriber_receives(gateway: str) -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    program = readme.partition("```python\n")[2].partition("```")[0]
+    program = program.replace("amqp://127.0.0.1:5672", gateway)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
+    ) as subscriber:
+        assert subscriber.stdout is not None
+        try:
+            line = next(line for line in subscriber.stdout if line.startswith("euronext.104."))
+        finally:
+            subscriber.kill()
+    assert " 230 " in line

@@ -18,9 +18,9 @@ from feedhandler.amqp.subscribing import upstream
 from tests.support.gateway import Ledger, Market, kill, start, subscribed, until
 
 CRASHES = int(os.environ.get("CRASHES", "2"))
-RATE = 2000
+RATE = 1000
 #: Between a gateway's return and the next crash, packets a service.
-LULL = 400
+LULL = 200
 
 
 class Pair:

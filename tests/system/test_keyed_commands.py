@@ -1,13 +1,18 @@
 """`feedhandler keyed` against a node on a socket."""
 
-import asyncio
+import io
 import json
+import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
+
+from tests.support.commands import beside, run_here
 from tests.support.durable import running
-from tests.support.node import in_thread
 
 SECONDS = 60
 #: A worker that notes what it did, once for each token. It fails once and refuses one; each has one
@@ -26,17 +31,10 @@ with open(pathlib.Path(sys.argv[1], told["account"]), "a") as file:
 """
 
 
-async def run(*words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+def run(*words: str) -> tuple[int, str, str]:
     """Exit code, output, complaints of a command."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "feedhandler", "keyed", *words,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(SECONDS):
-        out, wrong = await process.communicate(stdin)
-    assert process.returncode is not None
-    return process.returncode, out.decode(), wrong.decode()
+    done = run_here("keyed", *words)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_a_queue_from_its_creation_to_its_end_by_commands(tmp_path: Path) -> None:
@@ -46,79 +44,73 @@ def test_a_queue_from_its_creation_to_its_end_by_commands(tmp_path: Path) -> Non
     done = tmp_path / "done"
     done.mkdir()
 
-    async def scenario() -> None:
-        async with running(folder=str(tmp_path / "queues")) as rig:
-            url = f"amqp://127.0.0.1:{rig.port}"
-            made = await run("create", url, "orders", "--field", "account")
-            assert made == (0, "queue orders: created\n", "")
-            again = await run("create", url, "orders", "--field", "account")
-            assert (again[0], again[1]) == (0, "queue orders: is there already, and the same\n")
-            other = await run("create", url, "orders", "--field", "symbol")
-            assert other[0] == 2
-            assert "was created with fields = ('account',)" in other[2]
-            for times in range(2):
-                code, out, wrong = await run(
-                    "put", url, "orders", str(lines), "--id", "monday", "--epoch", "1"
-                )
-                refused = 0 if times else 1
-                assert (code, "it has no account" in wrong) == (refused, not times)
-                assert out == f"queue orders: {7 - refused} accepted, {refused} refused\n"
-            rows = (await run("list", url, "orders"))[1].splitlines()
-            assert len(rows) == 6
-            assert "account = a" in rows[0]
-            assert "3 messages" in (await run("keys", url, "orders"))[1].splitlines()[0]
-            work = ["--workers", "2", "--count", "5", "--", sys.executable, "-c", WORKER]
-            code, out, _ = await run("work", url, "orders", *work, str(done))
-            assert (code, out) == (0, "queue orders: 5 done, 1 failed, 1 rejected\n")
-            did = [(done / each).read_text().split() for each in "ab"]
-            assert did == [["0", "4"], ["1", "3", "5"]]
-            code, out, _ = await run("stat", url, "orders", "--json")
-            figures = json.loads(out)
-            assert (figures["depth"], figures["repeated"], figures["dead"]) == (0, 7, 1)
-
-    asyncio.run(scenario())
+    with beside(running(folder=str(tmp_path / "queues"))) as rig:
+        url = f"amqp://127.0.0.1:{rig.port}"
+        made = run("create", url, "orders", "--field", "account")
+        assert made == (0, "queue orders: created\n", "")
+        again = run("create", url, "orders", "--field", "account")
+        assert (again[0], again[1]) == (0, "queue orders: is there already, and the same\n")
+        other = run("create", url, "orders", "--field", "symbol")
+        assert other[0] == 2
+        assert "was created with fields = ('account',)" in other[2]
+        for times in range(2):
+            code, out, wrong = run(
+                "put", url, "orders", str(lines), "--id", "monday", "--epoch", "1"
+            )
+            refused = 0 if times else 1
+            assert (code, "it has no account" in wrong) == (refused, not times)
+            assert out == f"queue orders: {7 - refused} accepted, {refused} refused\n"
+        rows = run("list", url, "orders")[1].splitlines()
+        assert len(rows) == 6
+        assert "account = a" in rows[0]
+        assert "3 messages" in run("keys", url, "orders")[1].splitlines()[0]
+        work = ["--workers", "2", "--count", "5", "--", sys.executable, "-c", WORKER]
+        code, out, _ = run("work", url, "orders", *work, str(done))
+        assert (code, out) == (0, "queue orders: 5 done, 1 failed, 1 rejected\n")
+        did = [(done / each).read_text().split() for each in "ab"]
+        assert did == [["0", "4"], ["1", "3", "5"]]
+        code, out, _ = run("stat", url, "orders", "--json")
+        figures = json.loads(out)
+        assert (figures["depth"], figures["repeated"], figures["dead"]) == (0, 7, 1)
 
 
 def test_what_goes_wrong_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(folder=str(tmp_path)) as rig:
-            url = f"amqp://127.0.0.1:{rig.port}"
-            for words, code, text in (
-                (("stat", url, "nowhere"), 3, "no queue is named 'nowhere'"),
-                (("stat", "amqp://127.0.0.1:1", "orders"), 3, "cannot connect"),
-                (("create", url, "orders", "--field", "a..b"), 2, "no path of JSON"),
-                (("put", url, "orders", str(tmp_path / "none")), 2, "no such file"),
-                (("put", url, "nowhere", "-"), 3, "no queue is named"),
-            ):
-                got, out, wrong = await run(*words)
-                assert (got, out, wrong.count("\n")) == (code, "", 1), (words, wrong)
-                assert text in wrong
-
-    asyncio.run(scenario())
+    with beside(running(folder=str(tmp_path))) as rig:
+        url = f"amqp://127.0.0.1:{rig.port}"
+        for words, code, text in (
+            (("stat", url, "nowhere"), 3, "no queue is named 'nowhere'"),
+            (("stat", "amqp://127.0.0.1:1", "orders"), 3, "cannot connect"),
+            (("create", url, "orders", "--field", "a..b"), 2, "no path of JSON"),
+            (("put", url, "orders", str(tmp_path / "none")), 2, "no such file"),
+            (("put", url, "nowhere", "-"), 3, "no queue is named"),
+        ):
+            got, out, wrong = run(*words)
+            assert (got, out, wrong.count("\n")) == (code, "", 1), (words, wrong)
+            assert text in wrong
 
 
-def test_ctrl_c_lets_the_work_in_hand_be_done(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(folder=str(tmp_path)) as rig:
-            url = f"amqp://127.0.0.1:{rig.port}"
-            await run("create", url, "orders", "--field", "account")
-            await run("put", url, "orders", "-", stdin=b'{"account": "a"}\n{"account": "a"}\n')
-            begun, end = tmp_path / "begun", tmp_path / "end"
-            text = f"import os, pathlib; pathlib.Path({str(begun)!r}).touch(); "
-            text += f"os.mkfifo({str(end)!r}); open({str(end)!r}).read()"
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "feedhandler", "keyed", "work", url, "orders", "--",
-                sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            queue = rig.queues.all["orders"]
-            await rig.until(end.exists, "the work's begin")
-            process.send_signal(signal.SIGINT)
-            await in_thread(end.write_text, "now")
-            async with asyncio.timeout(SECONDS):
-                out, _ = await process.communicate()
-            assert (process.returncode, out.decode()) == (
-                0, "queue orders: 1 done, 0 failed, 0 rejected\n",
-            )  # fmt: skip
-            await rig.until(lambda: queue.snapshot()["depth"] == 1, "the acknowledgement")
-
-    asyncio.run(scenario())
+def test_ctrl_c_lets_the_work_in_hand_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = b'{"account": "a"}\n{"account": "a"}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    end = tmp_path / "end"
+    os.mkfifo(end)
+    with beside(running(folder=str(tmp_path))) as rig:
+        url = f"amqp://127.0.0.1:{rig.port}"
+        run("create", url, "orders", "--field", "account")
+        run("put", url, "orders", "-")
+        work = [sys.executable, "-c", f"open({str(end)!r}).read()"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "feedhandler", "keyed", "work", url, "orders", "--", *work],
+            stdout=subprocess.PIPE,
+        ) as process:
+            # It opens when the work has begun.
+            with end.open("w") as fifo:
+                process.send_signal(signal.SIGINT)
+                fifo.write("now")
+            out, _ = process.communicate(timeout=SECONDS)
+        assert (process.returncode, out) == (0, b"queue orders: 1 done, 0 failed, 0 rejected\n")
+        deadline = time.monotonic() + SECONDS
+        while json.loads(run("stat", url, "orders", "--json")[1])["depth"] != 1:
+            assert time.monotonic() < deadline, "it is not acknowledged"

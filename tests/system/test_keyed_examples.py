@@ -24,6 +24,6 @@ def test_a_ledger_behind_a_keyed_queue_is_that_of_one_worker() -> None:
 
 
 def test_books_kept_by_eight_workers_are_those_of_one() -> None:
-    told = run("keyed_books.py", "--seconds", "0.02").split()
+    told = run("keyed_books.py", "--seconds", "0.02", "--rate", "2mbps").split()
     books = told.index("books")
     assert told[books - 1] == told[told.index("of", books) - 1]

@@ -144,7 +144,7 @@ def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
 
 @both_loops
 def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) -> None:
-    total = 100_200
+    total = 10_200
 
     async def scenario() -> None:
         async with (
@@ -682,6 +682,19 @@ def test_importing_the_package_alone_loads_nothing_heavy() -> None:
         "assert not heavy, heavy; "
         "assert callable(feedhandler.subscribe); "
         "assert 'numpy' in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_command_that_runs_a_gateway_loads_nothing_for_others() -> None:
+    code = (
+        "import sys; "
+        "from feedhandler.cli.app import chosen; "
+        "chosen(['run', 'gateway.toml']); "
+        "import feedhandler.gateway.process; "
+        "others = {'pydantic', 'prometheus_client', 'rich', 'matplotlib'} & set(sys.modules); "
+        "assert not others, others"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -10,10 +10,10 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "order_routing.py"
 
 
 def test_orders_are_routed_once_through_a_crash(tmp_path: Path) -> None:
-    words = ["--orders", "200", "--crashes", "1", "--folder", str(tmp_path)]
+    words = ["--orders", "60", "--crashes", "1", "--folder", str(tmp_path)]
     words += ["--port", str(places.port())]
     done = subprocess.run(
         [sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "200 orders accepted over 2 gateways" in done.stdout
+    assert "60 orders accepted over 2 gateways" in done.stdout

@@ -24,11 +24,11 @@ from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
 from tests.support import places
+from tests.support.commands import Done, run_here, signals_kept
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 MESSAGES = 300
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def overlay(*words: object) -> list[str]:
@@ -54,14 +54,22 @@ def free_ports(count: int) -> int:
     raise AssertionError("no ports")
 
 
+def done(*words: object) -> Done:
+    """A command of this process, at its end."""
+    return run_here("overlay", *map(str, words))
+
+
+def written(path: Path, lines: str) -> Path:
+    """A file with messages, a line each."""
+    path.write_text(lines)
+    return path
+
+
 def planned(path: Path, *more: object) -> dict[str, Any]:
     words = ["plan", path, "--receivers", 4, "--depth", 2, "--fan-out", 2, "--port", free_ports(7)]
-    done = subprocess.run(
-        overlay(*words, "--json", *more), cwd=CHECKOUT, capture_output=True, text=True,
-        timeout=TIMEOUT_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    plan = done(*words, "--json", *more)
+    assert plan.returncode == 0, plan.stderr
+    told: dict[str, Any] = json.loads(plan.stdout)
     return told
 
 
@@ -88,13 +96,9 @@ def ended(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[
 
 
 def done_here(words: list[str]) -> int:
-    """Run a command in this process; its exit code. Signals are whose they were afterwards."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
+    """Run a command in this process, whose output is pytest's; its exit code."""
+    with signals_kept():
         return run_command(lambda: chosen(words))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) -> None:
@@ -109,12 +113,12 @@ def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) ->
         running(*receive) as receiver,
         running("receive", tree, "receiver-3") as other,
     ):
-        done = subprocess.run(
+        sent = subprocess.run(
             overlay("send", tree, "-", "--rate", 2_000, "--json"), cwd=CHECKOUT, input=lines,
             capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["sent"] == MESSAGES
+        assert sent.returncode == 0, sent.stderr
+        assert json.loads(sent.stdout)["sent"] == MESSAGES
         output, _ = receiver.communicate(timeout=TIMEOUT_S)
         assert receiver.returncode == 0
         *events, end = [json.loads(line) for line in output.splitlines()]
@@ -153,11 +157,8 @@ def test_datagrams_of_a_program_go_through_a_tree_to_a_program(tmp_path: Path) -
 def test_two_trees_of_one_sender_are_merged_by_number(tmp_path: Path) -> None:
     tree, beside = tmp_path / "tree.toml", tmp_path / "tree-2.toml"
     planned(tree)
-    done = subprocess.run(
-        overlay("plan", beside, "--beside", tree, "--port", free_ports(2), "--json"), cwd=CHECKOUT,
-        capture_output=True, text=True, timeout=TIMEOUT_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    answer = done("plan", beside, "--beside", tree, "--port", free_ports(2), "--json")
+    assert answer.returncode == 0, answer.stderr
     one, other = read_topology(tree), read_topology(beside)
     assert (one.tree, other.tree, other.shape) == (1, 2, one.shape)
     same = [
@@ -174,11 +175,17 @@ def test_two_trees_of_one_sender_are_merged_by_number(tmp_path: Path) -> None:
         # However late one of the trees is, nothing is given up, at the start neither.
         receive = ("receive", tree, "receiver-1", "--also", beside, "--gap-wait-us", 60_000_000)
         receiver = stack.enter_context(running(*receive, "--json", "--count", MESSAGES))
-        done = subprocess.run(
-            overlay("send", tree, "-", "--also", beside, "--rate", 2_000, "--json"), cwd=CHECKOUT,
-            input="message\n" * MESSAGES, capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        sent = done(
+            "send",
+            tree,
+            written(tmp_path / "lines", "message\n" * MESSAGES),
+            "--also",
+            beside,
+            "--rate",
+            2_000,
+            "--json",
+        )
+        assert sent.returncode == 0, sent.stderr
         output, _ = receiver.communicate(timeout=TIMEOUT_S)
         *events, end = [json.loads(line) for line in output.splitlines()]
         assert [each["id"] for each in events] == list(range(1, MESSAGES + 1))
@@ -209,11 +216,8 @@ def test_members_tell_how_they_are_while_they_run(
         )
         stack.enter_context(running("receive", tree, "receiver-0", "--control", control + "-2"))
         assert page(address, "/live") == (200, "live\n")
-        done = subprocess.run(
-            overlay("send", tree, "-"), cwd=CHECKOUT, input="a\nb\n", capture_output=True,
-            text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        sent = done("send", tree, written(tmp_path / "lines", "a\nb\n"))
+        assert sent.returncode == 0, sent.stderr
         # Two messages and two heartbeats at least, each to its own and to its neighbour's children.
         name = 'feedhandler_overlay_member_forwarded_total{member="proxy-0-0",tree="1"} '
         while True:
@@ -274,14 +278,13 @@ def test_receivers_hold_what_the_last_hop_to_their_process_is_shorter(tmp_path: 
             for name, address in (("receiver-0", near), ("receiver-3", far.address))
         )
         # Reports are of whole seconds; what they say comes back at once.
-        done = subprocess.run(
-            overlay("send", tree, "-", "--rate", 50, "--json"), cwd=CHECKOUT,
-            input="message\n" * 150, capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        sent = done(
+            "send", tree, written(tmp_path / "lines", "message\n" * 150), "--rate", 50, "--json"
+        )
+        assert sent.returncode == 0, sent.stderr
         sender, first, second = (
             json.loads(output.splitlines()[-1])
-            for output in (done.stdout, ended(one)[1], ended(other)[1])
+            for output in (sent.stdout, ended(one)[1], ended(other)[1])
         )
         answered = json.loads(ended(echo)[1])
     assert sender["longest_hop_us"] == BOUND_NS / 1e3 < second["last_hop_us"]
@@ -299,11 +302,8 @@ def test_a_program_that_is_not_there_is_told_by_a_count(tmp_path: Path) -> None:
         running("proxy", tree, "proxy-0-0"),
         running("receive", tree, "receiver-0", "--to", to, "--count", 20, "--json") as receiver,
     ):
-        done = subprocess.run(
-            overlay("send", tree, "-"), cwd=CHECKOUT, input="message\n" * 20,
-            capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        sent = done("send", tree, written(tmp_path / "lines", "message\n" * 20))
+        assert sent.returncode == 0, sent.stderr
         output, _ = receiver.communicate(timeout=TIMEOUT_S)
     # What the kernel hears of an address comes back with the next sending.
     assert 0 < json.loads(output.splitlines()[-1])["counts"]["unrelayed"] <= 20
@@ -314,20 +314,14 @@ def test_a_failed_proxy_is_replaced_while_the_tree_runs(tmp_path: Path) -> None:
     planned(tree, "--hedging", 0)
     instead = f"127.0.0.1:{free_ports(1)}"
     with running("receive", tree, "receiver-0", "--json", "--count", 5) as receiver:
-        done = subprocess.run(
-            overlay("plan", tree, "--replace", f"proxy-0-0={instead}"), cwd=CHECKOUT,
-            capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        assert "version 2" in done.stdout
+        answer = done("plan", tree, "--replace", f"proxy-0-0={instead}")
+        assert "version 2" in answer.stdout
         assert read_topology(tree).version == 2
         receiver.send_signal(signal.SIGHUP)
         assert receiver.poll() is None
         with running("proxy", tree, "proxy-0-0"):
-            done = subprocess.run(
-                overlay("send", tree, "-"), cwd=CHECKOUT, input="a\nb\nc\nd\ne\n",
-                capture_output=True, text=True, timeout=TIMEOUT_S,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
+            sent = done("send", tree, written(tmp_path / "lines", "a\nb\nc\nd\ne\n"))
+            assert sent.returncode == 0, sent.stderr
             output, _ = receiver.communicate(timeout=TIMEOUT_S)
     assert [json.loads(line).get("id") for line in output.splitlines()][:5] == [1, 2, 3, 4, 5]
 
@@ -346,12 +340,12 @@ def test_a_topology_that_is_no_later_one_is_refused_and_the_member_goes_on(tmp_p
 
 
 def test_the_example_of_a_tree_in_one_process_runs() -> None:
-    done = subprocess.run(
+    example = subprocess.run(
         [sys.executable, "examples/overlay_tree.py"], cwd=CHECKOUT, capture_output=True, text=True,
         timeout=TIMEOUT_S, env={**os.environ, "PORT": str(free_ports(7))},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("20 messages, 1 to 20, in order: True") == 4
+    assert example.returncode == 0, example.stderr
+    assert example.stdout.count("20 messages, 1 to 20, in order: True") == 4
 
 
 def test_techniques_are_measured_side_by_side(capfd: pytest.CaptureFixture[str]) -> None:
@@ -438,20 +432,15 @@ def test_an_address_that_somebody_has_is_told(tmp_path: Path) -> None:
     tree = tmp_path / "tree.toml"
     planned(tree)
     with running("proxy", tree, "proxy-0-0"):
-        done = subprocess.run(
-            overlay("proxy", tree, "proxy-0-0"), cwd=CHECKOUT, capture_output=True, text=True,
-            timeout=TIMEOUT_S,
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert "proxy-0-0 cannot have 127.0.0.1:" in done.stderr
+        answer = done("proxy", tree, "proxy-0-0")
+    assert answer.returncode == 2
+    assert "proxy-0-0 cannot have 127.0.0.1:" in answer.stderr
 
 
 def test_members_of_a_mesh_measure_their_delays_and_one_puts_them_together(tmp_path: Path) -> None:
     path = tmp_path / "tree.toml"
     words = ["plan", path, "--receivers", 2, "--depth", 1, "--port", free_ports(3), "--json"]
-    subprocess.run(
-        overlay(*words), cwd=CHECKOUT, check=True, timeout=TIMEOUT_S, capture_output=True
-    )
+    assert done(*words).returncode == 0
     names = [each.name for each in read_topology(path).members]
     mesh = ["measure", "--triangles", "--topology", path, "--seconds", 600, "--rate", 50]
     files: list[object] = []
@@ -471,9 +460,6 @@ def test_members_of_a_mesh_measure_their_delays_and_one_puts_them_together(tmp_p
             file = tmp_path / f"{name}.jsonl"
             file.write_text("".join(heard.values()) + rest)
             files += ["--read", file]
-    done = subprocess.run(
-        overlay("measure", "--triangles", *files, "--json"), cwd=CHECKOUT, capture_output=True,
-        text=True, timeout=TIMEOUT_S, check=True,
-    )  # fmt: skip
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    answer = done("measure", "--triangles", *files, "--json")
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
     assert max(row["pairs"] for row in rows) == 6

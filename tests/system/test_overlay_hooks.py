@@ -26,6 +26,7 @@ from feedhandler.overlay.hooks.abi import (
 from feedhandler.overlay.hooks.attaching import Request
 from feedhandler.overlay.hooks.compiling import object_file
 from feedhandler.overlay.hooks.twin import HEADER, Deduplicator, Verdict, encode, seal
+from tests.support.commands import run_here
 from tests.support.needs import absent
 from tests.support.overlay_hooks import (
     Network,
@@ -641,7 +642,7 @@ def test_the_commands_attach_show_change_and_detach(pins: Path, tmp_path: Path) 
     ],
 )
 def test_wrong_arguments_are_told_in_a_line(
-    pins: Path, tmp_path: Path, changed: dict[str, str], says: str
+    tmp_path: Path, changed: dict[str, str], says: str
 ) -> None:
     for name, mode in (("open", 0o644), ("wrong", 0o600)):
         (tmp_path / name).write_text("not a key")
@@ -650,6 +651,7 @@ def test_wrong_arguments_are_told_in_a_line(
     if "--key-file" in options:
         options["--key-file"] = str(tmp_path / options["--key-file"])
     words = [word for option in options.items() for word in option]
-    code, _, complaints = command(pins, "attach", "send", "lo", *words)
-    assert (code, len(complaints)) == (2, 1)
+    done = run_here("overlay", "hooks", "attach", "send", "lo", *words)
+    complaints = done.stderr.splitlines()
+    assert (done.returncode, len(complaints)) == (2, 1)
     assert says in complaints[0]

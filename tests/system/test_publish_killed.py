@@ -29,8 +29,8 @@ from tests.support.gateway import PATIENCE_S, SERVICES, Market, kill, start
 
 #: So many packets a second; three eighths of this are full in half a second, and a disk that is
 #: busy with something else may take as long.
-RATE = 8000
-QUEUE_BYTES = 4 << 20
+RATE = 3000
+QUEUE_BYTES = 3 << 19
 
 
 def configured(market: Market, url: str, folder: Path) -> Config:

@@ -29,6 +29,7 @@ from feedhandler.ingest.tcp.soupbin import LENGTH
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support import places
+from tests.support.commands import run_here
 from tests.support.gateway import run_command
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 from tests.support.tcp_lines import PASSWORD, SESSION, USER, TcpFeed
@@ -219,18 +220,26 @@ def messages_in(capture: Path) -> list[bytes]:
     return [each for number in sorted(found) for each in found[number]]
 
 
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of a generated session."""
+    capture = tmp_path_factory.mktemp("generated") / "itch.pcap"
+    words = ["--feed", ITCH.name, "--duration", "1s", "--messages-per-s", "500"]
+    done = run_here("generate", *words, "--out", str(capture))
+    assert done.returncode == 0, done.stderr
+    return capture
+
+
 @pytest.mark.parametrize("framing", ["soupbin", "length", "length-little"])
 @gateways_loop
-def test_a_capture_is_served_as_a_line_by_tcp(run: Run, framing: str, tmp_path: Path) -> None:
-    capture, password = tmp_path / "itch.pcap", tmp_path / "password"
+def test_a_capture_is_served_as_a_line_by_tcp(
+    run: Run, framing: str, tmp_path: Path, generated: Path
+) -> None:
+    capture, password = generated, tmp_path / "password"
     password.write_text("any")
     password.chmod(0o600)
 
     async def scenario() -> None:
-        words = ["--feed", ITCH.name, "--duration", "1s", "--messages-per-s", "500"]
-        made = await run_command("generate", *words, "--out", str(capture))
-        await made.communicate()
-        assert made.returncode == 0
         messages = messages_in(capture)
         server = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "feedhandler", "replay", str(capture), "--feed", ITCH.name,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import places
+from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "tutorial.md").read_text()
@@ -116,9 +117,17 @@ def test_a_reader_who_follows_the_page_sees_what_it_says(page: str, tmp_path: Pa
             assert "104" in ended([*asked, endpoint[1]], tmp_path, codes=(0, 1))
 
 
-def test_sessions_are_made_and_read_without_an_exchange(page: str, tmp_path: Path) -> None:
-    ended(words_of(page, "feedhandler generate"), tmp_path)
-    decoded = ended(words_of(page, "feedhandler decode"), tmp_path)
-    assert decoded.count("order") >= 3
-    ended(words_of(page, "feedhandler characterise"), tmp_path)
+def test_sessions_are_made_and_read_without_an_exchange(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def printed(command: str) -> str:
+        done = run_here(*words_of(page, command)[3:])
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    printed("feedhandler generate")
+    assert printed("feedhandler decode").count("order") >= 3
+    printed("feedhandler characterise")
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000

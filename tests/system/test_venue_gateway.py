@@ -24,7 +24,7 @@ from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import places
 from tests.support.gateway import amqp_url, run_command
 
-PACKETS = 1_500
+PACKETS = 400
 RUN_SECONDS = 120
 #: Feed to the messages of its packets, made of a number, and one symbol with the word for it.
 FAMILIES: dict[str, tuple[Callable[[Feed, int], bytes], str]] = {

@@ -143,11 +143,10 @@ def test_a_datagram_that_was_cut_keeps_the_checksum_of_the_whole(
 @pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_checksum_that_comes_out_as_0_is_sent_as_ffff(module: ModuleType, cut: bool) -> None:
-    for filling in range(65_536):
-        payload = filling.to_bytes(2, "big")
-        wanted = frame_of(NEW, payload)
-        if wanted[40:42] == b"\xff\xff":
-            break
+    # What a checksum lacks to 0 is the checksum itself: two bytes of payload make up for it.
+    payload = frame_of(NEW, b"\0\0")[40:42]
+    wanted = frame_of(NEW, payload)
+    assert wanted[40:42] == b"\xff\xff"
     kept = payload[:1] if cut else payload
     frame = frame_of(OLD, payload)
     got = changed(module, NEW, frame[: len(frame) - 2 + len(kept)], kept)

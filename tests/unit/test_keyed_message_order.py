@@ -1,11 +1,15 @@
 """What a worker's client begins next: nothing before what it comes after, whatever fails."""
 
+import os
 import random
 from collections import defaultdict
 
 from feedhandler.amqp.durable.keyed_sections import delivery_annotations
 from feedhandler.amqp.working.message_order import MessageOrder, OrderedMessage
 from feedhandler.amqp.working.messages import read
+
+#: Courses of the random test: `SEEDS` in a campaign.
+COURSES = int(os.environ.get("SEEDS", "25"))
 
 
 def begun(order: MessageOrder[int]) -> list[OrderedMessage[int]]:
@@ -147,7 +151,7 @@ class Wire:
 
 def test_any_course_keeps_the_order_of_every_key(seed: int) -> None:
     chance = random.Random(seed)
-    for _ in range(100):
+    for _ in range(COURSES):
         wire = Wire(chance, messages=60, credit=chance.choice((1, 3, 12)))
         while wire.waiting or wire.taken:
             chance.choice((wire.send, wire.arrive, wire.begin, wire.end, wire.hear))()
