@@ -191,7 +191,7 @@ class IntakeLink(Link):
     ) -> None: ...
 
 class HandoutLink(SenderLink):
-    told: list[tuple[int, int, bool, bytes | None, bool]]
+    dispositions: list[tuple[int, int, bool, bytes | None, bool]]
     def hand_out(
         self, number: int, head: Buffer, data: bytes, skip: int, state: bytes | None = None
     ) -> int: ...
