@@ -79,7 +79,7 @@ def truth(feed: Feed, sent: ExchangePlan) -> tuple[VenueMarket, int]:
         day=DAY, opening_ns=NINE_O_CLOCK_NS,
     )  # fmt: skip
     for each in session.packets(int(sent.seconds * 1e9), step_ns=50_000_000):
-        market.update(each.packet)
+        market.apply(each.packet)
     return market, session.messages
 
 
