@@ -154,9 +154,8 @@ def test_the_front_door_opens_the_market_of_any_feed() -> None:
     assert isinstance(feedhandler.Market(), Market)
     assert isinstance(feedhandler.Market(load_feed("euronext-utp-md")), Market)
     assert isinstance(feedhandler.Market(load_feed("cme-mdp3")), VenueMarket)
-    for name in ("otc-link-ats", "fix-marketdata"):
-        with pytest.raises(UsageError):
-            feedhandler.Market(load_feed(name))
+    with pytest.raises(UsageError):
+        feedhandler.Market(load_feed("fix-marketdata"))
     assert Trade(1, 2, "B", 3).side == "B"
     assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
 
