@@ -197,7 +197,8 @@ CAPABILITIES = (
         "books",
         "books",
         "`feedhandler.Market` rebuilds books, trades and trading states; of UTP-MD also quotes and "
-        "reference data",
+        "reference data. Of OTC Link books are of market makers' quotes; of ICE of the orders or of "
+        "the price levels, whichever its channels carry",
         _works(open_market),
     ),
     Capability(
