@@ -197,8 +197,8 @@ CAPABILITIES = (
         "books",
         "books",
         "`feedhandler.Market` rebuilds books, trades and trading states; of UTP-MD also quotes and "
-        "reference data. Of OTC Link books are of market makers' quotes; of ICE of the orders or of "
-        "the price levels, whichever its channels carry",
+        "reference data. OTC Link's books are of market makers' quotes, ICE's of orders or price "
+        "levels, whichever a channel carries",
         _works(open_market),
     ),
     Capability(
