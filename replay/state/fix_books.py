@@ -180,14 +180,14 @@ class FixBooks:
             said = dict(pairs)
             security = name_of(said) or security
             price, size = decimal_of(said.get(270, b"")), decimal_of(said.get(271, b""))
-            if said.get(269) != _TRADE or said.get(279, NEW) != NEW or price is None:
-                continue
-            self._trades[security] = Trade(
-                int(price.scaleb(DECIMALS)),
-                int(size or 0),
-                _AGGRESSORS.get(said.get(2446, b""), "N"),
-                _time_ns({**root, **said}),
-            )
+            is_new = said.get(269) == _TRADE and said.get(279, NEW) == NEW
+            if is_new and security and price is not None:
+                self._trades[security] = Trade(
+                    int(price.scaleb(DECIMALS)),
+                    int(size or 0),
+                    _AGGRESSORS.get(said.get(2446, b""), "N"),
+                    _time_ns({**root, **said}),
+                )
 
     # -- what it knows ----------------------------------------------------------------------
 

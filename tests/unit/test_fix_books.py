@@ -88,9 +88,10 @@ def test_orders_are_known_by_their_ids_and_have_their_priority() -> None:
 def test_the_last_new_trade_is_kept(told: str, expected: Trade) -> None:
     earlier = "279=0|269=2|55=ABC|270=9|271=1"
     market = after(refresh(earlier, f"279=0|269=2|270=10|271=4|{told}"))
-    gone = refresh("279=2|269=2|55=ABC|270=11|271=1")
-    market.apply_message(gone, 1)
-    assert market.trades["ABC"] == expected
+    gone, nameless = "279=2|269=2|55=ABC|270=11|271=1", "279=0|269=2|270=12|271=1"
+    market.apply_message(refresh(gone, "279=0|269=2|55=ABC|271=1"), 1)
+    market.apply_message(refresh(nameless), 1)
+    assert dict(market.trades) == {"ABC": expected}
 
 
 @pytest.mark.parametrize(
