@@ -12,6 +12,8 @@ from typing import NoReturn
 import msgspec
 
 from feedhandler.codecs.book_rules import (
+    BY_POSITION,
+    POSITIONS_MAX,
     BookRules,
     Codes,
     EventTime,
@@ -21,7 +23,12 @@ from feedhandler.codecs.book_rules import (
     Rule,
     Test,
 )
-from feedhandler.codecs.description import BookRuleDescription, SideDescription, StateDescription
+from feedhandler.codecs.description import (
+    BookRuleDescription,
+    QuoteSideDescription,
+    SideDescription,
+    StateDescription,
+)
 from feedhandler.codecs.field_builder import FieldBuilder, snake_case
 from feedhandler.codecs.layouts import Block, Field, Layout, in_reference
 from feedhandler.codecs.parts import Dimensions, Group, Part
@@ -40,19 +47,31 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         ("clear", "", "all"),
         ("trade", "price size", "side"),
         ("level", "side price size", ""),
+        ("level_insert", "position side price size", ""),
+        ("level_change", "position side price size", ""),
+        ("level_remove", "position side", ""),
         ("quote", "bid ask", "of"),
+        ("quote_side", "of side price size", "bid ask"),
+        ("quote_delete", "of", ""),
         ("status", "state", ""),
-        ("directory", "", ""),
+        ("directory", "", "depth"),
         ("snapshot_begin", "", "all"),
         ("snapshot_end", "", ""),
     ]
 }
 _ALL_KEYS = frozenset[str]().union(*(needed | allowed for needed, allowed in _KEYS.values()))
+#: Rules that change what others have brought, and those others.
+_BROUGHT_BY = {
+    "level_change": "level_insert",
+    "level_remove": "level_insert",
+    "quote_side": "quote",
+    "quote_delete": "quote",
+}
 #: Rules that are about books of orders alone, and of levels alone.
 _BY_ORDER = {"add", "modify", "replace", "reduce", "execute"}
 _BY_LEVEL = {"level"}
-#: Rules of which the order alone tells the instrument, where orders name no symbol.
-_BY_NAME = {"modify", "replace", "reduce", "execute", "delete"}
+#: Rules of which the order, or the quote, alone tells the instrument, where it names no symbol.
+_BY_NAME = {"modify", "replace", "reduce", "execute", "delete", "quote_side", "quote_delete"}
 _STATES = ("trading", "halted", "auction", "quoting", "closed")
 
 
@@ -84,15 +103,30 @@ class BookBuilder:
                 rule = self._rule(f"rules[{number}]", number, given, layout)
                 self._check_fires(f"rules[{number}]", rule, found.get(layout.name, ()), layout)
                 found.setdefault(layout.name, []).append(rule)
+        rules = [rule for each in found.values() for rule in each]
+        self._check_whole(rules)
         messages = tuple(self._message(name, each) for name, each in found.items())
         return BookRules(
             by=book.by,
             messages=messages,
-            names_symbols=all(
-                rule.symbol is not None for each in found.values() for rule in each if rule.order
-            ),
+            names_symbols=all(rule.symbol is not None for rule in rules if rule.order or rule.of),
             conflates=book.conflate != "never",
         )
+
+    def _check_whole(self, rules: Iterable[Rule]) -> None:
+        """Check that what some rules change others bring into the book."""
+        does = {rule.does for rule in rules}
+        for needs, brings in _BROUGHT_BY.items():
+            if needs in does and brings not in does:
+                self.refuse("rules", f"{needs!r} finds nothing without a rule that does {brings!r}")
+        for rule in rules:
+            key = f"rules[{rule.number}]"
+            if rule.does == "quote" and rule.of is None and does & {"quote_side", "quote_delete"}:
+                self.refuse(key, "other rules find the quote by its of, and it has none")
+            if rule.depth and not does & BY_POSITION:
+                self.refuse(f"{key}.depth", "no rule is about levels by position")
+            if not 0 <= rule.depth <= POSITIONS_MAX:
+                self.refuse(f"{key}.depth", f"is no depth of 1 to {POSITIONS_MAX}")
 
     def _messages(self, number: int, given: BookRuleDescription) -> list[Layout]:
         """Return the layouts that a rule names."""
@@ -115,7 +149,7 @@ class BookBuilder:
                 self.refuse(key, f"{does} needs {name}")
         for name in sorted(_ALL_KEYS - needed - allowed):
             if getattr(given, name):
-                self.refuse(f"{key}.{name}", f"means nothing where a rule does {does!r}")
+                self.refuse(f"{key}.{name}", _without_meaning(does))
         if does in (_BY_LEVEL if by == "order" else _BY_ORDER):
             self.refuse(f"{key}.does", f"{does!r} is not for a book by {by}")
 
@@ -156,13 +190,29 @@ class BookBuilder:
             price=place("price"),
             size=place("size"),
             remaining=place("remaining"),
-            bid=look.quote(f"{key}.bid", given.bid),
-            ask=look.quote(f"{key}.ask", given.ask),
+            bid=look.quote(f"{key}.bid", given.bid) if given.does == "quote" else None,
+            ask=look.quote(f"{key}.ask", given.ask) if given.does == "quote" else None,
+            bid_when=self._side_tests(f"{key}.bid", look, given.does, given.bid),
+            ask_when=self._side_tests(f"{key}.ask", look, given.does, given.ask),
             of=place("of"),
+            position=place("position"),
+            depth=given.depth,
             state=self._state(f"{key}.state", look, given.state),
             all=given.all,
             snapshot=given.snapshot,
         )
+
+    def _side_tests(
+        self, key: str, look: "_Lookup", does: str, given: QuoteSideDescription | None
+    ) -> tuple[Test, ...]:
+        """Return the conditions under which a side of a quote is in the book."""
+        if given is None:
+            return ()
+        for name in ("price", "size"):
+            if bool(getattr(given, name)) != (does == "quote"):
+                reason = "is missing" if does == "quote" else _without_meaning(does)
+                self.refuse(f"{key}.{name}", reason)
+        return tuple(self._test(f"{key}.when", look, each.field, each.among) for each in given.when)
 
     def _group(self, key: str, name: str, layout: Layout) -> Group | None:
         """Return the group that a rule names."""
@@ -359,12 +409,11 @@ class _Lookup:
         assert found is not None, "the loader has checked the scale's field"
         return _with_scale(place, "exponent" if field.exponent else "code", 0, found[0])
 
-    def quote(self, key: str, given: object) -> tuple[Place, Place] | None:
+    def quote(self, key: str, given: QuoteSideDescription | None) -> tuple[Place, Place] | None:
         """Return price and size of one side of a quote."""
-        if given is None:
+        if given is None or not (given.price and given.size):
             return None
-        price, size = getattr(given, "price", ""), getattr(given, "size", "")
-        return self.place(f"{key}.price", price), self.place(f"{key}.size", size)
+        return self.place(f"{key}.price", given.price), self.place(f"{key}.size", given.size)
 
     def symbol(self) -> Place | None:
         """Return where the symbol stands: in the element, or else in the message."""
@@ -410,6 +459,10 @@ def _names(block: Block) -> Iterator[str]:
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _without_meaning(does: str) -> str:
+    return f"means nothing where a rule does {does!r}"
 
 
 def _or_all(does: str) -> str:

@@ -18,8 +18,16 @@ ScaleKind = Literal["fixed", "code", "exponent", "reference"]
 Effect = Literal["changes", "all", "none"]
 #: Rules that change a book.
 CHANGES = frozenset(
-    ("add", "modify", "replace", "reduce", "execute", "delete", "level", "quote", "clear")
-)
+    (
+        "add", "modify", "replace", "reduce", "execute", "delete", "clear", "level",
+        "level_insert", "level_change", "level_remove", "quote", "quote_side", "quote_delete",
+    )
+)  # fmt: skip
+#: Rules about price levels by their position, and those about quotes.
+BY_POSITION = frozenset(("level_insert", "level_change", "level_remove"))
+OF_QUOTES = frozenset(("quote", "quote_side", "quote_delete"))
+#: Levels by position of one side of a book, at most.
+POSITIONS_MAX = 255
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -91,7 +99,13 @@ class Rule(msgspec.Struct, frozen=True):
     remaining: Place | None = None
     bid: tuple[Place, Place] | None = None
     ask: tuple[Place, Place] | None = None
+    bid_when: tuple[Test, ...] = ()
+    """of a quote: the conditions under which the side is in the book"""
+    ask_when: tuple[Test, ...] = ()
     of: Place | None = None
+    position: Place | None = None
+    depth: int = 0
+    """levels by position that books of the instruments have; 0: not told"""
     state: Codes | None = None
     all: bool = False
     snapshot: bool = False
@@ -123,10 +137,20 @@ class BookRules(msgspec.Struct, frozen=True):
 
     by: Literal["order", "level"]
     messages: tuple[MessageRules, ...]
-    #: Whether every message about an order names its symbol, so that ids need not be unique.
+    #: Whether every message about an order or a quote names its symbol, so that ids need not be
+    #: unique.
     names_symbols: bool
     #: Whether a symbol's whole book may replace its changes.
     conflates: bool
+
+    @property
+    def keeps_quotes(self) -> bool:
+        """Whether sides of quotes are known that are not in the book, and may come into it."""
+        return any(
+            rule.does == "quote_side" or rule.bid_when or rule.ask_when
+            for each in self.messages
+            for rule in each.rules
+        )
 
     def does(self, action: str) -> bool:
         """Return whether some rule does this: `add`, `status`, `quote` and so on."""

@@ -236,7 +236,8 @@ class BlockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 #: What a rule of `[book]` says that its messages do.
 BookAction = Literal[
-    "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
+    "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level",
+    "level_insert", "level_change", "level_remove", "quote", "quote_side", "quote_delete",
     "status", "directory", "snapshot_begin", "snapshot_end",
 ]  # fmt: skip
 
@@ -247,13 +248,6 @@ class SideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     field: str
     buy: list[int | str]
     sell: list[int | str]
-
-
-class QuoteSideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Price and size of one side of a quote."""
-
-    price: str
-    size: str
 
 
 class StateDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -274,6 +268,14 @@ class BookCondition(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     among: list[int | str] = msgspec.field(name="in")
 
 
+class QuoteSideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Price and size of one side of a quote, and the conditions under which it is in the book."""
+
+    price: str = ""
+    size: str = ""
+    when: list[BookCondition] = []
+
+
 class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A rule of `[book]`: what some messages, or each element of one of their groups, do to it."""
 
@@ -290,6 +292,8 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     bid: QuoteSideDescription | None = None
     ask: QuoteSideDescription | None = None
     of: str = ""
+    position: str = ""
+    depth: int = 0
     state: StateDescription | None = None
     all: bool = False
     snapshot: bool = False

@@ -197,7 +197,8 @@ CAPABILITIES = (
         "books",
         "books",
         "`feedhandler.Market` rebuilds books, trades and trading states; of UTP-MD also quotes and "
-        "reference data",
+        "reference data. OTC Link's books are of market makers' quotes, ICE's of orders or price "
+        "levels, whichever a channel carries",
         _works(open_market),
     ),
     Capability(

@@ -31,12 +31,18 @@ cdef class WireStep:
 
 
 cdef class WireRule:
-    cdef int does
+    cdef int does, depth
     cdef bint whole, snapshot
     cdef list tests, orders
-    cdef WireField symbol, new_order, price, size, remaining, of
+    cdef WireField symbol, new_order, price, size, remaining, of, position
+    cdef list bid_tests, ask_tests
     cdef WireField bid_price, bid_size, ask_price, ask_size
     cdef WireCodes side, state
+
+
+cdef class Ladder:
+    cdef unsigned int channel
+    cdef list prices, sizes
 
 
 cdef class WireMessage:
@@ -64,7 +70,8 @@ cdef class Normaliser:
     cdef unsigned char[::1] octets
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots
-    cdef bint names_symbols, numbers_symbols, absent, by_level
+    cdef dict ladders, depths
+    cdef bint names_symbols, numbers_symbols, absent, by_level, keeps_quotes
     cdef object clock, references, midnights
     cdef unsigned long long begins_ns, early_ns, late_ns
     cdef int clock_code
@@ -91,7 +98,7 @@ cdef class Normaliser:
     cdef int run(self, WireMessage message) except -1
     cdef int run_group(self, list rules, list steps) except -1
     cdef int fire(self, list rules) except -1
-    cdef bint holds(self, WireRule rule) except -1
+    cdef bint holds(self, list tests) except -1
     cdef unsigned long long raw(self, WireField field) except? 6148914691236517205
     cdef long long integer(self, WireField field) except? -1
     cdef int decimals_of(self, WireField field) except -100
@@ -118,7 +125,22 @@ cdef class Normaliser:
         self, unsigned long long order_id, unsigned char side, WireField price, WireField size
     ) except -1
     cdef int clear_books(self, WireRule rule) except -1
+    cpdef int forget(self, unsigned int instrument) except -1
     cdef int forget_orders(self) except -1
+    cdef int change_quote(self, WireRule rule) except -1
+    cdef int keep_side(
+        self, unsigned long long order_id, unsigned char side, long long price,
+        unsigned int size, bint shown
+    ) except -1
+    cdef int hide(self, Py_ssize_t slot, unsigned long long order_id) except -1
+    cdef int place_level(self, WireRule rule) except -1
+    cdef int change_level(
+        self, WireRule rule, Ladder ladder, unsigned char side, Py_ssize_t at
+    ) except -1
+    cdef int take_level(self, Ladder ladder, unsigned char side, Py_ssize_t at) except -1
+    cdef int put_level(
+        self, unsigned char action, unsigned char side, long long price, unsigned int size
+    ) except -1
     cdef int put(
         self, unsigned char action, unsigned char side, unsigned long long order_id,
         long long price, unsigned int size

@@ -13,7 +13,9 @@ Records (`records`) say of
 * a trade that no order shows: T alone. Trades have no order id.
 * a price level (a book by level): A where it is new, M with its new size, C of all of it where it
   is gone; `order_id` is 0.
-* a quote: an order for each side, whose id is (whose quote it is * 2 + (0 bid, 1 ask)) + 1.
+* a level by its position: the same, by its price, whatever position it has.
+* a quote: an order for each side, whose id is (whose quote it is * 2 + (0 bid, 1 ask)) + 1. A side
+  that the book has not for the time being is kept as well, so that a later message may bring it in.
 * an emptied book: R(clear); with `instrument_id` 0 all books of the channel.
 
 The last record about an instrument in a message has FLAG_LAST. A trading status, and a message that
@@ -35,7 +37,15 @@ import numpy
 from cython.cimports.feedhandler.codecs.scanner import fixed_size, symbol_at
 from cython.cimports.feedhandler.market.order_table import OrderTable
 
-from feedhandler.codecs.book_rules import Codes, GroupStep, MessageRules, Place, Rule, Test
+from feedhandler.codecs.book_rules import (
+    POSITIONS_MAX,
+    Codes,
+    GroupStep,
+    MessageRules,
+    Place,
+    Rule,
+    Test,
+)
 from feedhandler.codecs.dbn import (
     FLAG_LAST,
     FLAG_MAYBE_BAD_BOOK,
@@ -52,12 +62,18 @@ from feedhandler.codecs.feed import Feed
 INSTRUMENTS_MAX = 1 << 22
 #: Records that the buffer has room for at first; it grows where one message needs more.
 ROOM = 4096
+#: Sides of books whose levels are known by position; levels of further ones are refused.
+LADDERS_MAX = 1 << 20
+_POSITIONS_MAX = cython.declare(cython.Py_ssize_t, POSITIONS_MAX)
+#: In the order table: a side of a quote that is known, and not in the book.
+_HIDDEN = cython.declare(cython.uchar, 4)
 #: Decimal places beyond which a price is taken for nonsense.
 _DECIMALS_MAX = cython.declare(cython.int, 18)
 
 _DOES = (
     "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
-    "status", "directory", "snapshot_begin", "snapshot_end",
+    "status", "directory", "snapshot_begin", "snapshot_end", "quote_side", "quote_delete",
+    "level_insert", "level_change", "level_remove",
 )  # fmt: skip
 _C_ADD = cython.declare(cython.int, 0)
 _C_MODIFY = cython.declare(cython.int, 1)
@@ -73,6 +89,10 @@ _C_STATUS = cython.declare(cython.int, 10)
 _C_DIRECTORY = cython.declare(cython.int, 11)
 _C_BEGIN = cython.declare(cython.int, 12)
 _C_END = cython.declare(cython.int, 13)
+_C_QUOTE_SIDE = cython.declare(cython.int, 14)
+_C_QUOTE_DELETE = cython.declare(cython.int, 15)
+_C_INSERT = cython.declare(cython.int, 16)
+_C_CHANGE = cython.declare(cython.int, 17)
 
 #: Trading statuses, as `Normaliser.statuses` has them; 0: none.
 STATES = ("", "trading", "halted", "auction", "quoting", "closed")
@@ -171,8 +191,21 @@ class WireRule:
         self.remaining, self.of = _field(rule.remaining), _field(rule.of)
         self.bid_price, self.bid_size = map(_field, rule.bid or (None, None))
         self.ask_price, self.ask_size = map(_field, rule.ask or (None, None))
+        self.bid_tests = [WireTest(test) for test in rule.bid_when]
+        self.ask_tests = [WireTest(test) for test in rule.ask_when]
+        self.position, self.depth = _field(rule.position), rule.depth
         self.side = WireCodes(rule.side, ("", "buy", "sell")) if rule.side else None
         self.state = WireCodes(rule.state, STATES) if rule.state else None
+
+
+class Ladder:
+    """Levels of one side of a book by position, the best first; those without a price or a size,
+    which no book has, keep their position. `channel`: that of the first."""
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.prices: list[int] = []
+        self.sizes: list[int] = []
 
 
 class WireMessage:
@@ -218,6 +251,9 @@ class Normaliser:
         self.publisher_id = feed.number
         self.names_symbols = feed.book.names_symbols
         self.by_level = feed.book.by == "level"
+        self.keeps_quotes = feed.book.keeps_quotes
+        #: Levels by position, best first, by instrument and side; depths by instrument.
+        self.ladders, self.depths = {}, {}
         self.messages = [None]
         self.slots = memoryview(bytearray(65_536))
         by_size = sorted(feed.book.messages, key=attrgetter("size"))
@@ -431,17 +467,17 @@ class Normaliser:
         """Apply the first rule whose conditions hold."""
         rule: WireRule
         for rule in rules:
-            if not rule.tests or self.holds(rule):
+            if not rule.tests or self.holds(rule.tests):
                 return self.apply(rule)
         return 0
 
-    def holds(self, rule):
-        """Return whether all conditions of a rule hold; not where a field is missing."""
+    def holds(self, tests):
+        """Return whether all conditions hold; not where a field is missing."""
         test: WireTest
         value: cython.ulonglong
         index: cython.Py_ssize_t
         found: cython.bint
-        for test in rule.tests:
+        for test in tests:
             self.absent = False
             value = self.raw(test.field)
             found = False
@@ -637,6 +673,8 @@ class Normaliser:
         if rule.does == _C_DIRECTORY:
             if self.instrument:
                 self.named.append((self.instrument, self.event_ns))
+                if rule.depth:
+                    self.depths[self.instrument] = rule.depth
             return 0
         if rule.does == _C_END:
             self.snapshots.pop(self.channel, None)
@@ -653,6 +691,10 @@ class Normaliser:
             return self.put(_T, side, 0, self.price_of(rule.price), self.size_of(rule.size))
         if rule.does == _C_QUOTE:
             return self.quote(rule)
+        if rule.does >= _C_QUOTE_SIDE:
+            if rule.does >= _C_INSERT:
+                return self.place_level(rule)
+            return self.change_quote(rule)
         return self.level(rule) if self.by_level else self.apply_order(rule)
 
     def open_snapshot(self, rule):
@@ -661,21 +703,33 @@ class Normaliser:
         self.flags |= _SNAPSHOT
         if seen is not None and self.instrument and self.instrument not in seen:
             seen.add(self.instrument)
-            self.orders.clear(self.instrument)
+            self.forget(self.instrument)
             self.put(_R, 0, 0, _NO_PRICE, 0)
         return 0
 
     def clear_books(self, rule):
         """Empty the book of the instrument, or all books of the channel."""
         if not rule.whole:
-            self.orders.clear(self.instrument)
+            self.forget(self.instrument)
         else:
             self.instrument = 0
             self.forget_orders()
         return self.put(_R, 0, 0, _NO_PRICE, 0)
 
+    def forget(self, instrument):
+        """Forget all orders and levels of an instrument."""
+        if self.ladders:
+            self.ladders.pop((instrument, _BUY), None)
+            self.ladders.pop((instrument, _SELL), None)
+        return self.orders.clear(instrument)
+
     def forget_orders(self):
-        """Forget all orders of the channel."""
+        """Forget all orders and levels of the channel."""
+        ladder: Ladder
+        for key in [*self.ladders]:
+            ladder = self.ladders[key]
+            if ladder.channel == self.channel:
+                del self.ladders[key]
         if not self.names_symbols:
             return self.orders.clear_scope(self.channel)
         if self.instruments_of is None:
@@ -830,6 +884,15 @@ class Normaliser:
             self.absent = False
             whose = self.raw(rule.of)
         whose = (whose << 1) & _MASK
+        if self.keeps_quotes:
+            self.keep_side(
+                (whose + 1) & _MASK, _BUY, self.price_of(rule.bid_price),
+                self.size_of(rule.bid_size), self.holds(rule.bid_tests),
+            )  # fmt: skip
+            return self.keep_side(
+                (whose + 2) & _MASK, _SELL, self.price_of(rule.ask_price),
+                self.size_of(rule.ask_size), self.holds(rule.ask_tests),
+            )  # fmt: skip
         self.quote_side((whose + 1) & _MASK, _BUY, rule.bid_price, rule.bid_size)
         return self.quote_side((whose + 2) & _MASK, _SELL, rule.ask_price, rule.ask_size)
 
@@ -843,6 +906,131 @@ class Normaliser:
         if slot >= 0 and self.orders.prices[slot] == value and self.orders.sizes[slot] == many:
             return 0
         return self.add(order_id, side, value, many)
+
+    def change_quote(self, rule):
+        """Set one side of a quote that is known and say of both whether the book has them, or
+        delete the quote."""
+        order_id: cython.ulonglong
+        side: cython.uchar
+        slot: cython.Py_ssize_t
+        told: cython.uchar = self.side_of(rule.side)
+        tests: list
+        known: cython.bint = False
+        self.absent = False
+        whose: cython.ulonglong = (self.raw(rule.of) << 1) & _MASK
+        if rule.does == _C_QUOTE_SIDE and told == 0:
+            self.sideless += 1
+            return 0
+        for side in range(_BUY, _SELL + 1):
+            order_id = (whose + side) & _MASK
+            slot = self.orders.find(self.scope, order_id)
+            if slot < 0:
+                continue
+            known = True
+            self.instrument = self.orders.instruments[slot]
+            if rule.does == _C_QUOTE_DELETE:
+                self.hide(slot, order_id)
+                self.orders.remove(slot)
+                continue
+            price: cython.longlong = self.orders.prices[slot]
+            size: cython.uint = self.orders.sizes[slot]
+            if side == told:
+                price, size = self.price_of(rule.price), self.size_of(rule.size)
+            tests = rule.bid_tests if side == _BUY else rule.ask_tests
+            self.keep_side(order_id, side, price, size, self.holds(tests))
+        self.unknown_orders += not known
+        return 0
+
+    def keep_side(self, order_id, side, price, size, shown):
+        """Keep one side of a quote; the book has it where it is `shown` with a price and a size."""
+        slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
+        shown = shown and size > 0 and price != _NO_PRICE
+        was_shown: cython.bint = slot >= 0 and not self.orders.sides[slot] & _HIDDEN
+        if was_shown and shown and self.orders.instruments[slot] == self.instrument:
+            if self.orders.prices[slot] == price and self.orders.sizes[slot] == size:
+                return 0
+            self.orders.prices[slot], self.orders.sizes[slot] = price, size
+            return self.put(_M, side, order_id, price, size)
+        if was_shown:
+            self.hide(slot, order_id)
+        self.orders.put(
+            self.scope, order_id, self.instrument, side if shown else side | _HIDDEN, price, size
+        )
+        return self.put(_A, side, order_id, price, size) if shown else 0
+
+    def hide(self, slot, order_id):
+        """Take a side of a quote out of its instrument's book, where it is there, and keep it."""
+        instrument: cython.uint = self.instrument
+        side: cython.uchar = self.orders.sides[slot]
+        if side & _HIDDEN:
+            return 0
+        self.instrument = self.orders.instruments[slot]
+        self.put(_C, side, order_id, self.orders.prices[slot], self.orders.sizes[slot])
+        self.instrument = instrument
+        self.orders.sides[slot] = side | _HIDDEN
+        return 0
+
+    def place_level(self, rule):
+        """Insert, change or remove the level at a position, from 1: the best."""
+        side: cython.uchar = self.side_of(rule.side)
+        ladder: Ladder
+        self.absent = False
+        position: cython.longlong = self.integer(rule.position)
+        if side == 0:
+            self.sideless += 1
+            return 0
+        ladder = self.ladders.get((self.instrument, side))
+        if ladder is None and rule.does == _C_INSERT:
+            if len(self.ladders) >= LADDERS_MAX:
+                self.orders.refused += 1
+                return 0
+            ladder = Ladder(self.channel)
+            self.ladders[self.instrument, side] = ladder
+        if ladder is None:
+            self.unknown_orders += 1
+            return 0
+        depth: cython.Py_ssize_t = self.depths.get(self.instrument, _POSITIONS_MAX)
+        count: cython.Py_ssize_t = len(ladder.prices)
+        limit: cython.Py_ssize_t = min(count + 1, depth) if rule.does == _C_INSERT else count
+        if self.absent or position < 1 or position > limit:
+            self.unknown_orders += 1
+            return 0
+        at: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, position - 1)
+        if rule.does == _C_INSERT:
+            while len(ladder.prices) >= depth:
+                self.take_level(ladder, side, len(ladder.prices) - 1)
+            price: cython.longlong = self.price_of(rule.price)
+            size: cython.uint = self.size_of(rule.size)
+            ladder.prices.insert(at, price)
+            ladder.sizes.insert(at, size)
+            return self.put_level(_A, side, price, size)
+        if rule.does == _C_CHANGE:
+            return self.change_level(rule, ladder, side, at)
+        return self.take_level(ladder, side, at)
+
+    def change_level(self, rule, ladder, side, at):
+        """Give a level a size, and where it differs a price."""
+        price: cython.longlong = self.price_of(rule.price)
+        size: cython.uint = self.size_of(rule.size)
+        old_price: cython.longlong = ladder.prices[at]
+        old_size: cython.uint = ladder.sizes[at]
+        ladder.prices[at], ladder.sizes[at] = price, size
+        if price == old_price and old_size and size:
+            return self.put_level(_M, side, price, size)
+        self.put_level(_C, side, old_price, old_size)
+        return self.put_level(_A, side, price, size)
+
+    def take_level(self, ladder, side, at):
+        """Take a level away; those behind it move up."""
+        price: cython.longlong = ladder.prices.pop(at)
+        size: cython.uint = ladder.sizes.pop(at)
+        return self.put_level(_C, side, price, size)
+
+    def put_level(self, action, side, price, size):
+        """Append a record of a level; none where it has no price or no size."""
+        if size == 0 or price == _NO_PRICE:
+            return 0
+        return self.put(action, side, 0, price, size)
 
     def put(self, action, side, order_id, price, size):
         """Append a record."""

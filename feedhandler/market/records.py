@@ -313,7 +313,7 @@ class Records:
 
     def empty_book(self, instrument: int) -> None:
         """Empty the book of one instrument, which is told anew."""
-        self.normaliser.orders.clear(instrument)
+        self.normaliser.forget(instrument)
         self.book.apply_record(instrument, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), 0)
 
     def apply(self, events: Array) -> None:

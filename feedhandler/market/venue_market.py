@@ -11,7 +11,7 @@ Order and completeness of the stream are its caller's. Sans-IO.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy
 
@@ -68,10 +68,20 @@ class BookView:
         return bool(bids and asks) and bids[0][0] >= asks[0][0]
 
 
+class Instruments(Protocol):
+    """What knows instruments by their names, and what it has of each by whatever stands for it."""
+
+    def instruments(self) -> Mapping[str, Any]:
+        """Return what stands for each instrument, by name."""
+
+    def instrument_of(self, symbol: str | int) -> Any:
+        """Return what stands for the instrument of a symbol."""
+
+
 class View(Mapping[str | int, Any]):
     """A mapping by symbol: iterated by name, looked up by name or number."""
 
-    def __init__(self, market: "VenueMarket", look: Callable[[int], Any]) -> None:
+    def __init__(self, market: Instruments, look: Callable[[Any], Any]) -> None:
         self._market, self._look = market, look
 
     def __getitem__(self, symbol: str | int) -> Any:

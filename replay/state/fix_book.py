@@ -24,12 +24,22 @@ class ScaledBook(NamedTuple):
     unread: int
 
 
-def book_of(state: MarketState, security: bytes) -> ScaledBook:
-    """Build the book of a security from its entries; an unknown security has an empty one."""
+class Standing(NamedTuple):
+    """A bid or an offer that stands: its MDEntryID (b"": a price level), side, price and size."""
+
+    id: bytes
+    side: int
+    price: Decimal
+    size: Decimal
+
+
+def standing_of(state: MarketState, security: bytes) -> tuple[list[Standing], int]:
+    """Return the bids and offers of a security, those of a price in their priority, and how many
+    of its entries are `unread`."""
     held = state.securities.get(security)
-    orders: list[tuple[tuple[bytes, int], int, Decimal, Decimal]] = []
+    found: list[Standing] = []
     unread = 0
-    for at, (entry, _) in enumerate(held.standing() if held else []):
+    for entry, _ in held.standing() if held else []:
         side = _SIDES.get(entry.type)
         price, size = decimal_of(entry.price), decimal_of(entry.size)
         if side is None:
@@ -37,11 +47,18 @@ def book_of(state: MarketState, security: bytes) -> ScaledBook:
         if price is None or size is None or size <= 0:
             unread += 1
         else:
-            orders.append(((entry.id, 0 if entry.id else at), side, price, size))
-    price_places = max((_places(each[2]) for each in orders), default=0)
-    size_places = max((_places(each[3]) for each in orders), default=0)
+            found.append(Standing(entry.id, side, price, size))
+    return found, unread
+
+
+def book_of(state: MarketState, security: bytes) -> ScaledBook:
+    """Build the book of a security from its entries; an unknown security has an empty one."""
+    orders, unread = standing_of(state, security)
+    price_places = max((_places(each.price) for each in orders), default=0)
+    size_places = max((_places(each.size) for each in orders), default=0)
     book = Book()
-    for key, side, price, size in orders:
+    for at, (id, side, price, size) in enumerate(orders):
+        key = (id, 0 if id else at)
         book.add(key, side, int(price.scaleb(price_places)), int(size.scaleb(size_places)))
     return ScaledBook(book, price_places, size_places, unread)
 

@@ -195,24 +195,14 @@ class MarketState:
             self._entries(found, found[0][1] == b"W")
 
     def _entries(self, found: _Pairs, full: bool) -> None:
-        root: dict[int, bytes] = {}
-        entries: list[_Pairs] = []
-        delimiter = 0
-        for tag, value in found:
-            if not delimiter and not entries and 268 not in root:
-                root[tag] = value
-            else:
-                delimiter = delimiter or tag
-                if tag == delimiter:
-                    entries.append([])
-                entries[-1].append((tag, value))
+        root, entries = split(found)
         state = self._security(root)
         if full and state is not None:
             self._begin(state)
         for pairs in entries:
             said = dict(pairs)
             # An entry that names no instrument has that of the one before it.
-            if _name(said):
+            if name_of(said):
                 state = self._security(said)
             if state is None:
                 self.problems["no_security"] += 1
@@ -220,7 +210,7 @@ class MarketState:
                 self._entry(state, said, pairs, NEW if full else said.get(279, b""))
 
     def _security(self, said: dict[int, bytes]) -> SecurityState | None:
-        name = _name(said)
+        name = name_of(said)
         state = self.securities.get(name)
         if state is None and name:
             if len(self.securities) >= SECURITIES_MAX:
@@ -309,8 +299,24 @@ class MarketState:
             del levels[slice(at + 1) if action == DELETE_THRU else slice(at, None)]
 
 
-def _name(said: dict[int, bytes]) -> bytes:
-    """Return the security that fields name: Symbol, else SecurityID."""
+def split(found: _Pairs) -> tuple[dict[int, bytes], list[_Pairs]]:
+    """Return the fields of a W or X in front of its entries, by tag, and those of each entry."""
+    root: dict[int, bytes] = {}
+    entries: list[_Pairs] = []
+    delimiter = 0
+    for tag, value in found:
+        if not delimiter and not entries and 268 not in root:
+            root[tag] = value
+        else:
+            delimiter = delimiter or tag
+            if tag == delimiter:
+                entries.append([])
+            entries[-1].append((tag, value))
+    return root, entries
+
+
+def name_of(said: dict[int, bytes]) -> bytes:
+    """Return the security that fields name: Symbol, else SecurityID; b"" for none."""
     symbol = said.get(55, b"")
     return said.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
 

@@ -77,6 +77,61 @@ def test_a_wrong_book_is_refused(tmp_path: Path, old: str, new: str, key: str, r
     assert reason in str(error.value)
 
 
+POINT = 'group = "points"\nside = "buy"\nprice = "Price"\nsize = "Volume"\n'
+PLACED = POINT + 'position = "Volume"'
+QUOTE = """does = "quote"
+when = [{ field = "Volume", in = [1] }]
+group = "points"
+bid = BID
+ask = { price = "Price", size = "Volume" }
+"""
+SIDE = '{ price = "Price", size = "Volume" }'
+UPDATE = """
+[[book.rules]]
+messages = ["levels"]
+does = "quote_side"
+group = "points"
+side = "sell"
+price = "Price"
+size = "Volume"
+of = "Volume"
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "reason"),
+    [
+        (f'does = "level_change"\n{PLACED}', "rules", "without a rule that does 'level_insert'"),
+        ('does = "quote_delete"\nof = "Time"', "rules", "without a rule that does 'quote'"),
+        (f'does = "level_insert"\n{POINT}', "rules[0]", "level_insert needs position"),
+        ('does = "directory"\ndepth = 5', "rules[0].depth", "no rule is about levels by position"),
+        (
+            f'does = "level_insert"\n{PLACED}\n\n[[book.rules]]\nmessages = ["instrument"]\n'
+            'does = "directory"\ndepth = 256',
+            "rules[1].depth",
+            "is no depth of 1 to 255",
+        ),
+        (QUOTE.replace("BID", '{ price = "Price" }'), "rules[0].bid.size", "is missing"),
+        (
+            QUOTE.replace("BID", SIDE) + UPDATE,
+            "rules[0]",
+            "other rules find the quote by its of, and it has none",
+        ),
+        (
+            QUOTE.replace("BID", SIDE) + 'of = "Volume"\n' + UPDATE + "bid = " + SIDE,
+            "rules[1].bid.price",
+            "means nothing where a rule does 'quote_side'",
+        ),
+    ],
+)
+def test_half_a_table_is_refused(tmp_path: Path, rule: str, key: str, reason: str) -> None:
+    text = f'\n[book]\nby = "level"\n\n[[book.rules]]\nmessages = ["levels"]\n{rule}\n'
+    with pytest.raises(ConfigError) as error:
+        load_feed(write(tmp_path, GOOD + text))
+    assert f" book.{key}: " in str(error.value)
+    assert reason in str(error.value)
+
+
 def test_an_unknown_key_of_a_rule_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + LEVEL.replace("price =", "prize ="))
     with pytest.raises(ConfigError) as error:

@@ -151,7 +151,7 @@ def test_the_command_says_what_is_new_and_refuses_what_a_feed_has_not(
     count = len(decoded(session, UTP, "mbo")[0])
     assert f"  {count:,} records mbo" in lines
     with pytest.raises(UsageError, match="order"):
-        fill_lake([str(session)], "otc-link-ats", tmp_path / "other", records=["mbo"])
+        fill_lake([str(session)], "fix-marketdata", tmp_path / "other", records=["mbo"])
     with pytest.raises(UsageError, match="no records 'candles'"):
         fill_lake([str(session)], UTP, tmp_path / "other", records=["candles"])
     assert not (tmp_path / "other").exists()

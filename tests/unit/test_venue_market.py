@@ -12,6 +12,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import encode_symbol_mapping
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.loader import list_feeds
 from feedhandler.market.records import Records
 from feedhandler.market.venue_market import Trade, VenueMarket
 from feedhandler.replay.generating.order_session import OrderSession
@@ -154,9 +155,10 @@ def test_the_front_door_opens_the_market_of_any_feed() -> None:
     assert isinstance(feedhandler.Market(), Market)
     assert isinstance(feedhandler.Market(load_feed("euronext-utp-md")), Market)
     assert isinstance(feedhandler.Market(load_feed("cme-mdp3")), VenueMarket)
-    for name in ("otc-link-ats", "fix-marketdata"):
-        with pytest.raises(UsageError):
-            feedhandler.Market(load_feed(name))
+    for name in list_feeds():
+        assert feedhandler.Market(load_feed(name)).books == {}
+    with pytest.raises(UsageError):
+        VenueMarket(load_feed("fix-marketdata"))
     assert Trade(1, 2, "B", 3).side == "B"
     assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
 

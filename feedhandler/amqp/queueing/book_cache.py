@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from feedhandler.amqp.queueing.loss_tracker import BOOKS_BEGIN, BOOKS_END, LossTracker
 from feedhandler.codecs import Feed
-from feedhandler.codecs.book_rules import CHANGES, MessageRules
+from feedhandler.codecs.book_rules import BY_POSITION, CHANGES, OF_QUOTES, MessageRules
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
 from feedhandler.market.book_messages import KeptBooks
@@ -154,8 +154,10 @@ def check_conflatable(feed: Feed) -> None:
     for given in feed.book.messages:
         changes = [rule for rule in given.rules if rule.does in CHANGES and not rule.snapshot]
         does = {rule.does for rule in given.rules}
-        if any(rule.does == "quote" or rule.group for rule in changes):
+        if any(rule.does in OF_QUOTES or rule.group for rule in changes):
             raise UsageError(f"{feed.name}: {given.name} has quotes, or several changes in one")
+        if does & BY_POSITION:
+            raise UsageError(f"{feed.name}: {given.name} names levels by position, no book does")
         if changes and does & {"status", "directory"}:
             raise UsageError(f"{feed.name}: {given.name} tells more than a change of a book")
     levels = [feed.layout(each.name) for each in feed.book.messages if _sets_levels(each)]
