@@ -3,7 +3,8 @@
 A `MarketState` takes W and X messages in the order of their numbers and keeps, by security, the
 entries that are in force: of a W its own, of an X what New, Change, Delete leave. An entry is known
 by MDEntryID (278); else by its price level (1023), where later levels move when one is inserted or
-removed; else by type and price. Of types that are no book, such as trades, the last entry is kept.
+removed; else by type and price. Of types that are no book, such as trades, the last entry is kept,
+whatever its MDEntryID; what changes or deletes an earlier one changes nothing.
 A change that makes an order dearer, cheaper or larger puts it behind the others (price-time
 priority), so that a snapshot has the orders of a price in their priority.
 
@@ -27,6 +28,7 @@ SECURITIES_MAX = 100_000
 ENTRIES_MAX = 1 << 20
 
 _BID, _OFFER, _EMPTY_BOOK = b"0", b"1", b"J"
+_BOOKS = (_BID, _OFFER)
 NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = b"0", b"1", b"2", b"3", b"4", b"5"
 _ACTIONS = frozenset((NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY))
 #: Tags that an entry of X has and one of W has not: MDUpdateAction, DeleteReason, MDSubBookType,
@@ -68,15 +70,19 @@ class Entry:
 
 
 class SecurityState:
-    """The entries of one security in force: `entries` by id, price or type, `levels` by type."""
+    """The entries of one security in force: `entries` by id, price or type, `levels` by type.
 
-    __slots__ = ("entries", "instrument", "levels", "name")
+    `types` has the type of each entry that is kept as the last of its type, by MDEntryID.
+    """
+
+    __slots__ = ("entries", "instrument", "levels", "name", "types")
 
     def __init__(self, name: bytes, instrument: bytes) -> None:
         self.name = name
         self.instrument = instrument
         self.entries: dict[tuple[bytes, ...], Entry] = {}
         self.levels: dict[bytes, list[Entry]] = {}
+        self.types: dict[bytes, bytes] = {}
 
     @property
     def count(self) -> int:
@@ -87,6 +93,14 @@ class SecurityState:
         """Remove all entries."""
         self.entries.clear()
         self.levels.clear()
+        self.types.clear()
+
+    def remove(self, key: tuple[bytes, ...]) -> Entry | None:
+        """Remove and return an entry; None where there is none."""
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            self.types.pop(entry.id, None)
+        return entry
 
     def standing(self) -> list[tuple[Entry, int]]:
         """Return all entries with their level (0: none), those of a price in their priority."""
@@ -259,10 +273,13 @@ class MarketState:
         self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
     ) -> None:
         """Apply an entry that is known by its id, its price, or its type."""
-        key = _key(said, action)
+        id, key = _key(state, said, action)
         before = state.entries.get(key)
+        is_last = len(key) == 2 and key[0] not in _BOOKS
+        if is_last and action != NEW and id and before is not None and id != before.id:
+            return  # of an entry before the last one
         if action == DELETE:
-            if state.entries.pop(key, None) is None:
+            if state.remove(key) is None:
                 self.problems["unknown_entry"] += 1
             return
         if action == CHANGE and before is None:
@@ -271,10 +288,12 @@ class MarketState:
         if not entry.type:
             self.problems["no_type"] += 1
             return
-        target = (entry.id,) if entry.id else key
-        if before is None or target != key or not _keeps_place(before, entry):
-            state.entries.pop(key, None)
+        target = (entry.id,) if entry.id and not is_last else key
+        if is_last or before is None or target != key or not _keeps_place(before, entry):
+            state.remove(key)
         state.entries[target] = entry
+        if is_last and entry.id:
+            state.types[entry.id] = entry.type
 
     def _level(
         self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
@@ -321,19 +340,23 @@ def name_of(said: dict[int, bytes]) -> bytes:
     return said.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
 
 
-def _key(said: dict[int, bytes], action: bytes) -> tuple[bytes, ...]:
-    """Return the key of an entry.
+def _key(
+    state: SecurityState, said: dict[int, bytes], action: bytes
+) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the id of the entry that is meant, b"" for none, and its key.
 
-    MDEntryID, or the MDEntryRefID of the one that it changes; else, in a book, type and price; else
-    the type.
+    The id is MDEntryID, or MDEntryRefID where another entry is changed. The key is the id; in a
+    book, where there is no id, type and price; of other types the type.
     """
-    type = said.get(269, b"")
     id = said.get(278, b"")
     if action != NEW:
         id = said.get(280, id)
-    if id:
-        return (id,)
-    return (type, said.get(270, b"")) if type in (_BID, _OFFER) else (type, b"")
+    type = said.get(269, b"")
+    if not type and (id,) not in state.entries:
+        type = state.types.get(id, b"")
+    if type and type not in _BOOKS:
+        return id, (type, b"")
+    return id, (id,) if id else (type, said.get(270, b""))
 
 
 def _keeps_place(before: Entry, after: Entry) -> bool:

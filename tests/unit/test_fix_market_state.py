@@ -31,6 +31,8 @@ def texts(state: MarketState, symbol: bytes = b"A", depth: int = 0) -> list[str]
 
 NEW_A = "279=0|269=0|278=a|55=A|270=10|271=5"
 NEW_B = "279=0|269=0|278=b|55=A|270=10|271=7"
+TRADE_A = "279=0|269=2|278=t1|55=A|270=9|271=1"
+TRADE_B = "279=0|269=2|278=t2|55=A|270=8|271=2"
 LEVELS = tuple(f"279=0|269=0|55=A|1023={at}|270={20 - at}|271=1" for at in (1, 2, 3))
 BID_AT = "269=0|270={}|271=1|1023={}".format
 STANDING = ["269=0|278=a|270=10|271=5", "269=0|278=b|270=10|271=7"]
@@ -64,6 +66,11 @@ STANDING = ["269=0|278=a|270=10|271=5", "269=0|278=b|270=10|271=7"]
             ),
             ["269=0|270=9|271=5", "269=0|270=10|271=8", "269=2|270=10|271=2"],
         ),
+        # The last of these stands, whatever their ids; changes of one before it change nothing.
+        ((TRADE_A, NEW_A, TRADE_B), [STANDING[0], "269=2|278=t2|270=8|271=2"]),
+        ((TRADE_A, TRADE_B, "279=2|269=2|278=t1|55=A"), ["269=2|278=t2|270=8|271=2"]),
+        ((TRADE_A, TRADE_B, "279=1|278=t2|55=A|271=4"), ["269=2|278=t2|270=8|271=4"]),
+        ((TRADE_A, TRADE_B, "279=2|280=t2|55=A"), []),
         (("279=0|269=0|55=A|270=10|271=5", "279=2|269=0|55=A|270=10"), []),
         (LEVELS, [BID_AT(19, 1), BID_AT(18, 2), BID_AT(17, 3)]),
         ((*LEVELS, "279=0|269=0|55=A|1023=1|270=21"), [
@@ -237,3 +244,10 @@ def test_what_a_refresh_has_and_a_snapshot_has_not_is_left_out() -> None:
 
     assert tags(entries("X")) - tags(entries("W")) <= X_ONLY
     assert not tags(entries("W")) & X_ONLY - {1500}
+
+
+def test_a_long_day_of_trades_with_ids_takes_no_more_room() -> None:
+    trades = (f"279=0|269=2|278=t{number}|55=A|270=9|271=1" for number in range(50))
+    state = after(*(refresh(each) for each in trades), entries_max=4)
+    assert (state.entries, state.knows(b"A"), dict(state.problems)) == (1, True, {})
+    assert state.securities[b"A"].types == {b"t49": b"2"}
