@@ -298,7 +298,7 @@ def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the_prese
                         async with asyncio.timeout(PATIENCE_S):
                             async for one in messages:
                                 if one.content != "quality":
-                                    books.update(one.body)
+                                    books.take(one.body)
                                 if books.number == 400 and books.stands in ("OK", "REFRESHED"):
                                     break
         assert "gap" in books.reasons

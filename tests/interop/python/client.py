@@ -113,8 +113,8 @@ class Obedient(MessagingHandler):
     def do_drain(self, link: str) -> None:
         self.links[link].drain(0)
 
-    def do_outcome(self, link: str, index: int, what: str) -> None:
-        delivery = self.deliveries[link][index]
+    def do_outcome(self, link: str, place: int, what: str) -> None:
+        delivery = self.deliveries[link][place]
         if what == "reject":
             delivery.local.condition = Condition("amqp:internal-error", "no")
         if what == "modify":
