@@ -579,11 +579,6 @@ class Layout(Block):
         part = self.parts[0] if self.parts else None
         return part.elements if part is not None and part.is_plain_group else None
 
-    @property
-    def group_at(self) -> int:
-        """Where the group stands in a message that tells no other size of its fixed part."""
-        return self.size if self.group is not None else 0
-
     def decode(
         self,
         data: bytes,

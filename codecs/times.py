@@ -58,15 +58,10 @@ class TimeContext:
 
     __slots__ = ("clock_ns", "midnights", "send_ns")
 
-    def __init__(
-        self,
-        midnights: Midnights | None = None,
-        send_ns: int | None = None,
-        clock_ns: int | None = None,
-    ) -> None:
+    def __init__(self, midnights: Midnights | None = None, send_ns: int | None = None) -> None:
         self.midnights = midnights
         self.send_ns = send_ns
-        self.clock_ns = clock_ns
+        self.clock_ns: int | None = None
 
 
 #: Turns a message's raw values and a context into a full time, or None where it cannot be known.

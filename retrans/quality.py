@@ -224,8 +224,6 @@ _REASONS = {
     StreamEventKind.WITHDRAWN: "withdrawn",
     StreamEventKind.SKIPPED: "skipped",
 }
-#: Events of one line.
-_OF_LINES = (StreamEventKind.LINE_SILENT, StreamEventKind.LINE_BACK, StreamEventKind.MISMATCH)
 
 
 class QualityState:

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _NEW, _UNWANTED, _WANTED, _TOLD = range(4)
 _M_NEW = cython.declare(cython.uchar, _NEW)
 _M_WANTED = cython.declare(cython.uchar, _WANTED)
-_M_TOLD = cython.declare(cython.uchar, _TOLD)
 #: Bytes of records that go into a batch at once: it has that much room beyond its bound.
 _CHUNK_BYTES = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
 _WORD = cython.declare(cython.Py_ssize_t, 8)

@@ -1,7 +1,7 @@
 """One channel's way out: messages are numbered, kept, packed and paced into datagrams.
 
 A `ChannelSender` is the publisher without its sockets. `publish` takes application messages, `tick`
-does what is due, and `pop_due` returns the datagrams that may leave now, each for every line. The
+does what is due, and `due` counts the datagrams that may leave now, each for every line. The
 wait for the token bucket is bounded: while a channel is `full`, nothing more may be published on
 it.
 
@@ -206,14 +206,6 @@ class ChannelSender:
         self.queue.gone(self._bucket, count, now_ns)
         self.counts["datagrams"] += count
 
-    def pop_due(self, now_ns: int) -> list[bytes]:
-        """Return the datagrams that leave now, each for every line."""
-        taken: list[bytes] = []
-        while count := self.due(now_ns, self.queue.places):
-            taken += self.queue.datagrams(count)
-            self.gone(count, now_ns)
-        return taken
-
     @property
     def waiting(self) -> int:
         """Number of datagrams that wait for the bucket."""
@@ -221,9 +213,9 @@ class ChannelSender:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick`, or `pop_due` where datagrams wait, has something to do next.
+        """When `tick`, or `due` where datagrams wait, has something to do next.
 
-        Call `pop_due` first: only it determines when the bucket is ready.
+        Call `due` first: only it determines when the bucket is ready.
         """
         deadline_ns = min(self.session.deadline_ns, self.queue.deadline_ns)
         if self.queue.count:

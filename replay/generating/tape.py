@@ -49,7 +49,6 @@ EDGES_NS: tuple[int, ...] = tuple(m * 10**k for k in range(3, 12) for m in (1, 2
 #: What `flags` says: the copy on line A, on line B is lost.
 LOST_A, LOST_B = 1, 2
 
-_REALTIME = cython.declare(cython.int, REALTIME)
 _HEADER = cython.declare(cython.int, HEADER_BYTES)
 _ROOM = cython.declare(cython.int, ROOM)
 _MESSAGES = cython.declare(cython.int, MESSAGES_MAX)

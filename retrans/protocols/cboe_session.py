@@ -117,10 +117,10 @@ def padded(what: str, text: str, size: int) -> bytes:
     return text.encode("ascii").ljust(size)
 
 
-def unit_of(*messages: bytes, unit: int = 0, sequence: int = 0) -> bytes:
+def unit_of(*messages: bytes, unit: int = 0) -> bytes:
     """Return a unit with these messages; without any it is a heartbeat."""
     size = UNIT.size + sum(map(len, messages))
-    return UNIT.pack(size, len(messages), unit, sequence) + b"".join(messages)
+    return UNIT.pack(size, len(messages), unit, 0) + b"".join(messages)
 
 
 def messages_of(data: bytes) -> list[tuple[int, bytes]]:

@@ -47,6 +47,7 @@ from feedhandler.fixcast.values import Kind, Message
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
+from tests.support.fixcast import pop_due
 
 SEEDS = int(os.environ.get("SEEDS", "50"))
 US = 1_000
@@ -307,7 +308,7 @@ class World:
 
     def wake_publisher(self) -> None:
         self.sender.tick(self.now_ns)
-        for datagram in self.sender.pop_due(self.now_ns):
+        for datagram in pop_due(self.sender, self.now_ns):
             self.send_lines(datagram)
         self.arm("publisher", self.sender.deadline_ns, self.wake_publisher)
 

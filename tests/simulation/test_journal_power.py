@@ -1,6 +1,6 @@
 """A queue's disk fails, forgets, loses its power and decays: what was acknowledged is there.
 
-Fault models are `feedhandler.journal.simulated`'s, the ledger's classes `journal`'s. A script
+Fault models are `tests.support.simulated_disk`'s, the ledger's classes `journal`'s. A script
 of random operations (put, hand out, deliver, give back, cancel, cancel all, expire, grow) runs on a
 small queue whose blocks are used anew all the time, and has what waits written in the two ways of
 the product: one flush after the other, and segments behind each other. At every call that changes
@@ -30,9 +30,9 @@ from feedhandler.journal.engine import Engine, QueueStopped
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.store import Store
 from tests.support.journal import FOLDER, QUEUE_ID, SMALL, Script, wrong
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "50"))
 SAMPLES = int(os.environ.get("SAMPLES", "3"))

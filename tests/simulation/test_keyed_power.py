@@ -31,7 +31,6 @@ import pytest
 from feedhandler.journal.engine import Committed, Engine
 from feedhandler.journal.layout import Status
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.keyed.envelope import Parcel, keys_of, message_in
 from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.producers import Stamp
@@ -39,6 +38,7 @@ from feedhandler.keyed.queue import Delivery, KeyedQueue, Outcome
 from feedhandler.keyed.settings import Format, KeyedSettings, Rule
 from feedhandler.keyed.structure import Structure
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL
+from tests.support.simulated_disk import SimulatedDisk
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "100"))
 SAMPLES = int(os.environ.get("SAMPLES", "2"))

@@ -25,8 +25,8 @@ import msgspec
 from feedhandler.amqp.publishing.spill_queue import State
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.codecs.feed import split_packets
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.amqp import FEED
+from tests.support.simulated_disk import Fault, SimulatedDisk
 from tests.support.spill import SMALL, FakeBroker, SpillRig, read, tag_of
 
 SEEDS = int(os.environ.get("SPILL_SEEDS", "2"))

@@ -22,9 +22,9 @@ from feedhandler.journal import (
 )
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Sync
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.store import Flush, Store
 from tests.support.journal import DAY_NS, SMALL
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 PATIENCE_S = 60.0
 

@@ -27,7 +27,6 @@ from typing import ClassVar
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 HEADER_BYTES = len(SASL_HEADER)
 #: A SASL frame has at most MIN-MAX-FRAME-SIZE bytes (AMQP 1.0, 5.3.1); some clients send larger
 #: tokens, none so large.
