@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
@@ -265,12 +264,7 @@ class Publisher:
         self._turn()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             for output in self._outputs.values():
                 output.sender.stop(time.monotonic_ns())

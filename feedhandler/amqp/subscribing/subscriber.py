@@ -18,7 +18,7 @@ with a snapshot block of each service.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Self
 
 import msgspec
@@ -160,12 +160,7 @@ class Subscriber:
             reasons = "; ".join(f"{x.url}: {x.reason}" for x in self._upstreams)
             raise PeerError(f"none of the gateways can be had: {reasons}", "is one running?")
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
