@@ -36,7 +36,7 @@ from feedhandler.config.show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family
-from feedhandler.ops.console import ExitCode, complain, print_json, run_async
+from feedhandler.ops.console import ExitCode, complain, print_json, run_async, until_stopped
 from feedhandler.ops.demo_scenes import SCENES, Scene
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.exchange import CLOSED, EURONEXT
@@ -175,17 +175,10 @@ class Demo:
         with tempfile.TemporaryDirectory(prefix="feedhandler-demo-") as folder:
             self.folder = Path(folder)
             self.subscribers = list(self._subscribers())
-            work = asyncio.create_task(self._work())
-            stopping = asyncio.create_task(self.stop.wait())
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if work.done():
-                return work.result()
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-            complain("demo: interrupted, nothing was checked")
-            return ExitCode.INTERRUPTED
+            code: int | None = await until_stopped(self._work(), self.stop)
+            if code is None:
+                complain("demo: interrupted, nothing was checked")
+            return ExitCode.INTERRUPTED if code is None else code
 
     def _subscribers(self) -> Iterator[Subscriber]:
         for name, pattern, granularity in self.scene.subscribers:

@@ -25,12 +25,16 @@ def soonest(holdings: list[Release]) -> int:
     return found
 
 
-@cython.locals(each=Release, now_ns=cython.longlong)
-def release_all(holdings: list[Release]) -> list[tuple[int, list[Event]]]:
-    """Release for each; return when that was, ns since 1970 by the own clock, and its events."""
+@cython.locals(each=Release, now_ns=cython.longlong, offset=cython.longlong)
+def release_all(holdings: list[Release], offset_ns: int = 0) -> list[tuple[int, list[Event]]]:
+    """Release for each; return when that was, ns since 1970 by the own clock, and its events.
+
+    `offset_ns` added to the own clock gives the sender's.
+    """
+    offset = offset_ns
     clock = time.time_ns
     found: list[tuple[int, list[Event]]] = []
     for each in holdings:
         now_ns = clock()
-        found.append((now_ns, each._release(now_ns)))
+        found.append((now_ns, each._release(now_ns + offset)))
     return found
