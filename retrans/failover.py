@@ -89,35 +89,21 @@ class Input(Enum):
 
 _P, _S, _R = State
 
-#: Next state by state and input, where the other server is there, and where it is not.
+#: Next states by input, a column for each state in the order of `State`: where the other server is
+#: there, and where it is not.
+_NEXT: dict[Input, tuple[tuple[State, State], ...]] = {
+    # in:                    PRIMARY   SECONDARY RETURNING
+    Input.PRIMARY_UP:       ((_P, _P), (_R, _P), (_R, _R)),
+    Input.PRIMARY_DOWN:     ((_S, _P), (_S, _S), (_S, _S)),
+    Input.PRIMARY_SILENT:   ((_R, _P), (_S, _S), (_R, _R)),
+    Input.SECONDARY_UP:     ((_P, _S), (_S, _S), (_R, _R)),
+    Input.SECONDARY_DOWN:   ((_P, _P), (_S, _S), (_P, _P)),
+    Input.SECONDARY_SILENT: ((_P, _P), (_S, _S), (_P, _P)),
+    Input.DUE:              ((_P, _P), (_S, _S), (_P, _P)),
+}  # fmt: skip
 TABLE: dict[State, dict[Input, tuple[State, State]]] = {
-    State.PRIMARY: {
-        Input.PRIMARY_UP: (_P, _P),
-        Input.PRIMARY_DOWN: (_S, _P),
-        Input.PRIMARY_SILENT: (_R, _P),
-        Input.SECONDARY_UP: (_P, _S),
-        Input.SECONDARY_DOWN: (_P, _P),
-        Input.SECONDARY_SILENT: (_P, _P),
-        Input.DUE: (_P, _P),
-    },
-    State.SECONDARY: {
-        Input.PRIMARY_UP: (_R, _P),
-        Input.PRIMARY_DOWN: (_S, _S),
-        Input.PRIMARY_SILENT: (_S, _S),
-        Input.SECONDARY_UP: (_S, _S),
-        Input.SECONDARY_DOWN: (_S, _S),
-        Input.SECONDARY_SILENT: (_S, _S),
-        Input.DUE: (_S, _S),
-    },
-    State.RETURNING: {
-        Input.PRIMARY_UP: (_R, _R),
-        Input.PRIMARY_DOWN: (_S, _S),
-        Input.PRIMARY_SILENT: (_R, _R),
-        Input.SECONDARY_UP: (_R, _R),
-        Input.SECONDARY_DOWN: (_P, _P),
-        Input.SECONDARY_SILENT: (_P, _P),
-        Input.DUE: (_P, _P),
-    },
+    state: {happened: row[column] for happened, row in _NEXT.items()}
+    for column, state in enumerate(State)
 }
 _UP = (Input.PRIMARY_UP, Input.SECONDARY_UP)
 _DOWN = (Input.PRIMARY_DOWN, Input.SECONDARY_DOWN)

@@ -65,19 +65,7 @@ _PCAP_MAGICS = {
 }
 
 #: The columns of a `DatagramBatch` that have a row a datagram.
-COLUMNS = (
-    "time_ns",
-    "source",
-    "destination",
-    "source_port",
-    "destination_port",
-    "offset",
-    "length",
-    "frame_offset",
-    "frame_length",
-    "interface",
-    "link_type",
-)
+COLUMNS = tuple(DatagramColumns(0).arrays)
 
 Scanner = PcapScanner | PcapngScanner
 

@@ -31,7 +31,7 @@ def account(**changes: Any) -> Account:
 class Ended:
     """A capture that has ended before it began."""
 
-    told = ACCOUNT
+    reported = ACCOUNT
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -56,7 +56,7 @@ class Ended:
 def run(
     told: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
 ) -> tuple[int, Path]:
-    monkeypatch.setattr(Ended, "told", told)
+    monkeypatch.setattr(Ended, "reported", told)
     monkeypatch.setattr(capture, "Capturing", Ended)
     out = tmp_path / "day.pcap"
     lines = (CaptureLine(LineAddress("239.1.1.1", 5_001)),)
