@@ -252,7 +252,7 @@ class Fanout(Splitter):
             if makes_records:
                 self.records.reset(stream, tag, 0)
             for number, data in enumerate(packets):
-                count = self._take(data)
+                count = self._load(data)
                 if makes_records and count > 0:
                     self._records(stream, tag + number, 0, 0, len(data), 0)
                 self._deliver(stream, tag + number, 0, 0, len(data), count, 0)
@@ -279,7 +279,7 @@ class Fanout(Splitter):
         stream.open(packets[0][0] if packets else NEVER)
         try:
             for sequence, next_sequence, data in packets:
-                count = self._take(data)
+                count = self._load(data)
                 stream.packets += 1
                 stream.messages += count
                 stream.next_sequence = next_sequence
@@ -296,7 +296,7 @@ class Fanout(Splitter):
             return ()
         try:
             for data in packets:
-                if self._take(data) > 0:
+                if self._load(data) > 0:
                     found += self._references(0, len(data)) or ()
         finally:
             self.source = self.ring.data

@@ -277,7 +277,7 @@ class CatchUps:
         data: bytes = note.packets[cursor.block]
         last = note.last & BLOCK_LAST_MASK
         tag: cython.ulonglong = SNAPSHOT_BIT | last << BLOCK_SHIFT | cursor.block
-        count = self.fanout._take(data)
+        count = self.fanout._load(data)
         self._deliver(cursor, tag, 0, data, 0, len(data), count, cursor.skip)
         cursor.skip = 0
         cursor.block += 1
