@@ -23,7 +23,7 @@ CHANGES = frozenset(
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a value stands: `at` counts from the message's first byte, or from the element's."""
+    """Position of a value: `at` counts from the message's first byte, or from the element's."""
 
     at: int
     size: int
@@ -60,7 +60,7 @@ class Codes(msgspec.Struct, frozen=True):
 
 
 class GroupStep(msgspec.Struct, frozen=True):
-    """How one group is walked: bytes in front of it, its count, and the size of an element.
+    """Walk of one group: bytes in front of it, its count, and the size of an element.
 
     Without `count` the elements go on to the message's end. `count_in_message`: it is a field of
     the message, not of the dimensions. `length` tells an element's size, else it is `size`.
@@ -98,7 +98,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """How a message tells its time: the sum of the parts, of so many ns a unit, since `since`."""
+    """Time of a message: the sum of the parts, of so many ns a unit, since `since`."""
 
     since: str
     parts: tuple[tuple[Place, int], ...]

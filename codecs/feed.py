@@ -285,7 +285,7 @@ class Feed:
 
     @functools.cached_property
     def scale_names(self) -> tuple[str, ...]:
-        """What prices may say to have their decimals of reference data: `reference.USE`."""
+        """Words by which prices have their decimals of reference data: `reference.USE`."""
         reference = self.description.reference
         return () if reference is None else tuple(reference.scales)
 

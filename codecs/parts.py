@@ -50,7 +50,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Dimensions(msgspec.Struct, frozen=True):
-    """What precedes a group's elements: `count` of them, and the size of their fixed part."""
+    """Fields in front of a group's elements: `count` of them, and the size of their fixed part."""
 
     size: int
     count: Field
@@ -86,7 +86,7 @@ class Dimensions(msgspec.Struct, frozen=True):
 
 
 class Part(abc.ABC):
-    """What all parts are: a `name`, and `nothing`, the value of one that is not there."""
+    """Base of all parts: a `name`, and `nothing`, the value of one that is not there."""
 
     nothing: Any = None
     #: Whether its elements fill the message to its end.

@@ -51,7 +51,7 @@ class Midnights(NamedTuple):
 
 
 class TimeContext:
-    """What a message's times may depend on.
+    """Context on which a message's times may depend.
 
     The midnights, the packet's send time, and the moment that the last clock message told.
     """

@@ -68,7 +68,7 @@ COUNTS: dict[str, str] = {
 
 
 class State(Enum):
-    """Who is asked (see the module)."""
+    """Server that is asked (see the module)."""
 
     PRIMARY = auto()
     SECONDARY = auto()
@@ -76,7 +76,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happens to one of the two; DUE: the primary has been there for long enough."""
+    """Event at one of the two; DUE: the primary has been there for long enough."""
 
     PRIMARY_UP = auto()
     PRIMARY_DOWN = auto()
@@ -190,7 +190,7 @@ class FailoverPair:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What both clients count together, and what the fail-over counts."""
+        """Counts of both clients together, and those of the fail-over."""
         primary, secondary = (end.client.counts for end in self.ends)
         return {**{key: primary[key] + secondary[key] for key in primary}, **self._counts}
 

@@ -84,7 +84,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
         return events
 
     def idle(self) -> None:
-        """Forget what is under way: nobody waits for a snapshot."""
+        """Forget the snapshots under way: none is wanted."""
         self._lines.clear()
 
     def gap(self, now_ns: int) -> None:
@@ -145,7 +145,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
 
 
 class LineSnapshots:
-    """What the forms of such snapshots have in common (`snapshot_forms.Snapshots`)."""
+    """Base of the forms of such snapshots (`snapshot_forms.Snapshots`)."""
 
     def __init__(self, feed: Feed, settings: RecoverySettings) -> None:
         self._feed, self._settings = feed, settings

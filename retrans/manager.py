@@ -1,4 +1,4 @@
-"""The manager of recovery: one place that is told everything and says what is to be done.
+"""The recovery manager: takes events of streams and servers, and says what is to be done.
 
 It is told the events of streams (gaps, what is missing, declared losses, resets), the answers of
 retransmission and refresh servers, the packets of the refresh lines, and the time. For each channel
@@ -166,11 +166,11 @@ class RecoveryManager:
     # -- what it knows ----------------------------------------------------------------------
 
     def store(self, channel_index: int) -> PacketStore | None:
-        """Where a channel's published packets are to be kept; None where nobody needs them."""
+        """Store for a channel's published packets; None where none is needed."""
         return self._channels[channel_index].store
 
     def state(self, channel_index: int) -> State:
-        """Where the channel's recovery stands."""
+        """State of the channel's recovery."""
         return self._channels[channel_index].recovery.state
 
     def snapshot(self, channel_index: int) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Following:
 
     @property
     def offset(self) -> Offset:
-        """How far each recording is read, in bytes."""
+        """Bytes read so far of each recording."""
         return self._offset_of(self._batches)
 
     def _offset_of(self, numbers: Iterable[int]) -> Offset:

@@ -307,7 +307,7 @@ class Tables:
 
     @property
     def _counted(self) -> str:
-        """What a sequence number counts."""
+        """Unit that a sequence number counts."""
         return "messages" if self.feed.counts_messages else "packets"
 
     def _numbers(self) -> tuple[int, int]:

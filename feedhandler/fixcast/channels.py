@@ -59,7 +59,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 class Retransmission(Struct, frozen=True, kw_only=True):
-    """Where retransmissions are requested and come from, for all channels that name it.
+    """Addresses for requests and for retransmissions, of all channels that name it.
 
     line         the group that answers are sent to
     join         receivers join it "always", or when "needed": from a loss on until all is recovered

@@ -51,7 +51,7 @@ class Volume(NamedTuple):
 
 @dataclass
 class Share:
-    """What one channel carries, and its volume: ranges and single symbols of each content."""
+    """Content of one channel, and its volume: ranges and single symbols of each content."""
 
     ranges: dict[str, list[Range]] = field(default_factory=lambda: defaultdict(list))
     symbols: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))

@@ -67,7 +67,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class PublisherSettings:
-    """How channels are published.
+    """Settings of publishing.
 
     interface     local address that multicast leaves by, and of B where that is another; "": the
                   line's source, or loopback where it has none

@@ -66,7 +66,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
-    """How channels are received.
+    """Settings of receiving.
 
     interface    local address, or name, of the interface that A comes by; `interface_b`: that of B,
                  where it is another

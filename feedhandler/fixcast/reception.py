@@ -209,7 +209,7 @@ Event = Deliver | Skipped | Lost | Missing | Joined | NewNumbering | Active | Si
 
 @dataclass(frozen=True, slots=True)
 class ReceptionSettings:
-    """How a channel is received.
+    """Settings of one channel's reception.
 
     lines              number of lines that carry it
     ordered            later messages wait for missing ones

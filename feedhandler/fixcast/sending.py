@@ -31,7 +31,7 @@ WAITING_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class SendingSettings:
-    """How a channel is sent.
+    """Settings of one channel's sending.
 
     period_ns    the longest wait of a message for others to share its datagram
     bytes_max    upper limit on a datagram's bytes

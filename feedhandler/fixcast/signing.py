@@ -238,7 +238,7 @@ Event = Plain | Alarm
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
-    """How sealed datagrams are received.
+    """Settings of receiving sealed datagrams.
 
     verify      check signatures: "before" delivery, "after", or "off"
     hold_ns     the longest wait for a signature; above the skew of the lines

@@ -220,7 +220,7 @@ class VenueMarket:
 
     @property
     def problems(self) -> Counter[str]:
-        """What did not fit, by name: the number of times."""
+        """Number of times that something did not fit, by name."""
         counted = Counter({name: getattr(self._normaliser, name) for name in _COUNTED})
         counted["refused"] = self._normaliser.orders.refused + self._book.refused
         return +(counted + self._counts)

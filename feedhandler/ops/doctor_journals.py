@@ -197,7 +197,7 @@ def _read(name: str, journal: Journal) -> Check:
 
 
 class _Wanted(Struct):
-    """What journals still need of one file system: at once, and when all are at their bounds."""
+    """Space that journals need of one file system: at once, and when all are at their bounds."""
 
     place: str
     free_bytes: int

@@ -82,7 +82,7 @@ class Slot(msgspec.Struct):
 
 
 class SbePrefix(NamedTuple):
-    """What stands in front of the SBE header: fields, their bytes, what the length leaves out."""
+    """Fields in front of the SBE header: fields, their bytes, what the length leaves out."""
 
     fields: list[str]
     size: int

@@ -70,7 +70,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a member runs. `topologies`: one, or those of several trees that are merged."""
+    """Settings of a member. `topologies`: one, or those of several trees that are merged."""
 
     topologies: Sequence[Path]
     name: str

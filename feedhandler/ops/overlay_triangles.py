@@ -24,7 +24,7 @@ PAIRS_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """How hosts probe. `seconds` 0: until stopped; `rate`: probes a second of each pair."""
+    """Settings of probing. `seconds` 0: until stopped; `rate`: probes a second of each pair."""
 
     seconds: float
     rate: float

@@ -145,7 +145,7 @@ class DatagramBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Truncation:
-    """Where a capture was cut short: after `records` whole records, at byte `offset`.
+    """Position at which a capture was cut short: after `records` whole records, at byte `offset`.
 
     `offset` counts the capture's own bytes (before compression); `reason` says what was cut.
     """
@@ -201,7 +201,7 @@ class Capture:
 
     @property
     def share_done(self) -> float:
-        """How much of the file the running pass has read, 0.0 to 1.0."""
+        """Share of the file that the running pass has read, 0.0 to 1.0."""
         return self._source.share_done() if self._source else 0.0
 
     def batches(self) -> Iterator[DatagramBatch]:

@@ -47,7 +47,7 @@ class Offender(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """What a subscriber asked for: a routing-key pattern and, where given, message types.
+    """Subscription whose ledger is checked: a routing-key pattern and, where given, message types.
 
     A message is selected if the pattern matches the key of its service (`euronext.104`) or its
     own (`euronext.104.10616`). `names` gives the symbol's word where keys carry names.

@@ -36,7 +36,7 @@ DAY_MS = 86_400_000
 
 
 class State(Protocol):
-    """What a snapshot is taken of; `feedhandler.replay.state.market.Market` is one."""
+    """State of which snapshots are taken; `feedhandler.replay.state.market.Market` is one."""
 
     def apply(self, packet: bytes) -> object:
         """Take a packet of the session."""
@@ -46,7 +46,7 @@ class State(Protocol):
 
 
 class Cutter(Protocol):
-    """What packs it; `feedhandler.retrans.snapshots.SnapshotCutter` is one."""
+    """Packer of snapshots; `feedhandler.retrans.snapshots.SnapshotCutter` is one."""
 
     def cut(
         self, service: int, messages: Sequence[bytes], last: int, refresh_sequence: int,

@@ -144,7 +144,7 @@ class DueState(DuePackets):
 
 
 class SnapshotRequests:
-    """What the refresh server asks for snapshots, and where its clients subscribe to them.
+    """Snapshots as the refresh server requests them and its clients subscribe to them.
 
     Lives in the servers' loop; `on_snapshot` may be called from any thread.
     """

@@ -44,7 +44,7 @@ BEAT_LESS = {"none": -1, "next": 0, "last": 1}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What the exchange sent: payloads in `data` (uint8), and a row a packet in `columns`, as
+    """Packets of the exchange: payloads in `data` (uint8), and a row a packet in `columns`, as
     `tape.COLUMNS` tells; times count from midnight, exchange time."""
 
     data: Array

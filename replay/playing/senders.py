@@ -34,7 +34,7 @@ class UdpSender(Sender):
 
 
 class Transport(NamedTuple):
-    """How blocks travel: `open_socket` takes a line's interface, `make_sender` the open lines."""
+    """Transport of blocks: `open_socket` takes a line's interface, `make_sender` the open lines."""
 
     open_socket: Callable[[str], socket.socket]
     make_sender: Callable[[OpenLines], "UdpSender | RawSender"]
@@ -49,7 +49,7 @@ def udp(spin_ns: int = PLAYER_SPIN_NS) -> Transport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """What raw frames say of their sender, None: what the captured frames say; and whether they go
+    """Sender fields of raw frames, None: what the captured frames say; and whether they go
     past the interface's queue (`frame_lines.open_frame_socket`)."""
 
     source_mac: bytes | None = None

@@ -35,7 +35,7 @@ ALL = -1
 
 @dataclass(frozen=True, slots=True)
 class ResendSettings:
-    """How requests are answered.
+    """Settings of answers to requests.
 
     answer    at "once", on a "timer" every `timer_ns`, or "never"
     route     by the retransmission "group", the "main" group, or the "tcp" session

@@ -272,7 +272,7 @@ class CboeClient(PacketClient):
 
 
 class CboeServer(ClientsServer[ServerSettings, "CboeSession"]):
-    """What all clients of a server share; `counts` counts by name.
+    """Base of Cboe's servers: the state that all clients share; `counts` counts by name.
 
     A client is known by SessionSubId and username: that of `setup.session`, and those of the
     settings' `source_ids`; where these are empty, any. Passwords are not compared.

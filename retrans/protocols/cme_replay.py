@@ -104,7 +104,7 @@ COUNTS: dict[str, str] = {
 
 
 class State(Enum):
-    """What becomes of a connection (see the module)."""
+    """State of a connection (see the module)."""
 
     CLOSED = auto()
     LOGON = auto()
@@ -270,7 +270,7 @@ class ReplayClient(PacketClient):
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next; 0 for a connection that nobody waits for any more."""
+        """When `tick` must be called next; 0 for a connection that is not wanted any more."""
         if not self._up:
             return NEVER_NS
         if not self._awaited:
