@@ -161,13 +161,13 @@ class Group(Part):
         if self._is_absent(known, end - at):
             return (), at
         number, size, at = self._begin(data, at, end, known)
-        found: list[Record] = []
+        records: list[Record] = []
         for _ in range(number):
             size = self._size(data, at, size, end)
-            self._check(at, size, end, len(found), number)
+            self._check(at, size, end, len(records), number)
             element, at = self.elements.read(data, at, end, size, context, known)
-            found.append(element)
-        return tuple(found), at
+            records.append(element)
+        return tuple(records), at
 
     def leaves(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]

@@ -298,12 +298,12 @@ class Tables:
 
     def unknown_types(self) -> dict[str, int]:
         """Count messages of types that the feed's description lacks, on all lines, by type."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for (_, code), cell in sorted(self.digest.cells.items()):
             if code >= 0 and self.feed.type_name(code) is None:
                 label = str(self.feed.type_label(code))
-                found[label] = found.get(label, 0) + cell.messages
-        return found
+                counts[label] = counts.get(label, 0) + cell.messages
+        return counts
 
     @property
     def _counted(self) -> str:
@@ -361,16 +361,16 @@ class Tables:
     def _histograms(self) -> list[tuple[str, str, Histogram]]:
         """Collect the interarrival on first lines: of all, by service, by service and type."""
         whole = Histogram()
-        found: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
+        histograms: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
         for line in self._first_lines():
             mine = Histogram()
-            found.append((str(line.service), "all", mine))
+            histograms.append((str(line.service), "all", mine))
             for (channel, code), cell in sorted(self.digest.cells.items()):
                 if channel == line.place:
-                    found.append((str(line.service), self._type_name(code), cell.interarrival))
+                    histograms.append((str(line.service), self._type_name(code), cell.interarrival))
                     mine.merge(cell.interarrival)
             whole.merge(mine)
-        return found
+        return histograms
 
     def whole_interarrival(self) -> Histogram:
         """Return the interarrival on first lines, all services together."""

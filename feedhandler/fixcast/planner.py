@@ -296,7 +296,7 @@ def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Ran
 
     They leave no gap between the part and the next.
     """
-    found: dict[str, list[Range]] = defaultdict(list)
+    ranges: dict[str, list[Range]] = defaultdict(list)
     before, after = _around(part, row)
     for content, each in itertools.groupby(part, lambda each: each.content):
         symbols = [volume.symbol for volume in each]
@@ -305,8 +305,8 @@ def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Ran
             first = _border(before.symbol, symbols[0])
         if after is not None and after.content == content:
             last = _border(symbols[-1], after.symbol)
-        found[content].append((first, last))
-    return found
+        ranges[content].append((first, last))
+    return ranges
 
 
 def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | None, Volume | None]:

@@ -306,12 +306,12 @@ class Reception:
         return not NUMBER_FIRST <= message.number <= NUMBER_MAX + 1
 
     def _is_of_older_numbering(self, message: Message) -> bool:
-        said, own = message.numbering, self.numbering
-        if said and own and said < own:
+        numbering, own = message.numbering, self.numbering
+        if numbering and own and numbering < own:
             self.counts["older_numbering"] += 1
             return True
-        if said > own:
-            self.numbering = said
+        if numbering > own:
+            self.numbering = numbering
             if own and self.top is not None:
                 self._renumber(message.number)
         return False

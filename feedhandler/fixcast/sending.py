@@ -232,8 +232,8 @@ class ChannelSender:
 
     def _administer(self, messages: list[Message], now_ns: int) -> None:
         """Send administrative messages at once, behind everything that has a number."""
-        for said in messages:
-            data = self.header.administrative(said, self.settings.session.heartbeat_ns)
+        for message in messages:
+            data = self.header.administrative(message, self.settings.session.heartbeat_ns)
             if self._sealer is not None:
                 self._seal(self._packer.add(data, now_ns), now_ns)
             elif not self.queue.add(data, now_ns):

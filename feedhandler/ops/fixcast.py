@@ -335,13 +335,13 @@ def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:
 
 def _show_state(channel: str, event: Stated, as_json: bool) -> None:
     """Print the books' state: its message number, its snapshots, and the messages since."""
-    said = {"as_of": event.as_of, "number": event.number, "securities": len(event.states)}
+    figures = {"as_of": event.as_of, "number": event.number, "securities": len(event.states)}
     messages = [*event.states, *(body for _, body in event.since)]
     if as_json:
         texts = [each.replace(SOH, b"|").decode("utf-8", "backslashreplace") for each in messages]
-        print_json({"channel": channel, "event": "state", **said, "messages": texts})
+        print_json({"channel": channel, "event": "state", **figures, "messages": texts})
         return
-    values = " ".join(f"{name}={value}" for name, value in said.items())
+    values = " ".join(f"{name}={value}" for name, value in figures.items())
     sys.stdout.write(f"{channel} state {values}\n")
     for each in messages:
         text = each.replace(SOH, b"|").decode("utf-8", "backslashreplace")

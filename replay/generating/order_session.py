@@ -76,13 +76,13 @@ class OrderSession:
     def step(self, until_ns: int) -> list[Outgoing]:
         """Return the packets due by `until_ns` after the start, in order of `due_ns`."""
         until_ns += self.start_ns
-        found: list[Outgoing] = []
+        outgoing: list[Outgoing] = []
         while not self._closed and (action := self._next_action(until_ns)) is not None:
-            found += self._idle(action.time_ns)
-            found += self._report(action)
+            outgoing += self._idle(action.time_ns)
+            outgoing += self._report(action)
         if self._open and until_ns - self._open_ns >= BATCH_NS:
-            found += self._cut()
-        return found + self._idle(until_ns)
+            outgoing += self._cut()
+        return outgoing + self._idle(until_ns)
 
     def packets(self, duration_ns: int, step_ns: int = 10_000_000) -> Iterator[Outgoing]:
         """Yield all packets of the session's first `duration_ns`, and those of its close."""

@@ -125,17 +125,17 @@ def unit_of(*messages: bytes, unit: int = 0) -> bytes:
 
 def messages_of(data: bytes) -> list[tuple[int, bytes]]:
     """Return (type, bytes) of each message of a unit. Raises `WireError` where they do not fit."""
-    found: list[tuple[int, bytes]] = []
+    messages: list[tuple[int, bytes]] = []
     at = UNIT.size
     for _ in range(data[2]):
         size = data[at] if at < len(data) else 0
         if size < MESSAGE_HEADER.size or at + size > len(data):
             raise WireError("bad_packet", f"a message of {size} bytes, which does not fit")
-        found.append((data[at + 1], data[at : at + size]))
+        messages.append((data[at + 1], data[at : at + size]))
         at += size
     if at != len(data):
         raise WireError("wrong_count", "a unit with more than the messages it counts")
-    return found
+    return messages
 
 
 def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:

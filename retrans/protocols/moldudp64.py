@@ -282,16 +282,16 @@ def _messages(store: PacketStore, first: int, end: int) -> list[bytes]:
 
     Ends before a number that is not held; empty where the first is not.
     """
-    found: list[bytes] = []
+    messages: list[bytes] = []
     room = DATAGRAM_BYTES_MAX - REQUEST.size
     for sequence, _, packet in store.packets(first, end):
         number, at = sequence, REQUEST.size
         while at < len(packet) and number < end:
             size = 2 + int.from_bytes(packet[at : at + 2], "big")
-            if number == first + len(found):
+            if number == first + len(messages):
                 room -= size
-                if found and room < 0:
-                    return found
-                found.append(packet[at : at + size])
+                if messages and room < 0:
+                    return messages
+                messages.append(packet[at : at + size])
             number, at = number + 1, at + size
-    return found
+    return messages

@@ -177,7 +177,7 @@ class Packets:
 def messages_of(packet: bytes) -> list[tuple[int, bytes]]:
     """Return (type, bytes) of each message of a packet. Raises `WireError` where they do not fit
     it."""
-    found: list[tuple[int, bytes]] = []
+    messages: list[tuple[int, bytes]] = []
     at = HEADER.size
     for _ in range(packet[3]):
         if at + MESSAGE_HEADER.size > len(packet):
@@ -185,11 +185,11 @@ def messages_of(packet: bytes) -> list[tuple[int, bytes]]:
         size, code = MESSAGE_HEADER.unpack_from(packet, at)
         if size < MESSAGE_HEADER.size or at + size > len(packet):
             raise WireError("bad_packet", f"a message of {size} bytes, which does not fit")
-        found.append((code, packet[at : at + size]))
+        messages.append((code, packet[at : at + size]))
         at += size
     if at != len(packet):
         raise WireError("wrong_count", "a packet with more than the messages it says")
-    return found
+    return messages
 
 
 def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:

@@ -260,20 +260,20 @@ def _fields(body: bytes) -> list[bytes | None]:
     _Malformed."""
     try:
         at, count = _list_head(body)
-        found: list[bytes | None] = []
+        fields: list[bytes | None] = []
         for _ in range(count):
             width = _WIDTHS[body[at]]
             at += 1
             if width == 0:
-                found.append(None)
+                fields.append(None)
                 continue
             size = int.from_bytes(body[at : at + width], "big")
             at += width
             if at + size > len(body):
                 raise _Malformed("a field that reaches past its frame")
-            found.append(body[at : at + size])
+            fields.append(body[at : at + size])
             at += size
-        return found
+        return fields
     except (IndexError, KeyError, struct.error):
         raise _Malformed("a list that cannot be read") from None
 

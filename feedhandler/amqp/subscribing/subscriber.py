@@ -404,17 +404,17 @@ class Subscriber:
         """Read the messages that a link gathered from the `first` on and empty it; stop at the
         first bad one, which ends the stream."""
         link, inbox = intake.link, intake.inbox
-        found: list[Message] = []
+        messages: list[Message] = []
         bounds = memoryview(link.bounds).cast("q")
         try:
             if inbox.failure is None:
-                found = inbox.read(link.arena, bounds[first:], link.count - first)
+                messages = inbox.read(link.arena, bounds[first:], link.count - first)
         finally:
             bounds.release()
             link.clear()
         if inbox.failure is not None:
             self._fail(inbox.failure)
-        return found
+        return messages
 
     def _heard(self, messages: Iterable[Message]) -> list[Message]:
         """Replace the quality messages among these by what the upstream makes of them."""
