@@ -245,7 +245,7 @@ class Engine:
             control = read_control(self.files, self.folder)
         except (FeedhandlerError, OSError):
             return True
-        return any(block_path(self.folder, place) == path for place in control.blocks)
+        return any(block_path(self.folder, block) == path for block in control.blocks)
 
     def _carry_out(self, steps: list[Any]) -> None:
         try:

@@ -294,12 +294,12 @@ class Importer:
                 slot.keys["constant"] = int(value)
             slot.keys.pop("null", None)
         fields += self._fields(slots, prefix.size, prefix.size, set())
-        places = {}
+        positions = {}
         for key in ("blockLength", "templateId"):
             if key not in known or known[key].keys["type"] not in ("u8", "u16", "u32"):
                 self.refuse(element, f"the message header has no unsigned {key}")
             slot = known[key]
-            places[key] = f'{{ at = {prefix.size + slot.at}, type = "{slot.keys["type"]}" }}'
+            positions[key] = f'{{ at = {prefix.size + slot.at}, type = "{slot.keys["type"]}" }}'
         if known["templateId"].size > 2:
             self.refuse(element, "a templateId of more than two bytes cannot be described")
         add = [f"length_add = {prefix.add}"] if prefix.add else []
@@ -308,8 +308,8 @@ class Importer:
             f"header_size = {self.header_size}",
             'length = { at = 0, type = "u16" }',
             *add,
-            f"type = {places['templateId']}",
-            f"block_length = {places['blockLength']}",
+            f"type = {positions['templateId']}",
+            f"block_length = {positions['blockLength']}",
             *_list("fields", fields),
         ]
 

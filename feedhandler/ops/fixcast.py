@@ -104,13 +104,13 @@ def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
     groups = [
         channels.retransmission_of(channels.channels[id]) for id in ids if id in channels.channels
     ]
-    places = sorted({each.market_data for each in groups if each and each.market_data})
-    if len(places) > 1:
+    addresses = sorted({each.market_data for each in groups if each and each.market_data})
+    if len(addresses) > 1:
         raise UsageError(
-            f"Market Data Requests are to be answered at {' and '.join(places)}",
+            f"Market Data Requests are to be answered at {' and '.join(addresses)}",
             "publish the channels of each by a process of its own, or give --requests",
         )
-    return places[0] if places else ""
+    return addresses[0] if addresses else ""
 
 
 def _runs(

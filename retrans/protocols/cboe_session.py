@@ -85,12 +85,12 @@ SERVER_COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are sequenced units. Raises `UsageError`."""
     table = feed.table
-    places = (table.length_at, table.count_at, table.service_at, table.sequence_at)
+    offsets = (table.length_at, table.count_at, table.service_at, table.sequence_at)
     sizes = (table.length_size, table.count_size, table.service_size, table.sequence_size)
     messages = (table.message_length_at, table.message_length_size, table.message_type_at)
     plain = not (table.big_endian or table.fix or table.length_add or table.kind_size)
     if (
-        places != (0, 2, 3, 4)
+        offsets != (0, 2, 3, 4)
         or sizes != (2, 1, 1, 4)
         or messages != (0, 1, 1)
         or not plain

@@ -101,11 +101,11 @@ SERVER_COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are IEX-TP's segments. Raises `UsageError`."""
     table = feed.table
-    places = (table.service_at, table.session_at, table.length_at, table.count_at)
+    offsets = (table.service_at, table.session_at, table.length_at, table.count_at)
     sizes = (table.service_size, table.session_size, table.length_size, table.count_size)
     number = (table.sequence_at, table.sequence_size, table.header_size, table.length_add)
     wrong = table.big_endian or not feed.counts_messages
-    if places != (4, 8, 12, 14) or sizes != (4, 4, 2, 2) or number != (24, 8, 40, 40) or wrong:
+    if offsets != (4, 8, 12, 14) or sizes != (4, 4, 2, 2) or number != (24, 8, 40, 40) or wrong:
         raise UsageError(f"{feed.name} has no IEX-TP segments", 'include = "shared/iex-tp.toml"')
 
 

@@ -78,9 +78,9 @@ SERVER_COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are MoldUDP64's. Raises `UsageError`."""
     table = feed.table
-    places = (table.session_at, table.session_size, table.sequence_at, table.sequence_size)
+    offsets = (table.session_at, table.session_size, table.sequence_at, table.sequence_size)
     sizes = (table.count_size, table.header_size, table.message_length_size)
-    if places != (0, 10, 10, 8) or sizes != (2, 20, 2) or not feed.counts_messages:
+    if offsets != (0, 10, 10, 8) or sizes != (2, 20, 2) or not feed.counts_messages:
         raise UsageError(
             f"{feed.name} has no MoldUDP64 packets", 'include = "shared/moldudp64.toml"'
         )

@@ -126,10 +126,10 @@ COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are XDP's. Raises `UsageError`."""
     table = feed.table
-    places = (table.length_at, table.flags_at, table.count_at, table.sequence_at)
+    offsets = (table.length_at, table.flags_at, table.count_at, table.sequence_at)
     sizes = (table.length_size, table.flags_size, table.count_size, table.sequence_size)
     little = not (table.big_endian or table.fix or table.length_add)
-    if places != (0, 2, 3, 4) or sizes != (2, 1, 1, 4) or not little or not feed.counts_messages:
+    if offsets != (0, 2, 3, 4) or sizes != (2, 1, 1, 4) or not little or not feed.counts_messages:
         raise UsageError(f"{feed.name} has no XDP packets", 'name another protocol in "recovery"')
 
 
