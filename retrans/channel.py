@@ -72,7 +72,7 @@ class Channel:
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges that are missing now, for subscribers."""
-        # What nobody can bring is missing as well, until arbitration has announced it.
+        # Packets that no server has are missing as well, until arbitration has announced it.
         missing = [*self.recovery.missing_ranges, *self.recovery.abandoned_ranges]
         return [*missing, self.before] if self.closed else missing
 

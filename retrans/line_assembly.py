@@ -2,7 +2,7 @@
 
 Where the numbers of a line's packets mean nothing outside one snapshot, lines cannot be arbitrated
 by numbers. So each line is assembled by itself, and the first snapshot that comes whole is used
-(`LineAssembly`). What a line brings is looked at only while somebody waits for a snapshot. Parts of
+(`LineAssembly`). Packets of a line are read only while a snapshot is wanted. Parts of
 one may stand at different live numbers: it holds everything up to the lowest (`last`), and the live
 stream must have come as far as the highest before it is used.
 

@@ -15,7 +15,7 @@ What it promises:
 * A start in mid-day is the exception: the stream is closed (its packets go to the store) until the
   reference data and then its own snapshot are there, or no longer than the refresh may take and
   the store can hold. Then it opens, whole or honestly stale.
-* Nobody is told that a stream is whole unless a snapshot with everything lost in it was published,
+* A stream is not announced as whole unless a snapshot with everything lost in it was published,
   and everything since.
 
 Sans-IO: the time is an argument, `deadline_ns` is when `tick` must be called next.
@@ -255,7 +255,7 @@ class RecoveryManager:
             notice = channel.quality.control_event(
                 kind, event.line, event.sequence, event.next_sequence
             )
-            # A numbering whose beginning nobody saw is joined in its middle as well.
+            # A numbering whose beginning was not received is joined in its middle as well.
             joins = kind in (StreamEventKind.START, StreamEventKind.RESET)
             in_the_middle = joins and self._needs_snapshot(channel, event.next_sequence)
             if kind != StreamEventKind.START or not in_the_middle:

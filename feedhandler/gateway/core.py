@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
 
-#: Of a stream that nobody else stores, the packets that tell the session for requests.
+#: Of a stream that is not stored otherwise, the packets that tell the session for requests.
 SESSION_STORE_BYTES = 64 << 10
 
 

@@ -9,7 +9,7 @@ message has the field of the reference message that tells it, and the event's ti
 the latest message that went into the book, where both tell it alike.
 
 `KeptBooks` is all that is needed to keep the books of a feed's services and to write them at any
-moment: whoever applies the written messages to empty books has the books that it keeps.
+moment: a reader that applies the written messages to empty books has the books that it keeps.
 
 Sans-IO. Nothing in a stream makes it raise; what no message can hold is counted in `unwritten`.
 """

@@ -3,7 +3,7 @@
 
 A `Tape` has an open packet for each real-time channel. Messages are put there; a packet is cut
 when it holds its limit, when the next message does not fit, or when told. What is cut goes into
-the block that `begin` gave: the packet's bytes into its data, and one row of columns. Whoever
+the block that `begin` gave: the packet's bytes into its data, and one row of columns. A caller that
 puts messages looks at `full` from time to time and has the block taken away.
 
 Channels are numbers: 0 to 6 are the services 101 to 107, 7 to 13 their refresh channels. Times are

@@ -4,9 +4,9 @@ Gap Request Proxy and Spin Server speak in units: a header of 8 bytes (length, c
 unit, sequence number) and that many messages, each with its length and type in front; all
 little-endian, text padded with blanks. A client's first message is the login (type 1: SessionSubId,
 username, two blanks, password); the answer (type 2) accepts it or says why not, and then the
-connection is closed. Whoever has nothing to say sends a unit without messages now and then: servers
-each second, and a client from which none comes for too long is closed. (Cboe US Equities/Options
-Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
+connection is closed. A peer with nothing to send sends a unit without messages now and then:
+servers each second, and a client from which none comes for too long is closed. (Cboe US
+Equities/Options Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
 
 `CboeClient` and `CboeSession` are the two ends of that; what else is said is their subclasses'
 (`cboe_grp`, `cboe_spin`). Sans-IO; `retrans.protocols.setup` says what both must do.

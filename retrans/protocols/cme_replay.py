@@ -15,10 +15,10 @@ A service is the MDP channel, as CME numbers it.
 
 **The client** has a connection only while something is asked for (`reconnection`, "On demand"). Its
 request spans what waits then, as far as one request may: gaps that follow one another closely come
-by one connection. What of a span nobody waits for is counted and ignored. Where a span of several
-requests is refused, each is asked for alone. A refusal's text is for people, and a server may be a
-moment behind the lines: a request that is refused ends without its packets, and recovery asks again
-after a back-off, as often as it may. What becomes of a connection:
+by one connection. Packets of a span that are not waited for are counted and ignored. Where a span
+of several requests is refused, each is asked for alone. A refusal's text is for people, and a
+server may be a moment behind the lines: a request that is refused ends without its packets, and
+recovery asks again after a back-off, as often as it may. What becomes of a connection:
 
     CLOSED ─connected▶ LOGON ─confirmed▶ REPLAY ─logout▶ OVER ─disconnected▶ CLOSED
                          └─refused, nobody waits, anything wrong▶ OVER ◀┘
@@ -279,7 +279,7 @@ class ReplayClient(PacketClient):
 
     @property
     def _awaited(self) -> bool:
-        """Whether anybody waits for what this connection is to bring."""
+        """Whether a request waits for the packets of this connection."""
         logon = self.state is State.LOGON
         return any(logon or asked.sent for asked in self._requests.values())
 

@@ -16,7 +16,7 @@ public readers of the protocol agree on.
 **The client** asks for one range a request. It believes only a segment that the feed's scanner
 finds whole, of a channel that it asks for and of that channel's present session, and hands on what
 a request waits for, each number once (`line_answers`), with the stream offset of what it cut off
-put right. Anything else is counted by name and ignored: over UDP anybody can send anything. Since
+put right. Anything else is counted by name and ignored: over UDP any host can send anything. Since
 what a server does not have it leaves unanswered, silence alone means nothing: a server that has
 owed something for `heartbeat_us` is sent a test, and given up (`Broken`) only where it has shown no
 sign of life for `dead_us`. Time-outs of single requests are recovery's own. A request names the

@@ -7,7 +7,7 @@ it no longer, says nothing, or sends a packet with count 0.
 
 **The client** believes only a packet that the feed's scanner finds whole, of the session that was
 asked about, inside a range that it asked for. Anything else is counted by name and ignored: over
-UDP anybody can send anything. An answer to a request that was cancelled is late, but is handed on
+UDP any host can send anything. An answer to a request that was cancelled is late, but is handed on
 for another one that waits for it. A server that has answered nothing for `dead_us` since it was
 asked is given up (`Broken`). Time-outs of single requests are recovery's own.
 
