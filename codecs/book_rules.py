@@ -130,11 +130,11 @@ class BookRules(msgspec.Struct, frozen=True):
 
     def does(self, action: str) -> bool:
         """Return whether some rule does this: `add`, `status`, `quote` and so on."""
-        return any(rule.does == action for each in self.messages for rule in each.rules)
+        return any(rule.does == action for message in self.messages for rule in message.rules)
 
     def rules_of(self, code: int) -> list[Rule]:
         """Return the rules of messages of a type, of whatever size."""
-        return [rule for each in self.messages if each.code == code for rule in each.rules]
+        return [rule for message in self.messages if message.code == code for rule in message.rules]
 
     def effect_of(self, code: int) -> Effect:
         """Return what messages of a type do to books."""

@@ -297,7 +297,7 @@ class Feed:
         one message, whose header has the send time.
         """
         rules = self.description.times
-        return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)
+        return not self.table.type_in_packet and any(rule.since == "send_second" for rule in rules)
 
     def _types_hint(self) -> str:
         return "its types are " + ", ".join(str(label) for label in self.message_types)

@@ -445,7 +445,7 @@ class _Builder:
                 self.refuse("reference.type", f"message {label} comes twice")
             references[code] = self._reference(spec, layouts[code][0], table)
         for name, wire in spec.scales.items():
-            if not any(name in each.scales for each in references.values()):
+            if not any(name in reference.scales for reference in references.values()):
                 self.refuse("reference.scale", f"{wire!r} is no field of any of the messages")
         return references
 

@@ -76,7 +76,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called; `NEVER_NS` while nothing is under way."""
-        return min((each.deadline_ns for each in self._lines.values()), default=NEVER_NS)
+        return min((line.deadline_ns for line in self._lines.values()), default=NEVER_NS)
 
     def pop_events(self) -> list[RefreshEvent]:
         """Return the events since the last call, in order."""

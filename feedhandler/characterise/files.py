@@ -169,7 +169,7 @@ def _find_remote(uri: str) -> Iterator[str]:
                 names = [each.path for each in inside if _is_capture_name(each.base_name)]
             else:
                 names = []
-    yield from (named(each) for each in sorted(names))
+    yield from (named(name) for name in sorted(names))
 
 
 def open_at(path: str, position: int) -> Any:

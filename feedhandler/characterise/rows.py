@@ -120,7 +120,7 @@ class RowMaker:
         self._counted = feed.table.count_size > 0 and not feed.table.several
 
     def _type_of(self, name: str) -> pa.DataType:
-        types = {each.types[name] for each in self._decoders if name in each.types}
+        types = {decoder.types[name] for decoder in self._decoders if name in decoder.types}
         if not types:
             raise UsageError(
                 f"no message of {self.feed.name} has a field '{name}'",

@@ -123,8 +123,8 @@ class Tables:
     def _find_refresh(self) -> set[int]:
         """Find the indexes of the channels on refresh lines."""
         channels = self.digest.channels
-        lines = {(each.group, each.port) for each in channels if each.refresh}
-        data = {(each.group, each.port): 0 for each in channels}
+        lines = {(channel.group, channel.port) for channel in channels if channel.refresh}
+        data = {(channel.group, channel.port): 0 for channel in channels}
         for each, totals in zip(channels, self.digest.totals, strict=True):
             data[each.group, each.port] += int(totals[_DATA])
         if lines:
@@ -596,21 +596,21 @@ def files_table(files: Sequence[FileAccount]) -> Table:
     """List what was read of each file."""
     rows = [
         [
-            each.path,
-            each.kind,
-            each.size,
-            each.records,
-            each.datagrams,
-            _counted(each.skipped),
-            each.slices,
-            each.read_again,
-            _counted(each.slowly),
-            each.problem,
+            file.path,
+            file.kind,
+            file.size,
+            file.records,
+            file.datagrams,
+            _counted(file.skipped),
+            file.slices,
+            file.read_again,
+            _counted(file.slowly),
+            file.problem,
         ]
-        for each in files
+        for file in files
     ]
     columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
-    stand_ins = {text: zone for each in files for text, zone in each.stand_ins.items()}
+    stand_ins = {text: zone for file in files for text, zone in file.stand_ins.items()}
     note = ", ".join(f"{text} stands for {zone}" for text, zone in sorted(stand_ins.items()))
     return Table("files", "Files", [*columns, "read_again", "read_slowly", "problem"], rows, note)
 

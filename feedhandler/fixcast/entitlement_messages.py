@@ -122,7 +122,7 @@ def given_fields(given: Given) -> tuple[bytes, list[tuple[int, Value]]]:
     if given.types:
         more.append((TYPES, " ".join(given.types)))
     if given.publishers:
-        more.append((PUBLISHERS, " ".join(each.hex() for each in given.publishers)))
+        more.append((PUBLISHERS, " ".join(publisher.hex() for publisher in given.publishers)))
     if given.definition:
         more.append((DATA, given.definition))
     return CHANNEL, more

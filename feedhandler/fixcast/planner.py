@@ -114,7 +114,7 @@ def channels_at_most(volumes: Iterable[Volume]) -> int:
     With more, the one that carries it is above `SHARE_MAX` of the mean, however the others are
     spread.
     """
-    weights = [each.volume for each in volumes]
+    weights = [volume.volume for volume in volumes]
     heaviest = max(weights, default=0)
     if not heaviest:
         return CHANNELS_MAX
@@ -319,7 +319,7 @@ def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | Non
 def _border(below: str, above: str) -> str:
     """Return the shortest beginning of `above` that is higher than `below`."""
     beginnings = (above[:size] for size in range(1, len(above) + 1))
-    return next(each for each in beginnings if each > below)
+    return next(beginning for beginning in beginnings if beginning > below)
 
 
 # -- volumes in, definitions out -------------------------------------------------------------------

@@ -137,7 +137,7 @@ class _ChannelOutput:
         sealer = self.answers_sealer
         if sealer is None:
             return datagrams
-        sealed = [out for each in datagrams for out in sealer.seal(each, now_ns)]
+        sealed = [out for datagram in datagrams for out in sealer.seal(datagram, now_ns)]
         return sealed + sealer.flush(now_ns)
 
     def open(self, settings: PublisherSettings) -> None:
@@ -363,7 +363,7 @@ class Publisher:
     @property
     def answered(self) -> Counter[str]:
         """Counts of all servers of Resend Requests, added up."""
-        return sum((each.server.counts for each in self._services.values()), Counter())
+        return sum((service.server.counts for service in self._services.values()), Counter())
 
     def _output(self, channel: str) -> _ChannelOutput:
         try:

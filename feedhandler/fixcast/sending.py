@@ -248,7 +248,7 @@ class ChannelSender:
         """Queue whole datagrams, sealed where the channel is."""
         if self._sealer is not None:
             seal = self._sealer.seal
-            datagrams = [sealed for each in datagrams for sealed in seal(each, now_ns)]
+            datagrams = [sealed for datagram in datagrams for sealed in seal(datagram, now_ns)]
         self._wait(datagrams)
 
     def _wait(self, datagrams: list[bytes]) -> None:

@@ -487,7 +487,7 @@ class Laboratory:
         deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
         while True:
             answers = await self.supervisor.ask_all("draining", ASK_S, names, "count")
-            counts = [each["deliveries"] for each in answers]
+            counts = [answer["deliveries"] for answer in answers]
             if all(
                 each["ended"] or each["deliveries"] >= wanted
                 for each, wanted in zip(answers, expected, strict=True)

@@ -122,9 +122,9 @@ class _Role:
         """Return user and system seconds, resident bytes, bytes in and out."""
         usages = self.usages.values()
         return (
-            sum(each.user_s for each in usages),
-            sum(each.system_s for each in usages),
-            sum(each.rss_bytes for each in usages),
+            sum(usage.user_s for usage in usages),
+            sum(usage.system_s for usage in usages),
+            sum(usage.rss_bytes for usage in usages),
             sum(each[0] for each in self.bytes.values()),
             sum(each[1] for each in self.bytes.values()),
         )

@@ -89,7 +89,7 @@ class _Form:
         self.time = given.time
         self.pad = feed.table.symbol_pad & 0xFF
         self.name: tuple[int, int, bytes] | None = None
-        named = [each.name for each in feed.references.values()]
+        named = [reference.name for reference in feed.references.values()]
         wanted = {name[0].wire for name in named if len(name) == 1}
         for field in layout.named:
             if field.wire in wanted and field.kind == "c" and field.at != self.symbol.at:
@@ -255,7 +255,7 @@ class KeptBooks:
         self.names_symbols = feed.book.names_symbols
         self._services: dict[int, Records] = {}
         self._known = ReferenceData(feed)
-        self._rules = {each.code: each for each in feed.book.messages}
+        self._rules = {message.code: message for message in feed.book.messages}
         #: What was applied last, of each service: whether it is a packet, else it is a message.
         self._latest: dict[int, tuple[bool, bytes]] = {}
         #: The symbols of orders that were taken off lately, by service and order.

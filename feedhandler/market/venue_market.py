@@ -235,7 +235,7 @@ class VenueMarket:
         numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._trades])
         size = (len(numbers), len(self._known.names) + len(self._named))
         if size != self._made_of:
-            self._instruments = {self._name_of(each): each for each in numbers}
+            self._instruments = {self._name_of(number): number for number in numbers}
             self._made_of = size
         return self._instruments
 

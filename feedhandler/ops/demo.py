@@ -234,9 +234,9 @@ class Demo:
                 *(self.scene.feed, str(each.ledger)),
                 on_line=each.on_line,
             )
-        for each in self.subscribers:
-            what = f"attaching to {each.pattern}"
-            await self.family.until(each.attached, START_TIMEOUT_S, what)
+        for subscriber in self.subscribers:
+            what = f"attaching to {subscriber.pattern}"
+            await self.family.until(subscriber.attached, START_TIMEOUT_S, what)
 
     async def _run_exchange(self) -> None:
         options = self.options
@@ -279,7 +279,7 @@ class Demo:
         deadline = loop.time() + DRAIN_TIMEOUT_S
         before, since = -1, loop.time()
         while loop.time() - since < IDLE_S and loop.time() < deadline:
-            now = sum(each.received for each in self.subscribers)
+            now = sum(subscriber.received for subscriber in self.subscribers)
             if now != before:
                 before, since = now, loop.time()
             await asyncio.sleep(IDLE_S / 10)
@@ -329,8 +329,8 @@ class Demo:
             for each in self.subscribers
         }
         buckets = numpy.zeros(BUCKETS, numpy.uint64)
-        for each in self.subscribers:
-            for bucket, count in each.latency.items():
+        for subscriber in self.subscribers:
+            for bucket, count in subscriber.latency.items():
                 buckets[int(bucket)] += count
         p50, p99 = percentiles_of(buckets, 0.5, 0.99)
         return Verdict(

@@ -67,7 +67,7 @@ class Element(msgspec.Struct):
 
     def all(self, *tags: str) -> Iterator["Element"]:
         """Yield the children that are called so."""
-        return (each for each in self.children if each.tag in tags)
+        return (child for child in self.children if child.tag in tags)
 
 
 class Slot(msgspec.Struct):
@@ -208,7 +208,7 @@ class Importer:
                 "choose another --framing",
             )
         self.types = {
-            each.get("name"): each for types in self.root.all("types") for each in types.children
+            child.get("name"): child for types in self.root.all("types") for child in types.children
         }
         for element in self._everything(self.root):
             if element.tag == "include":
@@ -229,9 +229,9 @@ class Importer:
             self.notes.append((element.line, text))
 
     def _everything(self, element: Element) -> Iterator[Element]:
-        for each in element.children:
-            yield each
-            yield from self._everything(each)
+        for child in element.children:
+            yield child
+            yield from self._everything(child)
 
     def number(self, element: Element, key: str, default: int | None = None) -> int:
         """Return an attribute that is an integer of at least 0."""

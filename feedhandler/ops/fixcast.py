@@ -104,7 +104,7 @@ def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
     groups = [
         channels.retransmission_of(channels.channels[id]) for id in ids if id in channels.channels
     ]
-    addresses = sorted({each.market_data for each in groups if each and each.market_data})
+    addresses = sorted({group.market_data for group in groups if group and group.market_data})
     if len(addresses) > 1:
         raise UsageError(
             f"Market Data Requests are to be answered at {' and '.join(addresses)}",
@@ -343,8 +343,8 @@ def _show_state(channel: str, event: Stated, as_json: bool) -> None:
         return
     values = " ".join(f"{name}={value}" for name, value in figures.items())
     sys.stdout.write(f"{channel} state {values}\n")
-    for each in messages:
-        text = each.replace(SOH, b"|").decode("utf-8", "backslashreplace")
+    for message in messages:
+        text = message.replace(SOH, b"|").decode("utf-8", "backslashreplace")
         sys.stdout.write(f"{channel} state {text}\n")
 
 

@@ -143,8 +143,8 @@ class TrafficLedger:
     def document(self, tape: Any, about: dict[str, Any]) -> dict[str, Any]:
         """All of it, for JSON; `tape` has how soon symbols came back, and the last numbers."""
         totals = self.totals()
-        payload = sum(each["payload_bytes"] for each in totals.values())
-        messages = sum(each["messages"] for each in totals.values())
+        payload = sum(total["payload_bytes"] for total in totals.values())
+        messages = sum(total["messages"] for total in totals.values())
         packets = self.packets
         lags = int(self._skew.sum())
         return {

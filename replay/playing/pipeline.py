@@ -130,7 +130,7 @@ class Pipeline:
     @property
     def truncation(self) -> Truncation | None:
         """Position at which the latest reading found the first cut file cut."""
-        return next((each.truncation for each in self.captures if each.truncation), None)
+        return next((capture.truncation for capture in self.captures if capture.truncation), None)
 
     def starting_at(self, time_ns: int, pass_number: int | None = None) -> "Pipeline":
         """Return a copy that begins at the recorded time `time_ns` of the pass `pass_number`.

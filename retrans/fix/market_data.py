@@ -393,7 +393,7 @@ def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes
     # Most messages of a channel are about others: the fields are read only where the text occurs.
     # With many securities, searching for each would take longer than reading.
     few = 0 < len(securities) <= FEW_SECURITIES
-    if few and not any(b"=%b\x01" % each in data for each in securities):
+    if few and not any(b"=%b\x01" % security in data for security in securities):
         return False
     found = fields(data, MESSAGE_FIELDS_MAX)
     named = not securities or any(tag in (55, 48) and value in securities for tag, value in found)

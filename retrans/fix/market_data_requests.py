@@ -103,8 +103,8 @@ class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
         Must be called often enough that no message leaves a store before its state has taken it.
         """
         behind = 0
-        for each in self.histories.values():
-            behind += not each.catch_up(messages)
+        for history in self.histories.values():
+            behind += not history.catch_up(messages)
         return not behind
 
     def accept(self, asked: MarketDataRequest) -> "_Answer":
@@ -115,9 +115,9 @@ class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
                 raise Refused(Refusal.UNSUPPORTED_ENTRY_TYPE, text)
         name = self._channel(asked)
         history = self.histories[name]
-        for each in asked.securities:
-            if each not in history.state.securities and self._channel_of(each) != name:
-                text = f"no security {each.decode('utf-8', 'replace')} on this channel"
+        for security in asked.securities:
+            if security not in history.state.securities and self._channel_of(security) != name:
+                text = f"no security {security.decode('utf-8', 'replace')} on this channel"
                 raise Refused(Refusal.UNKNOWN_SECURITY, text)
         if asked.of_state:
             return _StateAnswer(self, history, asked)
@@ -135,7 +135,7 @@ class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
         """Return the channel of a request, named or by its securities. Raises `Refused`."""
         names = {asked.channel}
         if not asked.channel and asked.securities:
-            names = {self._channel_of(each) or "" for each in asked.securities}
+            names = {self._channel_of(security) or "" for security in asked.securities}
         if len(names) > 1:
             raise Refused(Refusal.UNKNOWN_CHANNEL, "securities of several channels: ask for each")
         (name,) = names
@@ -177,8 +177,8 @@ class _Answer(ABC):
     def _encode(self, messages: list[bytes], last: bool) -> bytes:
         self._part += 1
         self.total += len(messages)
-        for each in messages:
-            self._digest.add(each)
+        for message in messages:
+            self._digest.add(message)
         self.server.counts["parts"] += 1
         self.server.counts["messages"] += len(messages)
         part = Part(

@@ -81,7 +81,7 @@ class SecurityState:
     @property
     def count(self) -> int:
         """The number of entries in force."""
-        return len(self.entries) + sum(len(each) for each in self.levels.values())
+        return len(self.entries) + sum(len(level) for level in self.levels.values())
 
     def clear(self) -> None:
         """Remove all entries."""

@@ -124,7 +124,7 @@ def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are MDP 3.0's. Raises `UsageError`."""
     table = feed.table
     offsets = (table.sequence_at, table.sequence_size, table.header_size, table.length_size)
-    codes = {each.name: code for code, ways in feed.layouts.items() for each in ways}
+    codes = {way.name: code for code, ways in feed.layouts.items() for way in ways}
     session = {name: codes.get(name) for name in SESSION_MESSAGES}
     if offsets != (0, 4, PACKET.size, 0) or feed.counts_messages or session != SESSION_MESSAGES:
         raise UsageError(f"{feed.name} has no MDP 3.0 packets", 'include = "shared/cme-mdp3.toml"')

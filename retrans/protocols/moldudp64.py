@@ -169,7 +169,7 @@ class MoldClient(DatagramClient):
         if not is_whole(self._table, data, header):
             self.counts["bad_packets"] += 1
             return []
-        same = [each for each in self._requests.values() if data.startswith(each.session)]
+        same = [request for request in self._requests.values() if data.startswith(request.session)]
         if self._requests and not same:
             self.counts["wrong_session"] += 1
             return []

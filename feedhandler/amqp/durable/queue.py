@@ -428,7 +428,7 @@ class DurableQueue(StoredQueue):
         state = {PARCELS: (low, numbers.stop)} if parcels else {}
         try:
             committed = self.intake.commit(
-                work.put, [wrap_parcel(each) for each in parcels], ended, state
+                work.put, [wrap_parcel(parcel) for parcel in parcels], ended, state
             )
         except UsageError as error:
             return Refusal(f"queue {self.name}: {error.message}")
@@ -470,7 +470,7 @@ class DurableQueue(StoredQueue):
         while after + 1 < end:
             items = self.store.engine.peek(after, LOOK)
             after = items[-1].id if items else end
-            read = ((each.id, parcel_in(each.content)) for each in items if each.id < end)
+            read = ((item.id, parcel_in(item.content)) for item in items if item.id < end)
             parcels += [(number, parcel) for number, parcel in read if parcel is not None]
         return parcels
 

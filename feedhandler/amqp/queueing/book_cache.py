@@ -147,7 +147,7 @@ def check_conflatable(feed: Feed) -> None:
             raise UsageError(f"{feed.name}: {given.name} has quotes, or several changes in one")
         if changes and does & {"status", "directory"}:
             raise UsageError(f"{feed.name}: {given.name} tells more than a change of a book")
-    levels = [feed.layout(each.name) for each in feed.book.messages if _sets_levels(each)]
+    levels = [feed.layout(message.name) for message in feed.book.messages if _sets_levels(message)]
     if levels and all(layout.conflate == "latest" for layout in levels):
         raise UsageError(f"{feed.name}: of its levels the latest messages are enough")
 

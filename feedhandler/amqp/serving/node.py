@@ -309,7 +309,7 @@ class Node:
 
     def _waiting(self) -> bool:
         """Return whether anything is still on its way to a client, or to a queue's disk."""
-        return self.queues.busy or any(each.waiting() for each in self.connections)
+        return self.queues.busy or any(connection.waiting() for connection in self.connections)
 
     def counters(self) -> dict[str, int]:
         """Return every `NodeCounter` by name, links that are gone included."""

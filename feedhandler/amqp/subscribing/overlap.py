@@ -85,4 +85,4 @@ class Overlap:
         if not intake.link.count:
             return []
         messages = read(intake)
-        return [x for each in messages for x in singles(each)] if self._batches else messages
+        return [x for message in messages for x in singles(message)] if self._batches else messages

@@ -57,7 +57,7 @@ def outputs_of(result: Any) -> list[Output]:
         return [result]
     if isinstance(result, Iterable) and not isinstance(result, str | bytes | Mapping):
         outputs = list(result)
-        if all(isinstance(each, Output) for each in outputs):
+        if all(isinstance(output, Output) for output in outputs):
             return outputs
     raise TypeError(
         f"the handler returned {type(result).__name__}: return Output, several, or None"
@@ -115,7 +115,7 @@ class Committer:
         name = _name_of(answer.state)
         state = bytes(encoded_list([encode(name)]))
         try:
-            lines = [await self._line(each.queue) for each in outputs]
+            lines = [await self._line(output.queue) for output in outputs]
             puts = [
                 line.put(_message_of(each), state)
                 for line, each in zip(lines, outputs, strict=True)
@@ -223,7 +223,7 @@ def _message_of(output: Output) -> bytes:
 
 def _order(code: int, fields: list[Any]) -> bytes:
     """Encode a message that declares or discharges."""
-    packed = encoded_list([encode(each) for each in fields]) if fields else b"\x45"
+    packed = encoded_list([encode(field) for field in fields]) if fields else b"\x45"
     return b"\x00\x53\x77\x00\x53" + bytes([code]) + packed
 
 
