@@ -411,13 +411,13 @@ class Digest:
         may touch and overlap."""
         self.resolve()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
-        found: dict[int, dict[int, Array]] = {}
+        runs: dict[int, dict[int, Array]] = {}
         for index in np.unique(rows[0]).tolist():
             mine = rows[:, rows[0] == index]
-            found[index] = {
+            runs[index] = {
                 epoch: mine[2:, mine[1] == epoch].T for epoch in np.unique(mine[1]).tolist()
             }
-        return found
+        return runs
 
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
         """Return (symbol, messages) by channel's place, most messages first."""
@@ -438,12 +438,12 @@ def _channels_of(part: Columns) -> Iterable[Channel]:
 def _left_of(part: Columns, indexes: Array) -> list[Pending]:
     """Packets that the part left without a copy, by service."""
     channels = indexes[part["left_channel"]] if len(indexes) else part["left_channel"]
-    found = []
+    left = []
     for service in np.unique(part["left_service"]).tolist():
         chosen = part["left_service"] == service
         columns = part["left_number"], channels, part["left_time_ns"]
-        found.append(Pending(*(column[chosen] for column in columns)))
-    return found
+        left.append(Pending(*(column[chosen] for column in columns)))
+    return left
 
 
 def _renumbered(stretch: Stretch, indexes: Array) -> Stretch:

@@ -81,11 +81,11 @@ class Following:
         return self._offset_of(self._batches)
 
     def _offset_of(self, numbers: Iterable[int]) -> Offset:
-        found: Offset = {}
+        offset: Offset = {}
         for number in numbers:
             for (name, _), report in self._batches[number]:
-                found[name] = max(found.get(name, 0), report.ended)
-        return found
+                offset[name] = max(offset.get(name, 0), report.ended)
+        return offset
 
     def store(self, number: int, blobs: Sequence[TallyBlob]) -> None:
         """Store a batch's blobs, in place of an earlier batch of that number; return once on disk.

@@ -73,15 +73,15 @@ def read_usage(pid: int) -> Usage | None:
 
 def sockets_of(pid: int) -> set[int]:
     """Return the inodes of a process's sockets; empty where it has ended or may not be read."""
-    found = set()
+    sockets = set()
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             with contextlib.suppress(OSError):
                 link = os.readlink(f"{folder}/{name}")
                 if link.startswith("socket:["):
-                    found.add(int(link[8:-1]))
-    return found
+                    sockets.add(int(link[8:-1]))
+    return sockets
 
 
 def pids_listening(port: int) -> list[int]:

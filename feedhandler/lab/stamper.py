@@ -101,13 +101,13 @@ def _keys(*sides: Array) -> list[Array]:
     """
     sequences = np.concatenate([rows["sequence"] for rows in sides])
     ranks = np.unique(sequences, return_inverse=True)[1].astype(np.uint64)
-    found, begin = [], 0
+    keys, begin = [], 0
     for rows in sides:
         sequence = ranks[begin : begin + len(rows)] << np.uint64(16)
         service = rows["service"].astype(np.uint64) << np.uint64(48)
-        found.append(service | sequence | rows["number"].astype(np.uint64))
+        keys.append(service | sequence | rows["number"].astype(np.uint64))
         begin += len(rows)
-    return found
+    return keys
 
 
 class Stamper:

@@ -299,10 +299,10 @@ class KeptBooks:
             records.empty(service, UNDEFINED_TIME)
 
     def _records_of(self, service: int) -> Records:
-        found = self._services.get(service)
-        if found is None:
-            found = self._services[service] = Records(self.feed, "mbo")
-        return found
+        records = self._services.get(service)
+        if records is None:
+            records = self._services[service] = Records(self.feed, "mbo")
+        return records
 
     def _note_gone(self, service: int, records: Records) -> None:
         """Remember the symbols of orders that were taken off: messages that name them may wait to

@@ -136,14 +136,14 @@ class Verdict(Struct):
     @property
     def faults(self) -> list[str]:
         """All faults of the gateway, a line each."""
-        found = []
+        faults = []
         for name, report in self.reports.items():
             if report.expected == 0:
-                found.append(f"{name}: the exchange sent nothing for it")
+                faults.append(f"{name}: the exchange sent nothing for it")
             if report.lost_announced:
-                found.append(f"{name}: {report.lost_announced:,} lost, announced, never made good")
-            found += [f"{name}: {fault}" for fault in report.faults()]
-        return found
+                faults.append(f"{name}: {report.lost_announced:,} lost, announced, never made good")
+            faults += [f"{name}: {fault}" for fault in report.faults()]
+        return faults
 
 
 def run(options: Options) -> int:

@@ -68,8 +68,8 @@ def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, h
 
 def _channels(folder: KeyFolder) -> list[str]:
     """Return the channels that have keys in a folder. Raises `UsageError` where none has."""
-    if found := folder.channels():
-        return found
+    if channels := folder.channels():
+        return channels
     raise UsageError(f"{folder.path}: there are no keys", "feedhandler fixcast keys new")
 
 

@@ -528,12 +528,12 @@ class Subscriber:
         try:
             if taken == intake.link.count:
                 return [batch]
-            found = self._gather_the_rest(intake, [batch] if taken else [], taken)
+            parts = self._gather_the_rest(intake, [batch] if taken else [], taken)
         finally:
             intake.link.clear()
         if intake.inbox.failure is not None:
             self._fail(intake.inbox.failure)
-        return found
+        return parts
 
     def _gather_the_rest(self, intake: Intake, found: list[Batch], at: int) -> list[Batch]:
         """Take the rest of what the link holds, from message `at` on, until the inbox fails: a
