@@ -78,10 +78,10 @@ class BookBuilder:
         if book.event_time and book.event_time not in {rule.name for rule in self.times}:
             self.refuse("event_time", f"no [[times]] rule is called {book.event_time!r}")
         found: dict[str, list[Rule]] = {}
-        for number, spec in enumerate(book.rules):
-            self._check_keys(number, spec, book.by)
-            for layout in self._messages(number, spec):
-                rule = self._rule(f"rules[{number}]", number, spec, layout)
+        for number, given in enumerate(book.rules):
+            self._check_keys(number, given, book.by)
+            for layout in self._messages(number, given):
+                rule = self._rule(f"rules[{number}]", number, given, layout)
                 self._check_fires(f"rules[{number}]", rule, found.get(layout.name, ()), layout)
                 found.setdefault(layout.name, []).append(rule)
         messages = tuple(self._message(name, each) for name, each in found.items())
@@ -94,74 +94,74 @@ class BookBuilder:
             conflates=book.conflate != "never",
         )
 
-    def _messages(self, number: int, spec: BookRuleDescription) -> list[Layout]:
+    def _messages(self, number: int, given: BookRuleDescription) -> list[Layout]:
         """Return the layouts that a rule names."""
         key = f"rules[{number}].messages"
-        if not spec.messages:
+        if not given.messages:
             self.refuse(key, "names no message")
-        for name in spec.messages:
+        for name in given.messages:
             if name not in self.layouts:
                 self.refuse(key, f"no message is called {name!r}{_nearest(name, self.layouts)}")
-        return [self.layouts[name] for name in spec.messages]
+        return [self.layouts[name] for name in given.messages]
 
-    def _check_keys(self, number: int, spec: BookRuleDescription, by: str) -> None:
+    def _check_keys(self, number: int, given: BookRuleDescription, by: str) -> None:
         """Check that a rule has the keys that it needs, and none that mean nothing in it."""
-        key, does = f"rules[{number}]", spec.does
+        key, does = f"rules[{number}]", given.does
         needed, allowed = _KEYS[does]
         if does == "delete":
             needed = frozenset(("order",) if by == "order" else ("side", "price"))
         for name in sorted(needed):
-            if not getattr(spec, name):
+            if not getattr(given, name):
                 self.refuse(key, f"{does} needs {name}")
         for name in sorted(_ALL_KEYS - needed - allowed):
-            if getattr(spec, name):
+            if getattr(given, name):
                 self.refuse(f"{key}.{name}", f"means nothing where a rule does {does!r}")
         if does in (_BY_LEVEL if by == "order" else _BY_ORDER):
             self.refuse(f"{key}.does", f"{does!r} is not for a book by {by}")
 
     def _rule(
-        self, key: str, number: int, spec: BookRuleDescription, layout: Layout
+        self, key: str, number: int, given: BookRuleDescription, layout: Layout
     ) -> Rule:  # fmt: skip
         """Resolve a rule for one layout."""
-        element = self._group(key, spec.group, layout)
+        element = self._group(key, given.group, layout)
         look = _Lookup(self, layout, element)
 
         def place(name: str) -> Place | None:
-            wire = getattr(spec, name)
+            wire = getattr(given, name)
             return look.place(f"{key}.{name}", wire) if wire else None
 
-        orders = [spec.order] if isinstance(spec.order, str) else spec.order
+        orders = [given.order] if isinstance(given.order, str) else given.order
         order = tuple(look.place(f"{key}.order", name) for name in orders if name)
         if sum(each.size for each in order) > 8:
             self.refuse(f"{key}.order", "has more than 8 bytes")
-        if not spec.group and layout.symbols is not None and not spec.all:
+        if not given.group and layout.symbols is not None and not given.all:
             self.refuse(
                 f"{key}.group", f"the elements of {layout.symbols[0].name!r} name the symbols"
             )
         symbol = look.symbol()
-        named = spec.does.startswith("snapshot") or spec.all
-        if symbol is None and not named and spec.does not in (*_BY_NAME, "status", "directory"):
-            self.refuse(key, f"{layout.name!r} names no symbol{_or_all(spec.does)}")
+        named = given.does.startswith("snapshot") or given.all
+        if symbol is None and not named and given.does not in (*_BY_NAME, "status", "directory"):
+            self.refuse(key, f"{layout.name!r} names no symbol{_or_all(given.does)}")
         return Rule(
             number=number,
-            does=spec.does,
-            group=spec.group,
+            does=given.does,
+            group=given.group,
             when=tuple(
-                self._test(f"{key}.when", look, each.field, each.among) for each in spec.when
+                self._test(f"{key}.when", look, each.field, each.among) for each in given.when
             ),
             symbol=symbol,
             order=order,
             new_order=place("new_order"),
-            side=self._side(f"{key}.side", look, spec.side),
+            side=self._side(f"{key}.side", look, given.side),
             price=place("price"),
             size=place("size"),
             remaining=place("remaining"),
-            bid=look.quote(f"{key}.bid", spec.bid),
-            ask=look.quote(f"{key}.ask", spec.ask),
+            bid=look.quote(f"{key}.bid", given.bid),
+            ask=look.quote(f"{key}.ask", given.ask),
             of=place("of"),
-            state=self._state(f"{key}.state", look, spec.state),
-            all=spec.all,
-            snapshot=spec.snapshot,
+            state=self._state(f"{key}.state", look, given.state),
+            all=given.all,
+            snapshot=given.snapshot,
         )
 
     def _group(self, key: str, name: str, layout: Layout) -> Group | None:
@@ -181,16 +181,16 @@ class BookBuilder:
         return groups[name]
 
     def _side(
-        self, key: str, look: "_Lookup", spec: SideDescription | str | None
+        self, key: str, look: "_Lookup", given: SideDescription | str | None
     ) -> Codes | str | None:
-        if spec is None or isinstance(spec, str):
-            return spec
-        return self._codes(key, look, spec.field, {"buy": spec.buy, "sell": spec.sell})
+        if given is None or isinstance(given, str):
+            return given
+        return self._codes(key, look, given.field, {"buy": given.buy, "sell": given.sell})
 
-    def _state(self, key: str, look: "_Lookup", spec: StateDescription | None) -> Codes | None:
-        if spec is None:
+    def _state(self, key: str, look: "_Lookup", given: StateDescription | None) -> Codes | None:
+        if given is None:
             return None
-        return self._codes(key, look, spec.field, {each: getattr(spec, each) for each in _STATES})
+        return self._codes(key, look, given.field, {each: getattr(given, each) for each in _STATES})
 
     def _codes(
         self, key: str, look: "_Lookup", field: str, meanings: Mapping[str, list[int | str]]

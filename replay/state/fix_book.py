@@ -38,8 +38,8 @@ def book_of(state: MarketState, security: bytes) -> ScaledBook:
             unread += 1
         else:
             orders.append(((entry.id, 0 if entry.id else at), side, price, size))
-    price_places = max((_places(order[2]) for order in orders), default=0)
-    size_places = max((_places(order[3]) for order in orders), default=0)
+    price_places = max((_places(each[2]) for each in orders), default=0)
+    size_places = max((_places(each[3]) for each in orders), default=0)
     book = Book()
     for key, side, price, size in orders:
         book.add(key, side, int(price.scaleb(price_places)), int(size.scaleb(size_places)))

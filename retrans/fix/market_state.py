@@ -51,11 +51,11 @@ class Entry:
 
     __slots__ = ("id", "price", "size", "text", "type")
 
-    def __init__(self, values: dict[int, bytes], pairs: _Pairs, before: "Entry | None") -> None:
-        self.id: bytes = values.get(278, before.id if before else b"")
-        self.type: bytes = values.get(269, before.type if before else b"")
-        self.price: bytes = values.get(270, before.price if before else b"")
-        self.size: bytes = values.get(271, b"")
+    def __init__(self, said: dict[int, bytes], pairs: _Pairs, before: "Entry | None") -> None:
+        self.id: bytes = said.get(278, before.id if before else b"")
+        self.type: bytes = said.get(269, before.type if before else b"")
+        self.price: bytes = said.get(270, before.price if before else b"")
+        self.size: bytes = said.get(271, b"")
         text = b"269=%b\x01" % self.type
         # A change may leave out unchanged fields: the type, the price, the id.
         for tag, value in ((278, self.id), (270, self.price)):
@@ -81,7 +81,7 @@ class SecurityState:
     @property
     def count(self) -> int:
         """The number of entries in force."""
-        return len(self.entries) + sum(len(level) for level in self.levels.values())
+        return len(self.entries) + sum(len(each) for each in self.levels.values())
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -210,17 +210,17 @@ class MarketState:
         if full and state is not None:
             self._begin(state)
         for pairs in entries:
-            values = dict(pairs)
+            said = dict(pairs)
             # An entry that names no instrument has that of the one before it.
-            if _name(values):
-                state = self._security(values)
+            if _name(said):
+                state = self._security(said)
             if state is None:
                 self.problems["no_security"] += 1
             else:
-                self._entry(state, values, pairs, NEW if full else values.get(279, b""))
+                self._entry(state, said, pairs, NEW if full else said.get(279, b""))
 
-    def _security(self, values: dict[int, bytes]) -> SecurityState | None:
-        name = _name(values)
+    def _security(self, said: dict[int, bytes]) -> SecurityState | None:
+        name = _name(said)
         state = self.securities.get(name)
         if state is None and name:
             if len(self.securities) >= SECURITIES_MAX:
@@ -228,9 +228,9 @@ class MarketState:
                 self._whole = False
                 return None
             instrument = b"".join(
-                b"%d=%b\x01" % (tag, values[tag]) for tag in (55, 48, 22) if tag in values
+                b"%d=%b\x01" % (tag, said[tag]) for tag in (55, 48, 22) if tag in said
             )
-            if 55 not in values:
+            if 55 not in said:
                 instrument = b"55=%b\x01" % ALL_SECURITIES + instrument
             state = self.securities[name] = SecurityState(name, instrument)
         return state
@@ -243,10 +243,10 @@ class MarketState:
         self._unknown.discard(state.name)
 
     def _entry(
-        self, state: SecurityState, values: dict[int, bytes], pairs: _Pairs, action: bytes
+        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
     ) -> None:
         before = state.count
-        type = values.get(269, b"")
+        type = said.get(269, b"")
         if type == _EMPTY_BOOK:
             state.clear()
         elif action not in _ACTIONS:
@@ -254,10 +254,10 @@ class MarketState:
         elif action in (NEW, OVERLAY) and self.entries >= self._entries_max:
             self.problems["no_room"] += 1
             self._forget(state)
-        elif 278 not in values and 280 not in values and 1023 in values:
-            self._level(state, values, pairs, action)
+        elif 278 not in said and 280 not in said and 1023 in said:
+            self._level(state, said, pairs, action)
         else:
-            self._keyed(state, values, pairs, action)
+            self._keyed(state, said, pairs, action)
         self.entries += state.count - before
 
     def _forget(self, state: SecurityState) -> None:
@@ -266,10 +266,10 @@ class MarketState:
         self._known.discard(state.name)
 
     def _keyed(
-        self, state: SecurityState, values: dict[int, bytes], pairs: _Pairs, action: bytes
+        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
     ) -> None:
         """Apply an entry that is known by its id, its price, or its type."""
-        key = _key(values, action)
+        key = _key(said, action)
         before = state.entries.get(key)
         if action == DELETE:
             if state.entries.pop(key, None) is None:
@@ -277,7 +277,7 @@ class MarketState:
             return
         if action == CHANGE and before is None:
             self.problems["unknown_entry"] += 1
-        entry = Entry(values, pairs, before if action == CHANGE else None)
+        entry = Entry(said, pairs, before if action == CHANGE else None)
         if not entry.type:
             self.problems["no_type"] += 1
             return
@@ -287,47 +287,47 @@ class MarketState:
         state.entries[target] = entry
 
     def _level(
-        self, state: SecurityState, values: dict[int, bytes], pairs: _Pairs, action: bytes
+        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
     ) -> None:
         """Apply an entry that is known by its price level."""
-        levels = state.levels.setdefault(values.get(269, b""), [])
-        text = values[1023]
+        levels = state.levels.setdefault(said.get(269, b""), [])
+        text = said[1023]
         at = int(text) - 1 if text.isdigit() and len(text) < 10 else -1
         there = 0 <= at < len(levels)
         if at < 0 or not (there or (action in (NEW, OVERLAY) and at == len(levels))):
             self.problems["unknown_level"] += 1
         elif action == NEW:
-            levels.insert(at, Entry(values, pairs, None))
+            levels.insert(at, Entry(said, pairs, None))
             if self._levels_max:
                 del levels[self._levels_max :]
         elif action in (CHANGE, OVERLAY):
             before = levels[at] if there and action == CHANGE else None
-            levels[at : at + 1] = [Entry(values, pairs, before)]
+            levels[at : at + 1] = [Entry(said, pairs, before)]
         elif action == DELETE:
             del levels[at]
         else:
             del levels[slice(at + 1) if action == DELETE_THRU else slice(at, None)]
 
 
-def _name(values: dict[int, bytes]) -> bytes:
+def _name(said: dict[int, bytes]) -> bytes:
     """Return the security that fields name: Symbol, else SecurityID."""
-    symbol = values.get(55, b"")
-    return values.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
+    symbol = said.get(55, b"")
+    return said.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
 
 
-def _key(values: dict[int, bytes], action: bytes) -> tuple[bytes, ...]:
+def _key(said: dict[int, bytes], action: bytes) -> tuple[bytes, ...]:
     """Return the key of an entry.
 
     MDEntryID, or the MDEntryRefID of the one that it changes; else, in a book, type and price; else
     the type.
     """
-    type = values.get(269, b"")
-    id = values.get(278, b"")
+    type = said.get(269, b"")
+    id = said.get(278, b"")
     if action != NEW:
-        id = values.get(280, id)
+        id = said.get(280, id)
     if id:
         return (id,)
-    return (type, values.get(270, b"")) if type in (_BID, _OFFER) else (type, b"")
+    return (type, said.get(270, b"")) if type in (_BID, _OFFER) else (type, b"")
 
 
 def _keeps_place(before: Entry, after: Entry) -> bool:
