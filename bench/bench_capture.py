@@ -5,10 +5,10 @@ reached on this machine, beside the capture, is told with it, and the capture's 
 """
 
 import contextlib
-import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def lines() -> tuple[Line, ...]:
 def captured(session: Path, path: Path) -> tuple[Account, float]:
     """One capture of one replay: its account, and the processor seconds it took."""
     capturing = Capturing(Settings(lines=lines(), path=path))
-    before = _spent_s()
+    before = time.process_time()
     capturing.start()
     words = ["replay", str(session), "--as-recorded", "--speed", f"{RATE}pps", "--json"]
     subprocess.run(
@@ -50,12 +50,7 @@ def captured(session: Path, path: Path) -> tuple[Account, float]:
     capturing.wait(DRAIN_S)
     capturing.stop()
     capturing.wait(30)
-    return capturing.close(), _spent_s() - before
-
-
-def _spent_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    return capturing.close(), time.process_time() - before
 
 
 def sent_rate(path: Path, account: Account) -> float:

@@ -36,14 +36,14 @@ def exact(spark: Any, path: Path) -> tuple[dict[Any, list[int]], float]:
 def buckets_of(done: Done) -> dict[Any, list[int]]:
     """The job's, by the same keys."""
     digest, feed = done.outcome.digest, load_feed(FEED)
-    found = {}
+    buckets = {}
     for (index, code), cell in digest.cells.items():
         channel = digest.channels[index]
         if cell.interarrival.count:
             line = f"{address_text(channel.group)}:{channel.port}"
             key = (line, channel.service, str(feed.type_label(code)))
-            found[key] = cell.interarrival.buckets.tolist()
-    return found
+            buckets[key] = cell.interarrival.buckets.tolist()
+    return buckets
 
 
 def run(quick: bool = False) -> dict[str, Any]:

@@ -74,18 +74,18 @@ class Received:
 
     def problems(self, count: int) -> list[str]:
         """What is wrong with what both lines brought, unless the kernel dropped some of it."""
-        found = []
+        problems = []
         for line in (0, 1):
             rows = self.of_line(line)
             rows = rows[rows[:, 4] > 0]
             numbers = int(rows[:, 4].sum())
             if not self.drops and numbers != count:
-                found.append(f"line {'AB'[line]}: {numbers} of {count} messages")
+                problems.append(f"line {'AB'[line]}: {numbers} of {count} messages")
             if not self.drops and (rows[1:, 3] != rows[:-1, 3] + rows[:-1, 4]).any():
-                found.append(f"line {'AB'[line]}: numbers do not follow one another")
+                problems.append(f"line {'AB'[line]}: numbers do not follow one another")
             if (rows[:, 2] > 1400).any():
-                found.append(f"line {'AB'[line]}: a datagram of {int(rows[:, 2].max())} bytes")
-        return found
+                problems.append(f"line {'AB'[line]}: a datagram of {int(rows[:, 2].max())} bytes")
+        return problems
 
 
 class Site:

@@ -26,7 +26,6 @@ from bench.keyed_work import (
     Workload,
     check,
     figures,
-    makespan_seconds,
     read_history,
     rounds,
     syncs_a_second,
@@ -279,8 +278,8 @@ def ceilings(scenario: Scenario, sync_seconds: float) -> dict[str, Any]:
     """The greedy schedule: messages a second, and how many times the serial one that is."""
     keys = [message.fields for message in scenario.workload.messages()]
     step = scenario.handler_ms / 1000 + sync_seconds
-    seconds = makespan_seconds(keys, scenario.workers, step)
-    times = len(keys) / rounds(keys, scenario.workers)
+    steps = rounds(keys, scenario.workers)
+    seconds, times = steps * step, len(keys) / steps
     return {"a_second": len(keys) / seconds, "times_serial": times, "step_ms": step * 1000}
 
 

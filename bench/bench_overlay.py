@@ -20,7 +20,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import resource
 import socket
 import subprocess
 import tempfile
@@ -108,9 +107,9 @@ def _ours(rig: Rig) -> float:
         member = Proxy(rig.topology, rig.me.name, time.time_ns())
         loop = Loop(member, open_socket(rig.me))
         there.send(0.0)
-        before = _used_s()
+        before = time.process_time()
         loop.run(lambda: member.counts["first"] >= MESSAGES)
-        there.send(_used_s() - before)
+        there.send(time.process_time() - before)
 
     process = FORK.Process(target=work, daemon=True)
     process.start()
@@ -119,11 +118,6 @@ def _ours(rig: Rig) -> float:
     used: float = here.recv()
     process.join()
     return used
-
-
-def _used_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def _theirs(rig: Rig, program: Path) -> float:

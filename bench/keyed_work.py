@@ -129,13 +129,6 @@ def rounds(keys: Iterable[tuple[int, ...]], workers: int, rule: Rule = "composit
     return steps
 
 
-def makespan_seconds(
-    keys: Iterable[tuple[int, ...]], workers: int, step_seconds: float, rule: Rule = "composite"
-) -> float:
-    """How long the greedy schedule takes; a step is the handler and one sync of the disk."""
-    return rounds(keys, workers, rule) * step_seconds
-
-
 # -- what a history shows ---------------------------------------------------------------------
 
 

@@ -41,11 +41,11 @@ class EveryPacket:
 
     def packets(self, first: int, end: int) -> list[tuple[int, int, bytes]]:
         """(sequence, next sequence, bytes) of each."""
-        found = []
+        packets = []
         for sequence in range(first, end):
             struct.pack_into(">I", self._packet, SEQUENCE_OFFSET, sequence)
-            found.append((sequence, sequence + 1, bytes(self._packet)))
-        return found
+            packets.append((sequence, sequence + 1, bytes(self._packet)))
+        return packets
 
 
 async def main(port: int) -> None:

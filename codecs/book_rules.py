@@ -31,7 +31,7 @@ POSITIONS_MAX = 255
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a value stands: `at` counts from the message's first byte, or from the element's."""
+    """Position of a value: `at` counts from the message's first byte, or from the element's."""
 
     at: int
     size: int
@@ -68,7 +68,7 @@ class Codes(msgspec.Struct, frozen=True):
 
 
 class GroupStep(msgspec.Struct, frozen=True):
-    """How one group is walked: bytes in front of it, its count, and the size of an element.
+    """Walk of one group: bytes in front of it, its count, and the size of an element.
 
     Without `count` the elements go on to the message's end. `count_in_message`: it is a field of
     the message, not of the dimensions. `length` tells an element's size, else it is `size`.
@@ -112,7 +112,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """How a message tells its time: the sum of the parts, of so many ns a unit, since `since`."""
+    """Time of a message: the sum of the parts, of so many ns a unit, since `since`."""
 
     since: str
     parts: tuple[tuple[Place, int], ...]
@@ -154,11 +154,11 @@ class BookRules(msgspec.Struct, frozen=True):
 
     def does(self, action: str) -> bool:
         """Return whether some rule does this: `add`, `status`, `quote` and so on."""
-        return any(rule.does == action for each in self.messages for rule in each.rules)
+        return any(rule.does == action for message in self.messages for rule in message.rules)
 
     def rules_of(self, code: int) -> list[Rule]:
         """Return the rules of messages of a type, of whatever size."""
-        return [rule for each in self.messages if each.code == code for rule in each.rules]
+        return [rule for message in self.messages if message.code == code for rule in message.rules]
 
     def effect_of(self, code: int) -> Effect:
         """Return what messages of a type do to books."""

@@ -322,7 +322,7 @@ def encode_definition(
 
 
 class RecordBody(NamedTuple):
-    """What stands in a body of records: those of one schema, and symbols by instrument id."""
+    """Content of a body of records: those of one schema, and symbols by instrument id."""
 
     records: np.ndarray
     symbols: Mapping[int, str]

@@ -116,7 +116,7 @@ class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 
 
 class TypeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Where the message type is; `second` is where its second part is, if that stands apart."""
+    """Position of the message type; `second` is that of its second part, if that stands apart."""
 
     at: int
     type: str
@@ -187,7 +187,7 @@ class GroupDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DimensionsDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What precedes a group's elements: how many there are, and how long their fixed part is."""
+    """Fields in front of a group's elements: their count, and the size of their fixed part."""
 
     size: int
     count: FieldDescription
@@ -207,7 +207,7 @@ class ConditionDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
 
 
 class PartDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What follows a message's fixed fields, or an element's: a group, a text or a block.
+    """Part behind a message's fixed fields, or an element's: a group, a text or a block.
 
     Exactly one of `group`, `text` and `block` is its name.
     """
@@ -301,7 +301,7 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 
 
 class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How messages change order books; `event_time` is the name of a `[[times]]` rule. `conflate`:
+    """Changes of order books by messages; `event_time` names a `[[times]]` rule. `conflate`:
     whether a symbol's whole book may replace its changes."""
 
     by: Literal["order", "level"]

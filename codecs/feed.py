@@ -108,13 +108,13 @@ class Reference(msgspec.Struct, frozen=True):
 
     def read_scales(self, message: bytes | memoryview) -> dict[str, int]:
         """Return the decimal places of the symbol's prices that the message has, by their name."""
-        found: dict[str, int] = {}
+        scales: dict[str, int] = {}
         for name, field in self.scales.items() if len(message) >= self.least_size else ():
             if field.kind != "c":
-                found[name] = self._integer(message, field)
+                scales[name] = self._integer(message, field)
             elif (digit := _stripped(message, field)).isdecimal():
-                found[name] = int(digit)
-        return found
+                scales[name] = int(digit)
+        return scales
 
     def _integer(self, message: bytes | memoryview, field: Field) -> int:
         data = message[field.at : field.at + field.size]
@@ -285,7 +285,7 @@ class Feed:
 
     @functools.cached_property
     def scale_names(self) -> tuple[str, ...]:
-        """What prices may say to have their decimals of reference data: `reference.USE`."""
+        """Words by which prices have their decimals of reference data: `reference.USE`."""
         reference = self.description.reference
         return () if reference is None else tuple(reference.scales)
 
@@ -297,7 +297,7 @@ class Feed:
         one message, whose header has the send time.
         """
         rules = self.description.times
-        return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)
+        return not self.table.type_in_packet and any(rule.since == "send_second" for rule in rules)
 
     def _types_hint(self) -> str:
         return "its types are " + ", ".join(str(label) for label in self.message_types)
@@ -669,12 +669,12 @@ class Feed:
 
         None where it counts from a midnight that is not known, and where packets have none.
         """
-        given = self.description.packet.send_time
-        if given is NO_SEND_TIME:
+        spec = self.description.packet.send_time
+        if spec is NO_SEND_TIME:
             return None
-        if given.nanoseconds:
+        if spec.nanoseconds:
             return send_time
-        if given.since == "epoch":
+        if spec.since == "epoch":
             return send_time * self._send_unit_ns
         return None if midnights is None else midnights.moment_ns(send_time * self._send_unit_ns)
 
@@ -683,9 +683,9 @@ class Feed:
 
         Times since midnight are taken as at most half a day apart.
         """
-        given = self.description.packet.send_time
-        apart = (later - earlier) * (1 if given.nanoseconds else self._send_unit_ns)
-        if given.since == "epoch":
+        spec = self.description.packet.send_time
+        apart = (later - earlier) * (1 if spec.nanoseconds else self._send_unit_ns)
+        if spec.since == "epoch":
             return apart
         return (apart + DAY_NS // 2) % DAY_NS - DAY_NS // 2
 
@@ -920,14 +920,14 @@ class Feed:
         return name
 
     def _send_time_fields(self, send_time: int) -> dict[str, int]:
-        given = self.description.packet.send_time
-        if given is NO_SEND_TIME:
+        spec = self.description.packet.send_time
+        if spec is NO_SEND_TIME:
             return {}
-        if not given.nanoseconds:
-            return {given.field: send_time}
+        if not spec.nanoseconds:
+            return {spec.field: send_time}
         return {
-            given.field: send_time // 1_000_000_000,
-            given.nanoseconds: send_time % 1_000_000_000,
+            spec.field: send_time // 1_000_000_000,
+            spec.nanoseconds: send_time % 1_000_000_000,
         }
 
     def _reset_body(self, next_sequence: int) -> bytes:

@@ -42,9 +42,9 @@ def snake_case(wire_name: str) -> str:
     return "_".join(word.lower() for word in _WORD.findall(wire_name))
 
 
-def renamed(given: FieldDescription, name: str) -> FieldDescription:
+def renamed(spec: FieldDescription, name: str) -> FieldDescription:
     """Return a field description under another name."""
-    return msgspec.structs.replace(given, name=name)
+    return msgspec.structs.replace(spec, name=name)
 
 
 class FieldBuilder:
@@ -60,18 +60,18 @@ class FieldBuilder:
         """Raise the error for `reason` at `key`, with the file's name and line."""
         raise self.file.refusal(key, reason)
 
-    def field(self, key: str, given: FieldDescription) -> Field:
+    def field(self, key: str, spec: FieldDescription) -> Field:
         """Build one field, its type parsed."""
-        where = f"{key}.{given.name or given.type}"
-        found = _TYPE.fullmatch("c1" if given.type == "c" else given.type)
+        where = f"{key}.{spec.name or spec.type}"
+        found = _TYPE.fullmatch("c1" if spec.type == "c" else spec.type)
         if found is None:
             self.refuse(
-                where, f"unknown type {given.type!r}: u8 to u64, i8 to i64, f32, f64, cN or xN"
+                where, f"unknown type {spec.type!r}: u8 to u64, i8 to i64, f32, f64, cN or xN"
             )
         kind = found["integer"] or found["other"] or "f"
         bits = found["bits"] or found["float"]
         width = int(bits) // 8 if bits else int(found["size"])
-        name = given.rename or snake_case(given.name)
+        name = spec.rename or snake_case(spec.name)
         if kind != "x" and (not IDENTIFIER.fullmatch(name) or iskeyword(name)):
             self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
         if (
@@ -80,45 +80,45 @@ class FieldBuilder:
             and key.split(".")[0] not in ("packet", "message")
         ):
             self.refuse(where, f"{name!r} is reserved: give another name with `as`")
-        if given.at is not None and given.at < 0:
-            self.refuse(where, f"offset {given.at} is negative")
+        if spec.at is not None and spec.at < 0:
+            self.refuse(where, f"offset {spec.at} is negative")
         for what, value in (
-            ("a price", given.price),
-            ("an exponent's price", given.exponent or None),
-            ("null", given.null),
-            ("constant", given.constant),
-            ("in bits", given.bits or None),
+            ("a price", spec.price),
+            ("an exponent's price", spec.exponent or None),
+            ("null", spec.null),
+            ("constant", spec.constant),
+            ("in bits", spec.bits or None),
             (
                 "in another byte order than its feed's",
-                (given.byte_order or None) if kind == "f" else None,
+                (spec.byte_order or None) if kind == "f" else None,
             ),
         ):
             if value is not None and kind not in "ui":
                 self.refuse(where, f"only an integer can be {what}")
-        price = given.price
+        price = spec.price
         if isinstance(price, str) and not in_reference(price):
             price = snake_case(price)
         return Field(
             name=name,
-            wire=given.name,
-            at=given.at or 0,
+            wire=spec.name,
+            at=spec.at or 0,
             size=width,
             kind=kind,
             price=price,
-            exponent=snake_case(given.exponent),
-            null=given.null,
-            constant=given.constant,
-            bits=self._bits(where, given, width),
-            byte_order=given.byte_order if given.byte_order != self.byte_order else "",
-            values=given.values,
-            pad=given.pad or self.description.pad,
-            doc=given.doc,
+            exponent=snake_case(spec.exponent),
+            null=spec.null,
+            constant=spec.constant,
+            bits=self._bits(where, spec, width),
+            byte_order=spec.byte_order if spec.byte_order != self.byte_order else "",
+            values=spec.values,
+            pad=spec.pad or self.description.pad,
+            doc=spec.doc,
         )
 
-    def _bits(self, where: str, given: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
+    def _bits(self, where: str, spec: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
         """Return the named bits of a field by attribute name: (lowest bit's place, how many)."""
         bits: dict[str, tuple[int, int]] = {}
-        for wire, position in given.bits.items():
+        for wire, position in spec.bits.items():
             name = snake_case(wire)
             first, many = (position, 1) if isinstance(position, int) else (*position, 1)[:2]
             if not IDENTIFIER.fullmatch(name) or iskeyword(name) or name in _RESERVED_NAMES:
@@ -128,10 +128,10 @@ class FieldBuilder:
             bits[name] = (first, many)
         return bits
 
-    def _expanded(self, key: str, given: list[FieldDescription]) -> list[FieldDescription]:
+    def _expanded(self, key: str, specs: list[FieldDescription]) -> list[FieldDescription]:
         """Return the fields with those of named blocks in their place."""
         fields: list[FieldDescription] = []
-        for field in given:
+        for field in specs:
             if not field.block:
                 fields.append(field)
                 continue
@@ -160,7 +160,7 @@ class FieldBuilder:
         return fields
 
     def fields(
-        self, key: str, given: list[FieldDescription], begin: int, size: int | None
+        self, key: str, specs: list[FieldDescription], begin: int, size: int | None
     ) -> list[Field]:
         """Build fields by ascending offset, none overlapping, all within [begin, size).
 
@@ -168,7 +168,7 @@ class FieldBuilder:
         """
         fields: list[Field] = []
         at = begin
-        for description in self._expanded(key, given):
+        for description in self._expanded(key, specs):
             field = self.field(key, description)
             if description.at is None:
                 field = msgspec.structs.replace(field, at=at)
@@ -212,18 +212,18 @@ class FieldBuilder:
                 self.refuse(f"{key}.{field.wire}", f"a scale of {field.price} is not within 0..18")
 
     def block(
-        self, key: str, name: str, size: int, given: list[FieldDescription], begin: int
+        self, key: str, name: str, size: int, specs: list[FieldDescription], begin: int
     ) -> Block:
         if not 0 <= size <= SIZE_MAX:
             self.refuse(f"{key}.size", f"{size} is not within 0..{SIZE_MAX}")
-        fields = self.fields(key, given, begin, size)
+        fields = self.fields(key, specs, begin, size)
         self.check_prices(key, fields, [])
         return Block(name, size, fields, self.byte_order)
 
-    def parts(self, key: str, given: list[PartDescription], outer: list[Field]) -> list[Part]:
+    def parts(self, key: str, specs: list[PartDescription], outer: list[Field]) -> list[Part]:
         """Build the parts behind the fixed fields `outer`; those of elements with them."""
         parts: list[Part] = []
-        for index, each in enumerate(given):
+        for index, each in enumerate(specs):
             named = [name for name in (each.group, each.text, each.block) if name]
             if len(named) != 1:
                 self.refuse(f"{key}.parts[{index}]", "name it by one of group, text and block")
@@ -238,81 +238,79 @@ class FieldBuilder:
             parts.append(self._part(where, each, named[0], outer))
         return parts
 
-    def _part(self, key: str, given: PartDescription, name: str, outer: list[Field]) -> Part:
-        when = self._condition(key, given.when, outer)
-        if given.text:
-            length = FieldDescription(type=given.length, name=f"{name}_length")
+    def _part(self, key: str, spec: PartDescription, name: str, outer: list[Field]) -> Part:
+        when = self._condition(key, spec.when, outer)
+        if spec.text:
+            length = FieldDescription(type=spec.length, name=f"{name}_length")
             fields = self.fields(f"{key}.length", [length], 0, None)
             if fields[0].kind != "u":
                 self.refuse(f"{key}.length", "must be an unsigned integer")
-            return Text(
-                name, Block(name, fields[0].size, fields, self.byte_order), when, given.name
-            )
-        fields = self.fields(key, given.fields, 0, given.size or None)
-        size = given.size or max((field.at + field.size for field in fields), default=0)
+            return Text(name, Block(name, fields[0].size, fields, self.byte_order), when, spec.name)
+        fields = self.fields(key, spec.fields, 0, spec.size or None)
+        size = spec.size or max((field.at + field.size for field in fields), default=0)
         if not size:
             self.refuse(key, "has no fields")
         self.check_prices(key, fields, outer)
-        parts = self.parts(key, given.parts, [*outer, *fields])
+        parts = self.parts(key, spec.parts, [*outer, *fields])
         elements = Block(name, size, fields, self.byte_order, parts=parts)
-        if given.block:
+        if spec.block:
             return Conditional(name, elements, when)
-        dimensions = self._dimensions(key, given)
+        dimensions = self._dimensions(key, spec)
         count = ""
-        if isinstance(given.count, str):
-            count = self.named_field(f"{key}.count", given.count, outer)
-        if given.parts and dimensions is None and not count:
+        if isinstance(spec.count, str):
+            count = self.named_field(f"{key}.count", spec.count, outer)
+        if spec.parts and dimensions is None and not count:
             self.refuse(key, "elements with parts need a count")
         element_length: Field | None = None
-        if given.element_length is not None:
-            found = self.named_field(f"{key}.element_length", given.element_length.field, fields)
+        if spec.element_length is not None:
+            found = self.named_field(f"{key}.element_length", spec.element_length.field, fields)
             element_length = next(field for field in fields if found == field.name)
             if element_length.kind != "u":
                 self.refuse(f"{key}.element_length", "must be an unsigned integer")
         return Group(
             name, elements, when, dimensions=dimensions, count=count, length=element_length,
-            length_add=given.element_length.add if given.element_length else 0,
+            length_add=spec.element_length.add if spec.element_length else 0,
         )  # fmt: skip
 
     def last_group(
-        self, key: str, given: GroupDescription, outer: list[Field], size: int, more: bool
+        self, key: str, spec: GroupDescription, outer: list[Field], size: int, more: bool
     ) -> Group:
         """Build the group that goes on to the end of the message."""
         key = f"{key}.group"
-        if not IDENTIFIER.fullmatch(given.name) or given.name in {f.name for f in outer}:
-            self.refuse(f"{key}.name", f"{given.name!r} must be snake_case and not a field")
-        if given.size <= 0:
+        if not IDENTIFIER.fullmatch(spec.name) or spec.name in {f.name for f in outer}:
+            self.refuse(f"{key}.name", f"{spec.name!r} must be snake_case and not a field")
+        if spec.size <= 0:
             self.refuse(f"{key}.size", "must be positive")
         end = max((field.at + field.size for field in outer), default=0)
-        if given.at < end:
-            self.refuse(f"{key}.at", f"{given.at} lies inside the fields before it, end {end}")
-        if given.at != size:
-            self.refuse(f"{key}.at", f"{given.at} is not the message's size, {size}")
+        if spec.at < end:
+            self.refuse(f"{key}.at", f"{spec.at} lies inside the fields before it, end {end}")
+        if spec.at != size:
+            self.refuse(f"{key}.at", f"{spec.at} is not the message's size, {size}")
         if more:
             self.refuse(key, "goes on to the end of the message: no parts can follow it")
-        fields = self.fields(key, given.fields, 0, given.size)
+        fields = self.fields(key, spec.fields, 0, spec.size)
         self.check_prices(key, fields, outer)
         for field in fields:
             if field.name == SYMBOL:
                 self.refuse(f"{key}.{field.wire}", "give another name with `as`")
-        return Group(given.name, Block(given.name, given.size, fields, self.byte_order))
+        return Group(spec.name, Block(spec.name, spec.size, fields, self.byte_order))
 
-    def _dimensions(self, key: str, given: PartDescription) -> Dimensions | None:
+    def _dimensions(self, key: str, spec: PartDescription) -> Dimensions | None:
         """Return what stands before a group's elements; None where their count stands elsewhere."""
-        if isinstance(given.count, FieldDescription):
-            if given.dimensions:
+        if isinstance(spec.count, FieldDescription):
+            if spec.dimensions:
                 self.refuse(f"{key}.count", "the dimensions tell the count already")
-            named = renamed(given.count, given.count.name or "Count")
+            named = renamed(spec.count, spec.count.name or "Count")
             count = self.fields(f"{key}.count", [named], 0, None)[0]
             return Dimensions(count.at + count.size, count, None, self.byte_order)
-        if not given.dimensions:
+        if not spec.dimensions:
             return None
         known = self.description.dimensions
-        if given.dimensions not in known:
+        if spec.dimensions not in known:
             names = ", ".join(known) or "none"
-            self.refuse(f"{key}.dimensions", f"no dimensions {given.dimensions!r}: {names}")
-        chosen = known[given.dimensions]
-        where = f"dimensions.{given.dimensions}"
+            self.refuse(f"{key}.dimensions", f"no dimensions {spec.dimensions!r}: {names}")
+        chosen = known[spec.dimensions]
+        where = f"dimensions.{spec.dimensions}"
         numbers = [renamed(chosen.count, chosen.count.name or "NumInGroup")]
         if chosen.block_length is not None:
             name = chosen.block_length.name or "BlockLength"
@@ -322,18 +320,18 @@ class FieldBuilder:
         return Dimensions(chosen.size, fields[numbers[0].name], length, self.byte_order)
 
     def _condition(
-        self, key: str, given: ConditionDescription | None, outer: list[Field]
+        self, key: str, spec: ConditionDescription | None, outer: list[Field]
     ) -> Condition | None:
-        if given is None:
+        if spec is None:
             return None
-        if not given.field:
-            if not given.left:
+        if not spec.field:
+            if not spec.left:
                 self.refuse(f"{key}.when", "needs `field` with `in` or `mask`, or `left`")
-            return Condition(left=given.left)
-        if bool(given.among) == bool(given.mask):
+            return Condition(left=spec.left)
+        if bool(spec.among) == bool(spec.mask):
             self.refuse(f"{key}.when", "needs one of `in` and `mask`")
-        name = self.named_field(f"{key}.when", given.field, outer)
-        return Condition(name, tuple(given.among), given.mask, given.left)
+        name = self.named_field(f"{key}.when", spec.field, outer)
+        return Condition(name, tuple(spec.among), spec.mask, spec.left)
 
     def named_field(self, key: str, wire: str, fields: list[Field]) -> str:
         """Return the attribute of the field, or of the bits, that `wire` names."""

@@ -17,6 +17,8 @@ from feedhandler.codecs.layouts import Layout, Record, UnknownMessage
 VALUES_KEPT_MAX = 20
 #: Bytes of one line of a hex dump.
 _LINE = 16
+#: Lines of it before and behind the line in question.
+_AROUND = 4
 
 
 class Misfit(msgspec.Struct, frozen=True):
@@ -185,14 +187,11 @@ class Fit:
         self.counts[misfit.kind] += 1
 
 
-def hex_dump(data: bytes, at: int, around: int = 4) -> list[str]:
-    """Return lines of 16 bytes, those around byte `at`, which is marked: offset, hex, text.
-
-    `around`: lines before and behind.
-    """
-    first = max(at // _LINE - around, 0) * _LINE
+def hex_dump(data: bytes, at: int) -> list[str]:
+    """Return lines of 16 bytes, those around byte `at`, which is marked: offset, hex, text."""
+    first = max(at // _LINE - _AROUND, 0) * _LINE
     lines = []
-    for begin in range(first, min(len(data), (at // _LINE + around + 1) * _LINE), _LINE):
+    for begin in range(first, min(len(data), (at // _LINE + _AROUND + 1) * _LINE), _LINE):
         row = data[begin : begin + _LINE]
         cells = "".join(
             f"{'>' if begin + index == at else ' '}{byte:02x}" for index, byte in enumerate(row)

@@ -24,8 +24,6 @@ from cython.cimports.feedhandler.codecs.fix.reasons import FINE, NO_MESSAGES
 from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT, RESET, SKIP
 
-#: Most messages of a run: the greatest count of a packet.
-RUN_MESSAGES_MAX = 0xFFFF
 #: The bit of symbols that are made of a name longer than eight bytes, or not of ASCII characters.
 LONG_SYMBOL_BIT = 1 << 63
 #: Most digits of BodyLength, as in `framing`.

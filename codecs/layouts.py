@@ -85,7 +85,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def absent(self) -> float:
-        """What is written where no value is given: the constant, else the null value, else 0; of
+        """Value written where none is given: the constant, else the null value, else 0; of
         floating point, NaN."""
         if self.kind == "f":
             return math.nan
@@ -373,7 +373,7 @@ class Block:
 
     @functools.cached_property
     def _blank(self) -> list[Any]:
-        """What is packed of a block of which no field is given."""
+        """Values packed of a block of which no field is given."""
         return [
             self._pack_text(field, "") if field.kind == "c" else field.absent
             for field in self.named
@@ -578,11 +578,6 @@ class Layout(Block):
         """
         part = self.parts[0] if self.parts else None
         return part.elements if part is not None and part.is_plain_group else None
-
-    @property
-    def group_at(self) -> int:
-        """Where the group stands in a message that tells no other size of its fixed part."""
-        return self.size if self.group is not None else 0
 
     def decode(
         self,

@@ -96,28 +96,28 @@ class _Builder:
 
     def _clock(self, layouts: dict[int, list[Layout]]) -> Clock | None:
         """Build the clock; refuse times that count from one where there is none."""
-        given = self.description.clock
-        if given is None:
+        spec = self.description.clock
+        if spec is None:
             for index, rule in enumerate(self.description.times):
                 if rule.since == "clock":
                     self.refuse(f"times[{index}].since", "no [clock] is described")
             return None
-        code = self.code("clock.type", given.type)
+        code = self.code("clock.type", spec.type)
         if code not in layouts:
-            self.refuse("clock.type", f"message {given.type} is not described")
+            self.refuse("clock.type", f"message {spec.type} is not described")
         for field in layouts[code][0].named:
-            if given.field in (field.wire, field.name) and field.kind == "u":
+            if spec.field in (field.wire, field.name) and field.kind == "u":
                 return Clock(
-                    code, field, UNIT_NS[given.unit], given.since == "midnight", self.byte_order
+                    code, field, UNIT_NS[spec.unit], spec.since == "midnight", self.byte_order
                 )
-        self.refuse("clock.field", f"{given.field!r} is no unsigned field of {given.type}")
+        self.refuse("clock.field", f"{spec.field!r} is no unsigned field of {spec.type}")
 
     def _message_header(self) -> Block:
         """Build the block of the message header's fields, as far as they are described."""
-        given = self.description.message
-        if not given.fields:
+        spec = self.description.message
+        if not spec.fields:
             return Block("message_header", 0, [], self.byte_order)
-        return self.fields.block("message", "message_header", given.header_size, given.fields, 0)
+        return self.fields.block("message", "message_header", spec.header_size, spec.fields, 0)
 
     def _check_names(self) -> None:
         description = self.description
@@ -160,11 +160,11 @@ class _Builder:
 
     def _check_recovery(self) -> None:
         """Check the protocols of recovery and their numbers."""
-        given = self.description.recovery
-        if given is None:
+        spec = self.description.recovery
+        if spec is None:
             return
         try:
-            checked(given, self.description.packet.sequence.counts)
+            checked(spec, self.description.packet.sequence.counts)
         except WrongRecovery as wrong:
             self.refuse(f"recovery.{wrong.key}", wrong.reason)
 
@@ -241,14 +241,14 @@ class _Builder:
         layouts: dict[int, list[Layout]] = {}
         names: set[str] = set()
         begin = self.description.message.header_size
-        for index, given in enumerate(self.description.messages):
+        for index, spec in enumerate(self.description.messages):
             self.file.table = ("messages", index)
-            key = f"messages[{given.type}]"
-            layout = self._layout(key, given, begin)
+            key = f"messages[{spec.type}]"
+            layout = self._layout(key, spec, begin)
             self._check_symbol_name(key, layout)
             others = layouts.setdefault(layout.code, [])
             if any(other.size == layout.size for other in others):
-                self.refuse(key, f"type {given.type} with {given.size} bytes comes twice")
+                self.refuse(key, f"type {spec.type} with {spec.size} bytes comes twice")
             if layout.name in names:
                 self.refuse(key, f"the name {layout.name!r} comes twice")
             if others and not _same_symbol(others[0], layout):
@@ -266,49 +266,49 @@ class _Builder:
         kind = self.description.packet.kind
         known = set(kind.control + kind.reset + kind.heartbeat) if kind else set()
         controls: dict[int, Layout] = {}
-        for index, given in enumerate(self.description.controls):
+        for index, spec in enumerate(self.description.controls):
             self.file.table = ("controls", index)
-            key = f"controls[{given.type}]"
-            if given.conflate != "never" or given.conflate_by:
+            key = f"controls[{spec.type}]"
+            if spec.conflate != "never" or spec.conflate_by:
                 self.refuse(f"{key}.conflate", "control packets are never conflated")
-            layout = self._layout(key, given, 0)
+            layout = self._layout(key, spec, 0)
             if layout.code not in known:
                 self.refuse(
                     key, "packet.kind does not list its type as control, reset or heartbeat"
                 )
             if layout.code in controls:
-                self.refuse(key, f"type {given.type} comes twice")
+                self.refuse(key, f"type {spec.type} comes twice")
             controls[layout.code] = layout
         return controls
 
-    def _layout(self, key: str, given: LayoutDescription, begin: int) -> Layout:
-        if not IDENTIFIER.fullmatch(given.name):
-            self.refuse(f"{key}.name", f"{given.name!r} must be snake_case")
-        fields = self.fields.fields(key, given.fields, begin, given.size)
+    def _layout(self, key: str, spec: LayoutDescription, begin: int) -> Layout:
+        if not IDENTIFIER.fullmatch(spec.name):
+            self.refuse(f"{key}.name", f"{spec.name!r} must be snake_case")
+        fields = self.fields.fields(key, spec.fields, begin, spec.size)
         end = max((field.at + field.size for field in fields), default=begin)
-        size = end if given.size is None else given.size
+        size = end if spec.size is None else spec.size
         if not begin <= size <= SIZE_MAX:
             self.refuse(f"{key}.size", f"{size} is not within {begin}..{SIZE_MAX}")
         self.fields.check_prices(key, fields, [])
-        symbol = self._symbol(key, given, fields)
-        built = self.fields.parts(key, given.parts, fields)
-        if given.group is not None:
-            built.insert(0, self.fields.last_group(key, given.group, fields, size, bool(built)))
+        symbol = self._symbol(key, spec, fields)
+        built = self.fields.parts(key, spec.parts, fields)
+        if spec.group is not None:
+            built.insert(0, self.fields.last_group(key, spec.group, fields, size, bool(built)))
         return Layout(
-            given.name,
+            spec.name,
             size,
             fields,
             self.byte_order,
-            code=self.code(key, given.type),
-            label=given.type,
-            title=given.title,
-            doc=given.doc,
+            code=self.code(key, spec.type),
+            label=spec.type,
+            title=spec.title,
+            doc=spec.doc,
             symbol=symbol,
-            conflate=given.conflate,
-            conflate_by=self._conflate_by(key, given, fields, symbol),
+            conflate=spec.conflate,
+            conflate_by=self._conflate_by(key, spec, fields, symbol),
             times=self._times(fields),
             parts=built,
-            symbols=self._symbols(key, given, built),
+            symbols=self._symbols(key, spec, built),
             fixed_size=self._fixed_size(begin) if begin else None,
             least_size=begin if begin and self.description.message.block_length else None,
         )
@@ -326,35 +326,35 @@ class _Builder:
 
         return fixed_size
 
-    def _symbol(self, key: str, given: LayoutDescription, fields: list[Field]) -> str:
+    def _symbol(self, key: str, spec: LayoutDescription, fields: list[Field]) -> str:
         """Return the name of the field with the symbol; "" where there is none such."""
-        if not given.symbol or self._symbol_group(given) is not None:
+        if not spec.symbol or self._symbol_group(spec) is not None:
             return ""
         for field in fields:
-            if given.symbol in (field.wire, field.name):
+            if spec.symbol in (field.wire, field.name):
                 self._check_symbol(key, field)
                 return field.name
-        self.refuse(f"{key}.symbol", f"{given.symbol!r} names no field")
+        self.refuse(f"{key}.symbol", f"{spec.symbol!r} names no field")
 
     def _check_symbol(self, key: str, field: Field) -> None:
         if field.kind == "x" or field.byte_order or (field.kind == "c" and field.size > 255):
             self.refuse(f"{key}.symbol", "must be an integer, or text of at most 255 bytes")
 
     @staticmethod
-    def _symbol_group(given: LayoutDescription) -> PartDescription | None:
+    def _symbol_group(spec: LayoutDescription) -> PartDescription | None:
         """Return the first part, where `symbol` names one of its fields: `group.Field`."""
-        group, _, field = given.symbol.partition(".")
-        if field and given.parts and given.parts[0].group == group:
-            return given.parts[0]
+        group, _, field = spec.symbol.partition(".")
+        if field and spec.parts and spec.parts[0].group == group:
+            return spec.parts[0]
         return None
 
     def _symbols(
-        self, key: str, given: LayoutDescription, parts: list[Part]
+        self, key: str, spec: LayoutDescription, parts: list[Part]
     ) -> tuple[Group, Field] | None:
         """Return the group whose elements name the symbols, and their field; or None."""
-        if self._symbol_group(given) is None:
+        if self._symbol_group(spec) is None:
             return None
-        part, wire = parts[0], given.symbol.partition(".")[2]
+        part, wire = parts[0], spec.symbol.partition(".")[2]
         if not isinstance(part, Group) or not part.is_plain_group:
             self.refuse(f"{key}.symbol", "needs a group of even elements, counted in front of them")
         for field in part.elements.named:
@@ -375,14 +375,14 @@ class _Builder:
                 )
 
     def _conflate_by(
-        self, key: str, given: LayoutDescription, fields: list[Field], symbol: str
+        self, key: str, spec: LayoutDescription, fields: list[Field], symbol: str
     ) -> list[str]:
         """Return the fields that, with type and symbol, identify what a newer message replaces."""
-        if given.conflate_by and given.conflate != "latest":
+        if spec.conflate_by and spec.conflate != "latest":
             self.refuse(f"{key}.conflate_by", 'is for conflate = "latest" alone')
         names = {name: field for field in fields for name in (field.wire, field.name) if name}
-        chosen = [names[name].name for name in given.conflate_by if name in names]
-        for name in given.conflate_by:
+        chosen = [names[name].name for name in spec.conflate_by if name in names]
+        for name in spec.conflate_by:
             if name not in names:
                 self.refuse(f"{key}.conflate_by", f"{name!r} names no field")
         if len({*chosen, symbol}) <= len(chosen):
@@ -430,10 +430,10 @@ class _Builder:
         self, layouts: dict[int, list[Layout]], table: FeedTable
     ) -> dict[int, Reference]:
         """Return the messages that name symbols, by type."""
-        given = self.description.reference
-        if given is None:
+        spec = self.description.reference
+        if spec is None:
             return {}
-        labels = given.type if isinstance(given.type, list) else [given.type]
+        labels = spec.type if isinstance(spec.type, list) else [spec.type]
         if not labels:
             self.refuse("reference.type", "empty: it must name the messages that name symbols")
         references: dict[int, Reference] = {}
@@ -443,30 +443,28 @@ class _Builder:
                 self.refuse("reference.type", f"message {label} is not described")
             if code in references:
                 self.refuse("reference.type", f"message {label} comes twice")
-            references[code] = self._reference(given, layouts[code][0], table)
-        for name, wire in given.scales.items():
-            if not any(name in each.scales for each in references.values()):
+            references[code] = self._reference(spec, layouts[code][0], table)
+        for name, wire in spec.scales.items():
+            if not any(name in reference.scales for reference in references.values()):
                 self.refuse("reference.scale", f"{wire!r} is no field of any of the messages")
         return references
 
-    def _reference(
-        self, given: ReferenceDescription, layout: Layout, table: FeedTable
-    ) -> Reference:
+    def _reference(self, spec: ReferenceDescription, layout: Layout, table: FeedTable) -> Reference:
         """Find the fields with symbol, name and scale in one message that names symbols."""
         fields = {**layout.by_name, **{field.wire: field for field in layout.named}}
         for key, name in [
-            ("index", given.index),
-            *(("name", name) for name in given.name),
-            *([("scale", given.scale)] if given.scale and isinstance(given.scale, str) else []),
+            ("index", spec.index),
+            *(("name", name) for name in spec.name),
+            *([("scale", spec.scale)] if spec.scale and isinstance(spec.scale, str) else []),
         ]:
             if name not in fields:
                 self.refuse(f"reference.{key}", f"{name!r} is no field of message {layout.label}")
         return Reference(
             code=layout.code,
-            index=fields[given.index],
-            name=tuple(fields[name] for name in given.name),
-            separator=given.separator,
-            scales={key: fields[name] for key, name in given.scales.items() if name in fields},
+            index=fields[spec.index],
+            name=tuple(fields[name] for name in spec.name),
+            separator=spec.separator,
+            scales={key: fields[name] for key, name in spec.scales.items() if name in fields},
             byte_order=self.byte_order,
             least_size=layout.size,
             table=table,

@@ -3,7 +3,8 @@
 
 `MessageIndex` has one number for a message's symbol. Where that says SEVERAL_SYMBOLS, or is the
 digest of a long text, the message itself has to be read again: `begin_symbols` finds it,
-`next_symbol` each symbol in it. The text of one is found as well, for whoever makes a name of it.
+`next_symbol` each symbol in it. The text of one is found as well, for callers that make a name of
+it.
 """
 
 import cython

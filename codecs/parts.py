@@ -50,7 +50,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Dimensions(msgspec.Struct, frozen=True):
-    """What precedes a group's elements: `count` of them, and the size of their fixed part."""
+    """Fields in front of a group's elements: `count` of them, and the size of their fixed part."""
 
     size: int
     count: Field
@@ -86,7 +86,7 @@ class Dimensions(msgspec.Struct, frozen=True):
 
 
 class Part(abc.ABC):
-    """What all parts are: a `name`, and `nothing`, the value of one that is not there."""
+    """Base of all parts: a `name`, and `nothing`, the value of one that is not there."""
 
     nothing: Any = None
     #: Whether its elements fill the message to its end.
@@ -161,13 +161,13 @@ class Group(Part):
         if self._is_absent(known, end - at):
             return (), at
         number, size, at = self._begin(data, at, end, known)
-        found: list[Record] = []
+        records: list[Record] = []
         for _ in range(number):
             size = self._size(data, at, size, end)
-            self._check(at, size, end, len(found), number)
+            self._check(at, size, end, len(records), number)
             element, at = self.elements.read(data, at, end, size, context, known)
-            found.append(element)
-        return tuple(found), at
+            records.append(element)
+        return tuple(records), at
 
     def leaves(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]

@@ -182,14 +182,14 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
 }  # fmt: skip
 
 
-def checked(given: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
+def checked(spec: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
     """Return the table with its protocols; `feed_counts` is what the feed's sequence counts.
 
     Raises `WrongRecovery` for a name that is not known, a protocol that does not offer what it is
     named for, and numbers out of range.
     """
-    main = _named("protocol", given.protocol)
-    own = _named("snapshots", given.snapshots)
+    main = _named("protocol", spec.protocol)
+    own = _named("snapshots", spec.snapshots)
     if main is None and own is None:
         raise WrongRecovery("protocol", "missing: name a protocol, or one of `snapshots`")
     if main is not None and "retransmission" not in main.offers:
@@ -197,7 +197,7 @@ def checked(given: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
     snapshots = own or main
     if own is not None and not own.offers & _SNAPSHOTS:
         raise WrongRecovery("snapshots", f"{own.name} has no snapshots")
-    counts = given.counts or (main.counts if main else None) or feed_counts
+    counts = spec.counts or (main.counts if main else None) or feed_counts
     if main is not None and main.counts and counts != main.counts:
         raise WrongRecovery("counts", f"requests of {main.name} count {main.counts}")
     return FeedRecovery(
@@ -205,7 +205,7 @@ def checked(given: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
         snapshots if snapshots and "snapshots" in snapshots.offers else None,
         snapshots is not None and "snapshot_lines" in snapshots.offers,
         counts,
-        *_numbers(given, main or own),
+        *_numbers(spec, main or own),
         main is not None and "retransmission_lines" in main.offers,
         snapshots if snapshots and snapshots.offers & _SNAPSHOTS else None,
     )
@@ -217,16 +217,16 @@ def _named(key: str, name: str) -> ProtocolFacts | None:
     return PROTOCOLS[name] if name else None
 
 
-def _numbers(given: RecoveryDescription, facts: ProtocolFacts | None) -> tuple[int, float, float]:
+def _numbers(spec: RecoveryDescription, facts: ProtocolFacts | None) -> tuple[int, float, float]:
     """Return `request_max`, `heartbeat_s` and `timeout_s` as stated, else the protocol's own."""
     assert facts is not None
     most = facts.request_max or REQUEST_MAX
-    request_max = facts.request_max if given.request_max is None else given.request_max
-    if given.request_max is not None and not 1 <= request_max <= most:
+    request_max = facts.request_max if spec.request_max is None else spec.request_max
+    if spec.request_max is not None and not 1 <= request_max <= most:
         raise WrongRecovery("request_max", f"{request_max} is not within 1..{most}")
     times = []
     for key in ("heartbeat_s", "timeout_s"):
-        stated, usual = getattr(given, key), getattr(facts, key)
+        stated, usual = getattr(spec, key), getattr(facts, key)
         if stated is not None and not 0 < stated <= SECONDS_MAX:
             raise WrongRecovery(key, f"{stated} is not above 0 and at most {SECONDS_MAX:g}")
         times.append(usual if stated is None else stated)

@@ -58,8 +58,8 @@ class ReferenceData:
         of `data`, in their order."""
         found = []
         for code in self.references:
-            places = (columns["types"] == code).nonzero()[0].tolist()
-            found += [(index, code) for index in places]
+            rows = (columns["types"] == code).nonzero()[0].tolist()
+            found += [(index, code) for index in rows]
         for index, code in sorted(found):
             at, size = int(columns["offsets"][index]), int(columns["sizes"][index])
             self.learn(code, bytes(data[at : at + size]))

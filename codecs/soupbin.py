@@ -5,7 +5,7 @@ payload. `SoupStream` cuts a stream into packets, however it comes in pieces; `p
 `Login` and `LoginAccepted` those with fields of fixed width. Text is ASCII, padded with blanks on
 the right, sessions and numbers on the left.
 
-No I/O, no time: who is silent for too long is the owner's to say (`HEARTBEAT_NS`, `DEAD_NS`).
+No I/O, no time: who is silent for too long is the owner's to say (`HEARTBEAT_NS`).
 """
 
 import struct
@@ -38,7 +38,6 @@ REJECT_REASONS = {NOT_AUTHORIZED: "not authorized", NO_SESSION: "no such session
 
 #: Either end sends something at least every second, and may take 15 s of silence for a dead peer.
 HEARTBEAT_NS = 1_000_000_000
-DEAD_NS = 15_000_000_000
 
 #: Most bytes of a payload: the length counts the type as well.
 PAYLOAD_BYTES_MAX = 65_534

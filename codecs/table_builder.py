@@ -91,15 +91,15 @@ class TableBuilder:
 
     def _unsequenced(self, table: FeedTable) -> None:
         """Set the sequence number that marks unsequenced packets, where there is one."""
-        given = self.description.packet.sequence
-        if given.unsequenced is None:
+        spec = self.description.packet.sequence
+        if spec.unsequenced is None:
             return
         key = "packet.sequence.unsequenced"
-        if not 0 <= given.unsequenced < 1 << 8 * table.sequence_size:
-            self.refuse(key, f"{given.unsequenced} does not fit into {given.field!r}")
-        if given.unsequenced == given.first:
+        if not 0 <= spec.unsequenced < 1 << 8 * table.sequence_size:
+            self.refuse(key, f"{spec.unsequenced} does not fit into {spec.field!r}")
+        if spec.unsequenced == spec.first:
             self.refuse(key, "the first number of the sequence cannot be set aside")
-        table.unsequenced = given.unsequenced
+        table.unsequenced = spec.unsequenced
         table.sets_aside = True
 
     def _known_flags(self, table: FeedTable, header: Block) -> None:
@@ -211,29 +211,29 @@ class TableBuilder:
 
     def _message_type(self, table: FeedTable) -> None:
         """Set where messages have their type."""
-        given = self.description.message.type
-        if given is None:
+        spec = self.description.message.type
+        if spec is None:
             if self.description.packet.kind is None:
                 self.refuse("message.type", "without it packet.kind must tell the message type")
             table.type_in_packet = True
             return
-        kind = self._message_field("type", FieldDescription(given.at, given.type), 2, texts=True)
+        kind = self._message_field("type", FieldDescription(spec.at, spec.type), 2, texts=True)
         table.message_type_at = kind.at
         table.message_type_size = kind.size
         if kind.kind == "c" and kind.size == 2 and self.byte_order == "little":
             self.refuse("message.type", 'a c2 needs byte_order = "big": its text is read as it is')
-        if given.second is not None:
-            second = self._message_field("type.second", given.second, 1, texts=True)
+        if spec.second is not None:
+            second = self._message_field("type.second", spec.second, 1, texts=True)
             if kind.size > 1:
                 self.refuse("message.type.second", "both parts must have one byte")
             table.type_second_at, table.type_second_size = second.at, second.size
 
     def _message_field(
-        self, key: str, given: FieldDescription, widest: int, *, texts: bool = False
+        self, key: str, spec: FieldDescription, widest: int, *, texts: bool = False
     ) -> Field:
         """Build a field of the message header: unsigned, and of at most `widest` bytes."""
         field = self.fields.field(
-            f"message.{key}", renamed(given, given.name or key.replace(".", "_"))
+            f"message.{key}", renamed(spec, spec.name or key.replace(".", "_"))
         )
         if not (field.kind == "u" or (texts and field.kind == "c")) or field.size > widest:
             types = " or text" if texts else ""

@@ -51,22 +51,17 @@ class Midnights(NamedTuple):
 
 
 class TimeContext:
-    """What a message's times may depend on.
+    """Context on which a message's times may depend.
 
     The midnights, the packet's send time, and the moment that the last clock message told.
     """
 
     __slots__ = ("clock_ns", "midnights", "send_ns")
 
-    def __init__(
-        self,
-        midnights: Midnights | None = None,
-        send_ns: int | None = None,
-        clock_ns: int | None = None,
-    ) -> None:
+    def __init__(self, midnights: Midnights | None = None, send_ns: int | None = None) -> None:
         self.midnights = midnights
         self.send_ns = send_ns
-        self.clock_ns = clock_ns
+        self.clock_ns: int | None = None
 
 
 #: Turns a message's raw values and a context into a full time, or None where it cannot be known.

@@ -131,7 +131,7 @@ def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
         if isinstance(part, int):
             inner = getattr(kind, "item_type", None)
         elif isinstance(kind, inspect.StructType):
-            inner = next((each.type for each in kind.fields if each.encode_name == part), None)
+            inner = next((field.type for field in kind.fields if field.encode_name == part), None)
         else:
             inner = None
         if inner is None:
@@ -139,7 +139,7 @@ def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
         kind = _plain_type(inner)
     if not isinstance(kind, inspect.LiteralType):
         return ""
-    words = [str(each) if each != "" else '""' for each in kind.values]
+    words = [str(value) if value != "" else '""' for value in kind.values]
     return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 

@@ -106,7 +106,7 @@ def read_pxd(text: str) -> tuple[dict[str, CScope], list[str]]:
             scope = scopes[current if indent else ""]
             if found := _FUNCTION.match(line):
                 parameters = [each.split("=")[0].strip() for each in _split(found["of"])]
-                named = (re.match(r"^(.*?)(\w+)$", each) for each in parameters)
+                named = (re.match(r"^(.*?)(\w+)$", parameter) for parameter in parameters)
                 scope.functions[found["name"]] = CFunction(
                     line.startswith("cpdef"),
                     python_type(found["type"] or "object"),
@@ -178,7 +178,7 @@ class _Stub:
         """
         assert isinstance(node, ast.ImportFrom)
         words = set(re.findall(r"\w+", "\n".join(self.lines)))
-        names = [each.name for each in node.names if (each.asname or each.name) in words]
+        names = [name.name for name in node.names if (name.asname or name.name) in words]
         module = str(node.module).removeprefix("cython.cimports.")
         return f"from {module} import {', '.join(names)}" if names else ""
 
@@ -225,12 +225,12 @@ class _Stub:
             kind = "int" if isinstance(value, ast.BinOp | ast.UnaryOp) else "Any"
             if isinstance(value, ast.Call) and ast.unparse(value.func) == "range":
                 kind = "int"
-        self.lines += [f"{each.id}: {kind}" for each in names]
+        self.lines += [f"{name.id}: {kind}" for name in names]
 
     def _class(self, node: ast.ClassDef) -> None:
         bases = f"({', '.join(map(ast.unparse, node.bases))})" if node.bases else ""
         decorators = [each for each in node.decorator_list if not _is_cython(each)]
-        self.lines += [f"@{ast.unparse(each)}" for each in decorators]
+        self.lines += [f"@{ast.unparse(decorator)}" for decorator in decorators]
         self.lines.append(f"class {node.name}{bases}:")
         attributes = dict(self.scopes.get(node.name, CScope()).visible)
         members = _told_in_init(node, keep_all=node.name not in self.scopes and not decorators)
@@ -255,14 +255,14 @@ class _Stub:
         if declared is not None and not declared.seen:
             return
         decorators = [each for each in node.decorator_list if not _is_cython(each)]
-        self.lines += [f"{indent}@{ast.unparse(each)}" for each in decorators]
+        self.lines += [f"{indent}@{ast.unparse(decorator)}" for decorator in decorators]
         arguments = node.args
         for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             if each.arg not in ("self", "cls"):
                 known = declared.parameters.get(each.arg, "Any") if declared else "Any"
                 each.annotation = ast.Name(_annotation(each.annotation, True) or known)
         arguments.defaults = [ast.Constant(...) for _ in arguments.defaults]
-        arguments.kw_defaults = [each and ast.Constant(...) for each in arguments.kw_defaults]
+        arguments.kw_defaults = [default and ast.Constant(...) for default in arguments.kw_defaults]
         returns = _annotation(node.returns) or (declared.returns if declared else "Any")
         returns = "None" if node.name == "__init__" else returns
         start = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"

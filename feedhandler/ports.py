@@ -24,17 +24,17 @@ def free_ports(count: int) -> list[int]:
     They are tried in random order, so that two processes that start together choose different ones.
     Raises `UsageError` where too few are free.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
-        if len(found) == count:
+        if len(ports) == count:
             break
         if port in _given:
             continue
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.append(port)
-    if len(found) < count:
+            ports.append(port)
+    if len(ports) < count:
         raise UsageError(
             f"no ports from {PORTS.start} to {PORTS.stop - 1} are free", "end what listens there"
         )
-    _given.update(found)
-    return found
+    _given.update(ports)
+    return ports

@@ -17,7 +17,7 @@ LOOK_NS = 2_000_000
 
 @dataclass(slots=True)
 class Channel:
-    """What the recovery manager knows of one channel.
+    """State of one channel in the recovery manager.
 
     `early` is a snapshot that was sent before the stream was joined: everything below `base` is in
     it. `before` is what was sent before the stream was joined in mid-day, `evicted_before` counts
@@ -54,7 +54,7 @@ class Channel:
     waiting: list[Any] = field(default_factory=list)
 
     def following(self, published: int) -> int:
-        """How far the stream has come, though what it brought may be stored only."""
+        """Return the number after the stream's last packet, which may be stored only."""
         if self.closed and self.store is not None:
             return max(published, self.store.end)
         return published
@@ -72,7 +72,7 @@ class Channel:
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges that are missing now, for subscribers."""
-        # What nobody can bring is missing as well, until arbitration has announced it.
+        # Packets that no server has are missing as well, until arbitration has announced it.
         missing = [*self.recovery.missing_ranges, *self.recovery.abandoned_ranges]
         return [*missing, self.before] if self.closed else missing
 

@@ -22,7 +22,7 @@ cdef class RequestClient:
     cdef object _feed
     cdef FeedTable _table
     cdef RecoveryProtocol _protocol
-    cdef Py_ssize_t _packet_bytes_max, _due_requests
+    cdef Py_ssize_t _due_requests
     cdef int64_t _heartbeat_ns, _dead_ns, _heard_ns, _probed_ns
     cdef object _range_max, _number, _first_number
     cdef bint _up

@@ -181,14 +181,7 @@ class RequestClient:
     Raises `UsageError` for a feed without recovery over TCP, and for a SourceID that does not fit.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        source_id: str,
-        settings: RecoverySettings,
-        *,
-        packet_bytes_max: int = PACKET_BYTES_MAX,
-    ) -> None:
+    def __init__(self, feed: Feed, source_id: str, settings: RecoverySettings) -> None:
         if not (source_id.isascii() and source_id.isprintable()) or source_id != source_id.strip():
             raise UsageError(f"SourceID {source_id!r} cannot be sent", "use plain ASCII")
         if not 1 <= len(source_id) <= SOURCE_ID_BYTES:
@@ -199,7 +192,6 @@ class RequestClient:
         self._feed = feed
         self._table = feed.table
         self._protocol = RecoveryProtocol(feed)
-        self._packet_bytes_max = packet_bytes_max
         self._heartbeat_ns = settings.heartbeat_us * 1_000
         self._dead_ns = settings.dead_us * 1_000
         self._range_max = settings.request_packets_max
@@ -212,7 +204,7 @@ class RequestClient:
 
     def _begin(self, now_ns: int) -> None:
         """Reset everything that belongs to one connection."""
-        self._framer = StreamFramer(self._feed, self._packet_bytes_max)
+        self._framer = StreamFramer(self._feed, PACKET_BYTES_MAX)
         self._requests: dict[int, _Request] = {}
         self._ids: dict[int, _Request] = {}
         self._due: dict[int, list[_Request]] = {}

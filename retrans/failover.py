@@ -68,7 +68,7 @@ COUNTS: dict[str, str] = {
 
 
 class State(Enum):
-    """Who is asked (see the module)."""
+    """Server that is asked (see the module)."""
 
     PRIMARY = auto()
     SECONDARY = auto()
@@ -76,7 +76,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happens to one of the two; DUE: the primary has been there for long enough."""
+    """Event at one of the two; DUE: the primary has been there for long enough."""
 
     PRIMARY_UP = auto()
     PRIMARY_DOWN = auto()
@@ -89,35 +89,21 @@ class Input(Enum):
 
 _P, _S, _R = State
 
-#: Next state by state and input, where the other server is there, and where it is not.
+#: Next states by input, a column for each state in the order of `State`: where the other server is
+#: there, and where it is not.
+_NEXT: dict[Input, tuple[tuple[State, State], ...]] = {
+    # in:                    PRIMARY   SECONDARY RETURNING
+    Input.PRIMARY_UP:       ((_P, _P), (_R, _P), (_R, _R)),
+    Input.PRIMARY_DOWN:     ((_S, _P), (_S, _S), (_S, _S)),
+    Input.PRIMARY_SILENT:   ((_R, _P), (_S, _S), (_R, _R)),
+    Input.SECONDARY_UP:     ((_P, _S), (_S, _S), (_R, _R)),
+    Input.SECONDARY_DOWN:   ((_P, _P), (_S, _S), (_P, _P)),
+    Input.SECONDARY_SILENT: ((_P, _P), (_S, _S), (_P, _P)),
+    Input.DUE:              ((_P, _P), (_S, _S), (_P, _P)),
+}  # fmt: skip
 TABLE: dict[State, dict[Input, tuple[State, State]]] = {
-    State.PRIMARY: {
-        Input.PRIMARY_UP: (_P, _P),
-        Input.PRIMARY_DOWN: (_S, _P),
-        Input.PRIMARY_SILENT: (_R, _P),
-        Input.SECONDARY_UP: (_P, _S),
-        Input.SECONDARY_DOWN: (_P, _P),
-        Input.SECONDARY_SILENT: (_P, _P),
-        Input.DUE: (_P, _P),
-    },
-    State.SECONDARY: {
-        Input.PRIMARY_UP: (_R, _P),
-        Input.PRIMARY_DOWN: (_S, _S),
-        Input.PRIMARY_SILENT: (_S, _S),
-        Input.SECONDARY_UP: (_S, _S),
-        Input.SECONDARY_DOWN: (_S, _S),
-        Input.SECONDARY_SILENT: (_S, _S),
-        Input.DUE: (_S, _S),
-    },
-    State.RETURNING: {
-        Input.PRIMARY_UP: (_R, _R),
-        Input.PRIMARY_DOWN: (_S, _S),
-        Input.PRIMARY_SILENT: (_R, _R),
-        Input.SECONDARY_UP: (_R, _R),
-        Input.SECONDARY_DOWN: (_P, _P),
-        Input.SECONDARY_SILENT: (_P, _P),
-        Input.DUE: (_P, _P),
-    },
+    state: {happened: row[column] for happened, row in _NEXT.items()}
+    for column, state in enumerate(State)
 }
 _UP = (Input.PRIMARY_UP, Input.SECONDARY_UP)
 _DOWN = (Input.PRIMARY_DOWN, Input.SECONDARY_DOWN)
@@ -204,7 +190,7 @@ class FailoverPair:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What both clients count together, and what the fail-over counts."""
+        """Counts of both clients together, and those of the fail-over."""
         primary, secondary = (end.client.counts for end in self.ends)
         return {**{key: primary[key] + secondary[key] for key in primary}, **self._counts}
 

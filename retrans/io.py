@@ -25,7 +25,7 @@ class RecoveryChannel:
 
 
 class RecoveryIO(Protocol):
-    """What the recovery manager has others carry out. `channel_index` is a channel's index."""
+    """I/O of the recovery manager. `channel_index` is a channel's index."""
 
     def ask(self, server: str, request: Ask, now_ns: int) -> None:
         """Send a retransmission request."""

@@ -2,7 +2,7 @@
 
 Where the numbers of a line's packets mean nothing outside one snapshot, lines cannot be arbitrated
 by numbers. So each line is assembled by itself, and the first snapshot that comes whole is used
-(`LineAssembly`). What a line brings is looked at only while somebody waits for a snapshot. Parts of
+(`LineAssembly`). Packets of a line are read only while a snapshot is wanted. Parts of
 one may stand at different live numbers: it holds everything up to the lowest (`last`), and the live
 stream must have come as far as the highest before it is used.
 
@@ -76,7 +76,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called; `NEVER_NS` while nothing is under way."""
-        return min((each.deadline_ns for each in self._lines.values()), default=NEVER_NS)
+        return min((line.deadline_ns for line in self._lines.values()), default=NEVER_NS)
 
     def pop_events(self) -> list[RefreshEvent]:
         """Return the events since the last call, in order."""
@@ -84,7 +84,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
         return events
 
     def idle(self) -> None:
-        """Forget what is under way: nobody waits for a snapshot."""
+        """Forget the snapshots under way: none is wanted."""
         self._lines.clear()
 
     def gap(self, now_ns: int) -> None:
@@ -145,7 +145,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
 
 
 class LineSnapshots:
-    """What the forms of such snapshots have in common (`snapshot_forms.Snapshots`)."""
+    """Base of the forms of such snapshots (`snapshot_forms.Snapshots`)."""
 
     def __init__(self, feed: Feed, settings: RecoverySettings) -> None:
         self._feed, self._settings = feed, settings

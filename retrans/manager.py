@@ -1,4 +1,4 @@
-"""The manager of recovery: one place that is told everything and says what is to be done.
+"""The recovery manager: takes events of streams and servers, and says what is to be done.
 
 It is told the events of streams (gaps, what is missing, declared losses, resets), the answers of
 retransmission and refresh servers, the packets of the refresh lines, and the time. For each channel
@@ -15,7 +15,7 @@ What it promises:
 * A start in mid-day is the exception: the stream is closed (its packets go to the store) until the
   reference data and then its own snapshot are there, or no longer than the refresh may take and
   the store can hold. Then it opens, whole or honestly stale.
-* Nobody is told that a stream is whole unless a snapshot with everything lost in it was published,
+* A stream is not announced as whole unless a snapshot with everything lost in it was published,
   and everything since.
 
 Sans-IO: the time is an argument, `deadline_ns` is when `tick` must be called next.
@@ -166,11 +166,11 @@ class RecoveryManager:
     # -- what it knows ----------------------------------------------------------------------
 
     def store(self, channel_index: int) -> PacketStore | None:
-        """Where a channel's published packets are to be kept; None where nobody needs them."""
+        """Store for a channel's published packets; None where none is needed."""
         return self._channels[channel_index].store
 
     def state(self, channel_index: int) -> State:
-        """Where the channel's recovery stands."""
+        """State of the channel's recovery."""
         return self._channels[channel_index].recovery.state
 
     def snapshot(self, channel_index: int) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class RecoveryManager:
             notice = channel.quality.control_event(
                 kind, event.line, event.sequence, event.next_sequence
             )
-            # A numbering whose beginning nobody saw is joined in its middle as well.
+            # A numbering whose beginning was not received is joined in its middle as well.
             joins = kind in (StreamEventKind.START, StreamEventKind.RESET)
             in_the_middle = joins and self._needs_snapshot(channel, event.next_sequence)
             if kind != StreamEventKind.START or not in_the_middle:

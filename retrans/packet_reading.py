@@ -9,7 +9,7 @@ from feedhandler.retrans.protocol import WireError
 
 
 class PacketStream(Protocol):
-    """What cuts a stream into packets: `failure` is the fault that ended it."""
+    """Splitter of a stream into packets: `failure` is the fault that ended it."""
 
     @property
     def failure(self) -> WireError | None: ...

@@ -138,80 +138,28 @@ class Input(Enum):
     WITHDRAWN = auto()
 
 
-#: (state, input): the next state; `None`: derived from the ranges (`_as_the_ranges_tell`).
+_WAIT, _OK, _RECOV, _REFR, _STALE, _SILENT = State
+#: The next state by input, a column for each state in the order of `State`; `None`: derived from
+#: the ranges (`_as_the_ranges_tell`).
+_NEXT: dict[Input, tuple[State | None, ...]] = {
+    # in:                  WAITING  OK       RECOV.   REFR.    STALE    SILENT
+    Input.START:          (_OK,     _OK,     _OK,     _OK,     _OK,     _OK),
+    Input.GAP:            (_STALE,  _STALE,  _STALE,  _STALE,  _STALE,  _SILENT),
+    Input.RESET:          (_OK,     _OK,     _OK,     _OK,     _OK,     _SILENT),
+    Input.ALL_SILENT:     (_WAIT,   _SILENT, _SILENT, _SILENT, _SILENT, _SILENT),
+    Input.SOME_BACK:      (_WAIT,   _OK,     _RECOV,  _REFR,   _STALE,  None),
+    Input.MISMATCH:       (_WAIT,   _OK,     _RECOV,  _REFR,   _STALE,  _SILENT),
+    Input.MISSING:        (_RECOV,  _RECOV,  _RECOV,  _RECOV,  _STALE,  _SILENT),
+    Input.RECOVERED:      (_WAIT,   _OK,     None,    _REFR,   _STALE,  _SILENT),
+    Input.SNAPSHOT_BEGIN: (_WAIT,   _OK,     _RECOV,  _REFR,   _STALE,  _SILENT),
+    Input.SNAPSHOT_END:   (None,    _OK,     None,    _REFR,   None,    _SILENT),
+    Input.DOUBT:          (_STALE,  _STALE,  _STALE,  _STALE,  _STALE,  _SILENT),
+    Input.WITHDRAWN:      (_WAIT,   None,    None,    None,    None,    _SILENT),
+}  # fmt: skip
 TABLE: dict[tuple[State, Input], State | None] = {
-    (State.WAITING, Input.START): State.OK,
-    (State.WAITING, Input.GAP): State.STALE,
-    (State.WAITING, Input.RESET): State.OK,
-    (State.WAITING, Input.ALL_SILENT): State.WAITING,
-    (State.WAITING, Input.SOME_BACK): State.WAITING,
-    (State.WAITING, Input.MISMATCH): State.WAITING,
-    (State.WAITING, Input.MISSING): State.RECOVERING,
-    (State.WAITING, Input.RECOVERED): State.WAITING,
-    (State.WAITING, Input.SNAPSHOT_BEGIN): State.WAITING,
-    (State.WAITING, Input.SNAPSHOT_END): None,
-    (State.WAITING, Input.DOUBT): State.STALE,
-    (State.WAITING, Input.WITHDRAWN): State.WAITING,
-    (State.OK, Input.START): State.OK,
-    (State.OK, Input.GAP): State.STALE,
-    (State.OK, Input.RESET): State.OK,
-    (State.OK, Input.ALL_SILENT): State.SILENT,
-    (State.OK, Input.SOME_BACK): State.OK,
-    (State.OK, Input.MISMATCH): State.OK,
-    (State.OK, Input.MISSING): State.RECOVERING,
-    (State.OK, Input.RECOVERED): State.OK,
-    (State.OK, Input.SNAPSHOT_BEGIN): State.OK,
-    (State.OK, Input.SNAPSHOT_END): State.OK,
-    (State.OK, Input.DOUBT): State.STALE,
-    (State.OK, Input.WITHDRAWN): None,
-    (State.RECOVERING, Input.START): State.OK,
-    (State.RECOVERING, Input.GAP): State.STALE,
-    (State.RECOVERING, Input.RESET): State.OK,
-    (State.RECOVERING, Input.ALL_SILENT): State.SILENT,
-    (State.RECOVERING, Input.SOME_BACK): State.RECOVERING,
-    (State.RECOVERING, Input.MISMATCH): State.RECOVERING,
-    (State.RECOVERING, Input.MISSING): State.RECOVERING,
-    (State.RECOVERING, Input.RECOVERED): None,
-    (State.RECOVERING, Input.SNAPSHOT_BEGIN): State.RECOVERING,
-    (State.RECOVERING, Input.SNAPSHOT_END): None,
-    (State.RECOVERING, Input.DOUBT): State.STALE,
-    (State.RECOVERING, Input.WITHDRAWN): None,
-    (State.REFRESHED, Input.START): State.OK,
-    (State.REFRESHED, Input.GAP): State.STALE,
-    (State.REFRESHED, Input.RESET): State.OK,
-    (State.REFRESHED, Input.ALL_SILENT): State.SILENT,
-    (State.REFRESHED, Input.SOME_BACK): State.REFRESHED,
-    (State.REFRESHED, Input.MISMATCH): State.REFRESHED,
-    (State.REFRESHED, Input.MISSING): State.RECOVERING,
-    (State.REFRESHED, Input.RECOVERED): State.REFRESHED,
-    (State.REFRESHED, Input.SNAPSHOT_BEGIN): State.REFRESHED,
-    (State.REFRESHED, Input.SNAPSHOT_END): State.REFRESHED,
-    (State.REFRESHED, Input.DOUBT): State.STALE,
-    (State.REFRESHED, Input.WITHDRAWN): None,
-    (State.STALE, Input.START): State.OK,
-    (State.STALE, Input.GAP): State.STALE,
-    (State.STALE, Input.RESET): State.OK,
-    (State.STALE, Input.ALL_SILENT): State.SILENT,
-    (State.STALE, Input.SOME_BACK): State.STALE,
-    (State.STALE, Input.MISMATCH): State.STALE,
-    (State.STALE, Input.MISSING): State.STALE,
-    (State.STALE, Input.RECOVERED): State.STALE,
-    (State.STALE, Input.SNAPSHOT_BEGIN): State.STALE,
-    (State.STALE, Input.SNAPSHOT_END): None,
-    (State.STALE, Input.DOUBT): State.STALE,
-    (State.STALE, Input.WITHDRAWN): None,
-    (State.SILENT, Input.START): State.OK,
-    (State.SILENT, Input.GAP): State.SILENT,
-    (State.SILENT, Input.RESET): State.SILENT,
-    (State.SILENT, Input.ALL_SILENT): State.SILENT,
-    (State.SILENT, Input.SOME_BACK): None,
-    (State.SILENT, Input.MISMATCH): State.SILENT,
-    (State.SILENT, Input.MISSING): State.SILENT,
-    (State.SILENT, Input.RECOVERED): State.SILENT,
-    (State.SILENT, Input.SNAPSHOT_BEGIN): State.SILENT,
-    (State.SILENT, Input.SNAPSHOT_END): State.SILENT,
-    (State.SILENT, Input.DOUBT): State.SILENT,
-    (State.SILENT, Input.WITHDRAWN): State.SILENT,
+    (state, happened): following
+    for happened, row in _NEXT.items()
+    for state, following in zip(State, row, strict=True)
 }
 
 _REASONS = {
@@ -224,8 +172,6 @@ _REASONS = {
     StreamEventKind.WITHDRAWN: "withdrawn",
     StreamEventKind.SKIPPED: "skipped",
 }
-#: Events of one line.
-_OF_LINES = (StreamEventKind.LINE_SILENT, StreamEventKind.LINE_BACK, StreamEventKind.MISMATCH)
 
 
 class QualityState:

@@ -221,7 +221,7 @@ class ReconnectingClient(Reconnection[RecoveryClient]):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the client counts."""
+        """Counts of the client."""
         return self.client.counts
 
     def pass_on(self, events: list[Any], now_ns: int) -> None:

@@ -42,7 +42,7 @@ SessionT = TypeVar("SessionT", bound=Admitted)
 
 
 class ClientsServer(Generic[SettingsT, SessionT]):
-    """What all clients of a server share; `counts` counts by name, `clients` and
+    """State that all clients of a server share; `counts` counts by name, `clients` and
     `clients_refused` among them."""
 
     def __init__(self, settings: SettingsT, counts: dict[str, int]) -> None:
@@ -65,7 +65,7 @@ ServerT = TypeVar("ServerT", bound=ClientsServer[Any, Any])
 
 
 class PacketsOwed:
-    """What of an accepted request has not gone out yet: numbers `at` to `end` - 1 of a store.
+    """Packets of an accepted request that are not sent yet: numbers `at` to `end` - 1 of a store.
 
     `flag` is the delivery flag that the packets get, where there is one.
     """

@@ -23,7 +23,7 @@ LINES, TCP = range(2)
 
 
 class Assembler(Protocol):
-    """Who puts the snapshots of a service together: `refresh.RefreshAssembler`, or one like it."""
+    """Assembler of a service's snapshots: `refresh.RefreshAssembler`, or one like it."""
 
     @property
     def counts(self) -> dict[str, int]: ...
@@ -37,21 +37,20 @@ class Assembler(Protocol):
 
 
 class LineAssembler(Assembler, Protocol):
-    """An assembler of lines that nobody arbitrates, since each numbers its packets by itself."""
+    """An assembler of lines that are not arbitrated, since each numbers its packets by itself."""
 
     def datagram(self, line: int, data: bytes, now_ns: int) -> None:
         """Take in the next datagram of a line."""
 
     def idle(self) -> None:
-        """Forget what is under way: nobody waits for a snapshot."""
+        """Forget the snapshots under way: none is wanted."""
 
 
 class Snapshots(Protocol):
     """A feed's snapshots."""
 
     def assemblers(self, service: int) -> tuple[Assembler, ...]:
-        """Who puts a service's snapshots together, of `LINES` and `TCP`; none where they come
-        whole."""
+        """Return a service's assemblers, of `LINES` and `TCP`; none where snapshots come whole."""
 
     def whole(self, event: RefreshSnapshot) -> Snapshot:
         """Return a complete snapshot as packets."""

@@ -107,7 +107,7 @@ _UNHURT = (_SYNC, _SUSPECT, _REQUEST)
 
 def _same(state: State, rows: dict[Input, Action]) -> dict[Input, Rule]:
     """Return rules that do something and stay in `state`."""
-    return {given: Rule(action, (state,)) for given, action in rows.items()}
+    return {event: Rule(action, (state,)) for event, action in rows.items()}
 
 
 #: The same in every state; only the state that follows differs.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class StreamEventKind(IntEnum):
-    """What happened to the stream of a channel."""
+    """Event of a channel's stream."""
 
     GAP = 2  # a declared loss
     RESET = 3  # a new sequence epoch

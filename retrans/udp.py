@@ -82,7 +82,7 @@ class DatagramConnection(asyncio.DatagramProtocol):
         self._judge(self.server.feed(data, self.clock()))
 
     def error_received(self, exc: Exception) -> None:
-        """Give the socket up: nobody listens at the server's port."""
+        """Give the socket up: the server's port is closed."""
         self._judge(f"the server is not there: {exc}")
 
     def connection_lost(self, error: Exception | None) -> None:

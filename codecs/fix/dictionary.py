@@ -211,8 +211,8 @@ class _Layouts:
     def members(self, text: str) -> tuple[Member, ...]:
         """Return the members that a layout names. Raises `ConfigError` for other text."""
         tokens = self._tokens(text, 0)
-        found = tuple(self._members(tokens, 0))
-        return found
+        members = tuple(self._members(tokens, 0))
+        return members
 
     def _tokens(self, text: str, depth: int) -> Iterator[re.Match[str]]:
         """Yield the tokens of the text, each part replaced by its own tokens."""
@@ -308,11 +308,11 @@ class _Xml:
 
     def messages(self) -> dict[str, Message]:
         """Return the messages by type."""
-        found = {}
+        messages = {}
         for each in self.root.iterfind("messages/message"):
             code = self._said(each, "msgtype")
-            found[code] = Message(code, self._said(each, "name"), tuple(self._members(each, 0)))
-        return found
+            messages[code] = Message(code, self._said(each, "name"), tuple(self._members(each, 0)))
+        return messages
 
     def part(self, name: str) -> tuple[Member, ...]:
         """Return the members of header or trailer; empty where there are none."""

@@ -12,9 +12,6 @@ cdef class MessageWriter:
     cpdef int put_number(self, unsigned int tag, unsigned long long value) except -1
     cpdef int put_decimal(self, unsigned int tag, long long raw, int places) except -1
     cpdef int put_time(self, unsigned int tag, long long time_ns, int places) except -1
-    cpdef int put_data(
-        self, unsigned int length_tag, unsigned int tag, const unsigned char[::1] value
-    ) except -1
     cpdef int put_fields(self, const unsigned char[::1] text) except -1
     cpdef Py_ssize_t finish(self) except -1
     cdef int _room(self, Py_ssize_t size) noexcept

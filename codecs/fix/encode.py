@@ -193,25 +193,6 @@ class MessageWriter:
         self.at += 1
         self._digits(second % 60, 2)
 
-    def put_data(self, length_tag, tag, value):
-        """Append a length field and the data field that it counts, which may contain SOH.
-
-        Raises `UsageError` for an empty value.
-        """
-        size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
-        index: cython.Py_ssize_t
-        if size == 0:
-            raise UsageError(f"field {tag} has no value", "leave the field out")
-        if not self._room(44 + size):
-            return 0
-        self.put_number(length_tag, size)
-        self._tag(tag)
-        for index in range(size):
-            self.data[self.at + index] = value[index]
-        self.data[self.at + size] = 1
-        self.at += size + 1
-        return 0
-
     def put_fields(self, text):
         """Append fields that `field_text` has encoded."""
         size: cython.Py_ssize_t = text.shape[0] if cython.compiled else len(text)

@@ -63,14 +63,8 @@ else:
 
 #: Default of the most bytes of a message: a book of thousands of levels.
 MESSAGE_BYTES_MAX = 1 << 20
-#: Most bytes of `8=...` before its SOH; the longest in use is 8=FIXT.1.1.
-BEGIN_STRING_BYTES_MAX = 16
 #: Most digits of a tag, so that a tag fits 32 bits.
 TAG_DIGITS_MAX = 9
-#: Most digits of a length, for the same reason.
-LENGTH_DIGITS_MAX = 9
-#: `10=ddd` and its SOH.
-TRAILER_BYTES = 7
 #: The largest sequence number: the one after it still fits an unsigned 64-bit integer.
 SEQUENCE_MAX = 0xFFFF_FFFF_FFFF_FFFE
 #: `Frame.message_type` of types longer than two bytes: their text is at `type_at`.

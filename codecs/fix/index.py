@@ -58,7 +58,6 @@ TRAILER = 2
 #: Most levels of groups within groups; FIX 5.0 SP2 nests four deep.
 _NESTING_MAX = cython.declare(cython.int, 8)
 _STAMP_MAX = cython.declare(cython.uint, 0xFFFF_0000)
-_BODY = cython.declare(cython.int, 1)
 
 
 class FixTable:

@@ -21,7 +21,6 @@ from cython.cimports.feedhandler.codecs.fix.kinds import (
 )
 
 #: Result of `decimal_raw` for no number, or for one with more than 18 digits.
-NO_DECIMAL = -9_000_000_000_000_000_000
 _NO_DECIMAL = cython.declare(cython.longlong, -9_000_000_000_000_000_000)
 #: A time that is missing or is not a UTCTimestamp.
 NO_TIME = -1
@@ -274,7 +273,7 @@ def check_value(kind, first, at, size):
 def decimal_raw(first, at, size):
     """Return the digits of a decimal number as one integer, its sign included, the point left out.
 
-    `NO_DECIMAL` where it has more than 18 digits or is no number.
+    `_NO_DECIMAL` where it has more than 18 digits or is no number.
     """
     value: cython.longlong = 0
     digits: cython.int = 0

@@ -35,12 +35,12 @@ def sources() -> dict[Path, Path]:
     """Each page and picture of the site: its place in the repository, and in the site."""
     found = [*(CHECKOUT / name for name in BESIDE), *readmes()]
     found += [path for path in (CHECKOUT / "docs").rglob("*") if path.suffix in {".md", *SHOWN}]
-    places = {path: path.relative_to(CHECKOUT) for path in sorted(found)}
-    places[CHECKOUT / "README.md"] = INDEX
-    return places
+    targets = {path: path.relative_to(CHECKOUT) for path in sorted(found)}
+    targets[CHECKOUT / "README.md"] = INDEX
+    return targets
 
 
-def relinked(text: str, page: Path, places: dict[Path, Path]) -> str:
+def relinked(text: str, page: Path, targets: dict[Path, Path]) -> str:
     """The page's text, with links as the site has them."""
 
     def link(match: re.Match[str]) -> str:
@@ -50,8 +50,8 @@ def relinked(text: str, page: Path, places: dict[Path, Path]) -> str:
         aim = Path(os.path.normpath(page.parent / target))
         if not aim.exists():
             raise SystemExit(f"{page.relative_to(CHECKOUT)}: {target} is not there")
-        if aim in places:
-            return f"[{words}]({os.path.relpath(places[aim], places[page].parent)}{anchor})"
+        if aim in targets:
+            return f"[{words}]({os.path.relpath(targets[aim], targets[page].parent)}{anchor})"
         named = str(aim.relative_to(CHECKOUT))
         return words if named in words else f"{words} (`{named}`)"
 
@@ -61,12 +61,12 @@ def relinked(text: str, page: Path, places: dict[Path, Path]) -> str:
 def gather() -> None:
     """Put the pages where mkdocs takes them from."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    places = sources()
-    for path, place in places.items():
+    targets = sources()
+    for path, place in targets.items():
         to = PAGES / place
         to.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            to.write_text(relinked(path.read_text(), path, places))
+            to.write_text(relinked(path.read_text(), path, targets))
         else:
             shutil.copyfile(path, to)
 

@@ -102,7 +102,7 @@ def diagram() -> str:
     lines = ["stateDiagram-v2\n", f"    [*] --> {State.IN_SYNC.name}\n"]
     for state in State:
         for after in State:
-            inputs = [given.name for given in Input if after in TABLE[state][given].next]
+            inputs = [event.name for event in Input if after in TABLE[state][event].next]
             if inputs and after is not state:
                 lines.append(f"    {state.name} --> {after.name}: {', '.join(inputs)}\n")
     return "".join(lines)
@@ -115,25 +115,25 @@ def _prose(module: object) -> str:
 
 def _rules() -> str:
     rows = []
-    for given in Input:
+    for event in Input:
         cells = []
         for state in State:
-            rule = TABLE[state][given]
+            rule = TABLE[state][event]
             leads = ", ".join(after.name for after in rule.next if rule.next != (state,))
             done = "·" if rule.action is Action.NOTHING else rule.action.name
             cells.append(f"{done} → {leads}" if leads else done)
-        rows.append((_code(given), *cells))
+        rows.append((_code(event), *cells))
     return table(("input", *(state.name for state in State)), rows)
 
 
 def _failover() -> str:
     rows = []
-    for given in failover.Input:
+    for event in failover.Input:
         cells = []
         for state in failover.State:
-            names = ["·" if each is state else each.name for each in failover.TABLE[state][given]]
+            names = ["·" if each is state else each.name for each in failover.TABLE[state][event]]
             cells.append(names[0] if names[0] == names[1] else " / ".join(names))
-        rows.append((given.name, *cells))
+        rows.append((event.name, *cells))
     return table(("input", *(state.name for state in failover.State)), rows)
 
 
@@ -141,9 +141,9 @@ def _code(member: Input | Action) -> str:
     return f"`{member.name}`"
 
 
-def _means(given: Input) -> str:
+def _means(event: Input) -> str:
     """Return the first paragraph of the docstring of the method that takes the input."""
-    text = inspect.getdoc(getattr(Recovery, given.name.lower())) or ""
+    text = inspect.getdoc(getattr(Recovery, event.name.lower())) or ""
     return " ".join(text.partition("\n\n")[0].split())
 
 

@@ -425,7 +425,7 @@ class History:
         return next_sequence if packet is None else packet[0]
 
     def _epoch_of(self, serial: int) -> SequenceEpoch:
-        return next(each for each in reversed(self.epochs) if each.serial <= serial)
+        return next(epoch for epoch in reversed(self.epochs) if epoch.serial <= serial)
 
     def find_end(self) -> Place:
         """Return the place behind everything that was published."""

@@ -45,12 +45,11 @@ from feedhandler.codecs.dbn import (
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed
 
-#: Marks of an instrument at a link: nobody has looked yet, not wanted, wanted, wanted and its
+#: Marks of an instrument at a link: not looked up yet, not wanted, wanted, wanted and its
 #: symbol is told.
 _NEW, _UNWANTED, _WANTED, _TOLD = range(4)
 _M_NEW = cython.declare(cython.uchar, _NEW)
 _M_WANTED = cython.declare(cython.uchar, _WANTED)
-_M_TOLD = cython.declare(cython.uchar, _TOLD)
 #: Bytes of records that go into a batch at once: it has that much room beyond its bound.
 _CHUNK_BYTES = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
 _WORD = cython.declare(cython.Py_ssize_t, 8)
@@ -238,7 +237,7 @@ class RecordFanout(RecordSink):
             made.begin()
 
     def remove(self, link: SenderQueue) -> None:
-        """Make no more records of a schema that nobody takes."""
+        """Make no more records of a schema that no link takes."""
         if self.selections.pop(link, None) is None:
             return
         schema = link.subscription.schema

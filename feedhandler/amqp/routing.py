@@ -19,13 +19,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from feedhandler.amqp.framing import TAG_BYTES
 from feedhandler.amqp.patterns import WILDCARDS, PatternTrie
 from feedhandler.amqp.policies import CONFLATE, DETACH, JOURNAL, LINK_POLICIES, POLICIES
 from feedhandler.codecs.dbn import LEVEL_SCHEMAS, SCHEMAS
 from feedhandler.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.users import Entitlement
 
 #: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
 #: one, most words in a pattern (a key has three): bounds on invalid input.
@@ -58,16 +61,6 @@ class AddressError(UsageError):
         self.condition = condition
 
 
-class Entitled(Protocol):
-    """What a user may receive (`users.Entitlement`)."""
-
-    def whole(self, feed: str, service: str) -> bool: ...
-    def allows(self, feed: str, service: str, symbol: str) -> bool: ...
-    def within(
-        self, feed: str, service: str, named: frozenset[str] | None
-    ) -> frozenset[str] | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A link's request, within its user's `entitlement` (None: everything).
@@ -84,7 +77,7 @@ class Subscription:
     stamp: bool = False
     snapshot: bool = False
     resume: tuple[bytes, ...] = ()
-    entitlement: Entitled | None = None
+    entitlement: "Entitlement | None" = None
     full: str | None = None
     schema: str = ""
     _named: dict[tuple[str, str], frozenset[str] | None] = field(

@@ -122,7 +122,7 @@ def _exactly(first: Slice, tallied: Tallied) -> Slice:
 
 def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
     """Make a plan for each stretch that was added to the lines' digest, in their order."""
-    refresh = Tables(Outcome(lines, []), feed, "UTC").refresh_places
+    refresh = Tables(Outcome(lines, []), feed, "UTC").refresh_indexes
     channels = lines.channels
     realtime = {index for index in range(len(channels)) if index not in refresh}
     addresses = frozenset((channels[index].group, channels[index].port) for index in realtime)

@@ -195,7 +195,7 @@ class SparkRunner:
         assert self._on_progress is not None
         while not ended.wait(LOOK_S):
             stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-            done = sum(each.numCompletedTasks for each in stages if each is not None)
+            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
             # Of the stages that merge, fewer tasks are done than of those that have tallied.
             most = max(most, min(done, len(slices)))
             self._on_progress(reached[most], reached[-1])

@@ -49,11 +49,11 @@ class Pending(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What of a stretch is settled only when all before it is known. `places`: of its channels;
+    """Part of a stretch that is settled when all before it is known. `indexes`: of its channels;
     `sessions`, `epochs`, `runs` as `Tally.columns` has them; `pairs`: those met within it, in their
     order; `left`: packets that wait for a copy, of one service each."""
 
-    places: Array
+    indexes: Array
     sessions: Array
     epochs: Array
     runs: Array
@@ -137,7 +137,7 @@ class Digest:
         self.cells: dict[tuple[int, int], Cell] = {}
         self.foreign = np.zeros(REJECT_COUNT, np.int64)
         self.overflow = np.zeros(2, np.int64)
-        self._places: dict[Channel, int] = {}
+        self._index_of: dict[Channel, int] = {}
         self._buckets: list[Columns] = []
         self._minutes: list[Array] = []
         self._symbols: dict[tuple[int, int], Symbol] = {}
@@ -153,10 +153,10 @@ class Digest:
 
     def add(self, part: Columns) -> None:
         """Add the next stretch of the capture, as `Tally.columns` returned it."""
-        places = self._channel_places(_channels_of(part), part["totals"])
-        self._add_cells(part, places)
+        indexes = self._channel_indexes(_channels_of(part), part["totals"])
+        self._add_cells(part, indexes)
         rows = zip(
-            places[part["symbol_channels"]].tolist(),
+            indexes[part["symbol_channels"]].tolist(),
             part["symbol_symbols"].tolist(),
             part["symbol_counts"].tolist(),
             part["symbol_first_ns"].tolist(),
@@ -167,15 +167,15 @@ class Digest:
         self._add_symbols(rows)
         self._unsettled.append(
             Stretch(
-                places,
+                indexes,
                 part["sessions"],
                 part["epochs"],
                 part["runs"],
-                self._add_skew(part, places),
-                _left_of(part, places),
+                self._add_skew(part, indexes),
+                _left_of(part, indexes),
             )
         )
-        self._add_minutes(part["minutes"], places)
+        self._add_minutes(part["minutes"], indexes)
         self._buckets.append(buckets_of(part))
         self.foreign += part["foreign"]
         self.overflow += part["overflow"]
@@ -188,32 +188,32 @@ class Digest:
         """
         if other._stretches:
             raise ValueError("a digest that was settled is not merged into another")
-        places = self._channel_places(other.channels, other.totals)
+        indexes = self._channel_indexes(other.channels, other.totals)
         for (index, code), cell in other.cells.items():
-            mine = self.cells.setdefault((int(places[index]), code), Cell())
+            mine = self.cells.setdefault((int(indexes[index]), code), Cell())
             mine.messages += cell.messages
             mine.message_bytes += cell.message_bytes
             mine.interarrival.merge(cell.interarrival)
-        mapped = places.tolist()
+        mapped = indexes.tolist()
         self._add_symbols(
             (mapped[index], symbol, *row) for (index, symbol), row in other._symbols.items()
         )
         for (first, later), histogram in other._skews.items():
-            self._skew((int(places[first]), int(places[later]))).merge(histogram)
-        self._unsettled += [_renumbered(stretch, places) for stretch in other._unsettled]
+            self._skew((int(indexes[first]), int(indexes[later]))).merge(histogram)
+        self._unsettled += [_renumbered(stretch, indexes) for stretch in other._unsettled]
         for minutes in other._minutes:
-            self._add_minutes(minutes, places)
+            self._add_minutes(minutes, indexes)
         self._buckets += other._buckets
         self.foreign += other.foreign
         self.overflow += other.overflow
 
-    def _channel_places(self, channels: Iterable[Channel], totals: Array) -> Array:
+    def _channel_indexes(self, channels: Iterable[Channel], totals: Array) -> Array:
         """Our place of each of the channels, whose totals are added."""
-        places = np.zeros(len(totals), np.int64)
+        indexes = np.zeros(len(totals), np.int64)
         for number, channel in enumerate(channels):
-            index = self._places.get(channel)
+            index = self._index_of.get(channel)
             if index is None:
-                index = self._places[channel] = len(self.channels)
+                index = self._index_of[channel] = len(self.channels)
                 self.channels.append(channel)
                 self.totals = np.concatenate([self.totals, totals[number][None]])
             else:
@@ -221,14 +221,14 @@ class Digest:
                 self.totals[index] += totals[number]
                 self.totals[index, _FIRST_NS] = min(before[_FIRST_NS], totals[number, _FIRST_NS])
                 self.totals[index, _LAST_NS] = max(before[_LAST_NS], totals[number, _LAST_NS])
-            places[number] = index
-        return places
+            indexes[number] = index
+        return indexes
 
-    def _add_cells(self, part: Columns, places: Array) -> None:
+    def _add_cells(self, part: Columns, indexes: Array) -> None:
         """Add the counts of the part's cells."""
         cells = []
         for channel, code, messages, message_bytes in part["cells"].T.tolist():
-            cell = self.cells.setdefault((int(places[channel]), code), Cell())
+            cell = self.cells.setdefault((int(indexes[channel]), code), Cell())
             cell.messages += messages
             cell.message_bytes += message_bytes
             cells.append(cell)
@@ -258,19 +258,19 @@ class Digest:
         for cell, since_ns in across.items():
             self.cells[cell].interarrival.add(np.array(since_ns, np.int64))
 
-    def _add_minutes(self, minutes: Array, places: Array) -> None:
+    def _add_minutes(self, minutes: Array, indexes: Array) -> None:
         if minutes.shape[1]:
             minutes = minutes.copy()
-            minutes[0] = places[minutes[0]]
+            minutes[0] = indexes[minutes[0]]
             self._minutes.append(minutes)
 
     def _skew(self, pair: tuple[int, int]) -> Histogram:
         return self._skews.setdefault(pair, Histogram())
 
-    def _add_skew(self, part: Columns, places: Array) -> list[tuple[int, int]]:
+    def _add_skew(self, part: Columns, indexes: Array) -> list[tuple[int, int]]:
         """Add the counts of the pairs that the part met, and return the pairs in their order."""
-        firsts = places[part["skew_first_channel"]].tolist()
-        laters = places[part["skew_later_channel"]].tolist()
+        firsts = indexes[part["skew_first_channel"]].tolist()
+        laters = indexes[part["skew_later_channel"]].tolist()
         of = part["skew_pair"]
         edges = np.searchsorted(of, np.arange(len(firsts) + 1))
         pairs = list(zip(firsts, laters, strict=True))
@@ -359,9 +359,9 @@ class Digest:
 
     def _add_runs(self, stretch: Stretch) -> None:
         """Add the stretch's runs, their epochs counted on from where the channel was."""
-        places = stretch.places
-        starts = np.zeros(len(places), np.int64)
-        for number, index in enumerate(places.tolist()):
+        indexes = stretch.indexes
+        starts = np.zeros(len(indexes), np.int64)
+        for number, index in enumerate(indexes.tolist()):
             first, latest, reset, after = stretch.sessions[number].tolist()
             epoch = self._epochs.get(index, 0)
             if index in self._sessions:
@@ -374,9 +374,9 @@ class Digest:
         runs = stretch.runs.astype(np.int64)
         if runs.shape[1]:
             runs[1] += starts[runs[0]]
-            runs[0] = places[runs[0]]
+            runs[0] = indexes[runs[0]]
             self._runs.append(runs)
-        self._stretches.append((dict(zip(places.tolist(), starts.tolist(), strict=True)), runs))
+        self._stretches.append((dict(zip(indexes.tolist(), starts.tolist(), strict=True)), runs))
 
     # -- the whole ------------------------------------------------------------------------------
 
@@ -411,13 +411,13 @@ class Digest:
         may touch and overlap."""
         self.resolve()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
-        found: dict[int, dict[int, Array]] = {}
+        runs: dict[int, dict[int, Array]] = {}
         for index in np.unique(rows[0]).tolist():
             mine = rows[:, rows[0] == index]
-            found[index] = {
+            runs[index] = {
                 epoch: mine[2:, mine[1] == epoch].T for epoch in np.unique(mine[1]).tolist()
             }
-        return found
+        return runs
 
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
         """Return (symbol, messages) by channel's place, most messages first."""
@@ -435,23 +435,23 @@ def _channels_of(part: Columns) -> Iterable[Channel]:
         yield Channel(line >> 17, line >> 1 & 0xFFFF, service, bool(line & 1))
 
 
-def _left_of(part: Columns, places: Array) -> list[Pending]:
+def _left_of(part: Columns, indexes: Array) -> list[Pending]:
     """Packets that the part left without a copy, by service."""
-    channels = places[part["left_channel"]] if len(places) else part["left_channel"]
-    found = []
+    channels = indexes[part["left_channel"]] if len(indexes) else part["left_channel"]
+    left = []
     for service in np.unique(part["left_service"]).tolist():
         chosen = part["left_service"] == service
         columns = part["left_number"], channels, part["left_time_ns"]
-        found.append(Pending(*(column[chosen] for column in columns)))
-    return found
+        left.append(Pending(*(column[chosen] for column in columns)))
+    return left
 
 
-def _renumbered(stretch: Stretch, places: Array) -> Stretch:
-    """Return the stretch with its channels' places in another digest."""
+def _renumbered(stretch: Stretch, indexes: Array) -> Stretch:
+    """Return the stretch with its channels' indexes in another digest."""
     return stretch._replace(
-        places=places[stretch.places] if len(stretch.places) else stretch.places,
-        pairs=[(int(places[first]), int(places[later])) for first, later in stretch.pairs],
-        left=[each._replace(channels=places[each.channels]) for each in stretch.left],
+        indexes=indexes[stretch.indexes] if len(stretch.indexes) else stretch.indexes,
+        pairs=[(int(indexes[first]), int(indexes[later])) for first, later in stretch.pairs],
+        left=[each._replace(channels=indexes[each.channels]) for each in stretch.left],
     )
 
 

@@ -97,7 +97,7 @@ def _filled(minutes: list[str], counts: list[int]) -> tuple[list[datetime.dateti
     if number > MINUTES_MAX:
         return list(found), list(found.values())
     times = [first + datetime.timedelta(minutes=index) for index in range(number + 1)]
-    return times, [found.get(each, 0) for each in times]
+    return times, [found.get(time, 0) for time in times]
 
 
 def _thousands(axis: Any) -> None:

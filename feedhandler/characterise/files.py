@@ -121,13 +121,13 @@ def find_captures(paths: Sequence[str]) -> list[str]:
 
     Raises `UsageError` for a path that names nothing.
     """
-    found: dict[str, None] = {}
+    captures: dict[str, None] = {}
     for path in map(absolute, paths):
         matches = list(_find_remote(path) if is_remote(path) else _find_local(path))
         if not matches:
             raise UsageError(f"no capture at {shown(path)}", _HINT)
-        found.update(dict.fromkeys(matches))
-    return list(found)
+        captures.update(dict.fromkeys(matches))
+    return list(captures)
 
 
 def _find_local(path: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _find_remote(uri: str) -> Iterator[str]:
                 names = [each.path for each in inside if _is_capture_name(each.base_name)]
             else:
                 names = []
-    yield from (named(each) for each in sorted(names))
+    yield from (named(name) for name in sorted(names))
 
 
 def open_at(path: str, position: int) -> Any:

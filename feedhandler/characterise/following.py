@@ -77,15 +77,15 @@ class Following:
 
     @property
     def offset(self) -> Offset:
-        """How far each recording is read, in bytes."""
+        """Bytes read so far of each recording."""
         return self._offset_of(self._batches)
 
     def _offset_of(self, numbers: Iterable[int]) -> Offset:
-        found: Offset = {}
+        offset: Offset = {}
         for number in numbers:
             for (name, _), report in self._batches[number]:
-                found[name] = max(found.get(name, 0), report.ended)
-        return found
+                offset[name] = max(offset.get(name, 0), report.ended)
+        return offset
 
     def store(self, number: int, blobs: Sequence[TallyBlob]) -> None:
         """Store a batch's blobs, in place of an earlier batch of that number; return once on disk.
@@ -94,7 +94,7 @@ class Following:
         written.
         """
         blobs = sorted(blobs, key=lambda each: each.place)
-        others = self._offset_of([each for each in self._batches if each != number])
+        others = self._offset_of([batch for batch in self._batches if batch != number])
         for each in blobs:
             if each.report.began < others.get(each.name, 0):
                 raise UsageError(
@@ -106,7 +106,7 @@ class Following:
         except OSError as error:
             raise unwritable(f"to {self._folder}", error) from None
         again = number in self._batches
-        self._batches[number] = [(each.place, each.report) for each in blobs]
+        self._batches[number] = [(blob.place, blob.report) for blob in blobs]
         if again or not self._add(blobs):
             self._read_all()
 
@@ -116,8 +116,8 @@ class Following:
             return True
         if self._latest is not None and blobs[0].place <= self._latest:
             return False
-        for each in blobs:
-            self._digest.add(each.columns)
+        for blob in blobs:
+            self._digest.add(blob.columns)
             self._digest.resolve()
         self._latest = blobs[-1].place
         return True

@@ -38,7 +38,7 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 class Plan(NamedTuple):
-    """What a slice brings to the arbitrated stream.
+    """Contribution of a slice to the arbitrated stream.
 
     lines    the lines that count, (group, port)
     channels which of them carry one channel's numbers, where packets name no service

@@ -296,14 +296,16 @@ def sample_slices(slices: Sequence[Slice], request: Request, mapper: Mapper = ma
 
 def first_payloads(paths: Sequence[str], count: int) -> list[bytes]:
     """Return the payloads of the first datagrams in the captures, at most `count`."""
-    found: list[bytes] = []
+    payloads: list[bytes] = []
     files, _ = look_at_all(paths)
     for part in cut_into_slices(files, SLICE_BYTES_MAX):
         for batch in SliceReader(part).batches():
-            found += [batch.payload(row) for row in range(min(len(batch), count - len(found)))]
-            if len(found) == count:
-                return found
-    return found
+            payloads += [
+                batch.payload(row) for row in range(min(len(batch), count - len(payloads)))
+            ]
+            if len(payloads) == count:
+                return payloads
+    return payloads
 
 
 def sample_slice(task: tuple[Slice, Request]) -> Samples:

@@ -2,7 +2,6 @@
 
 import contextlib
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,12 +32,7 @@ class PartFiles:
     def __enter__(self) -> "PartFiles":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._writer is not None:
             if kind is None:
                 self._close()

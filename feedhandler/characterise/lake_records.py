@@ -96,7 +96,7 @@ class _Kept:
         self, opened: contextlib.ExitStack, folder: Path, schemas: tuple[str, ...]
     ) -> None:
         self._opened, self._folder = opened, folder
-        self._files: dict[str, dict[datetime.date, IO[bytes]]] = {each: {} for each in schemas}
+        self._files: dict[str, dict[datetime.date, IO[bytes]]] = {schema: {} for schema in schemas}
 
     def add(self, source: CaptureRecords) -> None:
         """Take the records that a source has made since the last call, all of its present day."""

@@ -24,7 +24,7 @@ def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
         except BadPacket:
             continue
         good.append(row)
-    length = np.array([len(each) for each in packets], np.uint32)
+    length = np.array([len(packet) for packet in packets], np.uint32)
     offset = (np.cumsum(length) - length).astype(np.uint32)
     made = dataclasses.replace(
         batch.take(np.array(good, np.int64)),

@@ -183,14 +183,14 @@ class _LayoutTable:
         """
         sizes = columns["message_bytes"]
         mine = (columns["code"] == self.layout.code) & (sizes >= self.layout.size)
-        places = np.flatnonzero(mine & (sizes < self._below))
-        if not len(places):
+        indexes = np.flatnonzero(mine & (sizes < self._below))
+        if not len(indexes):
             return None
         self._columns.decode(data, index, day)
         arrays = self._columns.arrays
-        at = places
+        at = indexes
         if "element" in arrays:
-            at = places[np.cumsum(arrays["element"] <= 0) - 1]
+            at = indexes[np.cumsum(arrays["element"] <= 0) - 1]
         taken = pa.array(at)
         made: dict[str, Any] = {
             "time_ns": pa.array(columns["time_ns"][at]),

@@ -99,13 +99,13 @@ def _instruments(tables: Tables) -> int:
 
 def _services(tables: Tables) -> dict[str, Service]:
     """Return each service's packets and mean payload, within what the generator can make."""
-    places: dict[str, list[int]] = {}
+    channels: dict[str, list[int]] = {}
     for line in tables.lines:
-        places.setdefault(str(line.service), []).append(line.place)
-    if tables.refresh_places:
-        places[REFRESH] = sorted(tables.refresh_places)
+        channels.setdefault(str(line.service), []).append(line.channel_index)
+    if tables.refresh_indexes:
+        channels[REFRESH] = sorted(tables.refresh_indexes)
     made = {}
-    for name, mine in places.items():
+    for name, mine in channels.items():
         totals = tables.digest.totals[mine].sum(axis=0)
         low, high = BODY_BOUNDS.get(name, (BODY_BYTES_MIN, BODY_BYTES_MAX))
         body = float(totals[_PAYLOAD]) / float(totals[_PACKETS]) - HEADER_BYTES
@@ -122,7 +122,7 @@ def _repeats(tables: Tables) -> Repeats:
 
 def _lines(tables: Tables) -> Lines:
     """Return B's delay after A, and each line's share of losses."""
-    letters: dict[int, Line] = {line.place: line for line in tables.lines}
+    letters: dict[int, Line] = {line.channel_index: line for line in tables.lines}
     low, high, weight = 0.0, 0.0, 0
     for (first, later), each in tables.digest.pairs.items():
         sides = [letters[index].letter for index in (first, later) if index in letters]
@@ -151,8 +151,8 @@ def _heartbeat_s(tables: Tables, duration_ns: int) -> float:
     The service with the most was idle nearly all the time, so its heartbeats show the interval;
     where there are none, the interval is longer than the capture.
     """
-    most = max((int(tables.digest.totals[line.place, _HEARTBEATS]) for line in tables.lines),
-               default=0)  # fmt: skip
+    counts = tables.digest.totals[:, _HEARTBEATS]
+    most = max((int(counts[line.channel_index]) for line in tables.lines), default=0)
     return max(
         HEARTBEAT_S_MIN, round(duration_ns / 1e9 / most if most else duration_ns / 1e9 + 1, 3)
     )

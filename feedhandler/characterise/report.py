@@ -173,8 +173,8 @@ def peak_mbps(named: Mapping[str, Table]) -> float:
     It is of all lines together; all rates are in these units.
     """
     seconds = named["byte_peaks"]
-    places = [seconds.columns.index(name) for name in ("file_bytes", "packets")]
-    rows = [[row[index] for index in places] for row in seconds.rows]
+    columns = [seconds.columns.index(name) for name in ("file_bytes", "packets")]
+    rows = [[row[index] for index in columns] for row in seconds.rows]
     most = max((on_file - RECORD_HEADER_BYTES * packets for on_file, packets in rows), default=0)
     return float(most) * 8 / 1e6
 

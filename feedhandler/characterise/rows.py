@@ -120,7 +120,7 @@ class RowMaker:
         self._counted = feed.table.count_size > 0 and not feed.table.several
 
     def _type_of(self, name: str) -> pa.DataType:
-        types = {each.types[name] for each in self._decoders if name in each.types}
+        types = {decoder.types[name] for decoder in self._decoders if name in decoder.types}
         if not types:
             raise UsageError(
                 f"no message of {self.feed.name} has a field '{name}'",
@@ -205,8 +205,8 @@ class RowMaker:
         }
 
     def _line_names(self, batch: DatagramBatch) -> pa.Array:
-        places = batch.destination.astype(np.int64) << 16 | batch.destination_port
-        distinct, of = np.unique(places, return_inverse=True)
+        addresses = batch.destination.astype(np.int64) << 16 | batch.destination_port
+        distinct, of = np.unique(addresses, return_inverse=True)
         pairs = [(address >> 16, address & 0xFFFF) for address in distinct.tolist()]
         return _named(
             of, [self._lines.get(pair, f"{address_text(pair[0])}:{pair[1]}") for pair in pairs]
@@ -349,9 +349,9 @@ class _Decoder:
         for name in self.types:
             target = columns[name]
             values = decoded.column(name).cast(target.type)
-            places = np.full(len(mine), -1, np.int64)
-            places[mine] = np.arange(int(mine.sum()))
-            taken = values.take(pa.array(places, mask=places < 0))
+            indexes = np.full(len(mine), -1, np.int64)
+            indexes[mine] = np.arange(int(mine.sum()))
+            taken = values.take(pa.array(indexes, mask=indexes < 0))
             columns[name] = taken if target.null_count == len(target) else _first(target, taken)
 
 

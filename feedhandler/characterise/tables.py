@@ -82,12 +82,12 @@ def cell_text(column: str, value: Any) -> str:
 class Line(NamedTuple):
     """One line of a service: its channel with its letter.
 
-    `place` in the digest's channels; `is_first`: of the lines of its service.
+    `channel_index` in the digest's channels; `is_first`: of the lines of its service.
     """
 
     service: Label
     letter: str
-    place: int
+    channel_index: int
     channel: Channel
     is_first: bool
 
@@ -111,7 +111,7 @@ class Tables:
         self.feed = feed
         self.zone = zoneinfo.ZoneInfo(zone)
         self.zone_name = zone
-        self.refresh_places = self._find_refresh()
+        self.refresh_indexes = self._find_refresh()
         self.lines = self._find_lines()
         self._order = {each: n for n, each in enumerate(dict.fromkeys(self.services_found))}
 
@@ -121,10 +121,10 @@ class Tables:
         return self.digest.buckets()
 
     def _find_refresh(self) -> set[int]:
-        """Find the places of the channels on refresh lines."""
+        """Find the indexes of the channels on refresh lines."""
         channels = self.digest.channels
-        lines = {(each.group, each.port) for each in channels if each.refresh}
-        data = {(each.group, each.port): 0 for each in channels}
+        lines = {(channel.group, channel.port) for channel in channels if channel.refresh}
+        data = {(channel.group, channel.port): 0 for channel in channels}
         for each, totals in zip(channels, self.digest.totals, strict=True):
             data[each.group, each.port] += int(totals[_DATA])
         if lines:
@@ -140,7 +140,7 @@ class Tables:
         channel_map = self.digest.channel_map
         named = list(channel_map.lines) if channel_map is not None else []
         for index, channel in enumerate(self.digest.channels):
-            if index not in self.refresh_places:
+            if index not in self.refresh_indexes:
                 endpoint = channel.group << 16 | channel.port
                 rank = named.index(endpoint) if endpoint in named else len(named)
                 mine = services.setdefault(self.digest.key_of(channel), [])
@@ -174,11 +174,11 @@ class Tables:
     def all(self) -> list[Table]:
         """Make every table, in the order of the report."""
         channel_map = self.digest.channel_map
-        by_place = (
+        by_index = (
             channel_map is not None and len(self.services_found) > 1 and not channel_map.by_service
         )
         return [
-            *([self.channels()] if by_place else []),
+            *([self.channels()] if by_index else []),
             self.services(),
             self.peaks_by(1, "packet_peaks", "Packet peaks (Table 2)"),
             self.peaks_by(3, "byte_peaks", "Byte peaks (Table 3)"),
@@ -221,16 +221,16 @@ class Tables:
         """Count packets and bytes by service (Table 1)."""
         totals = self.digest.totals
         wholes = totals.sum(axis=0)
-        realtime = [line.place for line in self.lines]
+        realtime = [line.channel_index for line in self.lines]
         chosen: list[tuple[str, Sequence[int]]] = [("realtime", realtime)]
         for service in self.services_found:
-            mine = [line.place for line in self.lines if line.service == service]
+            mine = [line.channel_index for line in self.lines if line.service == service]
             chosen.append((str(service), mine))
-        chosen.append(("refresh", sorted(self.refresh_places)))
+        chosen.append(("refresh", sorted(self.refresh_indexes)))
         chosen.append(("total", range(len(totals))))
         rows = []
-        for name, places in chosen:
-            sums = totals[list(places)].sum(axis=0) if places else np.zeros_like(wholes)
+        for name, indexes in chosen:
+            sums = totals[list(indexes)].sum(axis=0) if indexes else np.zeros_like(wholes)
             row: list[Any] = [name]
             for index in (_PACKETS, _FILE, _PAYLOAD):
                 row += [int(sums[index]), percent(sums[index], wholes[index])]
@@ -265,7 +265,7 @@ class Tables:
         totals = dict(zip(TOTALS, self.digest.totals.sum(axis=0).tolist(), strict=True))
         packets = totals["packets"]
         bodies = totals["payload_bytes"] - self.feed.table.header_size * packets
-        refresh = self.digest.totals[sorted(self.refresh_places)].sum(axis=0)
+        refresh = self.digest.totals[sorted(self.refresh_indexes)].sum(axis=0)
         unique, copies = self._numbers()
         unknown = sum(self.unknown_types().values())
         rows: list[list[Any]] = [
@@ -298,16 +298,16 @@ class Tables:
 
     def unknown_types(self) -> dict[str, int]:
         """Count messages of types that the feed's description lacks, on all lines, by type."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for (_, code), cell in sorted(self.digest.cells.items()):
             if code >= 0 and self.feed.type_name(code) is None:
                 label = str(self.feed.type_label(code))
-                found[label] = found.get(label, 0) + cell.messages
-        return found
+                counts[label] = counts.get(label, 0) + cell.messages
+        return counts
 
     @property
     def _counted(self) -> str:
-        """What a sequence number counts."""
+        """Unit that a sequence number counts."""
         return "messages" if self.feed.counts_messages else "packets"
 
     def _numbers(self) -> tuple[int, int]:
@@ -315,9 +315,9 @@ class Tables:
         runs = self.digest.runs()
         unique = copies = 0
         for service in self.services_found:
-            places = [line.place for line in self.lines if line.service == service]
-            for epoch in {each for index in places for each in runs.get(index, {})}:
-                sets = [runs[index][epoch] for index in places if epoch in runs.get(index, {})]
+            indexes = [line.channel_index for line in self.lines if line.service == service]
+            for epoch in {each for index in indexes for each in runs.get(index, {})}:
+                sets = [runs[index][epoch] for index in indexes if epoch in runs.get(index, {})]
                 unique += ranges.count(ranges.union(*sets))
                 copies += sum(ranges.count(each) for each in sets)
         return unique, copies
@@ -335,12 +335,12 @@ class Tables:
 
     def minutes_by_service(self) -> Table:
         """List packets and bytes of each minute by service (Figures 4 and 5)."""
-        by_place = self.digest.minutes()
+        by_index = self.digest.minutes()
         named: dict[str, list[Array]] = {}
         for line in self.lines:
-            if line.place in by_place:
-                named.setdefault(str(line.service), []).append(by_place[line.place])
-        refresh = [by_place[index] for index in sorted(self.refresh_places) if index in by_place]
+            if line.channel_index in by_index:
+                named.setdefault(str(line.service), []).append(by_index[line.channel_index])
+        refresh = [by_index[index] for index in sorted(self.refresh_indexes) if index in by_index]
         if refresh:
             named["refresh"] = refresh
         rows = [
@@ -361,16 +361,16 @@ class Tables:
     def _histograms(self) -> list[tuple[str, str, Histogram]]:
         """Collect the interarrival on first lines: of all, by service, by service and type."""
         whole = Histogram()
-        found: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
+        histograms: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
         for line in self._first_lines():
             mine = Histogram()
-            found.append((str(line.service), "all", mine))
+            histograms.append((str(line.service), "all", mine))
             for (channel, code), cell in sorted(self.digest.cells.items()):
-                if channel == line.place:
-                    found.append((str(line.service), self._type_name(code), cell.interarrival))
+                if channel == line.channel_index:
+                    histograms.append((str(line.service), self._type_name(code), cell.interarrival))
                     mine.merge(cell.interarrival)
             whole.merge(mine)
-        return found
+        return histograms
 
     def whole_interarrival(self) -> Histogram:
         """Return the interarrival on first lines, all services together."""
@@ -419,7 +419,7 @@ class Tables:
 
     def message_types(self) -> Table:
         """Count messages by type, on the first line of each service."""
-        mine = {line.place: line.service for line in self._first_lines()}
+        mine = {line.channel_index: line.service for line in self._first_lines()}
         cells = [
             (mine[index], code, cell)
             for (index, code), cell in self.digest.cells.items()
@@ -458,7 +458,7 @@ class Tables:
         found = [
             (count, line.service, symbol)
             for line in self._first_lines()
-            for symbol, count in counts.get(line.place, [])
+            for symbol, count in counts.get(line.channel_index, [])
         ]
         return sorted(found, key=lambda each: (-each[0], self._order[each[1]], each[2]))
 
@@ -533,7 +533,7 @@ class Tables:
         rows: list[list[Any]] = []
         for service in self.services_found:
             mine = [line for line in self.lines if line.service == service]
-            sets = {line.letter: runs.get(line.place, {}) for line in mine}
+            sets = {line.letter: runs.get(line.channel_index, {}) for line in mine}
             rows += self._gaps_of(service, sets)
         columns = ["service", "line", "numbers", "gaps", "missing", "missing_pct"]
         note = (
@@ -565,7 +565,7 @@ class Tables:
 
     def skew(self) -> Table:
         """Show the time between the first and the second copy of a packet, by pair of lines."""
-        letters = {line.place: line for line in self.lines}
+        letters = {line.channel_index: line for line in self.lines}
         rows: list[list[Any]] = []
         for (first, later), each in self.digest.pairs.items():
             if first in letters and later in letters:
@@ -596,21 +596,21 @@ def files_table(files: Sequence[FileAccount]) -> Table:
     """List what was read of each file."""
     rows = [
         [
-            each.path,
-            each.kind,
-            each.size,
-            each.records,
-            each.datagrams,
-            _counted(each.skipped),
-            each.slices,
-            each.read_again,
-            _counted(each.slowly),
-            each.problem,
+            file.path,
+            file.kind,
+            file.size,
+            file.records,
+            file.datagrams,
+            _counted(file.skipped),
+            file.slices,
+            file.read_again,
+            _counted(file.slowly),
+            file.problem,
         ]
-        for each in files
+        for file in files
     ]
     columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
-    stand_ins = {text: zone for each in files for text, zone in each.stand_ins.items()}
+    stand_ins = {text: zone for file in files for text, zone in file.stand_ins.items()}
     note = ", ".join(f"{text} stands for {zone}" for text, zone in sorted(stand_ins.items()))
     return Table("files", "Files", [*columns, "read_again", "read_slowly", "problem"], rows, note)
 

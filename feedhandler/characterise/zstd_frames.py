@@ -34,13 +34,13 @@ def frames_of(file: Any) -> list[Frame]:
     It cannot if it is a single frame, if a frame does not state its content's size, is too large or
     cut short, or if there are other bytes between.
     """
-    found: list[Frame] = []
+    frames: list[Frame] = []
     at = start = 0
-    while len(found) < FRAMES_MAX:
+    while len(frames) < FRAMES_MAX:
         file.seek(at)
         head = bytes(file.read(HEADER_BYTES_MAX))
         if not head:
-            return found if len(found) > 1 else []
+            return frames if len(frames) > 1 else []
         if len(head) < 8:
             return []
         magic = int.from_bytes(head[:4], "little")
@@ -51,7 +51,7 @@ def frames_of(file: Any) -> list[Frame]:
         size = _size(file, at, header, head[4]) if magic == _MAGIC else 0
         if not size or content < 0 or content > FRAME_BYTES_MAX:
             return []
-        found.append(Frame(start, content, at, size))
+        frames.append(Frame(start, content, at, size))
         start += content
         at += size
     return []

@@ -31,6 +31,7 @@ from feedhandler.cli import replay as cli_replay
 from feedhandler.cli.options import (
     Ca,
     Certificate,
+    ControlEndpoint,
     FeedName,
     Interface,
     Json,
@@ -46,6 +47,7 @@ from feedhandler.cli.options import (
     RecordSchema,
     Seed,
     SpareShared,
+    Timeout,
     User,
     share,
 )
@@ -490,20 +492,12 @@ def ledger_client(url: str, pattern: str, granularity: str, feed: str, path: Pat
 
 @app.command()
 def status(
-    gateway: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CONTROL-ENDPOINT]",
-            help="A gateway's control.bind, or its TOML file; tcp://127.0.0.1:5572 without one.",
-        ),
-    ] = None,
+    gateway: ControlEndpoint = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
     interval: Annotated[
         float, typer.Option(help="Seconds between looks with --watch.", min=0.1)
     ] = 1.0,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
-    ] = 2.0,
+    timeout: Timeout = 2.0,
     as_json: Json = False,
 ) -> Work:
     """Ask a running gateway how it is.
@@ -530,17 +524,9 @@ def status(
 @app.command()
 def control(
     verb: Annotated[GatewayVerb, typer.Argument(help="What to tell it.")],
-    gateway: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CONTROL-ENDPOINT]",
-            help="A gateway's control.bind, or its TOML file; tcp://127.0.0.1:5572 without one.",
-        ),
-    ] = None,
+    gateway: ControlEndpoint = None,
     server: Annotated[str, typer.Option(help="This [[server]] only, by its name.")] = "",
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
-    ] = 2.0,
+    timeout: Timeout = 2.0,
     as_json: Json = False,
 ) -> Work:
     """Tell a running gateway to do something.

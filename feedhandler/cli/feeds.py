@@ -30,7 +30,7 @@ class FeedGroup(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete commands, and the names of feeds."""
-        name = next(each for each in self.commands[_SHOW].params if each.name == "name")
+        name = next(param for param in self.commands[_SHOW].params if param.name == "name")
         return [*super().shell_complete(ctx, incomplete), *name.shell_complete(ctx, incomplete)]
 
     def _spelt(self, ctx: Any, args: list[str]) -> list[str]:

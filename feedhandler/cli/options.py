@@ -62,6 +62,14 @@ MessageRate = Annotated[
         help="Messages a second, all services together: 20000 or 20kmps.",
     ),
 ]
+ControlEndpoint = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[CONTROL-ENDPOINT]",
+        help="A gateway's control.bind, or its TOML file; tcp://127.0.0.1:5572 without one.",
+    ),
+]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)]
 User = Annotated[str, typer.Option(help="Who we are, unless the URL says.")]
 PasswordEnv = Annotated[str, typer.Option(help="The environment variable that has the password.")]
 PasswordFile = Annotated[str, typer.Option(help="The file that has the password.")]

@@ -8,7 +8,7 @@ import typer
 
 from feedhandler.cli import overlay_hooks as cli_overlay_hooks
 from feedhandler.cli import overlay_measure as cli_overlay_measure
-from feedhandler.cli.options import Json, refuse_beside
+from feedhandler.cli.options import Json, Timeout, refuse_beside
 
 Work = Callable[[], int]
 
@@ -260,9 +260,7 @@ def status(
     endpoint: Annotated[
         str, typer.Argument(metavar="ENDPOINT", help="What the member was given as --control.")
     ],
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
-    ] = 2.0,
+    timeout: Timeout = 2.0,
     as_json: Json = False,
 ) -> Work:
     """Ask a running member how it is: what it has counted, measures, and waits for. Exit code 1

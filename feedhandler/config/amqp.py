@@ -231,15 +231,15 @@ Fault = tuple[tuple[str | int, ...], str, str]
 
 def fault_of(amqp: AmqpConfig) -> Fault | None:
     """Return the first fault of `[amqp]`: key, reason, remedy; None where there is none."""
-    return _fault_of_places(amqp) or _fault_of_users(amqp) or _fault_of_entry(amqp)
+    return _fault_of_addresses(amqp) or _fault_of_users(amqp) or _fault_of_entry(amqp)
 
 
-def _fault_of_places(amqp: AmqpConfig) -> Fault | None:
-    places: tuple[tuple[tuple[str | int, ...], str, str], ...] = (
+def _fault_of_addresses(amqp: AmqpConfig) -> Fault | None:
+    addresses: tuple[tuple[tuple[str | int, ...], str, str], ...] = (
         (("listen",), amqp.listen, "127.0.0.1:5672"),
         (("tls", "listen"), amqp.tls.listen, "0.0.0.0:5671"),
     )
-    for key, text, example in places:
+    for key, text, example in addresses:
         try:
             if text:
                 split_address(text)

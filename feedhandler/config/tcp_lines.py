@@ -24,13 +24,13 @@ def password_of(env: str, file: str, where: str) -> str:
     `where` names the key of the file in errors. Raises `ConfigError` where it is not there.
     """
     if env:
-        found = os.environ.get(env)
-        if found is None:
+        password = os.environ.get(env)
+        if password is None:
             raise ConfigError(
                 f"there is no environment variable {env}",
                 "set it to the password, or take password_env out",
             )
-        return found
+        return password
     return read_password(file, where) if file else ""
 
 

@@ -59,7 +59,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 class Retransmission(Struct, frozen=True, kw_only=True):
-    """Where retransmissions are requested and come from, for all channels that name it.
+    """Addresses for requests and for retransmissions, of all channels that name it.
 
     line         the group that answers are sent to
     join         receivers join it "always", or when "needed": from a loss on until all is recovered
@@ -98,7 +98,7 @@ class Carried(Struct, frozen=True, kw_only=True):
     @property
     def ranges(self) -> tuple[Range, ...]:
         """Its letters as half-open ranges."""
-        return tuple(_range(each) for each in self.letters)
+        return tuple(_range(letter) for letter in self.letters)
 
 
 class Channel(Struct, frozen=True, kw_only=True):
@@ -181,7 +181,7 @@ class Channels:
         self.channels = {channel.id: channel for channel in channels}
         self.retransmissions = {each.id: each for each in retransmissions}
         self.warnings = list(_warnings(channels, retransmissions))
-        self._carried = [(each, channel) for channel in channels for each in channel.carries]
+        self._carried = [(carry, channel) for channel in channels for carry in channel.carries]
         self._by_symbol: dict[str, list[tuple[Carried, Channel]]] = {}
         for carried, channel in self._carried:
             for symbol in carried.symbols:
@@ -357,8 +357,8 @@ def _check_apart(channels: tuple[Channel, ...], at: int) -> None:
     """Refuse what an earlier channel carries too."""
     for number, carried in enumerate(channels[at].carries):
         for other in channels[:at]:
-            for each in other.carries:
-                if (fault := _common(carried, each)) is not None:
+            for carry in other.carries:
+                if (fault := _common(carried, carry)) is not None:
                     raise WrongKey(
                         ("channel", at, "carries", number),
                         f"{fault} carried by {other.id} too",

@@ -312,31 +312,31 @@ class EntitlementServer:
             return connection.heard_ns + SILENT_INTERVALS * self.settings.heartbeat_ns
         return NEVER
 
-    def _process(self, connection: _Connection, said: Read, now_ns: int) -> list[Action]:
+    def _process(self, connection: _Connection, message: Read, now_ns: int) -> list[Action]:
         """Handle one message."""
-        if said.sequence != connection.expected:
+        if message.sequence != connection.expected:
             return self._end(
                 connection,
-                f"MsgSeqNum is {said.sequence}, expected is {connection.expected}",
+                f"MsgSeqNum is {message.sequence}, expected is {connection.expected}",
                 "wrong_number",
                 now_ns,
             )
         connection.expected += 1
-        given = _INPUTS.get(said.type, Input.OTHER)
-        state = TABLE.get((connection.state, given))
+        event = _INPUTS.get(message.type, Input.OTHER)
+        state = TABLE.get((connection.state, event))
         if state is None:
-            type = said.type.decode(errors="replace")
+            type = message.type.decode(errors="replace")
             what = f"a {type} is not expected here"
             return self._end(connection, what, "unexpected", now_ns)
         if state is State.ENDED:
             return self._end(connection, "", "logouts", now_ns)
-        if given is Input.LOGON:
-            connection.user = said.text(messages.USER)
+        if event is Input.LOGON:
+            connection.user = message.text(messages.USER)
             connection.state = state
-            return [Verify(connection.id, connection.user, said.text(messages.PASSWORD))]
+            return [Verify(connection.id, connection.user, message.text(messages.PASSWORD))]
         connection.heard_ns = now_ns
-        if given is Input.TEST:
-            answer = said.values.get(messages.TEST_ID, b"")
+        if event is Input.TEST:
+            answer = message.values.get(messages.TEST_ID, b"")
             fields = [(messages.TEST_ID, answer)] if answer else []
             return self._say(connection, messages.HEARTBEAT, now_ns, fields)
         return []
@@ -493,31 +493,31 @@ class EntitlementClient:
         self._next += 1
         self._sent_ns = now_ns
 
-    def _process(self, said: Read, now_ns: int) -> list[Event]:
-        if said.sequence != self._expected:
+    def _process(self, message: Read, now_ns: int) -> list[Event]:
+        if message.sequence != self._expected:
             raise PeerError(
-                f"the server's MsgSeqNum is {said.sequence}, expected is {self._expected}",
+                f"the server's MsgSeqNum is {message.sequence}, expected is {self._expected}",
                 "connect anew",
             )
         self._expected += 1
         self._heard_ns = now_ns
-        if said.type == messages.LOGOUT:
+        if message.type == messages.LOGOUT:
             self.state = State.ENDED
-            return [LoggedOut(said.text(messages.TEXT))]
+            return [LoggedOut(message.text(messages.TEXT))]
         if self.state is State.CHECKING:
-            if said.type != messages.LOGON:
+            if message.type != messages.LOGON:
                 raise PeerError("the server's first message is no Logon", "see the server")
             self.state = State.LIVE
-            self._interval_ns = max(messages.number(said.values, messages.INTERVAL), 1) * _SECOND
+            self._interval_ns = max(messages.number(message.values, messages.INTERVAL), 1) * _SECOND
             return [LoggedOn()]
-        if said.type == messages.TEST_REQUEST:
-            fields = [(messages.TEST_ID, said.values.get(messages.TEST_ID, b"-"))]
+        if message.type == messages.TEST_REQUEST:
+            fields = [(messages.TEST_ID, message.values.get(messages.TEST_ID, b"-"))]
             self._say(messages.HEARTBEAT, now_ns, fields)
-        given = read_given(said)
-        if given is None:
+        event = read_given(message)
+        if event is None:
             return []
-        self._keep(given, now_ns)
-        return [given]
+        self._keep(event, now_ns)
+        return [event]
 
     def _keep(self, given: Given, now_ns: int) -> None:
         match given:

@@ -111,9 +111,9 @@ def given_fields(given: Given) -> tuple[bytes, list[tuple[int, Value]]]:
     """Return the type and fields of what a user is given."""
     match given:
         case ChannelKey():
-            said: list[tuple[int, Value]] = [(CHANNEL_ID, given.channel), (KEY_ID, given.id)]
-            said += [(FROM, given.from_ns), (UNTIL, given.until_ns), (DATA, given.secret)]
-            return KEY, said
+            pairs: list[tuple[int, Value]] = [(CHANNEL_ID, given.channel), (KEY_ID, given.id)]
+            pairs += [(FROM, given.from_ns), (UNTIL, given.until_ns), (DATA, given.secret)]
+            return KEY, pairs
         case Dictionary():
             return DICTIONARY, [(NAME, given.name), (DATA, given.content)]
         case Withdrawal():
@@ -122,37 +122,37 @@ def given_fields(given: Given) -> tuple[bytes, list[tuple[int, Value]]]:
     if given.types:
         more.append((TYPES, " ".join(given.types)))
     if given.publishers:
-        more.append((PUBLISHERS, " ".join(each.hex() for each in given.publishers)))
+        more.append((PUBLISHERS, " ".join(publisher.hex() for publisher in given.publishers)))
     if given.definition:
         more.append((DATA, given.definition))
     return CHANNEL, more
 
 
-def read_given(said: Read) -> Given | None:
+def read_given(message: Read) -> Given | None:
     """Return what a message gives; None where it is another type.
 
     Raises `PeerError` where it is faulty.
     """
-    channel = said.text(CHANNEL_ID)
-    if said.type not in (DICTIONARY, CHANNEL, KEY, WITHDRAWAL):
+    channel = message.text(CHANNEL_ID)
+    if message.type not in (DICTIONARY, CHANNEL, KEY, WITHDRAWAL):
         return None
-    if said.type == DICTIONARY:
-        return Dictionary(said.text(NAME), said.values.get(DATA, b""))
+    if message.type == DICTIONARY:
+        return Dictionary(message.text(NAME), message.values.get(DATA, b""))
     if not channel:
-        raise PeerError(f"a {said.type.decode()} names no channel", "see the server")
-    if said.type == WITHDRAWAL:
+        raise PeerError(f"a {message.type.decode()} names no channel", "see the server")
+    if message.type == WITHDRAWAL:
         return Withdrawal(channel)
     try:
-        if said.type == KEY:
-            return _read_key(said, channel)
-        publishers = tuple(bytes.fromhex(each) for each in said.text(PUBLISHERS).split())
+        if message.type == KEY:
+            return _read_key(message, channel)
+        publishers = tuple(bytes.fromhex(each) for each in message.text(PUBLISHERS).split())
     except (ValueError, FeedhandlerError) as error:
         raise PeerError(f"channel {channel}: {error}", "see the server") from None
-    types = tuple(said.text(TYPES).split())
-    return Grant(channel, types, publishers, said.values.get(DATA, b""))
+    types = tuple(message.text(TYPES).split())
+    return Grant(channel, types, publishers, message.values.get(DATA, b""))
 
 
-def _read_key(said: Read, channel: str) -> ChannelKey:
-    id, begin, end = (number(said.values, tag) for tag in (KEY_ID, FROM, UNTIL))
-    secret = said.values.get(DATA, b"")
+def _read_key(message: Read, channel: str) -> ChannelKey:
+    id, begin, end = (number(message.values, tag) for tag in (KEY_ID, FROM, UNTIL))
+    secret = message.values.get(DATA, b"")
     return ChannelKey(channel, min(id, KEY_ID_MAX + 1), secret, begin, min(end, FOREVER))

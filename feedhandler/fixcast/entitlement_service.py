@@ -53,19 +53,14 @@ def check_secrecy(host: str, tls: ssl.SSLContext | None, plain: bool) -> None:
 class EntitlementService:
     """Service of an `EntitlementServer` by TCP; `users` verify the passwords.
 
-    `look` is called once a second, such as to read new keys.
+    `look`, once it is set, is called once a second, such as to read new keys.
     """
 
-    def __init__(
-        self,
-        server: EntitlementServer,
-        users: Users,
-        look: Callable[[], Iterable[Action]] = tuple[Action, ...],
-    ) -> None:
+    def __init__(self, server: EntitlementServer, users: Users) -> None:
         self.server = server
         self.address: tuple[str, int] = ("", 0)
         self._users = users
-        self.look = look
+        self.look: Callable[[], Iterable[Action]] = tuple[Action, ...]
         self._clients: dict[int, _Client] = {}
         self._ids = itertools.count()
         self._verifier = ThreadPoolExecutor(1, "passwords")

@@ -151,7 +151,7 @@ class FixExchange:
             messages=dict(self.messages),
             lines=counts,
             next_sequences=following,
-            sent=sum(each.sends for each in self.lines.counts),
+            sent=sum(count.sends for count in self.lines.counts),
             duration_ns=time.monotonic_ns() - begun_ns,
             lateness_max_ns=self._late_ns,
             behind=0,
@@ -232,7 +232,7 @@ class FixExchange:
             elapsed_ns=elapsed_ns,
             packets=sum(self._packets.values()),
             messages=sum(self.messages.values()),
-            sent=sum(each.sends for each in self.lines.counts),
+            sent=sum(count.sends for count in self.lines.counts),
             lateness_max_ns=self._late_ns,
             closed=closed,
         )

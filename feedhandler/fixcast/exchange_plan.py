@@ -28,7 +28,7 @@ LINGER_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixExchangePlan:
-    """What is published, for how long, and what the lines lose.
+    """Plan of a run: what is published, for how long, and what the lines lose.
 
     losses       of line A and line B, as shares of the datagrams
     together     share of the datagrams that both lines lose

@@ -136,8 +136,8 @@ class KeyFolder:
         if not path.exists():
             return None
         _check_private(path)
-        said = _read(path, _SignText)
-        return private_key(bytes.fromhex(said.private))
+        content = _read(path, _SignText)
+        return private_key(bytes.fromhex(content.private))
 
     def new_signer(self, channel: str) -> Path:
         """Create the keys for signing a channel; return the file of the public one.
@@ -178,12 +178,14 @@ class KeyFolder:
 
     def _read_key(self, path: Path, channel: str, id: int) -> ChannelKey:
         _check_private(path)
-        said = _read(path, _KeyText)
-        if (said.channel, said.id) != (channel, id):
-            raise ConfigError(f"{path}: is key {said.id} of {said.channel}", "name it by these")
+        content = _read(path, _KeyText)
+        if (content.channel, content.id) != (channel, id):
+            raise ConfigError(
+                f"{path}: is key {content.id} of {content.channel}", "name it by these"
+            )
         try:
-            secret = bytes.fromhex(said.secret)
-            return ChannelKey(channel, id, secret, said.from_ns, said.until_ns)
+            secret = bytes.fromhex(content.secret)
+            return ChannelKey(channel, id, secret, content.from_ns, content.until_ns)
         except UsageError as error:
             raise ConfigError(f"{path}: {error.message}", error.hint) from None
 

@@ -109,17 +109,19 @@ class Header:
         own = b"50=%d\x01" % numbering if self.has_numbering else b""
         return Stamper(self.begin_string, own + self._names())
 
-    def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
+    def administrative(
+        self, message: Message, heartbeat_ns: int = 0, poss_dup: bool = False
+    ) -> bytes:
         """Return an administrative message; `heartbeat_ns` is the interval in a Logon."""
-        text = self._head(_TYPES[said.kind])
-        if said.kind is Kind.BEACON:
+        text = self._head(_TYPES[message.kind])
+        if message.kind is Kind.BEACON:
             return envelope(self.begin_string, text + self._names())
-        text += self._own(said.number, said.numbering, poss_dup)
-        if said.kind is Kind.GAP_FILL:
-            text += b"123=Y\x0136=%d\x01" % said.new_number
-        elif said.kind is Kind.LOGON:
+        text += self._own(message.number, message.numbering, poss_dup)
+        if message.kind is Kind.GAP_FILL:
+            text += b"123=Y\x0136=%d\x01" % message.new_number
+        elif message.kind is Kind.LOGON:
             text += b"98=0\x01108=%d\x01" % (-(-heartbeat_ns // _SECOND_NS))
-            text += b"141=Y\x01" if said.number == NUMBER_FIRST else b""
+            text += b"141=Y\x01" if message.number == NUMBER_FIRST else b""
             if self.begin_string.startswith(b"FIXT"):
                 text += b"1137=%d\x01" % _APPLICATION_VERSION
         return envelope(self.begin_string, text)

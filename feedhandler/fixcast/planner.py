@@ -51,7 +51,7 @@ class Volume(NamedTuple):
 
 @dataclass
 class Share:
-    """What one channel carries, and its volume: ranges and single symbols of each content."""
+    """Content of one channel, and its volume: ranges and single symbols of each content."""
 
     ranges: dict[str, list[Range]] = field(default_factory=lambda: defaultdict(list))
     symbols: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -114,7 +114,7 @@ def channels_at_most(volumes: Iterable[Volume]) -> int:
     With more, the one that carries it is above `SHARE_MAX` of the mean, however the others are
     spread.
     """
-    weights = [each.volume for each in volumes]
+    weights = [volume.volume for volume in volumes]
     heaviest = max(weights, default=0)
     if not heaviest:
         return CHANNELS_MAX
@@ -296,7 +296,7 @@ def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Ran
 
     They leave no gap between the part and the next.
     """
-    found: dict[str, list[Range]] = defaultdict(list)
+    ranges: dict[str, list[Range]] = defaultdict(list)
     before, after = _around(part, row)
     for content, each in itertools.groupby(part, lambda each: each.content):
         symbols = [volume.symbol for volume in each]
@@ -305,8 +305,8 @@ def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Ran
             first = _border(before.symbol, symbols[0])
         if after is not None and after.content == content:
             last = _border(symbols[-1], after.symbol)
-        found[content].append((first, last))
-    return found
+        ranges[content].append((first, last))
+    return ranges
 
 
 def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | None, Volume | None]:
@@ -319,7 +319,7 @@ def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | Non
 def _border(below: str, above: str) -> str:
     """Return the shortest beginning of `above` that is higher than `below`."""
     beginnings = (above[:size] for size in range(1, len(above) + 1))
-    return next(each for each in beginnings if each > below)
+    return next(beginning for beginning in beginnings if beginning > below)
 
 
 # -- volumes in, definitions out -------------------------------------------------------------------

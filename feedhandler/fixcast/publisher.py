@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
@@ -68,7 +67,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class PublisherSettings:
-    """How channels are published.
+    """Settings of publishing.
 
     interface     local address that multicast leaves by, and of B where that is another; "": the
                   line's source, or loopback where it has none
@@ -138,7 +137,7 @@ class _ChannelOutput:
         sealer = self.answers_sealer
         if sealer is None:
             return datagrams
-        sealed = [out for each in datagrams for out in sealer.seal(each, now_ns)]
+        sealed = [out for datagram in datagrams for out in sealer.seal(datagram, now_ns)]
         return sealed + sealer.flush(now_ns)
 
     def open(self, settings: PublisherSettings) -> None:
@@ -265,12 +264,7 @@ class Publisher:
         self._turn()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             for output in self._outputs.values():
                 output.sender.stop(time.monotonic_ns())
@@ -369,7 +363,7 @@ class Publisher:
     @property
     def answered(self) -> Counter[str]:
         """Counts of all servers of Resend Requests, added up."""
-        return sum((each.server.counts for each in self._services.values()), Counter())
+        return sum((service.server.counts for service in self._services.values()), Counter())
 
     def _output(self, channel: str) -> _ChannelOutput:
         try:

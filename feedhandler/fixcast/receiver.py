@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
@@ -67,7 +66,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
-    """How channels are received.
+    """Settings of receiving.
 
     interface    local address, or name, of the interface that A comes by; `interface_b`: that of B,
                  where it is another
@@ -187,12 +186,7 @@ class Receiver:
         self._turn()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
         for id, receiver in self.receivers.items():
             self._give(id, receiver.finish())

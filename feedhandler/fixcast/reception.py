@@ -71,23 +71,16 @@ class Heard(enum.Enum):
 
 #: The next state. Late copies of messages from before a Logout do not undo it.
 ACTIVITY = {
-    (State.UNHEARD, Heard.ANY): State.ACTIVE,
-    (State.UNHEARD, Heard.ADVANCE): State.ACTIVE,
-    (State.UNHEARD, Heard.LOGOUT): State.ENDED,
-    (State.UNHEARD, Heard.SILENCE): State.SILENT,
-    (State.ACTIVE, Heard.ANY): State.ACTIVE,
-    (State.ACTIVE, Heard.ADVANCE): State.ACTIVE,
-    (State.ACTIVE, Heard.LOGOUT): State.ENDED,
-    (State.ACTIVE, Heard.SILENCE): State.SILENT,
-    (State.SILENT, Heard.ANY): State.ACTIVE,
-    (State.SILENT, Heard.ADVANCE): State.ACTIVE,
-    (State.SILENT, Heard.LOGOUT): State.ENDED,
-    (State.SILENT, Heard.SILENCE): State.SILENT,
-    (State.ENDED, Heard.ANY): State.ENDED,
-    (State.ENDED, Heard.ADVANCE): State.ACTIVE,
-    (State.ENDED, Heard.LOGOUT): State.ENDED,
-    (State.ENDED, Heard.SILENCE): State.ENDED,
-}
+    (state, heard): following
+    for state, row in {
+        #               ANY           ADVANCE       LOGOUT       SILENCE
+        State.UNHEARD: (State.ACTIVE, State.ACTIVE, State.ENDED, State.SILENT),
+        State.ACTIVE:  (State.ACTIVE, State.ACTIVE, State.ENDED, State.SILENT),
+        State.SILENT:  (State.ACTIVE, State.ACTIVE, State.ENDED, State.SILENT),
+        State.ENDED:   (State.ENDED,  State.ACTIVE, State.ENDED, State.ENDED),
+    }.items()
+    for heard, following in zip(Heard, row, strict=True)
+}  # fmt: skip
 
 
 class Place(enum.Enum):
@@ -216,7 +209,7 @@ Event = Deliver | Skipped | Lost | Missing | Joined | NewNumbering | Active | Si
 
 @dataclass(frozen=True, slots=True)
 class ReceptionSettings:
-    """How a channel is received.
+    """Settings of one channel's reception.
 
     lines              number of lines that carry it
     ordered            later messages wait for missing ones
@@ -313,12 +306,12 @@ class Reception:
         return not NUMBER_FIRST <= message.number <= NUMBER_MAX + 1
 
     def _is_of_older_numbering(self, message: Message) -> bool:
-        said, own = message.numbering, self.numbering
-        if said and own and said < own:
+        numbering, own = message.numbering, self.numbering
+        if numbering and own and numbering < own:
             self.counts["older_numbering"] += 1
             return True
-        if said > own:
-            self.numbering = said
+        if numbering > own:
+            self.numbering = numbering
             if own and self.top is not None:
                 self._renumber(message.number)
         return False

@@ -76,7 +76,7 @@ class Kind(enum.IntEnum):
 
 
 class Reason(enum.Enum):
-    """Why a datagram was dropped."""
+    """Reason to drop a datagram."""
 
     TRUNCATED = "truncated"
     NOT_SEALED = "not_sealed"

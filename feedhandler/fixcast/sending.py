@@ -1,7 +1,7 @@
 """One channel's way out: messages are numbered, kept, packed and paced into datagrams.
 
 A `ChannelSender` is the publisher without its sockets. `publish` takes application messages, `tick`
-does what is due, and `pop_due` returns the datagrams that may leave now, each for every line. The
+does what is due, and `due` counts the datagrams that may leave now, each for every line. The
 wait for the token bucket is bounded: while a channel is `full`, nothing more may be published on
 it.
 
@@ -31,7 +31,7 @@ WAITING_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class SendingSettings:
-    """How a channel is sent.
+    """Settings of one channel's sending.
 
     period_ns    the longest wait of a message for others to share its datagram
     bytes_max    upper limit on a datagram's bytes
@@ -206,14 +206,6 @@ class ChannelSender:
         self.queue.gone(self._bucket, count, now_ns)
         self.counts["datagrams"] += count
 
-    def pop_due(self, now_ns: int) -> list[bytes]:
-        """Return the datagrams that leave now, each for every line."""
-        taken: list[bytes] = []
-        while count := self.due(now_ns, self.queue.places):
-            taken += self.queue.datagrams(count)
-            self.gone(count, now_ns)
-        return taken
-
     @property
     def waiting(self) -> int:
         """Number of datagrams that wait for the bucket."""
@@ -221,9 +213,9 @@ class ChannelSender:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick`, or `pop_due` where datagrams wait, has something to do next.
+        """When `tick`, or `due` where datagrams wait, has something to do next.
 
-        Call `pop_due` first: only it determines when the bucket is ready.
+        Call `due` first: only it determines when the bucket is ready.
         """
         deadline_ns = min(self.session.deadline_ns, self.queue.deadline_ns)
         if self.queue.count:
@@ -240,8 +232,8 @@ class ChannelSender:
 
     def _administer(self, messages: list[Message], now_ns: int) -> None:
         """Send administrative messages at once, behind everything that has a number."""
-        for said in messages:
-            data = self.header.administrative(said, self.settings.session.heartbeat_ns)
+        for message in messages:
+            data = self.header.administrative(message, self.settings.session.heartbeat_ns)
             if self._sealer is not None:
                 self._seal(self._packer.add(data, now_ns), now_ns)
             elif not self.queue.add(data, now_ns):
@@ -256,7 +248,7 @@ class ChannelSender:
         """Queue whole datagrams, sealed where the channel is."""
         if self._sealer is not None:
             seal = self._sealer.seal
-            datagrams = [sealed for each in datagrams for sealed in seal(each, now_ns)]
+            datagrams = [sealed for datagram in datagrams for sealed in seal(datagram, now_ns)]
         self._wait(datagrams)
 
     def _wait(self, datagrams: list[bytes]) -> None:

@@ -146,17 +146,17 @@ class PublisherSession:
     def tick(self, now_ns: int) -> list[Message]:
         """Return the messages that are due by now."""
         self._step(Input.DUE)
-        said = []
+        messages = []
         if now_ns >= self._logon_ns:
-            said.append(self._logon(now_ns))
+            messages.append(self._logon(now_ns))
         if now_ns >= self._heartbeat_ns:
-            said.append(self._say(Kind.HEARTBEAT))
+            messages.append(self._say(Kind.HEARTBEAT))
             self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
         if now_ns >= self._beacon_ns:
-            said.append(Message(Kind.BEACON, numbering=self.numbering))
+            messages.append(Message(Kind.BEACON, numbering=self.numbering))
             self._beacon_ns = _after(now_ns, self.settings.beacon_ns)
             self.counts["beacon"] += 1
-        return said
+        return messages
 
     def stop(self, now_ns: int) -> list[Message]:
         """End the session; return the Logout, or nothing where the session is not live."""
@@ -180,11 +180,11 @@ class PublisherSession:
         self.counts[kind.name.lower()] += 1
         return Message(kind, self.next, numbering=self.numbering)
 
-    def _step(self, given: Input) -> None:
-        state = TABLE.get((self.state, given))
+    def _step(self, event: Input) -> None:
+        state = TABLE.get((self.state, event))
         if state is None:
             raise UsageError(
-                f"a session that is {self.state.value} cannot {given.value}",
+                f"a session that is {self.state.value} cannot {event.value}",
                 "start it first" if self.state is not State.LIVE else "stop it first",
             )
         self.state = state

@@ -238,7 +238,7 @@ Event = Plain | Alarm
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
-    """How sealed datagrams are received.
+    """Settings of receiving sealed datagrams.
 
     verify      check signatures: "before" delivery, "after", or "off"
     hold_ns     the longest wait for a signature; above the skew of the lines
@@ -289,7 +289,7 @@ class SealedReceiver:
         self.opener = Opener(ring, self.settings.lines, self.settings.age_ns_max)
         self.counts: Counter[str] = Counter()
         self._channel = ring.channel
-        self._publishers: list[PublicKey] = [public_key(each) for each in publishers]
+        self._publishers: list[PublicKey] = [public_key(publisher) for publisher in publishers]
         if len(self._publishers) > PUBLISHERS_MAX:
             raise UsageError(
                 f"{len(self._publishers)} publishers of channel {ring.channel}",
@@ -363,7 +363,7 @@ class SealedReceiver:
         """Hold a datagram; where too many are held, give up the oldest."""
         number = opened.session.run, opened.counter
         others = self._waiting.get(number, ())
-        if any(each.line == line and each.digest == digest for each in others):
+        if any(other.line == line and other.digest == digest for other in others):
             self.counts["held_twice"] += 1
             return []
         events: list[Event] = []

@@ -155,20 +155,20 @@ class VolumeMeter:
         self, symbols: Array, sizes: Array, data: Array, offsets: Array
     ) -> Counter[int | str]:
         """Return the bytes of each symbol in these messages."""
-        found: Counter[int | str] = Counter()
+        weights: Counter[int | str] = Counter()
         several = np.flatnonzero(symbols == SEVERAL_SYMBOLS)
         for at in several.tolist():
             names = self._names(data, int(offsets[at]), int(sizes[at]))
             for number, name in enumerate(names):
-                found[name] += (int(sizes[at]) + number) // len(names)
+                weights[name] += (int(sizes[at]) + number) // len(names)
         different, which = np.unique(symbols, return_inverse=True)
         totals = np.bincount(which, sizes, len(different)).astype(np.int64)
         for symbol, total in zip(different.tolist(), totals.tolist(), strict=True):
             if symbol == NO_SYMBOL:
                 self.unnamed_bytes += total
             elif symbol != SEVERAL_SYMBOLS:
-                found[self._long.get(symbol, symbol)] += total
-        return found
+                weights[self._long.get(symbol, symbol)] += total
+        return weights
 
     def _names(self, data: Array, offset: int, size: int) -> list[str]:
         """Return the instruments that a FIX message names, each once."""

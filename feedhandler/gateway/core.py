@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
 
-#: Of a stream that nobody else stores, the packets that tell the session for requests.
+#: Of a stream that is not stored otherwise, the packets that tell the session for requests.
 SESSION_STORE_BYTES = 64 << 10
 
 
@@ -252,7 +252,7 @@ class GatewayCore:
         feed = self.feed
         # A packet shorter than this names no symbol.
         reference_bytes_min = feed.table.header_size + min(
-            (each.least_size for each in feed.references.values()), default=0
+            (reference.least_size for reference in feed.references.values()), default=0
         )
         fanout = Fanout(
             ring,
@@ -340,7 +340,7 @@ class GatewayCore:
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
-        return min([self.recovery.deadline_ns, *(each.deadline_ns for each in self._pairs)])
+        return min([self.recovery.deadline_ns, *(pair.deadline_ns for pair in self._pairs)])
 
     def tick(self, now_ns: int) -> None:
         """Do what is due; connections to servers have deadlines of their own."""

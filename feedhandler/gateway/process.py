@@ -85,7 +85,7 @@ class Gateway:
             conflates=self.feed if config.conflates else None,
         )
         self.queues = self.node.queues = DurableQueues(
-            tuple(each.resolved(self.core.day.trading_day) for each in config.queues),
+            tuple(queue.resolved(self.core.day.trading_day) for queue in config.queues),
             self.node.flush,
             config.amqp.queues_folder,
         )

@@ -9,13 +9,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, cast
 
 from feedhandler.journal.cancels import CancelAnswer
-from feedhandler.journal.engine import Engine
+from feedhandler.journal.engine import Engine, QueueInterface
 from feedhandler.journal.groups import ProducerState
-from feedhandler.journal.layout import Status
 from feedhandler.journal.reading import Item
 from feedhandler.journal.settings import QueueSettings
 
@@ -25,7 +23,7 @@ STALL_SECONDS = 0.05
 LOOK = 64
 
 
-class BlockingQueue:
+class BlockingQueue(QueueInterface):
     """A persistent queue whose methods any thread may call; a context manager.
 
     Raises `UsageError` (another process has it, an item is too large), `PeerError` (its files
@@ -48,12 +46,7 @@ class BlockingQueue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -109,25 +102,6 @@ class BlockingQueue:
     def mark(self, number: int, mark: int) -> None:
         """Give a pending item a mark (0 to 127), and wait until that is durable."""
         self.commit(marks=[(number, mark)])
-
-    def mark_of(self, number: int) -> int:
-        """Return the mark of a pending item, or 0."""
-        return self.engine.delivery.mark_of(number)
-
-    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
-        """Yield everything undelivered as lists of (id, mark, content), oldest first.
-
-        For an owner that keeps ids in memory, when the queue is opened.
-        """
-        return self.engine.delivery.walk()
-
-    def producer(self, producer: bytes) -> ProducerState | None:
-        """Return a producer's (epoch, sequence); None where it is not known."""
-        return self.engine.producer(producer)
-
-    def producers(self) -> dict[bytes, ProducerState]:
-        """Return every producer's (epoch, sequence), by id."""
-        return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 
@@ -205,22 +179,6 @@ class BlockingQueue:
         expired: list[int] = self._durably(self.engine.day_over)
         self.engine.call_back(self.engine.on_expired, expired)
         return expired
-
-    def close_order(self, number: int) -> None:
-        """Record that a delivered item is finished at its destination.
-
-        `cancel_all` does not forward it any more.
-        """
-        self.engine.delivery.close_order(number)
-
-    def status(self, number: int) -> Status | None:
-        """Return an item's status; None: the id is unused, or ended more than a day ago."""
-        return self.engine.status(number)
-
-    def statistics(self) -> dict[str, Any]:
-        """Return figures of the queue, by name."""
-        with self._changed:
-            return self.engine.statistics()
 
     # -- waiting ----------------------------------------------------------------------------
 

@@ -296,7 +296,7 @@ class Delivery:
         segment of the last is kept for the next call: one thread at a time. Raises `OSError`.
         """
         reader = self._finder
-        found: dict[int, bytes | None] = {}
+        contents: dict[int, bytes | None] = {}
         size = index = 0
         while index < len(numbers) and size < bytes_max:
             with self._holding(numbers[index]) as (block, slot):
@@ -312,11 +312,11 @@ class Delivery:
                     asked = [number for number in run if block.is_pending(number)]
                     here = {item.id: item.content for item in reader.items(block, asked)}
             for number, slot in run.items():
-                found[number] = content = here.get(slot)
+                contents[number] = content = here.get(slot)
                 size += len(content or b"")
-            while index < len(numbers) and numbers[index] in found:
+            while index < len(numbers) and numbers[index] in contents:
                 index += 1
-        return found
+        return contents
 
     def at_hand(self, number: int) -> bytes | None:
         """Return an item's content where `read_many` has its segment in memory, else None.
@@ -339,23 +339,23 @@ class Delivery:
         after = 0
         while True:
             asked: list[int] = []
-            found: list[tuple[int, int, bytes]] = []
+            items: list[tuple[int, int, bytes]] = []
 
             def read(block: Block, numbers: list[int]) -> None:
                 asked.extend(numbers)  # noqa: B023
-                found.extend(_with_marks(block, reader.items(block, numbers)))  # noqa: B023
+                items.extend(_with_marks(block, reader.items(block, numbers)))  # noqa: B023
 
             _, numbers = self._pending(after + 1, WALK_ITEMS, read)
-            for number in sorted(set(asked).difference(item[0] for item in found)):
+            for number in sorted(set(asked).difference(item[0] for item in items)):
                 self.spoil(number)
             here = [n for n in moved if not numbers or n < numbers[-1]]
             if here:
                 moved = moved[len(here) :]
                 contents = [(number, self.mark_of(number), self.read(number)) for number in here]
-                found += [item for item in contents if item[2] is not None]  # type: ignore[misc]
-                found.sort()
-            if found:
-                yield found
+                items += [item for item in contents if item[2] is not None]  # type: ignore[misc]
+                items.sort()
+            if items:
+                yield items
             if not numbers:
                 return
             after = numbers[-1]

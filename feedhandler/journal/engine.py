@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -245,7 +245,7 @@ class Engine:
             control = read_control(self.files, self.folder)
         except (FeedhandlerError, OSError):
             return True
-        return any(block_path(self.folder, place) == path for place in control.blocks)
+        return any(block_path(self.folder, block) == path for block in control.blocks)
 
     def _carry_out(self, steps: list[Any]) -> None:
         try:
@@ -458,3 +458,44 @@ class Engine:
     def status(self, number: int) -> Status | None:
         """Return an item's status; None: the id is unused, or ended more than a day ago."""
         return self.delivery.status(number)
+
+
+class QueueInterface:
+    """What the interfaces of a queue for asyncio and for threads have in common."""
+
+    engine: Engine
+
+    def mark_of(self, number: int) -> int:
+        """Return the mark of a pending item, or 0."""
+        return self.engine.delivery.mark_of(number)
+
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Yield everything undelivered as lists of (id, mark, content), oldest first.
+
+        For an owner that keeps ids in memory, when the queue is opened.
+        """
+        return self.engine.delivery.walk()
+
+    def producer(self, producer: bytes) -> ProducerState | None:
+        """Return a producer's (epoch, sequence); None where it is not known."""
+        return self.engine.producer(producer)
+
+    def producers(self) -> dict[bytes, ProducerState]:
+        """Return every producer's (epoch, sequence), by id."""
+        return self.engine.producers()
+
+    def close_order(self, number: int) -> None:
+        """Record that a delivered item is finished at its destination.
+
+        `cancel_all` does not forward it any more.
+        """
+        self.engine.delivery.close_order(number)
+
+    def status(self, number: int) -> Status | None:
+        """Return an item's status; None: the id is unused, or ended more than a day ago."""
+        return self.engine.status(number)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return figures of the queue, by name."""
+        with self.engine.lock:
+            return self.engine.statistics()

@@ -7,13 +7,11 @@ segment gathers; `producers.py` decides when a segment is made.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from feedhandler.journal.cancels import CancelAnswer
-from feedhandler.journal.engine import Callback, Engine
-from feedhandler.journal.groups import ProducerState
-from feedhandler.journal.layout import Status
+from feedhandler.journal.engine import Callback, Engine, QueueInterface
 from feedhandler.journal.producers import Producers
 from feedhandler.journal.reading import Item
 from feedhandler.journal.settings import QueueSettings
@@ -24,7 +22,7 @@ LOOK = 64
 DAY_CHECK_SECONDS = 1.0
 
 
-class PersistentQueue(Producers):
+class PersistentQueue(Producers, QueueInterface):
     """A persistent queue in one event loop; made by `PersistentQueue.open`.
 
     Raises `UsageError` (another process has it, an item is too large), `PeerError` (its files
@@ -70,25 +68,6 @@ class PersistentQueue(Producers):
     async def mark(self, number: int, mark: int) -> None:
         """Give a pending item a mark (0 to 127), and wait until that is durable."""
         await self.commit(marks=[(number, mark)])
-
-    def mark_of(self, number: int) -> int:
-        """Return the mark of a pending item, or 0."""
-        return self.engine.delivery.mark_of(number)
-
-    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
-        """Yield everything undelivered as lists of (id, mark, content), oldest first.
-
-        For an owner that keeps ids in memory, when the queue is opened.
-        """
-        return self.engine.delivery.walk()
-
-    def producer(self, producer: bytes) -> ProducerState | None:
-        """Return a producer's (epoch, sequence); None where it is not known."""
-        return self.engine.producer(producer)
-
-    def producers(self) -> dict[bytes, ProducerState]:
-        """Return every producer's (epoch, sequence), by id."""
-        return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 
@@ -158,22 +137,6 @@ class PersistentQueue(Producers):
         expired: list[int] = await self._durably(self.engine.day_over)
         self.engine.call_back(self.engine.on_expired, expired)
         return expired
-
-    def close_order(self, number: int) -> None:
-        """Record that a delivered item is finished at its destination.
-
-        `cancel_all` does not forward it any more.
-        """
-        self.engine.delivery.close_order(number)
-
-    def status(self, number: int) -> Status | None:
-        """Return an item's status; None: the id is unused, or ended more than a day ago."""
-        return self.engine.status(number)
-
-    def statistics(self) -> dict[str, Any]:
-        """Return figures of the queue, by name."""
-        with self.engine.lock:
-            return self.engine.statistics()
 
     async def _watch_days(self) -> None:
         while self.engine.day_ns:

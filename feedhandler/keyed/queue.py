@@ -441,15 +441,15 @@ class KeyedQueue:
         ids = numpy.asarray(self.dispatch.ids)
         slots = numpy.flatnonzero((ids > 0) & (ids < before))
         for index in range(0, len(slots), SHARE):
-            found: list[int] = []
+            numbers: list[int] = []
             for slot in slots[index : index + SHARE].tolist():
                 number = int(ids[slot])  # another's by now, perhaps
                 there = number < before and self.dispatch.state(slot) not in (FREE, FLYING)
                 if there and number not in self._withdrawn:
                     self._withdraw(slot, number)
                     end(number)
-                    found.append(number)
-            yield found
+                    numbers.append(number)
+            yield numbers
 
     def unpark(self, number: int) -> bool:
         """Have a parked message tried again, with its tries at 0; return False where there is

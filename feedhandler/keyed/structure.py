@@ -162,16 +162,16 @@ def _at_path(data: Any, path: tuple[_Step, ...]) -> Any:
 
 
 def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     try:
         for tag, value in fields(data, FIX_FIELDS_MAX):
-            if tag in tags and found.setdefault(tag, value) != value:
+            if tag in tags and values.setdefault(tag, value) != value:
                 raise Misfit(f"field {tag} comes twice, with two values")
     except FixError as error:
         if error.reason == FixReject.INDEX_FULL:
             raise Misfit(f"a key is looked for in {FIX_FIELDS_MAX:,} fields at most") from None
         raise Misfit(f"no FIX message: {error}") from None
-    return [found.get(tag, _ABSENT) for tag in tags]
+    return [values.get(tag, _ABSENT) for tag in tags]
 
 
 def _json_path(name: str) -> tuple[_Step, ...]:

@@ -11,7 +11,6 @@ checks the sequence numbers. It does not reconnect after a lost connection.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from feedhandler.amqp.identity import Identity, Login
@@ -60,12 +59,7 @@ class BrokerSubscriber:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._attachment.close()
         if not self._over.done():
             self._over.set_result(None)

@@ -42,10 +42,10 @@ class BrokerLaboratory(Laboratory):
         return paper().setting.broker_queue_limit_mib * 2**20
 
     def _pids(self) -> dict[str, int]:
-        found = super()._pids()
+        pids = super()._pids()
         if self._broker.pids:
-            found[BROKER] = self._broker.pids[0]
-        return found
+            pids[BROKER] = self._broker.pids[0]
+        return pids
 
     def _arrange(self, plan: StepPlan) -> None:
         """Pin the roles to processors; give a broker of our own their niceness, unpinned."""

@@ -1,7 +1,6 @@
 """`feedhandler lab`: the latency laboratory."""
 
 import asyncio
-import contextlib
 
 from feedhandler._compiled import require_units
 from feedhandler.codecs.errors import UsageError
@@ -12,7 +11,7 @@ from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
 from feedhandler.ops.captures import open_capture
-from feedhandler.ops.console import ExitCode, complain, run_async
+from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
 from feedhandler.ops.feeds import open_feed
 
 #: The feed that the generator knows.
@@ -28,21 +27,14 @@ def run(plan: Plan) -> int:
     """
     require_units(UNITS)
     _refuse_early(plan)
-    return run_async(lambda stop: _until_stopped(plan, stop))
 
+    async def main(stop: asyncio.Event) -> int:
+        code: int | None = await until_stopped(_measure(plan), stop)
+        if code is None:
+            complain("lab: interrupted")
+        return ExitCode.INTERRUPTED if code is None else code
 
-async def _until_stopped(plan: Plan, stop: asyncio.Event) -> int:
-    work = asyncio.create_task(_measure(plan))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if work.done():
-        return work.result()
-    work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
-    complain("lab: interrupted")
-    return ExitCode.INTERRUPTED
+    return run_async(main)
 
 
 async def _measure(plan: Plan) -> int:

@@ -80,9 +80,9 @@ class Feeder:
         #: int64: the number that each service's next packet carries.
         self.next_numbers = np.ones(len(workload.services), np.int64)
         self._open = open_lines(lines)
-        places = {key: index for index, key in enumerate(self._open.channels)}
+        indexes = {key: index for index, key in enumerate(self._open.channels)}
         #: u16[lines, services]: the destination of each service on each line.
-        self._table = self._open.table[:, [places[key] for key in workload.services.tolist()]]
+        self._table = self._open.table[:, [indexes[key] for key in workload.services.tolist()]]
         self._sender = Sender(self._open.destinations, spin_ns=0)
 
     def close(self) -> None:

@@ -487,7 +487,7 @@ class Laboratory:
         deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
         while True:
             answers = await self.supervisor.ask_all("draining", ASK_S, names, "count")
-            counts = [each["deliveries"] for each in answers]
+            counts = [answer["deliveries"] for answer in answers]
             if all(
                 each["ended"] or each["deliveries"] >= wanted
                 for each, wanted in zip(answers, expected, strict=True)
@@ -532,7 +532,7 @@ def client_result(number: int, verdict: dict[str, Any], symbols: int = 0) -> Cli
 
 def findings_of(results: Iterable[ClientResult]) -> list[str]:
     """Return what fails a step, one line each; clients with equal findings share a line."""
-    found: dict[str, list[int]] = {}
+    findings: dict[str, list[int]] = {}
     for result in results:
         wrong = [
             f"{count:,} {what}"
@@ -547,10 +547,10 @@ def findings_of(results: Iterable[ClientResult]) -> list[str]:
         if wrong:
             some = "; ".join(result.findings[:NAMED_MAX])
             text = f"{', '.join(wrong)} of {result.expected:,}" + (f" ({some})" if some else "")
-            found.setdefault(text, []).append(result.number + 1)
+            findings.setdefault(text, []).append(result.number + 1)
     return [
         f"client{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}: {text}"
-        for text, numbers in found.items()
+        for text, numbers in findings.items()
     ]
 
 

@@ -9,7 +9,6 @@ bytes in and out of each place.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from feedhandler.lab.results import Loads, Step, Traffic
@@ -68,12 +67,7 @@ class LoadWatch:
         self._sampler.start()
         self._started = True
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._starting

@@ -17,7 +17,7 @@ SYSCTLS = ("net/core/rmem_max", "net/core/wmem_max", "net/core/netdev_max_backlo
 
 def machine() -> dict[str, Any]:
     """Describe processors, memory, kernel and its settings; leave out what cannot be read."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "system": platform.platform(),
         "architecture": platform.machine(),
         "processors": os.cpu_count(),
@@ -25,14 +25,14 @@ def machine() -> dict[str, Any]:
         "load_average_before": list(os.getloadavg()),
     }
     if model := _field(Path("/proc/cpuinfo"), "model name"):
-        found["processor"] = model
+        facts["processor"] = model
     if memory := _field(Path("/proc/meminfo"), "MemTotal"):
-        found["memory_bytes"] = int(memory.split()[0]) * 1024
+        facts["memory_bytes"] = int(memory.split()[0]) * 1024
     for name in SYSCTLS:
         path = Path("/proc/sys") / name
         if path.exists():
-            found[name.replace("/", ".")] = int(path.read_text())
-    return found
+            facts[name.replace("/", ".")] = int(path.read_text())
+    return facts
 
 
 def _field(path: Path, name: str) -> str:

@@ -58,7 +58,7 @@ class StepPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def grain(self) -> str:
-        """What one AMQP message holds: `packet` or `message`."""
+        """Content of one AMQP message: `packet` or `message`."""
         return GRAINS[self.scenario]
 
     @property

@@ -57,7 +57,7 @@ def draw(run: Run, folder: Path) -> list[Figure]:
 
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    found: list[Figure] = []
+    figures: list[Figure] = []
     with pyplot.rc_context(STYLE):
         for name, title, caption, group, make in _plans(run):
             figure = make(pyplot, title)
@@ -65,8 +65,8 @@ def draw(run: Run, folder: Path) -> list[Figure]:
             # No time and no version in the file: the same run, the same bytes.
             path.write_text(svg_of(figure), encoding="utf-8")
             pyplot.close(figure)
-            found.append(Figure(path, title, caption, group))
-    return found
+            figures.append(Figure(path, title, caption, group))
+    return figures
 
 
 _Plan = tuple[str, str, str, str, Callable[[Any, str], Any]]

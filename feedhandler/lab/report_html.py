@@ -61,7 +61,7 @@ def _verdict(run: Run) -> str:
         return verdict_box(
             True, "<strong>Complete.</strong> No client lost, doubled or reordered anything."
         )
-    shown = "".join(f"<li>{escape(each)}</li>" for each in findings[:FINDINGS_MAX])
+    shown = "".join(f"<li>{escape(finding)}</li>" for finding in findings[:FINDINGS_MAX])
     more = len(findings) - FINDINGS_MAX
     rest = f"<li>and {more} more</li>" if more > 0 else ""
     return verdict_box(False, f"<strong>Failed.</strong><ul>{shown}{rest}</ul>")
@@ -132,7 +132,7 @@ def _figure(figure: Figure) -> str:
 
 
 def _named(figures: Sequence[Figure], prefix: str) -> str:
-    return _joined(_figure(each) for each in figures if each.path.stem.startswith(prefix))
+    return _joined(_figure(figure) for figure in figures if figure.path.stem.startswith(prefix))
 
 
 def _bars(run: Run) -> str:
@@ -155,9 +155,9 @@ def _latency(groups: Sequence[Group], figures: Sequence[Figure], without: str) -
             parts.append(f"<p class='soft'>Here: {escape(how)}. Paper: the broker alone.</p>")
             parts.append(_latency_table(group))
             parts.extend(
-                _figure(each)
-                for each in figures
-                if each.group == group.slug and each.path.stem[7:9] in ("09", "10", "12", "13")
+                _figure(figure)
+                for figure in figures
+                if figure.group == group.slug and figure.path.stem[7:9] in ("09", "10", "12", "13")
             )
     return _joined(parts)
 
@@ -175,9 +175,9 @@ def _loads(groups: Sequence[Group], figures: Sequence[Figure]) -> str:
     for group in groups:
         parts.append(_told(report_loads.loads_table(group)))
         parts.extend(
-            _figure(each)
-            for each in figures
-            if each.group == group.slug and each.path.stem[7:9] in ("14", "15", "16")
+            _figure(figure)
+            for figure in figures
+            if figure.group == group.slug and figure.path.stem[7:9] in ("14", "15", "16")
         )
     return _joined(part for part in parts if part)
 

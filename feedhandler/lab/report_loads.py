@@ -166,7 +166,7 @@ def loss_table(run: Run) -> Table:
     for group in groups(run):
         for step in group.steps:
             sums = [
-                sum(getattr(each, name) for each in step.results)
+                sum(getattr(result, name) for result in step.results)
                 for name in ("expected", "received", "lost", "duplicated", "reordered")
             ]
             limit = step.queue_limit_bytes
@@ -187,7 +187,7 @@ def played_table(run: Run) -> Table:
         for step in group.steps:
             if not (step.pace or step.symbols):
                 continue
-            sent, wanted = step.sent, [each.symbols for each in step.results]
+            sent, wanted = step.sent, [result.symbols for result in step.results]
             feed = (sent.messages if step.grain == "message" else sent.packets) * len(wanted)
             share = f"{100 * step.latency.count / feed:.1f}" if feed else _DASH
             cells = (

@@ -44,7 +44,7 @@ def thinned(t_s: Array, values: Array) -> tuple[Array, Array]:
 
 def over_time(group: Group, quantities: dict[str, _Quantity], pyplot: Any, title: str) -> Any:
     """Draw one figure: a row of panels for each role, a column for each quantity."""
-    roles = list(dict.fromkeys(each.role for step in group.steps for each in step.loads))
+    roles = list(dict.fromkeys(load.role for step in group.steps for load in step.loads))
     figure, panels = pyplot.subplots(
         len(roles),
         len(quantities),

@@ -129,9 +129,9 @@ def row_of(step: Step) -> Row:
         p99=p99,
         p999=p999,
         measured=latency.count,
-        lost=sum(each.lost for each in step.results),
-        duplicated=sum(each.duplicated for each in step.results),
-        reordered=sum(each.reordered for each in step.results),
+        lost=sum(result.lost for result in step.results),
+        duplicated=sum(result.duplicated for result in step.results),
+        reordered=sum(result.reordered for result in step.results),
         # The paper's clients took everything, at a steady rate.
         paper=None
         if step.pace or step.symbols

@@ -93,7 +93,7 @@ def load_words(rate_bps: float, pace: float, symbols: str) -> str:
 
 
 class Sent(Struct, kw_only=True):
-    """What the replayer sent in the measured part of a step.
+    """Datagrams that the replayer sent in the measured part of a step.
 
     `datagrams` on all lines together, `packets` and `messages` of the stream (each once),
     `payload_bytes` of the stream's packets, `frame_bits` on all lines as Ethernet frames.
@@ -268,7 +268,7 @@ class Run(Struct, kw_only=True):
 
     @property
     def findings(self) -> list[str]:
-        """What fails the run, each with its step."""
+        """Findings that fail the run, each with its step."""
         return [
             f"{step.scenario} to {step.clients}, {step.exchange}: {finding}"
             for step in self.steps

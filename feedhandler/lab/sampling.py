@@ -73,15 +73,15 @@ def read_usage(pid: int) -> Usage | None:
 
 def sockets_of(pid: int) -> set[int]:
     """Return the inodes of a process's sockets; empty where it has ended or may not be read."""
-    found = set()
+    sockets = set()
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             with contextlib.suppress(OSError):
                 link = os.readlink(f"{folder}/{name}")
                 if link.startswith("socket:["):
-                    found.add(int(link[8:-1]))
-    return found
+                    sockets.add(int(link[8:-1]))
+    return sockets
 
 
 def pids_listening(port: int) -> list[int]:
@@ -122,9 +122,9 @@ class _Role:
         """Return user and system seconds, resident bytes, bytes in and out."""
         usages = self.usages.values()
         return (
-            sum(each.user_s for each in usages),
-            sum(each.system_s for each in usages),
-            sum(each.rss_bytes for each in usages),
+            sum(usage.user_s for usage in usages),
+            sum(usage.system_s for usage in usages),
+            sum(usage.rss_bytes for usage in usages),
             sum(each[0] for each in self.bytes.values()),
             sum(each[1] for each in self.bytes.values()),
         )

@@ -64,21 +64,21 @@ def parse(answer: bytes) -> tuple[list[Connection], bool]:
 
     Raises OSError where the kernel refuses, ValueError where the lengths make no sense.
     """
-    found: list[Connection] = []
+    connections: list[Connection] = []
     at = 0
     while at + _HEADER.size <= len(answer):
         length, kind, _, _, _ = _HEADER.unpack_from(answer, at)
         if length < _HEADER.size or at + length > len(answer):
             raise ValueError(f"a netlink message of {length} bytes at {at}")
         if kind == _NLMSG_DONE:
-            return found, True
+            return connections, True
         if kind == _NLMSG_ERROR:
             (number,) = struct.unpack_from("=i", answer, at + _HEADER.size)
             raise OSError(-number, "sock_diag refuses")
         if kind == _SOCK_DIAG_BY_FAMILY:
-            found.append(_connection(answer, at + _HEADER.size, at + length))
+            connections.append(_connection(answer, at + _HEADER.size, at + length))
         at += _padded(length)
-    return found, False
+    return connections, False
 
 
 def _padded(length: int) -> int:
@@ -106,7 +106,7 @@ def _attributes(answer: bytes, at: int, end: int) -> Iterator[tuple[int, int, in
 
 def tcp_sockets(states: int = _STATES) -> list[Connection]:
     """Return all TCP sockets of this network namespace in these states. Raises OSError."""
-    found: list[Connection] = []
+    connections: list[Connection] = []
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG) as netlink:
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -114,8 +114,8 @@ def tcp_sockets(states: int = _STATES) -> list[Connection]:
             complete = False
             while not complete:
                 some, complete = parse(netlink.recv(ANSWER_BYTES))
-                found.extend(some)
-    return found
+                connections.extend(some)
+    return connections
 
 
 def listening(port: int) -> list[int]:

@@ -100,14 +100,14 @@ def _keys(*sides: Array) -> list[Array]:
     Sequences have 64 bits. Of both sides there are fewer than 2**32: each has its place among them.
     """
     sequences = np.concatenate([rows["sequence"] for rows in sides])
-    places = np.unique(sequences, return_inverse=True)[1].astype(np.uint64)
-    found, begin = [], 0
+    ranks = np.unique(sequences, return_inverse=True)[1].astype(np.uint64)
+    keys, begin = [], 0
     for rows in sides:
-        sequence = places[begin : begin + len(rows)] << np.uint64(16)
+        sequence = ranks[begin : begin + len(rows)] << np.uint64(16)
         service = rows["service"].astype(np.uint64) << np.uint64(48)
-        found.append(service | sequence | rows["number"].astype(np.uint64))
+        keys.append(service | sequence | rows["number"].astype(np.uint64))
         begin += len(rows)
-    return found
+    return keys
 
 
 class Stamper:

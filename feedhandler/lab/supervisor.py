@@ -13,7 +13,6 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import zmq.asyncio
@@ -60,12 +59,7 @@ class Supervisor(Family):
         self._context = zmq.asyncio.Context()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # A second interrupt must not leave a process behind.
         await asyncio.shield(asyncio.ensure_future(self._end()))
 

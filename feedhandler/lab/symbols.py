@@ -39,8 +39,8 @@ class WorkloadSymbols:
         self.words = sorted(set(texts) - {NONE})
         if not self.words:
             raise UsageError("no message has a symbol", "leave out --symbols")
-        places = {word: index for index, word in enumerate(self.words)}
-        place_of = np.array([places.get(text, -1) for text in texts], np.int64)
+        indexes = {word: index for index, word in enumerate(self.words)}
+        place_of = np.array([indexes.get(text, -1) for text in texts], np.int64)
         kept = place_of[which] >= 0
         #: int64, of each message that has a symbol: its packet, and its symbol's place in `words`.
         self._packet, self._place = packets[kept], place_of[which][kept]

@@ -78,7 +78,7 @@ class View:
         """Show the step's progress, and the worst latencies of any client."""
         detail = ""
         if clients:
-            p50, p90 = (max(each[name] for each in clients) for name in ("p50_ns", "p90_ns"))
+            p50, p90 = (max(client[name] for client in clients) for name in ("p50_ns", "p90_ns"))
             detail = f"p50 {p50 / 1e6:.3f} p90 {p90 / 1e6:.3f} ms"
         self._bar.update(self._task, completed=share, detail=detail)
 

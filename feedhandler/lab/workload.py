@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Expected:
-    """What one step brings to a client.
+    """Messages that one step brings to a client.
 
     Of each service the first number, how many numbers, the first that is timed (int64 each);
     `counts` u16 of each number, services one behind the other: packets or messages.
@@ -52,7 +52,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one step plays: the first `packets` of the looped workload.
+    """Packets that one step plays: the first `packets` of the looped workload.
 
     The first `warm_up` of them are not timed.
     """

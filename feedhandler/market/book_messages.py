@@ -9,7 +9,7 @@ message has the field of the reference message that tells it, and the event's ti
 the latest message that went into the book, where both tell it alike.
 
 `KeptBooks` is all that is needed to keep the books of a feed's services and to write them at any
-moment: whoever applies the written messages to empty books has the books that it keeps.
+moment: a reader that applies the written messages to empty books has the books that it keeps.
 
 Sans-IO. Nothing in a stream makes it raise; what no message can hold is counted in `unwritten`.
 """
@@ -89,7 +89,7 @@ class _Form:
         self.time = given.time
         self.pad = feed.table.symbol_pad & 0xFF
         self.name: tuple[int, int, bytes] | None = None
-        named = [each.name for each in feed.references.values()]
+        named = [reference.name for reference in feed.references.values()]
         wanted = {name[0].wire for name in named if len(name) == 1}
         for field in layout.named:
             if field.wire in wanted and field.kind == "c" and field.at != self.symbol.at:
@@ -255,7 +255,7 @@ class KeptBooks:
         self.names_symbols = feed.book.names_symbols
         self._services: dict[int, Records] = {}
         self._known = ReferenceData(feed)
-        self._rules = {each.code: each for each in feed.book.messages}
+        self._rules = {message.code: message for message in feed.book.messages}
         #: What was applied last, of each service: whether it is a packet, else it is a message.
         self._latest: dict[int, tuple[bool, bytes]] = {}
         #: The symbols of orders that were taken off lately, by service and order.
@@ -299,10 +299,10 @@ class KeptBooks:
             records.empty(service, UNDEFINED_TIME)
 
     def _records_of(self, service: int) -> Records:
-        found = self._services.get(service)
-        if found is None:
-            found = self._services[service] = Records(self.feed, "mbo")
-        return found
+        records = self._services.get(service)
+        if records is None:
+            records = self._services[service] = Records(self.feed, "mbo")
+        return records
 
     def _note_gone(self, service: int, records: Records) -> None:
         """Remember the symbols of orders that were taken off: messages that name them may wait to

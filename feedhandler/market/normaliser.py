@@ -127,7 +127,7 @@ _HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
 
 
 class WireField:
-    """Where and how a value is read: a `Place`."""
+    """Reading of one value, compiled from a `Place`."""
 
     def __init__(self, place: Place) -> None:
         self.at, self.size, self.shift = place.at, place.size, place.shift
@@ -150,7 +150,7 @@ class WireTest:
 
 
 class WireCodes:
-    """What values of a field mean, as small numbers: a constant, a table of bytes, or a dict."""
+    """Meanings of a field's values, as small numbers: a constant, a table of bytes, or a dict."""
 
     def __init__(self, codes: Codes | str, meanings: tuple[str, ...]) -> None:
         self.field = None
@@ -169,7 +169,7 @@ class WireCodes:
 
 
 class WireStep:
-    """How a group is walked: a `GroupStep`."""
+    """Walk of a group, compiled from a `GroupStep`."""
 
     def __init__(self, step: GroupStep) -> None:
         self.head, self.size = step.head, step.size

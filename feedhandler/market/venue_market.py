@@ -230,7 +230,7 @@ class VenueMarket:
 
     @property
     def problems(self) -> Counter[str]:
-        """What did not fit, by name: the number of times."""
+        """Number of times that something did not fit, by name."""
         counted = Counter({name: getattr(self._normaliser, name) for name in _COUNTED})
         counted["refused"] = self._normaliser.orders.refused + self._book.refused
         return +(counted + self._counts)
@@ -245,7 +245,7 @@ class VenueMarket:
         numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._trades])
         size = (len(numbers), len(self._known.names) + len(self._named))
         if size != self._made_of:
-            self._instruments = {self._name_of(each): each for each in numbers}
+            self._instruments = {self._name_of(number): number for number in numbers}
             self._made_of = size
         return self._instruments
 

@@ -10,11 +10,9 @@ of a second: far too long for an event loop that serves a stream. So everything 
 `Gathering` takes one reading at a time, `text` yields the result in pieces of `SLICE_SAMPLES`
 samples, about half a millisecond each, and the caller serves the stream in between. The values are
 therefore not of one instant, but each is correct, and no counter goes back.
-
-`GatewayCollector` is the same for a registry of prometheus-client, all at once.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy
@@ -279,21 +277,3 @@ def text(families: Iterable[Metric]) -> Iterator[bytes]:
             made = generate_latest(_Registry(part))
             # Help and type come once, before the first piece.
             yield made if start == 0 else made.split(b"\n", 2)[2]
-
-
-class GatewayCollector(Collector):
-    """A collector of all metrics that `read` reads, for a prometheus-client registry."""
-
-    def __init__(self, read: Callable[[], Iterable[AnyReading]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        """Return every family with its values."""
-        gathering = Gathering()
-        for reading in self._read():
-            gathering.add(reading)
-        return gathering.families()
-
-    def describe(self) -> Iterable[Metric]:
-        """Return every family, without values: registering reads nothing."""
-        return Gathering().families()

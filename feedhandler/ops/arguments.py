@@ -30,7 +30,7 @@ class LineAddress(Struct, frozen=True):
 
 
 class TcpAddress(Struct, frozen=True):
-    """Where a line by TCP is served, and how it is framed."""
+    """Address at which a line by TCP is served, and its framing."""
 
     framing: str
     host: str

@@ -170,7 +170,7 @@ def request_of(options: Options) -> Request:
         feed=options.feed,
         from_ns=specs[0],
         until_ns=specs[1],
-        groups=tuple(parse_group(each) for each in options.lines),
+        groups=tuple(parse_group(line) for line in options.lines),
         services=options.services,
         messages=not options.packets_only,
         channels=channels_of(options),
@@ -201,7 +201,7 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
     The feed that fits is named as a hint.
     """
     digest = outcome.digest if outcome.lines is None else outcome.lines
-    datagrams = sum(each.datagrams for each in outcome.files)
+    datagrams = sum(file.datagrams for file in outcome.files)
     if digest.channels or not datagrams:
         return False
     payloads = first_payloads(options.captures, PROBE_DATAGRAMS)
@@ -347,7 +347,7 @@ def _printed(table: Table) -> FittedTable:
 
 def complain_of(files: Sequence[FileAccount]) -> bool:
     """Report the odd files on stderr; return whether there are any."""
-    odd = [each for each in files if each.problem]
+    odd = [file for file in files if file.problem]
     for each in odd:
         complain(
             f"{each.path}: {each.problem}".replace(f"{each.path}: {each.path}:", f"{each.path}:"),

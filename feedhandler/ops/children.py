@@ -13,7 +13,6 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from feedhandler._compiled import NotCompiledError, build_fault
@@ -126,12 +125,7 @@ class Family:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for child in reversed(self.children):
             if child.process.returncode is None:
                 await child.stop()

@@ -290,3 +290,20 @@ def run_async(
         run = importlib.import_module(loop_kind).run
     with signal_handlers(interrupt):
         return int(run(with_signals()))
+
+
+async def until_stopped(
+    work: Coroutine[Any, Any, Any], stop: asyncio.Event, timeout_s: float | None = None
+) -> Any:
+    """Return what `work` returns; where `stop` is set first, or the time is up, cancel it and
+    return None."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    first = asyncio.FIRST_COMPLETED
+    await asyncio.wait({working, stopping}, timeout=timeout_s, return_when=first)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+    return None

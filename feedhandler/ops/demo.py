@@ -36,7 +36,7 @@ from feedhandler.config.show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family
-from feedhandler.ops.console import ExitCode, complain, print_json, run_async
+from feedhandler.ops.console import ExitCode, complain, print_json, run_async, until_stopped
 from feedhandler.ops.demo_scenes import SCENES, Scene
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.exchange import CLOSED, EURONEXT
@@ -136,14 +136,14 @@ class Verdict(Struct):
     @property
     def faults(self) -> list[str]:
         """All faults of the gateway, a line each."""
-        found = []
+        faults = []
         for name, report in self.reports.items():
             if report.expected == 0:
-                found.append(f"{name}: the exchange sent nothing for it")
+                faults.append(f"{name}: the exchange sent nothing for it")
             if report.lost_announced:
-                found.append(f"{name}: {report.lost_announced:,} lost, announced, never made good")
-            found += [f"{name}: {fault}" for fault in report.faults()]
-        return found
+                faults.append(f"{name}: {report.lost_announced:,} lost, announced, never made good")
+            faults += [f"{name}: {fault}" for fault in report.faults()]
+        return faults
 
 
 def run(options: Options) -> int:
@@ -175,17 +175,10 @@ class Demo:
         with tempfile.TemporaryDirectory(prefix="feedhandler-demo-") as folder:
             self.folder = Path(folder)
             self.subscribers = list(self._subscribers())
-            work = asyncio.create_task(self._work())
-            stopping = asyncio.create_task(self.stop.wait())
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if work.done():
-                return work.result()
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-            complain("demo: interrupted, nothing was checked")
-            return ExitCode.INTERRUPTED
+            code: int | None = await until_stopped(self._work(), self.stop)
+            if code is None:
+                complain("demo: interrupted, nothing was checked")
+            return ExitCode.INTERRUPTED if code is None else code
 
     def _subscribers(self) -> Iterator[Subscriber]:
         for name, pattern, granularity in self.scene.subscribers:
@@ -241,9 +234,9 @@ class Demo:
                 *(self.scene.feed, str(each.ledger)),
                 on_line=each.on_line,
             )
-        for each in self.subscribers:
-            what = f"attaching to {each.pattern}"
-            await self.family.until(each.attached, START_TIMEOUT_S, what)
+        for subscriber in self.subscribers:
+            what = f"attaching to {subscriber.pattern}"
+            await self.family.until(subscriber.attached, START_TIMEOUT_S, what)
 
     async def _run_exchange(self) -> None:
         options = self.options
@@ -286,7 +279,7 @@ class Demo:
         deadline = loop.time() + DRAIN_TIMEOUT_S
         before, since = -1, loop.time()
         while loop.time() - since < IDLE_S and loop.time() < deadline:
-            now = sum(each.received for each in self.subscribers)
+            now = sum(subscriber.received for subscriber in self.subscribers)
             if now != before:
                 before, since = now, loop.time()
             await asyncio.sleep(IDLE_S / 10)
@@ -336,8 +329,8 @@ class Demo:
             for each in self.subscribers
         }
         buckets = numpy.zeros(BUCKETS, numpy.uint64)
-        for each in self.subscribers:
-            for bucket, count in each.latency.items():
+        for subscriber in self.subscribers:
+            for bucket, count in subscriber.latency.items():
                 buckets[int(bucket)] += count
         p50, p99 = percentiles_of(buckets, 0.5, 0.99)
         return Verdict(

@@ -88,10 +88,10 @@ def _euronext_groups(port_base: int) -> Iterator[tuple[str, int]]:
 def _fix_config(port_base: int, **sections: Any) -> Config:
     channels = []
     for service in fix.SERVICES:
-        places = (fix.line_address(service, number, port_base) for number in (0, 1))
+        addresses = (fix.line_address(service, number, port_base) for number in (0, 1))
         lines = tuple(
             LineConfig(name=name, group=group, port=port)
-            for name, (group, port) in zip("AB", places, strict=True)
+            for name, (group, port) in zip("AB", addresses, strict=True)
         )
         topic = fix.channel_id(service)
         channels.append(

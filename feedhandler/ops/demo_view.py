@@ -5,7 +5,7 @@ rows; `LiveView` redraws a table on a terminal, `PlainView` prints a line now an
 """
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct, structs
 from rich.live import Live
@@ -82,17 +82,7 @@ class Rates:
         return self._latest[service]
 
 
-class View(Protocol):
-    """A display of rows."""
-
-    def show(self, rows: list[Row]) -> None:
-        """Show the newest rows."""
-
-    def close(self) -> None:
-        """End the display after the last rows."""
-
-
-def make_view(is_terminal: bool) -> View:
+def make_view(is_terminal: bool) -> "LiveView | PlainView":
     """Make a live table on a terminal, else plain lines."""
     return LiveView() if is_terminal else PlainView()
 

@@ -197,8 +197,8 @@ def check_memory(config: Config) -> Iterator[Check]:
     except NotCompiledError:
         return  # `check_modules` reports it
     bounds = sorted(memory_bounds(config), key=lambda each: each.most, reverse=True)
-    largest = ", ".join(f"{each.name} {each.most:,}" for each in bounds[:LARGEST_BOUNDS])
-    found = f"{sum(each.most for each in bounds):,} bytes at most by clients: {largest}, ..."
+    largest = ", ".join(f"{bound.name} {bound.most:,}" for bound in bounds[:LARGEST_BOUNDS])
+    found = f"{sum(bound.most for bound in bounds):,} bytes at most by clients: {largest}, ..."
     yield Check("memory", "ok", found)
 
 

@@ -84,7 +84,7 @@ def queues_of(config: Config) -> list[DurableQueueConfig]:
 def journals_of(config: Config) -> list[Journal]:
     """Return the queues and journals that a gateway with `config` opens."""
     day = config.trading_day.of(load_feed(config.gateway.feed))
-    found = [
+    journals = [
         Journal(f"queue {queue.name}", "folder", "blocks_max", queue.folder, queue.settings())
         for queue in (each.resolved(day) for each in queues_of(config))
     ]
@@ -92,8 +92,8 @@ def journals_of(config: Config) -> list[Journal]:
         if each.when_full == JOURNAL:
             settings = settings_of(each.journal_bytes_max, each.journal_durability)
             label, folder = f"publish {each.name}", each.journal_folder
-            found.append(Journal(label, "journal_folder", "journal_bytes_max", folder, settings))
-    return found
+            journals.append(Journal(label, "journal_folder", "journal_bytes_max", folder, settings))
+    return journals
 
 
 def check_folder(journal: Journal, folder: str) -> Check:
@@ -197,7 +197,7 @@ def _read(name: str, journal: Journal) -> Check:
 
 
 class _Wanted(Struct):
-    """What journals still need of one file system: at once, and when all are at their bounds."""
+    """Space that journals need of one file system: at once, and when all are at their bounds."""
 
     place: str
     free_bytes: int

@@ -54,13 +54,13 @@ def check_topology(path: Path, follows: bool) -> Iterator[Check]:
 
 def _check_members(topology: Topology) -> Check:
     """Report the members with addresses of this machine, and those whose address is taken."""
-    here = {host for host in {each.address[0] for each in topology.members} if _is_here(host)}
-    members = [each for each in topology.members if each.address[0] in here]
+    here = {host for host in {member.address[0] for member in topology.members} if _is_here(host)}
+    members = [member for member in topology.members if member.address[0] in here]
     if not members:
         remedy = "copy the file to the machines that it names; `overlay plan --host` names others"
         return Check("overlay members", "warn", "no member has an address of this machine", remedy)
-    taken = [each.name for each in members if check_address("", each).status == "fail"]
-    names = ", ".join(each.name for each in members[:NAMES_MAX])
+    taken = [member.name for member in members if check_address("", member).status == "fail"]
+    names = ", ".join(member.name for member in members[:NAMES_MAX])
     more = f" and {len(members) - NAMES_MAX} more" if len(members) > NAMES_MAX else ""
     found = f"{len(members)} of {len(topology.members)} may run here: {names}{more}"
     if taken:

@@ -120,5 +120,5 @@ def order_config(sent: ExchangePlan, ports: Mapping[str, int], **sections: Any) 
 
 def _lines(kind: type[Line], address: Callable[[str, int], tuple[str, int]]) -> tuple[Line, ...]:
     """Return lines A and B of the session's one channel."""
-    places = {name: address(name, CHANNEL) for name in LINES}
-    return tuple(kind(name=n, group=group, port=port) for n, (group, port) in places.items())
+    addresses = {name: address(name, CHANNEL) for name in LINES}
+    return tuple(kind(name=n, group=group, port=port) for n, (group, port) in addresses.items())

@@ -113,8 +113,8 @@ def _told(fit: Fit) -> dict[str, object]:
         "packets": fit.packets,
         "fitting": fit.fitting,
         "misfits": [
-            {"kind": each.kind, "count": fit.counts[each.kind], **_place(each)}
-            for each in fit.misfits
+            {"kind": misfit.kind, "count": fit.counts[misfit.kind], **_place(misfit)}
+            for misfit in fit.misfits
         ],
         "types": [
             {"type": use.label, "name": use.name, "count": use.count, "least_bytes": use.least,

@@ -67,7 +67,7 @@ class Element(msgspec.Struct):
 
     def all(self, *tags: str) -> Iterator["Element"]:
         """Yield the children that are called so."""
-        return (each for each in self.children if each.tag in tags)
+        return (child for child in self.children if child.tag in tags)
 
 
 class Slot(msgspec.Struct):
@@ -82,7 +82,7 @@ class Slot(msgspec.Struct):
 
 
 class SbePrefix(NamedTuple):
-    """What stands in front of the SBE header: fields, their bytes, what the length leaves out."""
+    """Fields in front of the SBE header: fields, their bytes, what the length leaves out."""
 
     fields: list[str]
     size: int
@@ -208,7 +208,7 @@ class Importer:
                 "choose another --framing",
             )
         self.types = {
-            each.get("name"): each for types in self.root.all("types") for each in types.children
+            child.get("name"): child for types in self.root.all("types") for child in types.children
         }
         for element in self._everything(self.root):
             if element.tag == "include":
@@ -229,9 +229,9 @@ class Importer:
             self.notes.append((element.line, text))
 
     def _everything(self, element: Element) -> Iterator[Element]:
-        for each in element.children:
-            yield each
-            yield from self._everything(each)
+        for child in element.children:
+            yield child
+            yield from self._everything(child)
 
     def number(self, element: Element, key: str, default: int | None = None) -> int:
         """Return an attribute that is an integer of at least 0."""
@@ -294,12 +294,12 @@ class Importer:
                 slot.keys["constant"] = int(value)
             slot.keys.pop("null", None)
         fields += self._fields(slots, prefix.size, prefix.size, set())
-        places = {}
+        positions = {}
         for key in ("blockLength", "templateId"):
             if key not in known or known[key].keys["type"] not in ("u8", "u16", "u32"):
                 self.refuse(element, f"the message header has no unsigned {key}")
             slot = known[key]
-            places[key] = f'{{ at = {prefix.size + slot.at}, type = "{slot.keys["type"]}" }}'
+            positions[key] = f'{{ at = {prefix.size + slot.at}, type = "{slot.keys["type"]}" }}'
         if known["templateId"].size > 2:
             self.refuse(element, "a templateId of more than two bytes cannot be described")
         add = [f"length_add = {prefix.add}"] if prefix.add else []
@@ -308,8 +308,8 @@ class Importer:
             f"header_size = {self.header_size}",
             'length = { at = 0, type = "u16" }',
             *add,
-            f"type = {places['templateId']}",
-            f"block_length = {places['blockLength']}",
+            f"type = {positions['templateId']}",
+            f"block_length = {positions['blockLength']}",
             *_list("fields", fields),
         ]
 

@@ -12,7 +12,7 @@ import msgspec
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.ops.console import ExitCode, complain
 
-#: The number of a description that nobody has given another one; the built-in feeds stay below.
+#: The number of a description that has no other one; the built-in feeds stay below.
 NUMBER = 1000
 
 _MOLDUDP64 = """\

@@ -78,15 +78,15 @@ def _figures(each: Explained) -> dict[str, object]:
         }
         for field in each.fields
     ]
-    said: dict[str, object] = {"at": each.at, "size": each.size, "type": each.code}
-    said |= {"name": each.name, "fields": fields}
+    figures: dict[str, object] = {"at": each.at, "size": each.size, "type": each.code}
+    figures |= {"name": each.name, "fields": fields}
     if each.fault is not None:
         fault = each.fault
-        said["fault"] = {
+        figures["fault"] = {
             "reason": fault.reason.name.lower(),
             "at": fault.at,
             "tag": fault.tag or None,
             "expected": fault.expected,
             "found": fault.found,
         }
-    return said
+    return figures

@@ -104,13 +104,13 @@ def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
     groups = [
         channels.retransmission_of(channels.channels[id]) for id in ids if id in channels.channels
     ]
-    places = sorted({each.market_data for each in groups if each and each.market_data})
-    if len(places) > 1:
+    addresses = sorted({group.market_data for group in groups if group and group.market_data})
+    if len(addresses) > 1:
         raise UsageError(
-            f"Market Data Requests are to be answered at {' and '.join(places)}",
+            f"Market Data Requests are to be answered at {' and '.join(addresses)}",
             "publish the channels of each by a process of its own, or give --requests",
         )
-    return places[0] if places else ""
+    return addresses[0] if addresses else ""
 
 
 def _runs(
@@ -335,16 +335,16 @@ def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:
 
 def _show_state(channel: str, event: Stated, as_json: bool) -> None:
     """Print the books' state: its message number, its snapshots, and the messages since."""
-    said = {"as_of": event.as_of, "number": event.number, "securities": len(event.states)}
+    figures = {"as_of": event.as_of, "number": event.number, "securities": len(event.states)}
     messages = [*event.states, *(body for _, body in event.since)]
     if as_json:
         texts = [each.replace(SOH, b"|").decode("utf-8", "backslashreplace") for each in messages]
-        print_json({"channel": channel, "event": "state", **said, "messages": texts})
+        print_json({"channel": channel, "event": "state", **figures, "messages": texts})
         return
-    values = " ".join(f"{name}={value}" for name, value in said.items())
+    values = " ".join(f"{name}={value}" for name, value in figures.items())
     sys.stdout.write(f"{channel} state {values}\n")
-    for each in messages:
-        text = each.replace(SOH, b"|").decode("utf-8", "backslashreplace")
+    for message in messages:
+        text = message.replace(SOH, b"|").decode("utf-8", "backslashreplace")
         sys.stdout.write(f"{channel} state {text}\n")
 
 

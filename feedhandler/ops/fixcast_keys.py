@@ -4,7 +4,6 @@ No function here prints a secret: keys are named by channel, id and time.
 """
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Iterable, Sequence
@@ -30,7 +29,7 @@ from feedhandler.fixcast.entitlement_settings import (
 )
 from feedhandler.fixcast.key_files import KeyFolder, new_key, shown_time
 from feedhandler.fixcast.keys import FOREVER, ChannelKey, KeyRing
-from feedhandler.ops.console import ExitCode, complain, print_json, run_async
+from feedhandler.ops.console import ExitCode, complain, print_json, run_async, until_stopped
 
 _SECOND = 1_000_000_000
 
@@ -69,8 +68,8 @@ def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, h
 
 def _channels(folder: KeyFolder) -> list[str]:
     """Return the channels that have keys in a folder. Raises `UsageError` where none has."""
-    if found := folder.channels():
-        return found
+    if channels := folder.channels():
+        return channels
     raise UsageError(f"{folder.path}: there are no keys", "feedhandler fixcast keys new")
 
 
@@ -236,22 +235,8 @@ def fetch(
 
     async def main(stop: asyncio.Event) -> int:
         take = functools.partial(keep.take, stop=None if follow else stop)
-        session = asyncio.ensure_future(
-            entitled(host.strip("[]"), int(port), client, take, context, plain)
-        )
-        asked = asyncio.ensure_future(stop.wait())
-        await asyncio.wait(
-            {session, asked},
-            timeout=None if follow else wait_s,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        asked.cancel()
-        if session.done():
-            session.result()
-        else:
-            session.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await session
+        session = entitled(host.strip("[]"), int(port), client, take, context, plain)
+        await until_stopped(session, stop, None if follow else wait_s)
         return keep.code(stopped=stop.is_set())
 
     return run_async(main)

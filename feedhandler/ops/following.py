@@ -151,7 +151,7 @@ def _refuse_parts(options: Options) -> None:
         )
     if not options.captures:
         raise UsageError("there is nothing to follow", "give the folder of the recordings")
-    if any(is_remote(each) for each in options.captures):
+    if any(is_remote(capture) for capture in options.captures):
         raise UsageError("recordings are followed on this machine", "record to a folder")
     if options.every_ns <= 0:
         raise UsageError("--every 0 is no time", "give 10s, say")

@@ -12,7 +12,14 @@ from feedhandler import keyed
 from feedhandler.amqp.identity import Login
 from feedhandler.codecs.errors import PeerError
 from feedhandler.keyed.definition import Definition
-from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
+from feedhandler.ops.console import (
+    ExitCode,
+    complain,
+    host_faults,
+    print_json,
+    run_async,
+    until_stopped,
+)
 
 #: Exit code of a command that rejects its message (EX_DATAERR).
 NO_GOOD = 65
@@ -100,14 +107,7 @@ def work(url: str, name: str, command: list[str], workers: int, count: int, logi
                 stop.set()
 
         async with keyed.consume(url, name, handler, workers=workers, login=login) as consumption:
-            ended = asyncio.ensure_future(consumption.wait())
-            asked = asyncio.ensure_future(stop.wait())
-            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            failed = ended.done() and ended.exception()
-            ended.cancel()
-            if failed:
-                raise failed
+            await until_stopped(consumption.wait(), stop)
         print(
             f"queue {name}: {consumption.done:,} done, {consumption.failed:,} failed, "
             f"{consumption.rejected:,} rejected"

@@ -20,7 +20,7 @@ from feedhandler.amqp.subscribing.inbox import Message
 from feedhandler.codecs import Feed
 from feedhandler.codecs.feed import split_packets
 from feedhandler.histogram import Histogram
-from feedhandler.ops.console import ExitCode, print_json, run_async
+from feedhandler.ops.console import ExitCode, print_json, run_async, until_stopped
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.exchange.ledger import LedgerWriter
 
@@ -88,14 +88,10 @@ async def receive(
         ) as messages:
             _print({"attached": True})
             reporting = asyncio.create_task(_report(books))
-            taking = asyncio.create_task(_receive_all(messages, books))
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (reporting, stopping):
-                task.cancel()
-            if taking.done():
-                taking.result()
-            taking.cancel()
+            try:
+                await until_stopped(_receive_all(messages, books), stop)
+            finally:
+                reporting.cancel()
     counts = books.latency.counts()
     _print({"received": books.received})
     _print({"latency": {int(bucket): int(counts[bucket]) for bucket in counts.nonzero()[0]}})

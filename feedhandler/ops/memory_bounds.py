@@ -92,7 +92,7 @@ def _unsent(amqp: AmqpConfig) -> int:
 
 def _largest(config: Config) -> int:
     """Return the bytes of the largest message that a durable queue takes."""
-    return max((each.message_bytes_max for each in config.queues), default=0)
+    return max((queue.message_bytes_max for queue in config.queues), default=0)
 
 
 def _of_the_node(config: Config) -> Iterator[Bound]:

@@ -70,7 +70,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a member runs. `topologies`: one, or those of several trees that are merged."""
+    """Settings of a member. `topologies`: one, or those of several trees that are merged."""
 
     topologies: Sequence[Path]
     name: str
@@ -318,12 +318,12 @@ def _report(member: AnyMember, loop: Loop, as_json: bool) -> None:
             report |= {"last_hop_us": last_hop_ns / 1e3,
                      "extra_hold_us": holding.extra_hold_ns / 1e3}  # fmt: skip
     parts = [each for each in parts_of(member) if not isinstance(each, Receiver)]
-    if apart := {name for each in parts for name in each.reports.apart}:
+    if apart := {name for part in parts for name in part.reports.apart}:
         report["set_apart"] = sorted(apart)
     if isinstance(member, Sender | MergedSender):
-        senders = [each for each in parts if isinstance(each, Sender)]
+        senders = [part for part in parts if isinstance(part, Sender)]
         report |= {"sent": member.last_id, "hold_us": max(each.hold_ns for each in senders) / 1e3}
-        if longest_ns := max(each.longest_hop_ns for each in senders):
+        if longest_ns := max(sender.longest_hop_ns for sender in senders):
             report["longest_hop_us"] = longest_ns / 1e3
     if as_json:
         print_json({"event": "end", **report})

@@ -172,7 +172,7 @@ def _trips(name: str, address: Address, wanted: LastHopWanted, busy: bool) -> Tr
         raise PeerError(
             f"no answer from {address[0]}:{address[1]}", "start `feedhandler overlay echo` there"
         )
-    return Trips(name, [numpy.array(each) for each in windows if each], sent - taken)
+    return Trips(name, [numpy.array(window) for window in windows if window], sent - taken)
 
 
 def last_hop_experiment(found: Sequence[Trips]) -> Experiment:
@@ -203,7 +203,7 @@ def _cell(value: object) -> str:
 
 
 def _p90(trips: Trips) -> numpy.ndarray:
-    return numpy.array([numpy.quantile(each, 0.9) for each in trips.windows])
+    return numpy.array([numpy.quantile(window, 0.9) for window in trips.windows])
 
 
 def _figures(trips: Trips) -> dict[str, Any]:

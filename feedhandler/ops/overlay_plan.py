@@ -131,7 +131,7 @@ def plan_beside(
         raise UsageError(f"{first} has no proxies", "a tree without has nothing to share out")
     for host in hosts:
         _check_host(host)
-    taken = {each.address for each in before.members}
+    taken = {member.address for member in before.members}
     addresses = _free_addresses(hosts, port, taken)
     members = [next(addresses) if each.role == "proxy" else each.address for each in before.members]
     keys = (os.urandom(KEY_BYTES) for _ in range(len(members) + 1))

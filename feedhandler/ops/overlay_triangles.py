@@ -24,7 +24,7 @@ PAIRS_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """How hosts probe. `seconds` 0: until stopped; `rate`: probes a second of each pair."""
+    """Settings of probing. `seconds` 0: until stopped; `rate`: probes a second of each pair."""
 
     seconds: float
     rate: float
@@ -172,7 +172,7 @@ def variance_of(windows: Windows) -> Experiment:
     """Make Figure 2: how the delay of a pair of hosts varies from window to window."""
     pairs = windows.pairs()
     delays = [windows.p50[:, a, b] for a, b in pairs]
-    spread = [(numpy.nanmax(each) - numpy.nanmin(each), numpy.nanmax(each)) for each in delays]
+    spread = [(numpy.nanmax(delay) - numpy.nanmin(delay), numpy.nanmax(delay)) for delay in delays]
     order = sorted(range(len(pairs)), key=spread.__getitem__, reverse=True)
     shown = list(dict.fromkeys([*order[: PAIRS_SHOWN - 1], order[len(order) // 2]]))
     rows, over_time = [], {}

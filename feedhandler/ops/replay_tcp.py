@@ -1,7 +1,7 @@
 """`feedhandler replay --tcp`: captures served as a line by TCP, at their pace.
 
 The first message is sent when the first client is there, the others at the pace from then on. The
-server stays until a signal, since whoever comes later may ask for all that was sent.
+server stays until a signal, since a later client may ask for all that was sent.
 """
 
 import asyncio

@@ -267,15 +267,15 @@ def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
         (*(name.replace("_", " ") for name in _DESTINATION_COUNTERS), "p50", "p99"),
     )
     made.add_column("why not", overflow="fold")
-    for each in destinations:
-        confirm = each.get("confirm_ns", {})
+    for destination in destinations:
+        confirm = destination.get("confirm_ns", {})
         made.add_row(
-            str(each.get("name", "?")),
-            _state(each.get("state")),
-            str(each.get("broker") or each.get("to", "?")),
-            *(_number(each.get(key)) for key in _DESTINATION_COUNTERS),
+            str(destination.get("name", "?")),
+            _state(destination.get("state")),
+            str(destination.get("broker") or destination.get("to", "?")),
+            *(_number(destination.get(key)) for key in _DESTINATION_COUNTERS),
             *(_milliseconds(confirm.get(key)) for key in ("p50", "p99")),
-            str(each.get("reason", "")),
+            str(destination.get("reason", "")),
         )
     return made
 
@@ -286,13 +286,13 @@ def queue_table(queues: Iterable[Mapping[str, Any]]) -> Table:
         ("queue", "state"), (*(name.replace("_", " ") for name in _QUEUE_COUNTERS), "blocks")
     )
     made.add_column("why not", overflow="fold")
-    for each in queues:
+    for queue in queues:
         made.add_row(
-            str(each.get("name", "?")),
-            _state(each.get("state")),
-            *(_number(each.get(key)) for key in _QUEUE_COUNTERS),
-            f"{_number(each.get('blocks'))} of {_number(each.get('blocks_max'))}",
-            str(each.get("reason", "")),
+            str(queue.get("name", "?")),
+            _state(queue.get("state")),
+            *(_number(queue.get(key)) for key in _QUEUE_COUNTERS),
+            f"{_number(queue.get('blocks'))} of {_number(queue.get('blocks_max'))}",
+            str(queue.get("reason", "")),
         )
     return made
 

@@ -9,7 +9,6 @@ need them, reference messages are asked for even if `--types` leaves them out, a
 """
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from feedhandler.amqp.subscribing.inbox import Message, feed_of
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.dbn import schema_of
 from feedhandler.codecs.feed import split_packets
-from feedhandler.ops.console import ExitCode, complain, run_async
+from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
 from feedhandler.ops.feeds import open_feed
 
 #: Printed lines reach a reading program this soon, even when there are few.
@@ -58,21 +57,12 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Print until `count` messages, a signal, or the gateway's end of the stream."""
-    return run_async(lambda stop: _until_stopped(options, stop), "uvloop")
 
-
-async def _until_stopped(options: Options, stop: asyncio.Event) -> int:
-    printing = asyncio.create_task(_print_messages(options, stop))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({printing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not printing.done():
-        printing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await printing
+    async def main(stop: asyncio.Event) -> int:
+        await until_stopped(_print_messages(options, stop), stop)
         return ExitCode.OK
-    await printing
-    return ExitCode.OK
+
+    return run_async(main, "uvloop")
 
 
 async def _print_messages(options: Options, stop: asyncio.Event) -> None:

@@ -45,10 +45,10 @@ class Admission:
         me = topology.member(name)
         self.topology, self.me = topology, me
         sources = topology.sources(me)
-        self._sources = {each.address: each for each in sources}
+        self._sources = {source.address: source for source in sources}
         self._children = {each.address: each for each in topology.children(me)}
         self._parent = sources[0] if sources else None
-        known = {each.name: each.key for each in topology.members}
+        known = {member.name: member.key for member in topology.members}
         self._seen = {
             who: last for who, last in self._seen.items() if self._key_of.get(who) == known.get(who)
         }

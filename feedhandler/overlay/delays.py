@@ -131,7 +131,7 @@ class DelayRecord:
         numpy = self._numpy
         rungs = numpy.quantile(numpy.array(self._delays, numpy.float64), LADDER)
         report = Report(
-            self._interval, 1, self._messages, tuple(int(each) for each in rungs), self._late
+            self._interval, 1, self._messages, tuple(int(rung) for rung in rungs), self._late
         )
         self._delays, self._every, self._messages, self._late = [], 1, 0, 0
         return report

@@ -111,8 +111,8 @@ class OverlayLine:
         first, *others = parts_of(self.member)
         if self._loop is not None:
             counts.update(counts_of(first, self._loop.port))
-            for each in others:
-                counts.update(counts_of(each, None))
+            for other in others:
+                counts.update(counts_of(other, None))
         return {
             "line": self.line.name,
             "topology": ", ".join(self.paths),
@@ -135,7 +135,7 @@ class OverlayLine:
 
     def _hand_on(self, events: Sequence[Event], _now_ns: int) -> None:
         """Pass what was released to the receive thread, whose arbiter judges order and gaps."""
-        payloads = [each.payload for each in events if isinstance(each, Deliver)]
+        payloads = [event.payload for event in events if isinstance(event, Deliver)]
         done = hand_over(self._into, payloads, 0)
         if done == len(payloads):
             return
@@ -210,28 +210,28 @@ class OverlayLines:
     def start(self) -> None:
         """Start the threads, and shorten the interpreter's switch interval, for deadlines."""
         sys.setswitchinterval(min(self._switch_seconds, SWITCH_SECONDS))
-        for each in self._lines:
-            each.start()
+        for line in self._lines:
+            line.start()
 
     def stop(self) -> None:
         """End the threads; `feeds` are closed by the receive thread."""
-        for each in self._lines:
-            each.stop()
+        for line in self._lines:
+            line.stop()
         sys.setswitchinterval(self._switch_seconds)
 
     def close(self) -> None:
         """Close everything, if the lines were never started."""
-        for each in self._lines:
-            each.stop()
-            each.feed.close()
+        for line in self._lines:
+            line.stop()
+            line.feed.close()
 
     def receive_buffers(self) -> dict[str, int]:
         """Return the receive buffer of each line's member, bytes, by line name."""
-        return {each.line.name: each.buffer_bytes for each in self._lines}
+        return {line.line.name: line.buffer_bytes for line in self._lines}
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the snapshot of each line's receiver."""
-        return [each.snapshot() for each in self._lines]
+        return [line.snapshot() for line in self._lines]
 
 
 def _stamp_of(path: str) -> tuple[int, int, int]:

@@ -151,14 +151,14 @@ class Measurement:
         spikes = self._spikes
         for datagram, addresses in sends:
             if spikes.share:
-                late = [each for each in addresses if self._rng.random() < spikes.share]
+                late = [address for address in addresses if self._rng.random() < spikes.share]
                 if late:
                     at = time.monotonic_ns() + spikes.delay_ns
                     for each in late:
                         self._number += 1
                         entry = (at, self._number, port, datagram, each)
                         heapq.heappush(self._delayed, entry)
-                    addresses = tuple(each for each in addresses if each not in late)
+                    addresses = tuple(address for address in addresses if address not in late)
             port.send(datagram, addresses)
 
     def _turn(self, most_ns: int) -> None:

@@ -375,8 +375,8 @@ class Sender:
     def _changed(self) -> None:
         me = self.admission.me
         children = self.topology.children(me)
-        self.targets = tuple(each.address for each in children)
-        self.reports = ReportGatherer([each.name for each in children], bound_ns=self._bound_ns)
+        self.targets = tuple(child.address for child in children)
+        self.reports = ReportGatherer([child.name for child in children], bound_ns=self._bound_ns)
 
     def send(self, payload: bytes, now_ns: int) -> Sends:
         """Assign a message its id, and return its datagram. Raises `ValueError` where it is too
@@ -425,7 +425,7 @@ class Sender:
         if report is None:
             return []
         self.counts["intervals"] += 1
-        rungs = [float(each) for each in report.rungs]
+        rungs = [float(rung) for rung in report.rungs]
         if self.controller is not None:
             if self.hold_ns:
                 self.controller.observe(report.messages, report.late_count)

@@ -58,7 +58,7 @@ def check_trees(topologies: Sequence[Topology]) -> None:
 
 
 def _ends(topology: Topology) -> dict[str, Address]:
-    return {each.name: each.address for each in topology.members if each.role != "proxy"}
+    return {member.name: member.address for member in topology.members if member.role != "proxy"}
 
 
 _Each = TypeVar("_Each", Sender, Receiver)
@@ -69,17 +69,17 @@ class _Trees(Generic[_Each]):
 
     def __init__(self, members: Sequence[_Each]) -> None:
         self.members: Sequence[_Each] = members
-        self._by_tree: dict[int, _Each] = {each.topology.tree: each for each in members}
+        self._by_tree: dict[int, _Each] = {member.topology.tree: member for member in members}
 
     @property
     def counts(self) -> Counter[str]:
         """Counts of all trees, added up."""
-        return sum((each.counts for each in self.members), Counter())
+        return sum((member.counts for member in self.members), Counter())
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called; 0: no deadline."""
-        return soonest(*(each.deadline_ns for each in self.members))
+        return soonest(*(member.deadline_ns for member in self.members))
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
         """Pass a datagram to its tree's member; the first counts those of unknown trees."""
@@ -172,7 +172,7 @@ def receiver_of(
     first.holding.start_wait_ns = first.holding.gap_wait_ns
     kept = {key: settings[key] for key in ("slots", "interval_ns", "extra_hold_ns")
             if key in settings}  # fmt: skip
-    others = [Receiver(each, name, epoch, beside=first, **kept) for each in topologies[1:]]
+    others = [Receiver(topology, name, epoch, beside=first, **kept) for topology in topologies[1:]]
     return MergedReceiver([first, *others])
 
 
@@ -188,7 +188,7 @@ def sender_of(
     """
     sequence = SharedSequence()
     senders = [
-        Sender(each, epoch, controller=controller(), sequence=sequence, **settings)
-        for each in topologies
+        Sender(topology, epoch, controller=controller(), sequence=sequence, **settings)
+        for topology in topologies
     ]
     return senders[0] if len(senders) == 1 else MergedSender(senders)

@@ -62,9 +62,9 @@ class MeshHost:
         self.counts: Counter[str] = Counter()
         self._number = 0
         self._index = topology.members.index(me)
-        self._others = [each for each in topology.members if each is not me]
+        self._others = [member for member in topology.members if member is not me]
         self._index_of = {each.name: at for at, each in enumerate(topology.members)}
-        self._source_of = {each.address: each for each in self._others}
+        self._source_of = {other.address: other for other in self._others}
         self._seen: dict[str, tuple[int, int]] = {}
         self._delays: dict[tuple[int, str], list[int]] = {}
         self._closed = 0
@@ -121,7 +121,7 @@ class MeshHost:
         With `now_ns` far ahead these are all, at the end.
         """
         last = now_ns // WINDOW_NS - OPEN_WINDOWS
-        over = sorted(each for each in self._delays if each[0] <= last)
+        over = sorted(delay for delay in self._delays if delay[0] <= last)
         for window, source in over:
             delays = numpy.array(self._delays.pop((window, source))) / 1e3
             p50, p99 = map(float, numpy.quantile(delays, (0.5, 0.99)))

@@ -26,25 +26,25 @@ def counts_of(member: AnyMember, port: "Port | None") -> dict[str, int]:
     `port` None: the member is of a further tree, and counts that it shares with the first are left
     out.
     """
-    found: dict[str, int] = dict(member.counts)
+    counts: dict[str, int] = dict(member.counts)
     if isinstance(member, Receiver) and port is not None:
         holding = member.holding
-        found |= {
+        counts |= {
             "delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
             "missing": holding.missing, "overfull": holding.overfull,
         }  # fmt: skip
     if not isinstance(member, Receiver):
-        found["useless"] = member.reports.useless
+        counts["useless"] = member.reports.useless
     if not isinstance(member, Sender):
-        found["clock_steps"] = member.clock.steps
+        counts["clock_steps"] = member.clock.steps
     if port is None:
-        return found
-    found |= {
+        return counts
+    counts |= {
         "datagrams_sent": port.sent, "datagrams_received": port.received,
         "not_taken": sum(port.errors.values()), "oversize": port.oversize,
         "kernel_drops": port.kernel_drops,
     }  # fmt: skip
-    return found
+    return counts
 
 
 def gauges_of(member: AnyMember, now_ns: int) -> dict[str, float]:
@@ -52,19 +52,19 @@ def gauges_of(member: AnyMember, now_ns: int) -> dict[str, float]:
 
     `now_ns`: its time.
     """
-    found: dict[str, float] = {"topology_version": member.topology.version}
+    gauges: dict[str, float] = {"topology_version": member.topology.version}
     if isinstance(member, Receiver):
-        found["held"] = member.holding.held
-        found["last_hop_seconds"] = member.last_hop.own_ns(now_ns) / 1e9
-        found["longest_hop_seconds"] = member.last_hop.longest_ns / 1e9
-        found["extra_hold_seconds"] = member.holding.extra_hold_ns / 1e9
+        gauges["held"] = member.holding.held
+        gauges["last_hop_seconds"] = member.last_hop.own_ns(now_ns) / 1e9
+        gauges["longest_hop_seconds"] = member.last_hop.longest_ns / 1e9
+        gauges["extra_hold_seconds"] = member.holding.extra_hold_ns / 1e9
     else:
-        found["set_apart"] = len(member.reports.apart)
+        gauges["set_apart"] = len(member.reports.apart)
     if isinstance(member, Sender):
-        found["longest_hop_seconds"] = member.longest_hop_ns / 1e9
-        found["hold_seconds"] = member.hold_ns / 1e9
+        gauges["longest_hop_seconds"] = member.longest_hop_ns / 1e9
+        gauges["hold_seconds"] = member.hold_ns / 1e9
     else:
-        found["silent_seconds"] = max(now_ns - member.heard_ns, 0) / 1e9
-        found["clock_offset_seconds"] = member.clock.offset_ns / 1e9
-        found["clock_error_seconds"] = member.clock.error_ns / 1e9
-    return found
+        gauges["silent_seconds"] = max(now_ns - member.heard_ns, 0) / 1e9
+        gauges["clock_offset_seconds"] = member.clock.offset_ns / 1e9
+        gauges["clock_error_seconds"] = member.clock.error_ns / 1e9
+    return gauges

@@ -58,7 +58,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         wanted = [position[1:] for position in places_of(self.shape)]
-        there = [(each.role, each.layer, each.index) for each in self.members]
+        there = [(member.role, member.layer, member.index) for member in self.members]
         if there != wanted:
             odd = next((i for i, each in enumerate(there) if each not in wanted[i : i + 1]), None)
             which = "a member is missing" if odd is None else f"{self.members[odd].name} is not it"
@@ -68,8 +68,8 @@ class Topology:
                 "`feedhandler overlay plan` makes a topology",
             )
         for what, all_of in (
-            ("name", [each.name for each in self.members]),
-            ("address", [each.address for each in self.members]),
+            ("name", [member.name for member in self.members]),
+            ("address", [member.address for member in self.members]),
         ):
             (most, times), *_ = Counter(all_of).most_common(1)
             if times > 1:
@@ -77,9 +77,9 @@ class Topology:
 
     def member(self, name: str) -> Member:
         """Return the member with that name. Raises `UsageError` where there is none."""
-        for each in self.members:
-            if each.name == name:
-                return each
+        for member in self.members:
+            if member.name == name:
+                return member
         raise UsageError(
             f"no member {name} in this topology",
             f"there are {self.members[0].name} to {self.members[-1].name}",
@@ -115,8 +115,8 @@ class Topology:
         """Return the next version, with another machine in a member's place."""
         gone = self.member(name)
         members = tuple(
-            replace(each, address=address, key=key) if each is gone else each
-            for each in self.members
+            replace(member, address=address, key=key) if member is gone else member
+            for member in self.members
         )
         return replace(self, version=self.version + 1, members=members)
 

@@ -96,7 +96,7 @@ def read_trees(paths: Sequence[Path]) -> list[Topology]:
 
 def receiving_member(paths: Sequence[str], name: str) -> tuple[list[Topology], Member]:
     """Read topologies and return them with their receiver of that name. Raises `ConfigError`."""
-    topologies = read_trees([Path(each) for each in paths])
+    topologies = read_trees([Path(path) for path in paths])
     try:
         me = topologies[0].member(name)
     except FeedhandlerError as error:
@@ -147,10 +147,10 @@ def topology_text(topology: Topology) -> str:
         f"hedging = {shape.hedging}",
         f'key = "{topology.key.hex()}"',
     ]
-    for each in topology.members:
-        host, port = each.address
-        lines += ["", "[[member]]", f'name = "{each.name}"', f'address = "{host}:{port}"',
-                  f'key = "{each.key.hex()}"']  # fmt: skip
+    for member in topology.members:
+        host, port = member.address
+        lines += ["", "[[member]]", f'name = "{member.name}"', f'address = "{host}:{port}"',
+                  f'key = "{member.key.hex()}"']  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -231,8 +231,8 @@ class Capturing:
         if not self._blocks:
             return file_header()
         descriptions = [
-            (each.interface, f"line {each.name}, {each.group}:{each.port}")
-            for each in self._settings.lines
+            (line.interface, f"line {line.name}, {line.group}:{line.port}")
+            for line in self._settings.lines
         ]
         return section(f"feedhandler capture {__version__}", descriptions)
 

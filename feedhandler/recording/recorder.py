@@ -182,7 +182,7 @@ class Series:
         self.refused: Callable[[], int] = int
         self.unwritten = 0
         self.writer = FrameWriter(
-            [(each.group, each.port, _only_source(each)) for each in endpoints],
+            [(endpoint.group, endpoint.port, _only_source(endpoint)) for endpoint in endpoints],
             BUFFER_BYTES,
             name == "lines",
             blocks,

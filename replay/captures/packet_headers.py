@@ -210,15 +210,13 @@ def _forget_checksum(data: cython.uchar[::1], start: cython.Py_ssize_t) -> cytho
     return 0
 
 
-def write_sequences(
-    table: FeedTable, data: Array, offset: Array, value: Array, framed: bool = True
-) -> None:
+def write_sequences(table: FeedTable, data: Array, offset: Array, value: Array) -> None:
     """Put the sequence number `value[i]` (u64) into the packet at `offset[i]` (u32) of `data`.
 
-    The caller has seen that each is a packet of the feed. A number too large for the field loses
-    its upper bits. `framed`: before each payload stands its UDP header.
+    The caller has seen that each is a packet of the feed, behind its UDP header if anything. A
+    number too large for the field loses its upper bits.
     """
-    _write_sequences(table, memoryview(data), memoryview(offset), memoryview(value), framed)
+    _write_sequences(table, memoryview(data), memoryview(offset), memoryview(value))
 
 
 @cython.cfunc
@@ -227,24 +225,20 @@ def _write_sequences(
     data: cython.uchar[::1],
     offset: cython.const_uint[::1],
     value: cython.const_ulonglong[::1],
-    framed: cython.bint,
 ) -> cython.int:
     index: cython.Py_ssize_t
     start: cython.Py_ssize_t
     for index in range(len(offset)):
         start = offset[index]
         _put(data, start + table.sequence_at, table.sequence_size, table.big_endian, value[index])
-        if framed:
-            _forget_checksum(data, start)
+        _forget_checksum(data, start)
     return 0
 
 
-def write_send_times(
-    table: FeedTable, data: Array, offset: Array, value: Array, framed: bool = True
-) -> None:
+def write_send_times(table: FeedTable, data: Array, offset: Array, value: Array) -> None:
     """Put the raw send time `value[i]` (u64) into the packet at `offset[i]`; else as
     `write_sequences`. Where the feed has two fields, the value is seconds * 10**9 + nanoseconds."""
-    _write_send_times(table, memoryview(data), memoryview(offset), memoryview(value), framed)
+    _write_send_times(table, memoryview(data), memoryview(offset), memoryview(value))
 
 
 @cython.cfunc
@@ -253,7 +247,6 @@ def _write_send_times(
     data: cython.uchar[::1],
     offset: cython.const_uint[::1],
     value: cython.const_ulonglong[::1],
-    framed: cython.bint,
 ) -> cython.int:
     index: cython.Py_ssize_t
     start: cython.Py_ssize_t
@@ -266,6 +259,5 @@ def _write_send_times(
             _put(data, start + table.time_ns_at, 4, big, whole % 1_000_000_000)
             whole = whole // 1_000_000_000
         _put(data, start + table.time_at, table.time_size, big, whole)
-        if framed:
-            _forget_checksum(data, start)
+        _forget_checksum(data, start)
     return 0

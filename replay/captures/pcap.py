@@ -54,7 +54,7 @@ class PcapScanner:
 
     @property
     def damage(self) -> str:
-        """What is wrong at the place where `scan` stopped, where the capture is damaged."""
+        """Description of the damage at which `scan` stopped."""
         return f"a record claims more than {RECORD_BYTES_MAX:,} bytes"
 
     def scan(

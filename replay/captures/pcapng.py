@@ -56,7 +56,7 @@ _BILLION = cython.declare(cython.ulonglong, 1_000_000_000)
 
 
 class Damage(enum.IntEnum):
-    """Why a capture cannot be read on."""
+    """Reasons that a capture cannot be read further."""
 
     NONE = 0
     NO_SECTION = 2  # (1 is free: -1 marks an exception)
@@ -133,7 +133,7 @@ class PcapngScanner:
 
     @property
     def damage(self) -> str:
-        """What is wrong at the place where `scan` stopped, where the capture is damaged."""
+        """Description of the damage at which `scan` stopped."""
         return DAMAGE_TEXT[Damage(self._damage)]
 
     def scan(

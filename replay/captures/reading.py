@@ -65,19 +65,7 @@ _PCAP_MAGICS = {
 }
 
 #: The columns of a `DatagramBatch` that have a row a datagram.
-COLUMNS = (
-    "time_ns",
-    "source",
-    "destination",
-    "source_port",
-    "destination_port",
-    "offset",
-    "length",
-    "frame_offset",
-    "frame_length",
-    "interface",
-    "link_type",
-)
+COLUMNS = tuple(DatagramColumns(0).arrays)
 
 Scanner = PcapScanner | PcapngScanner
 
@@ -157,7 +145,7 @@ class DatagramBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Truncation:
-    """Where a capture was cut short: after `records` whole records, at byte `offset`.
+    """Position at which a capture was cut short: after `records` whole records, at byte `offset`.
 
     `offset` counts the capture's own bytes (before compression); `reason` says what was cut.
     """
@@ -213,7 +201,7 @@ class Capture:
 
     @property
     def share_done(self) -> float:
-        """How much of the file the running pass has read, 0.0 to 1.0."""
+        """Share of the file that the running pass has read, 0.0 to 1.0."""
         return self._source.share_done() if self._source else 0.0
 
     def batches(self) -> Iterator[DatagramBatch]:

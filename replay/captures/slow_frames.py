@@ -49,22 +49,8 @@ _PPP_IPV4, _PPP_IPV6 = 0x21, 0x57
 #: Address families of loopback headers: IPv4, and what the BSDs call IPv6.
 _FAMILY_IPV4, _FAMILIES_IPV6 = 2, (24, 28, 30)
 _GRE_ROUTING = 0x4000
-
-
 #: A row's columns, in the order in which `read_aside` makes them.
-_COLUMNS = (
-    "time_ns",
-    "source",
-    "destination",
-    "source_port",
-    "destination_port",
-    "offset",
-    "length",
-    "frame_offset",
-    "frame_length",
-    "interface",
-    "link_type",
-)
+_COLUMNS = tuple(DatagramColumns(0).arrays)
 
 
 class Found(NamedTuple):

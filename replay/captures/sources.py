@@ -63,7 +63,7 @@ class ByteSource(Protocol):
         ...
 
     def share_done(self) -> float:
-        """How much of the file has been read, 0.0 to 1.0."""
+        """Share of the file that has been read, 0.0 to 1.0."""
         ...
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class PlainSource:
         return got
 
     def share_done(self) -> float:
-        """How much of the file has been read, 0.0 to 1.0."""
+        """Share of the file that has been read, 0.0 to 1.0."""
         return min(1.0, self._read / self._size) if self._size else 1.0
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class GzipSource:
         return bytes(block[: self._file.readinto(memoryview(block))])
 
     def share_done(self) -> float:
-        """How much of the compressed file has been read, 0.0 to 1.0."""
+        """Share of the compressed file that has been read, 0.0 to 1.0."""
         return self._file.share_done()
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class ZstdSource:
             ) from None
 
     def share_done(self) -> float:
-        """How much of the compressed file has been read, 0.0 to 1.0."""
+        """Share of the compressed file that has been read, 0.0 to 1.0."""
         return min(1.0, self._file.tell() / self._size) if self._size else 1.0
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class ReadAhead:
         return filled
 
     def share_done(self) -> float:
-        """How much of the compressed file what was read here comes from, 0.0 to 1.0."""
+        """Share of the compressed file behind what was read here, 0.0 to 1.0."""
         return self._share
 
     def close(self) -> None:

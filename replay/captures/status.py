@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Why a scanner's `scan` returned."""
+    """Reason for which a scanner's `scan` returned."""
 
     NEED_DATA = 0  # what is left of the chunk is not a whole record or block
     FULL = 1  # the columns have no room left

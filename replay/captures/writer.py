@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Literal, cast
 
 from feedhandler.codecs.errors import DISK_FAULTS, UsageError, unwritable
@@ -57,10 +56,7 @@ class CaptureWriter:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
         if isinstance(error, OSError):
             self._abandon(error)

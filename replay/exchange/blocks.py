@@ -162,15 +162,15 @@ class BlockMaker:
 
 def _block(sends: Sequence[Send]) -> Block:
     """Build the columns of the sends; a packet that leaves on several lines is held once."""
-    places: dict[int, int] = {}
+    indexes: dict[int, int] = {}
     parts: list[bytes] = []
     size = 0
     rows: list[tuple[int, int, int, int]] = []
     for due_ns, _, destination, packet in sends:
         # The sends keep their packets alive, so an identity names one packet.
-        index = places.get(id(packet))
+        index = indexes.get(id(packet))
         if index is None:
-            index = places[id(packet)] = size
+            index = indexes[id(packet)] = size
             parts.append(packet)
             size += len(packet)
         rows.append((index, len(packet), destination, due_ns))

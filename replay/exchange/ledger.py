@@ -21,7 +21,6 @@ import struct
 from enum import IntEnum
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -176,12 +175,7 @@ class LedgerWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _packet(self, packet: bytes, kind: RecordKind) -> int:

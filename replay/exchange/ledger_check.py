@@ -47,7 +47,7 @@ class Offender(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """What a subscriber asked for: a routing-key pattern and, where given, message types.
+    """Subscription whose ledger is checked: a routing-key pattern and, where given, message types.
 
     A message is selected if the pattern matches the key of its service (`euronext.104`) or its
     own (`euronext.104.10616`). `names` gives the symbol's word where keys carry names.
@@ -126,9 +126,9 @@ class CheckReport:
     def faults(self) -> Iterator[str]:
         """Yield a line for each kind of fault, with its first offenders."""
         for name, offenders in self.offenders.items():
-            places = ", ".join(f"{o.service}:{o.sequence}.{o.number}" for o in offenders)
+            positions = ", ".join(f"{o.service}:{o.sequence}.{o.number}" for o in offenders)
             count, fault = getattr(self, name), name.replace("_", " ")
-            yield f"{count:,} {fault} (service:packet.message {places})"
+            yield f"{count:,} {fault} (service:packet.message {positions})"
 
 
 def check(
@@ -296,12 +296,12 @@ class _Check:
 
     def _note(self, name: str, messages: Records, mask: Mask) -> None:
         """Count a fault and keep its first offenders."""
-        places = np.flatnonzero(mask)
-        setattr(self.result, name, len(places))
-        if len(places):
+        rows = np.flatnonzero(mask)
+        setattr(self.result, name, len(rows))
+        if len(rows):
             self.result.offenders[name] = [
                 Offender(int(m["service"]), int(m["sequence"]), int(m["number"]))
-                for m in messages[places[:OFFENDERS_MAX]]
+                for m in messages[rows[:OFFENDERS_MAX]]
             ]
 
 
@@ -322,9 +322,9 @@ def _starts(records: Records) -> dict[int, int]:
 
 def _first_arrivals(records: Records) -> dict[int, int]:
     """Return the index of each service's first delivered message among the records."""
-    places = np.flatnonzero(records["kind"] <= RecordKind.PACKED)
-    services, first = np.unique(records["service"][places], return_index=True)
-    return dict(zip(services.tolist(), places[first].tolist(), strict=True))
+    rows = np.flatnonzero(records["kind"] <= RecordKind.PACKED)
+    services, first = np.unique(records["service"][rows], return_index=True)
+    return dict(zip(services.tolist(), rows[first].tolist(), strict=True))
 
 
 def _covered(records: Records) -> dict[int, int]:

@@ -47,19 +47,19 @@ class SnapshotLoops(DuePackets):
     def step(self) -> list[bytes]:
         """Return the packets of loops that are due by now."""
         self.advance()
-        found: list[bytes] = []
+        packets: list[bytes] = []
         now_ns = self._elapsed_ns()
         self._next_ns = max(self._next_ns, now_ns - LATE_NS)
-        while self._next_ns <= now_ns and len(found) < STEP_SNAPSHOTS_MAX:
+        while self._next_ns <= now_ns and len(packets) < STEP_SNAPSHOTS_MAX:
             if not self._left:
                 self._left.extend(self._market.books)
                 self._total = len(self._left)
             if not self._left:
                 break
-            found.append(self._snapshot(self._left.popleft()))
+            packets.append(self._snapshot(self._left.popleft()))
             self.loops += not self._left
             self._next_ns += self._cycle_ns // self._total
-        return found
+        return packets
 
     def _snapshot(self, name: str) -> bytes:
         """Return the packet with the present book of an instrument."""

@@ -20,8 +20,8 @@ FEED_NAMES = (FEED_NAME, *WRITERS)
 
 
 class Offered(NamedTuple):
-    """What an exchange has by the feed's `[recovery]` table: servers, and refresh lines where
-    snapshots come by themselves."""
+    """Recovery offered by the feed's `[recovery]` table: servers, and refresh lines where snapshots
+    come by themselves."""
 
     retransmission: bool = False
     refresh: bool = False
@@ -42,7 +42,7 @@ class Offered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:
-    """What an exchange sends, where, for how long, and what goes wrong on the way.
+    """Plan of a run: what an exchange sends, where, for how long, and what goes wrong on the way.
 
     `seconds` 0: until stopped. `day` and `opening_ns` (after midnight, exchange time) date the
     messages; without them it is the present time in the exchange's zone. Line A of service s is
@@ -135,7 +135,7 @@ class ExchangePlan:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeProgress:
-    """How far a run is: `packets` and `messages` generated, `sent` datagrams on all lines.
+    """Progress of a run: `packets` and `messages` generated, `sent` datagrams on all lines.
 
     `closed`: the session's close was sent, and only the servers still work.
     """

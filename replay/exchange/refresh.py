@@ -17,12 +17,14 @@ that was asked for first, then the next of the cycle.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
+from feedhandler.replay.state.market import Market
 from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.snapshots import SnapshotCutter
 
 #: Packets a second on each refresh line: a snapshot of a thousand packets takes a quarter second.
 PACKETS_PER_S = 4_000
@@ -33,26 +35,6 @@ BACKLOG_PACKETS = PACKETS_PER_S * BACKLOG_NS // 1_000_000_000
 #: Snapshots cut in one step at most, so that a step keeps within its time.
 CUTS_PER_STEP = 2
 DAY_MS = 86_400_000
-
-
-class State(Protocol):
-    """What a snapshot is taken of; `feedhandler.replay.state.market.Market` is one."""
-
-    def apply(self, packet: bytes) -> object:
-        """Take a packet of the session."""
-
-    def snapshot(self, service: int) -> list[bytes]:
-        """Return the messages that make up the service's present state."""
-
-
-class Cutter(Protocol):
-    """What packs it; `feedhandler.retrans.snapshots.SnapshotCutter` is one."""
-
-    def cut(
-        self, service: int, messages: Sequence[bytes], last: int, refresh_sequence: int,
-        send_time_ms: int,
-    ) -> list[bytes]:  # fmt: skip
-        """Pack messages to packets of the refresh channel, with start and end of refresh."""
 
 
 class Snapshot(NamedTuple):
@@ -74,8 +56,8 @@ class RefreshFlow:
     def __init__(
         self,
         feed: Feed,
-        state: State,
-        cutter: Cutter,
+        state: Market,
+        cutter: SnapshotCutter,
         *,
         cycle_ns: int,
         heartbeat_ns: int,

@@ -57,7 +57,7 @@ from feedhandler.retrans.udp import serve_datagrams
 SNAPSHOTS_WAITING_MAX = 16
 #: What the servers are called.
 RETRANSMISSION, REFRESH = "retransmission", "refresh"
-#: The counts of servers that say that somebody has asked.
+#: The counts of servers that show that there was a request.
 ASKED = ("requests", "refresh_requests", "logins")
 #: How often it is looked whether packets of snapshots are due.
 STEP_S = 0.01
@@ -144,7 +144,7 @@ class DueState(DuePackets):
 
 
 class SnapshotRequests:
-    """What the refresh server asks for snapshots, and where its clients subscribe to them.
+    """Snapshots as the refresh server requests them and its clients subscribe to them.
 
     Lives in the servers' loop; `on_snapshot` may be called from any thread.
     """
@@ -340,7 +340,7 @@ class ExchangeServers:
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody is connected; those who connect only to ask may be there unseen."""
+        """Whether a client is connected; those that connect only for a request may be missed."""
         on_demand = any(isinstance(server, ON_DEMAND) for server, _ in self._servers.values())
         return on_demand or any(server.sessions for server, _ in self._servers.values())
 

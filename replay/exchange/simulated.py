@@ -171,7 +171,7 @@ class Exchange:
         return self._result()
 
     def progress(self, closed: bool = False) -> ExchangeProgress:
-        """How far the run is, from any thread."""
+        """Progress of the run, for any thread."""
         counts = self._sender.progress
         return ExchangeProgress(
             elapsed_ns=max(0, self._elapsed_ns()),

@@ -40,7 +40,7 @@ _TICK_BANDS = ((0, 1, 3), (1_000, 5, 3), (5_000, 1, 2), (10_000, 5, 2))
 
 
 class Kind(Enum):
-    """What an instrument is, which decides the services that speak of it."""
+    """Kind of an instrument, which decides the services that speak of it."""
 
     EQUITY = "equity"
     WARRANT = "warrant"

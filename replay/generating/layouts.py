@@ -50,13 +50,13 @@ def offsets(feed: Feed, type: int, names: Sequence[str]) -> memoryview:
     """Return the offsets of the named fields in messages of the type (int32).
 
     Raises `UsageError` where the feed has no such field."""
-    places = {field.wire: field.at for field in feed.layout(type).fields}
-    missing = [name for name in names if name not in places]
+    positions = {field.wire: field.at for field in feed.layout(type).fields}
+    missing = [name for name in names if name not in positions]
     if missing:
         raise UsageError(
             f"{feed.name}: message {type} has no field {missing[0]}", "generate euronext-utp-md"
         )
-    return memoryview(numpy.array([places[name] for name in names], numpy.intc))
+    return memoryview(numpy.array([positions[name] for name in names], numpy.intc))
 
 
 def templates(

@@ -9,16 +9,11 @@ tell the same market.
 Books never cross: an incoming order that reaches the other side executes the oldest order at the
 best price there, and what is left of it lapses. An execution has the price of the order. Each side
 of a book holds `SIDE_ORDERS_MAX` orders at most, so a session takes bounded memory.
-
-`mbo_of` says what an action means as normalised order events: the judge of normalisers.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
-from feedhandler.codecs.dbn import FLAG_LAST, MBO, RTYPE_MBO
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.prng import Prng
 
@@ -36,8 +31,6 @@ MIDDLE_TICKS_MIN, MIDDLE_TICKS_SPREAD = 1_000, 40_000
 LOT, LOTS_MAX = 100, 20
 #: Of 1024 draws: orders that come, are reduced, replaced, deleted; hidden trades; halts.
 ODDS = ((ADD, 560), (DELETE, 820), (REDUCE, 900), (REPLACE, 980), (TRADE, 1020), (STATUS, 1024))
-#: Prices of records count 1e-9.
-_RECORD_PRICE = 100_000
 
 
 class Action(NamedTuple):
@@ -246,34 +239,3 @@ def simple(actions: Iterator[Action]) -> Iterator[Action]:
             yield action._replace(does=ADD, size=action.left)
         else:
             yield action
-
-
-def mbo_of(action: Action, number: int, publisher_id: int, channel: int) -> np.ndarray:
-    """Return the action's normalised order events, dtype `MBO`; none for directory and status.
-
-    `number` becomes `sequence`; send and receive times are those of the action.
-    """
-    own, other = ("B", "A") if action.side == "B" else ("A", "B")
-    order, price, size = action.order, action.price, action.size
-    rows: list[tuple[str, str, int, int, int]] = {
-        ADD: [("A", own, order, price, size)],
-        REDUCE: [("C", own, order, price, size)],
-        DELETE: [("C", own, order, price, size)],
-        REPLACE: [
-            ("C", own, order, action.old_price, action.old_size),
-            ("A", own, action.new_order, price, size),
-        ],
-        EXECUTE: [
-            ("T", other, 0, price, size), ("F", own, order, price, size),
-            ("C", own, order, price, size),
-        ],
-        TRADE: [("T", "N", 0, price, size)],
-    }.get(action.does, [])  # fmt: skip
-    records = np.zeros(len(rows), MBO)
-    for index, (what, side, id, at, amount) in enumerate(rows):
-        last = FLAG_LAST if index == len(rows) - 1 else 0
-        records[index] = (
-            MBO.itemsize // 4, RTYPE_MBO, publisher_id, action.instrument, action.time_ns, id,
-            at * _RECORD_PRICE, amount, last, channel, what, side, action.time_ns, 0, number,
-        )  # fmt: skip
-    return records

@@ -29,7 +29,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class OrderSession:
-    """One session of a feed in `WRITERS`. `single`: one message a packet.
+    """One session of a feed in `WRITERS`.
 
     `day` and `opening_ns` (after midnight, exchange time) date the messages. Raises `UsageError`
     for a feed without a writer, and for settings out of bounds.
@@ -48,7 +48,6 @@ class OrderSession:
         heartbeat_ns: int = _SECOND_NS,
         day: date = DEFAULT_DAY,
         opening_ns: int = NINE_O_CLOCK_NS,
-        single: bool = False,
     ) -> None:
         if feed.name not in WRITERS:
             raise UsageError(
@@ -64,7 +63,7 @@ class OrderSession:
         )
         self._actions = flow.actions()
         self._coming: Action | None = None
-        self._heartbeat_ns, self._most = heartbeat_ns, 1 if single else PACKET_MESSAGES_MAX
+        self._heartbeat_ns = heartbeat_ns
         self._sequence, self._second = 1, -1
         #: Bytes of messages sent so far.
         self._offset = 0
@@ -77,13 +76,13 @@ class OrderSession:
     def step(self, until_ns: int) -> list[Outgoing]:
         """Return the packets due by `until_ns` after the start, in order of `due_ns`."""
         until_ns += self.start_ns
-        found: list[Outgoing] = []
+        outgoing: list[Outgoing] = []
         while not self._closed and (action := self._next_action(until_ns)) is not None:
-            found += self._idle(action.time_ns)
-            found += self._report(action)
+            outgoing += self._idle(action.time_ns)
+            outgoing += self._report(action)
         if self._open and until_ns - self._open_ns >= BATCH_NS:
-            found += self._cut()
-        return found + self._idle(until_ns)
+            outgoing += self._cut()
+        return outgoing + self._idle(until_ns)
 
     def packets(self, duration_ns: int, step_ns: int = 10_000_000) -> Iterator[Outgoing]:
         """Yield all packets of the session's first `duration_ns`, and those of its close."""
@@ -140,7 +139,7 @@ class OrderSession:
     def _is_full(self, size: int, time_ns: int) -> bool:
         used = sum(map(len, self._open)) + self.feed.table.header_size
         return (
-            len(self._open) >= self._most
+            len(self._open) >= PACKET_MESSAGES_MAX
             or used + size > PACKET_BYTES_MAX
             or time_ns - self._open_ns >= BATCH_NS
         )

@@ -65,15 +65,15 @@ class OrderState:
         self._orders: dict[bytes, _Kept] = {}
         self._adds: dict[int, _Adds] = {}
         self._do: dict[int, Do] = {}
-        for layout in (each for ways in feed.layouts.values() for each in ways):
+        for layout in (way for ways in feed.layouts.values() for way in ways):
             if layout.name == EVENT:
                 self._do[layout.code] = self._keeping(EVENT)
         for code, reference in feed.references.items():
             self._do[code] = self._keeping(DIRECTORY, reference.index)
         if feed.clock is not None:
             self._do[feed.clock.code] = self._timing
-        for each in book.messages:
-            self._do[each.code] = self._doing(each)
+        for message in book.messages:
+            self._do[message.code] = self._doing(message)
 
     def apply(self, message: bytes) -> None:
         """Take a message, as the feed frames it."""

@@ -74,7 +74,7 @@ def _itch(action: Action, midnight_ns: int) -> list[Form]:
 
 
 class _PitchNames(NamedTuple):
-    """What a PITCH feed calls its fields."""
+    """Names of a PITCH feed's fields."""
 
     symbol: str = "symbol_extended"
     quantity: str = "quantity"

@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class FlowSettings:
-    """What a `Flow` is told, in its units; times are nanoseconds after midnight, exchange time.
+    """Settings of a `Flow`, in its units; times are nanoseconds after midnight, exchange time.
     `second_bytes` bounds the frames of a second, both lines together; 0 does not.
     `shares_ppm` are of packets, by channel and then all refreshes; `means` of a packet's messages
     in 1024ths: bytes for 101, 102 and 105, messages for the others."""

@@ -44,7 +44,7 @@ BEAT_LESS = {"none": -1, "next": 0, "last": 1}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What the exchange sent: payloads in `data` (uint8), and a row a packet in `columns`, as
+    """Packets of the exchange: payloads in `data` (uint8), and a row a packet in `columns`, as
     `tape.COLUMNS` tells; times count from midnight, exchange time."""
 
     data: Array
@@ -151,9 +151,9 @@ def _market(
     feed: Feed, instruments: tuple[Instrument, ...], prng: Prng, tape: Any, time: MessageTime
 ) -> SimpleNamespace:
     """Create the parts of a market that a `Flow` drives."""
-    shares = [each for each in instruments if each.kind is Kind.EQUITY]
-    warrants = [each for each in instruments if each.kind is Kind.WARRANT]
-    indices = [each for each in instruments if each.kind is Kind.INDEX]
+    shares = [instrument for instrument in instruments if instrument.kind is Kind.EQUITY]
+    warrants = [instrument for instrument in instruments if instrument.kind is Kind.WARRANT]
+    indices = [instrument for instrument in instruments if instrument.kind is Kind.INDEX]
     books = ShareBooks(feed, shares, prng, tape, (time.date, time.previous_date))
     issuers = IssuerQuotes(feed, warrants, len(shares), prng, tape)
     values = IndexValues(feed, indices, len(shares) + len(warrants), tape, books, shares)
@@ -217,5 +217,5 @@ class States:
         view, count = memoryview(room), 0
         for share in range(books.shares):
             count += books.retold(share, view, count * size)
-        start, end = (each[None] for each in self._delimiters)
+        start, end = (delimiter[None] for delimiter in self._delimiters)
         return [start, rows_of(room[: count * size], size), end]

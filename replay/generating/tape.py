@@ -3,7 +3,7 @@
 
 A `Tape` has an open packet for each real-time channel. Messages are put there; a packet is cut
 when it holds its limit, when the next message does not fit, or when told. What is cut goes into
-the block that `begin` gave: the packet's bytes into its data, and one row of columns. Whoever
+the block that `begin` gave: the packet's bytes into its data, and one row of columns. A caller that
 puts messages looks at `full` from time to time and has the block taken away.
 
 Channels are numbers: 0 to 6 are the services 101 to 107, 7 to 13 their refresh channels. Times are
@@ -49,7 +49,6 @@ EDGES_NS: tuple[int, ...] = tuple(m * 10**k for k in range(3, 12) for m in (1, 2
 #: What `flags` says: the copy on line A, on line B is lost.
 LOST_A, LOST_B = 1, 2
 
-_REALTIME = cython.declare(cython.int, REALTIME)
 _HEADER = cython.declare(cython.int, HEADER_BYTES)
 _ROOM = cython.declare(cython.int, ROOM)
 _MESSAGES = cython.declare(cython.int, MESSAGES_MAX)

@@ -38,9 +38,9 @@ NEVER_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """What arrived, in time: payloads in `data` (uint8) at `offset` (uint32) of `length` (uint16);
-    `time_ns` (int64) counts from 1970 UTC; `destination` (uint8) is a number into
-    `Traffic.destinations`; `messages` (uint16) as the packet header counts them."""
+    """Datagrams in the order of arrival: payloads in `data` (uint8) at `offset` (uint32) of
+    `length` (uint16); `time_ns` (int64) counts from 1970 UTC; `destination` (uint8) is a number
+    into `Traffic.destinations`; `messages` (uint16) as the packet header counts them."""
 
     data: Array
     time_ns: Array
@@ -120,7 +120,7 @@ class Traffic:
 
     @property
     def share_done(self) -> float:
-        """How much of the session is generated, 0 to 1."""
+        """Share of the session that is generated, 0 to 1."""
         return min(1.0, self.flow.due / max(int(self.settings.plan.packets[-1]), 1))
 
     def datagrams(self) -> Iterator[Datagrams]:

@@ -42,7 +42,7 @@ OnProgress = Callable[[float, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a session will come to: packets on both lines, bytes of the file, seconds of work."""
+    """Expected size of a session: packets on both lines, bytes of the file, seconds of work."""
 
     packets: int
     file_bytes: int

@@ -20,11 +20,8 @@ class RecordWriter:
 
     headers: cython.uchar[::1]
 
-    def __init__(
-        self, destinations: Sequence[tuple[str, int]], source: str = "10.0.0.1",
-        source_port: int = 10_000,
-    ) -> None:  # fmt: skip
-        blank = [frame_headers(g, p, source, source_port, 0) for g, p in destinations]
+    def __init__(self, destinations: Sequence[tuple[str, int]]) -> None:
+        blank = [frame_headers(g, p, "10.0.0.1", 10_000, 0) for g, p in destinations]
         self.headers = memoryview(bytearray(b"".join(blank)))
 
     def write(

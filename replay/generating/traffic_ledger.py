@@ -63,8 +63,8 @@ class TrafficLedger:
             )  # fmt: skip
         skew = (columns["time_b_ns"] - columns["time_a_ns"])[lost == 0]
         if len(skew):
-            places = np.searchsorted(np.array(SKEW_EDGES_US) * 1000, skew, "left")
-            self._skew += np.bincount(places, minlength=len(self._skew))
+            buckets = np.searchsorted(np.array(SKEW_EDGES_US) * 1000, skew, "left")
+            self._skew += np.bincount(buckets, minlength=len(self._skew))
             low, high, total = self._skew_ns
             self._skew_ns = [
                 min(low, int(skew.min())), max(high, int(skew.max())), total + int(skew.sum()),
@@ -143,8 +143,8 @@ class TrafficLedger:
     def document(self, tape: Any, about: dict[str, Any]) -> dict[str, Any]:
         """All of it, for JSON; `tape` has how soon symbols came back, and the last numbers."""
         totals = self.totals()
-        payload = sum(each["payload_bytes"] for each in totals.values())
-        messages = sum(each["messages"] for each in totals.values())
+        payload = sum(total["payload_bytes"] for total in totals.values())
+        messages = sum(total["messages"] for total in totals.values())
         packets = self.packets
         lags = int(self._skew.sum())
         return {

@@ -36,7 +36,7 @@ class Peak:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What goes to one group and port, of one service where that is known; times in ns after the
+    """Datagrams to one group and port, of one service where that is known; times in ns after the
     first datagram."""
 
     line: str
@@ -52,7 +52,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a replay would send: `rows` by line, group, port and service; `peaks` by window over
+    """Forecast of a replay: `rows` by line, group, port and service; `peaks` by window over
     everything, `peaks_of` the same by "group:port". `duration_ns` from the first to the last."""
 
     datagrams: int

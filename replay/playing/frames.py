@@ -26,7 +26,7 @@ class RawSender(FrameSender):
     interfaces: Sequence[str] = ()
 
     def send(self, block: Block, anchor_ns: int) -> int:
-        """As `BlockSender.send` says. Raises `OSError`, whose text names the interface and why."""
+        """As `UdpSender.send` says. Raises `OSError`, whose text names the interface and why."""
         frames: tuple[Any, ...] = ()
         if block.chunks and all(chunk.batch is not None for chunk in block.chunks):
             names = ("frame_offset", "frame_length", "link_type")

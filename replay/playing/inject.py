@@ -46,7 +46,7 @@ _TOGETHER_STREAM = (1 << 16,)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineFaults:
-    """What one line does to its datagrams. Rates are probabilities, 0.0 to 1.0."""
+    """Faults of one line. Rates are probabilities, 0.0 to 1.0."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -79,7 +79,7 @@ class LineFaults:
 
 @dataclasses.dataclass(slots=True)
 class FaultCounts:
-    """What the injector did to one line. `sends` = `datagrams` - `dropped` + `duplicated`."""
+    """Counts of one line. `sends` = `datagrams` - `dropped` + `duplicated`."""
 
     datagrams: int = 0
     sends: int = 0
@@ -166,7 +166,7 @@ class Injector:
 
     @property
     def counts(self) -> list[FaultCounts]:
-        """What was done so far, per line."""
+        """Counts so far, per line."""
         return [line.counts for line in self._lines]
 
     @property

@@ -38,16 +38,16 @@ WINDOW_SLACK_NS = 1_000_000_000
 
 
 class BatchSource(Protocol):
-    """What a player can play without looking at single datagrams."""
+    """Source that a player plays without looking at single datagrams."""
 
     @property
     def share_done(self) -> float:
-        """How much of everything the running reading has read, 0.0 to 1.0."""
+        """Share of everything that the running reading has read, 0.0 to 1.0."""
         ...
 
     @property
     def truncation(self) -> Truncation | None:
-        """Where the latest reading found the source cut short."""
+        """Position at which the latest reading found the source cut short."""
         ...
 
     def batches(self) -> Iterator[DatagramBatch]:
@@ -113,12 +113,12 @@ class Pipeline:
 
     @property
     def left_out(self) -> dict[LeftOut, int]:
-        """What the latest reading met and did not take."""
+        """Counts of what the latest reading skipped."""
         return self._selector.left_out
 
     @property
     def share_done(self) -> float:
-        """How much of all passes has been read, 0.0 to 1.0; for ever: of this one."""
+        """Share of all passes that has been read, 0.0 to 1.0; for ever: of this one."""
         shares = [capture.share_done for capture in self.captures]
         if not self.merge:
             shares = [1.0] * self._current + [shares[self._current]]
@@ -129,8 +129,8 @@ class Pipeline:
 
     @property
     def truncation(self) -> Truncation | None:
-        """Where the latest reading found the first cut file cut."""
-        return next((each.truncation for each in self.captures if each.truncation), None)
+        """Position at which the latest reading found the first cut file cut."""
+        return next((capture.truncation for capture in self.captures if capture.truncation), None)
 
     def starting_at(self, time_ns: int, pass_number: int | None = None) -> "Pipeline":
         """Return a copy that begins at the recorded time `time_ns` of the pass `pass_number`.

@@ -200,7 +200,7 @@ class Player:
 
     @property
     def source(self) -> BatchSource | Iterable[Any]:
-        """What is played: after a seek another one than was given."""
+        """Source that is played: after a seek another one than was given."""
         return self._source
 
     def seek(self, at_ns: int, timeout_s: float = SEEK_WAIT_S) -> int:
@@ -271,7 +271,7 @@ class Player:
         return self.result()
 
     def progress(self) -> PlayProgress:
-        """How far the run is, at this moment; any thread may ask."""
+        """Progress of the run at this moment, for any thread."""
         counts = self._sender.progress
         lateness_max_ns, _ = self._lateness()
         clock_ns = self._end_ns or self._clock_ns()

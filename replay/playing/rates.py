@@ -14,7 +14,7 @@ LOOK_NS = 200_000_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlayProgress:
-    """How far a run is.
+    """Progress of a run.
 
     `elapsed_ns` is without pauses. `datagrams_per_second`, summed over lines, and `lateness_ns`,
     the mean of the sends, are of the latest fraction of a second; flat out there is no lateness.
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Speed:
-    """What a look tells: datagrams a second, mean lateness, and the time left, if it is known."""
+    """Speed over an interval: datagrams a second, mean lateness, and the time left, if known."""
 
     datagrams_per_second: float
     lateness_ns: int

@@ -26,7 +26,7 @@ POLL_S = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
-    """What the sender gets: a block of a turn; after the last one None; or what went wrong."""
+    """Input of the sender: a block of a turn; after the last one None; or the error."""
 
     turn: int
     anchor_ns: int

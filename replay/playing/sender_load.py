@@ -36,7 +36,7 @@ class LoadTemplate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a run did. `behind` datagrams (over all lines counted once) left more than
+    """Result of a run. `behind` datagrams (over all lines counted once) left more than
     `BEHIND_NS` late: a run with a noticeable share of them did not keep its schedule."""
 
     datagrams: int

@@ -1,21 +1,22 @@
 """Senders of a player's blocks: UDP sockets, or packet sockets for raw frames.
 
-A `BlockSender` takes blocks in turn and sends each datagram when it is due. It can be stopped,
-paused, and told to drop the block that is being sent, all from any thread (`sender_loop`). A
-`Transport` is how to come by one: what opens a line's socket, and what makes the sender.
+`UdpSender` or `frames.RawSender` takes blocks in turn and sends each datagram when it is due. It
+can be stopped, paused, and told to drop the block that is being sent, all from any thread
+(`sender_loop`). A `Transport` has what opens a line's socket, and what makes the sender.
 """
 
 import dataclasses
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_lines import interface_of, open_frame_socket
 from feedhandler.replay.playing.sender import Sender
 from feedhandler.replay.playing.sender_lines import OpenLines, open_multicast_sender
+
+if TYPE_CHECKING:
+    from feedhandler.replay.playing.frames import RawSender
 
 #: A player's own longest spin (`sender_loop.SPIN_NS`): exact before sparing. At more than a
 #: thousand packets a second it never sleeps. On a virtual machine at 15,000 a second, 1.2 % were
@@ -23,46 +24,20 @@ from feedhandler.replay.playing.sender_lines import OpenLines, open_multicast_se
 PLAYER_SPIN_NS = 1_000_000
 
 
-class BlockSender(Protocol):
-    """A sender of blocks; what the verbs mean stands in `sender_loop`."""
-
-    @property
-    def progress(self) -> np.ndarray[Any, Any]: ...
-    @property
-    def sent_by_destination(self) -> np.ndarray[Any, Any]: ...
-    @property
-    def stopped(self) -> bool: ...
-    @property
-    def paused(self) -> bool: ...
-    @property
-    def holding(self) -> bool: ...
-    @property
-    def shift_ns(self) -> int: ...
-    def stop(self) -> None: ...
-    def drop(self) -> None: ...
-    def stop_dropping(self) -> None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-
-    def send(self, block: Block, anchor_ns: int) -> int:
-        """Send the block, each datagram at `anchor_ns + shift_ns + due_ns` of the monotonic clock;
-        answers with how many were sent: fewer than all only after a stop or a drop."""
-        ...
-
-
 class UdpSender(Sender):
     """Blocks through UDP sockets."""
 
     def send(self, block: Block, anchor_ns: int) -> int:
-        """As `BlockSender.send` says."""
+        """Send the block, each datagram at `anchor_ns + shift_ns + due_ns` of the monotonic clock;
+        return how many were sent: fewer than all only after a stop or a drop."""
         return self.send_block(block.buffers, *block.udp_columns(), anchor_ns)
 
 
 class Transport(NamedTuple):
-    """How blocks travel: `open_socket` takes a line's interface, `make_sender` the open lines."""
+    """Transport of blocks: `open_socket` takes a line's interface, `make_sender` the open lines."""
 
     open_socket: Callable[[str], socket.socket]
-    make_sender: Callable[[OpenLines], BlockSender]
+    make_sender: Callable[[OpenLines], "UdpSender | RawSender"]
 
 
 def udp(spin_ns: int = PLAYER_SPIN_NS) -> Transport:
@@ -74,7 +49,7 @@ def udp(spin_ns: int = PLAYER_SPIN_NS) -> Transport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """What raw frames say of their sender, None: what the captured frames say; and whether they go
+    """Sender fields of raw frames, None: what the captured frames say; and whether they go
     past the interface's queue (`frame_lines.open_frame_socket`)."""
 
     source_mac: bytes | None = None
@@ -88,7 +63,7 @@ def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = PLAYER_SPIN_NS
     def open_socket(interface: str) -> socket.socket:
         return open_frame_socket(interface_of(interface), settings.bypass_queue)
 
-    def make_sender(lines: OpenLines) -> BlockSender:
+    def make_sender(lines: OpenLines) -> "RawSender":
         # Compiled against modules that may run interpreted elsewhere: only where it is asked for.
         from feedhandler.replay.playing.frames import raw_sender
 

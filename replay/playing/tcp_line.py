@@ -29,7 +29,7 @@ SIGN_OF_LIFE = bytes(LENGTH_BYTES)
 
 
 class TcpFrames:
-    """What a line by TCP sends of a feed's datagrams.
+    """Frames that a line by TCP sends of a feed's datagrams.
 
     `session` and `first` are those of the first packet; `lacking` counts numbers that no datagram
     had, which a SoupBinTCP session cannot leave out: from there on it numbers its messages lower.

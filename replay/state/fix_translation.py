@@ -86,8 +86,8 @@ class FixTranslator:
         if time_ns := getattr(record, "event_time_ns", None):
             body.append((60, time_text(time_ns)))
         if type == "W":
-            return encode([*body, (55, symbol), (268, [list(each) for each in entries])])
-        named = [[*each[:2], (55, symbol), *each[2:]] for each in entries]
+            return encode([*body, (55, symbol), (268, [list(entry) for entry in entries])])
+        named = [[*entry[:2], (55, symbol), *entry[2:]] for entry in entries]
         return encode([*body, (268, named)])
 
     # -- what stands ----------------------------------------------------------------------------

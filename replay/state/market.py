@@ -116,7 +116,7 @@ class ServiceState:
 @cython.final
 @cython.cclass
 class Rule:
-    """How messages of one type are kept; sizes of 0 mean that they have no symbol or no parts."""
+    """Rule by which messages of one type are kept; sizes of 0: they have no symbol or no parts."""
 
     code: cython.int
     kind: cython.int

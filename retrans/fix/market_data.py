@@ -215,45 +215,45 @@ class MarketDataFormat:
             found = fields(data, REQUEST_FIELDS_MAX)
         except FixError as error:
             raise Refused(Refusal.MALFORMED, str(error)) from None
-        said = dict(found)
-        id = said.get(262, NO_ID)
-        if len(id) > ID_BYTES_MAX or 262 not in said:
+        values = dict(found)
+        id = values.get(262, NO_ID)
+        if len(id) > ID_BYTES_MAX or 262 not in values:
             raise Refused(
                 Refusal.MALFORMED, f"MDReqID (262) has 1 to {ID_BYTES_MAX} bytes", id[:ID_BYTES_MAX]
             )
         try:
-            return self._request(id, found, said)
+            return self._request(id, found, values)
         except _Wrong as error:
             raise Refused(Refusal.MALFORMED, str(error), id) from None
 
     def _request(
-        self, id: bytes, found: list[tuple[int, bytes]], said: dict[int, bytes]
+        self, id: bytes, found: list[tuple[int, bytes]], values: dict[int, bytes]
     ) -> MarketDataRequest:
         for tag in (262, 263, 264, self.channel_tag, BEGIN_TIME, END_TIME):
             if sum(each == tag for each, _ in found) > 1:
                 raise _Wrong(f"tag {tag} comes twice")
-        if by_number := sorted(_BY_NUMBER & said.keys() - {self.channel_tag}):
+        if by_number := sorted(_BY_NUMBER & values.keys() - {self.channel_tag}):
             text = f"tag {by_number[0]}: messages are asked for by number with Resend Requests (2)"
             raise Refused(Refusal.BY_NUMBER, text, id)
-        if 263 not in said:
+        if 263 not in values:
             raise _Wrong("SubscriptionRequestType (263) is missing")
-        if said[263] != b"0":
+        if values[263] != b"0":
             text = "SubscriptionRequestType (263) is 0 here: updates come by multicast"
             raise Refused(Refusal.UNSUPPORTED_TYPE, text, id)
         types = tuple(value for tag, value in found if tag == 269)
         securities = _securities(found)
         for tag, count in ((267, len(types)), (146, len(securities))):
-            if _number(said, tag, 0) != count:
+            if _number(values, tag, 0) != count:
                 raise _Wrong(f"tag {tag} counts other than the {count} that are there")
-        times = [_time(said, tag) for tag in (BEGIN_TIME, END_TIME)]
+        times = [_time(values, tag) for tag in (BEGIN_TIME, END_TIME)]
         if times[0] < 0 <= times[1] or times[0] > times[1] >= 0:
             raise _Wrong("a time range begins with BeginTime (20101), before its end")
         named = tuple(each for each in dict.fromkeys(securities) if each != ALL_SECURITIES)
         try:
-            channel = said.get(self.channel_tag, b"").decode()
+            channel = values.get(self.channel_tag, b"").decode()
         except UnicodeDecodeError:
             raise _Wrong("the channel's name is not UTF-8") from None
-        depth = _number(said, 264, 0)
+        depth = _number(values, 264, 0)
         return MarketDataRequest(id, channel, named, times[0], times[1], types, depth)
 
     # -- answers -------------------------------------------------------------------------------
@@ -271,15 +271,17 @@ class MarketDataFormat:
             text += b"911=%d\x01893=Y\x01%d=%b\x01" % (part.total, DIGEST, part.digest)
         return self.message(PART, text)
 
-    def read_part(self, said: dict[int, bytes]) -> Part:
+    def read_part(self, values: dict[int, bytes]) -> Part:
         """Decode the head of a part from its fields. Raises `ValueError` where it is wrong."""
-        last = said.get(893)
-        if last not in (b"Y", b"N") or 262 not in said or (last == b"Y" and DIGEST not in said):
+        last = values.get(893)
+        if last not in (b"Y", b"N") or 262 not in values or (last == b"Y" and DIGEST not in values):
             raise _Wrong("a part without MDReqID (262), LastFragment (893) or digest")
-        numbers = [_number(said, tag) for tag in (PART_NUMBER, PART_MESSAGES, 7, 16)]
-        total, digest = (_number(said, 911), said[DIGEST]) if last == b"Y" else (-1, b"")
+        numbers = [_number(values, tag) for tag in (PART_NUMBER, PART_MESSAGES, 7, 16)]
+        total, digest = (_number(values, 911), values[DIGEST]) if last == b"Y" else (-1, b"")
         number, messages, first, end = numbers
-        return Part(said[262], number, messages, first, end, _number(said, 50, 0), total, digest)
+        return Part(
+            values[262], number, messages, first, end, _number(values, 50, 0), total, digest
+        )
 
     def reject(self, refused: Refused) -> bytes:
         """Encode a reject."""
@@ -292,13 +294,13 @@ class MarketDataFormat:
             text += b"%d=%b\x01" % (HELD_FROM, utc_text(refused.held_from_ns))
         return self.message(REJECT, text)
 
-    def read_reject(self, said: dict[int, bytes]) -> Reject:
+    def read_reject(self, values: dict[int, bytes]) -> Reject:
         """Decode a reject from its fields. Raises `ValueError` where it is wrong."""
-        if 262 not in said:
+        if 262 not in values:
             raise _Wrong("a reject without MDReqID (262)")
-        code = said.get(REJECT_CODE, said.get(281, b"")).decode("ascii", "replace")
-        text = said.get(58, b"").decode("utf-8", "replace")
-        return Reject(said[262], code, text, max(_time(said, HELD_FROM), 0))
+        code = values.get(REJECT_CODE, values.get(281, b"")).decode("ascii", "replace")
+        text = values.get(58, b"").decode("utf-8", "replace")
+        return Reject(values[262], code, text, max(_time(values, HELD_FROM), 0))
 
     def snapshot(
         self, id: bytes, number: int, numbering: int, instrument: bytes, entries: list[bytes]
@@ -338,8 +340,8 @@ def _securities(found: list[tuple[int, bytes]]) -> list[bytes]:
     return named
 
 
-def _number(said: dict[int, bytes], tag: int, missing: int | None = None) -> int:
-    text = said.get(tag)
+def _number(values: dict[int, bytes], tag: int, missing: int | None = None) -> int:
+    text = values.get(tag)
     if text is None and missing is not None:
         return missing
     if text is None or not _NUMBER.match(text) or int(text) > SEQUENCE_MAX:
@@ -347,14 +349,14 @@ def _number(said: dict[int, bytes], tag: int, missing: int | None = None) -> int
     return int(text)
 
 
-def _time(said: dict[int, bytes], tag: int) -> int:
+def _time(values: dict[int, bytes], tag: int) -> int:
     """Return a UTCTimestamp field in ns since 1970; -1 where it is missing.
 
     Raises `_Wrong` where it is no UTCTimestamp.
     """
-    if tag not in said:
+    if tag not in values:
         return -1
-    time_ns = utc_ns(said[tag])
+    time_ns = utc_ns(values[tag])
     if time_ns < 0:
         raise _Wrong(f"tag {tag} is not a UTCTimestamp")
     return time_ns
@@ -391,7 +393,7 @@ def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes
     # Most messages of a channel are about others: the fields are read only where the text occurs.
     # With many securities, searching for each would take longer than reading.
     few = 0 < len(securities) <= FEW_SECURITIES
-    if few and not any(b"=%b\x01" % each in data for each in securities):
+    if few and not any(b"=%b\x01" % security in data for security in securities):
         return False
     found = fields(data, MESSAGE_FIELDS_MAX)
     named = not securities or any(tag in (55, 48) and value in securities for tag, value in found)

@@ -205,13 +205,13 @@ class Collected:
         """Check that a snapshot is marked with the request and as of the part's number."""
         part = self.part
         assert part is not None
-        said = dict(reversed(fields(data, MESSAGE_FIELDS_MAX)))
-        name = said.get(55, b"")
+        values = dict(reversed(fields(data, MESSAGE_FIELDS_MAX)))
+        name = values.get(55, b"")
         if name in (b"", b"[N/A]"):
-            name = said.get(48, b"")
-        if said.get(35) != SNAPSHOT or said.get(262) != part.id:
+            name = values.get(48, b"")
+        if values.get(35) != SNAPSHOT or values.get(262) != part.id:
             self._wrong("a snapshot is not marked with the request")
-        elif said.get(369) != b"%d" % part.last or int(said.get(50, b"0")) != part.numbering:
+        elif values.get(369) != b"%d" % part.last or int(values.get(50, b"0")) != part.numbering:
             self._wrong("a snapshot is as of another number")
         elif name in self._named or (self._securities and name not in self._securities):
             self._wrong("a snapshot comes twice, or is of another security")
@@ -440,8 +440,8 @@ class MarketDataClient:
             )
         ]
 
-    def _rejected(self, said: dict[int, bytes], now_ns: int) -> list[Event]:
-        reject = self.form.read_reject(said)
+    def _rejected(self, values: dict[int, bytes], now_ns: int) -> list[Event]:
+        reject = self.form.read_reject(values)
         ask = self._under_way.get(reject.id)
         if ask is None:
             self.counts["rejects_of_no_request"] += 1

@@ -103,8 +103,8 @@ class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
         Must be called often enough that no message leaves a store before its state has taken it.
         """
         behind = 0
-        for each in self.histories.values():
-            behind += not each.catch_up(messages)
+        for history in self.histories.values():
+            behind += not history.catch_up(messages)
         return not behind
 
     def accept(self, asked: MarketDataRequest) -> "_Answer":
@@ -115,9 +115,9 @@ class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
                 raise Refused(Refusal.UNSUPPORTED_ENTRY_TYPE, text)
         name = self._channel(asked)
         history = self.histories[name]
-        for each in asked.securities:
-            if each not in history.state.securities and self._channel_of(each) != name:
-                text = f"no security {each.decode('utf-8', 'replace')} on this channel"
+        for security in asked.securities:
+            if security not in history.state.securities and self._channel_of(security) != name:
+                text = f"no security {security.decode('utf-8', 'replace')} on this channel"
                 raise Refused(Refusal.UNKNOWN_SECURITY, text)
         if asked.of_state:
             return _StateAnswer(self, history, asked)
@@ -135,7 +135,7 @@ class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
         """Return the channel of a request, named or by its securities. Raises `Refused`."""
         names = {asked.channel}
         if not asked.channel and asked.securities:
-            names = {self._channel_of(each) or "" for each in asked.securities}
+            names = {self._channel_of(security) or "" for security in asked.securities}
         if len(names) > 1:
             raise Refused(Refusal.UNKNOWN_CHANNEL, "securities of several channels: ask for each")
         (name,) = names
@@ -177,8 +177,8 @@ class _Answer(ABC):
     def _encode(self, messages: list[bytes], last: bool) -> bytes:
         self._part += 1
         self.total += len(messages)
-        for each in messages:
-            self._digest.add(each)
+        for message in messages:
+            self._digest.add(message)
         self.server.counts["parts"] += 1
         self.server.counts["messages"] += len(messages)
         part = Part(
@@ -217,18 +217,18 @@ class _RangeAnswer(_Answer):
         if self.history.channel.store.numbering != self._epoch:
             raise Refused(Refusal.CUT_SHORT, "a new numbering has begun")
         settings = self.server.settings
-        found: list[bytes] = []
+        messages: list[bytes] = []
         size = 0
         until = min(self._at + settings.scan_messages, self._end)
         for _, after, data in self.history.slice(self._at, until):
             if self.asked.whole or concerns(data, self._securities, self.asked.entry_types):
-                found.append(data)
+                messages.append(data)
                 size += len(data)
             self._at = after
-            if len(found) >= settings.part_messages or size >= settings.part_bytes:
+            if len(messages) >= settings.part_messages or size >= settings.part_bytes:
                 break
         last = self._at >= self._end
-        return (self._encode(found, last) if found or last else b"", last)
+        return (self._encode(messages, last) if messages or last else b"", last)
 
 
 class _StateAnswer(_Answer):
@@ -254,15 +254,15 @@ class _StateAnswer(_Answer):
             self._cut_state()
         assert self._cut is not None
         settings, form = self.server.settings, self.server.form
-        found: list[bytes] = []
+        messages: list[bytes] = []
         size = 0
-        while self._cut and len(found) < settings.part_messages and size < settings.part_bytes:
+        while self._cut and len(messages) < settings.part_messages and size < settings.part_bytes:
             instrument, entries = self._cut.popleft()
-            found.append(
+            messages.append(
                 form.snapshot(self.asked.id, self.last, self.numbering, instrument, entries)
             )
-            size += len(found[-1])
-        return self._encode(found, not self._cut), not self._cut
+            size += len(messages[-1])
+        return self._encode(messages, not self._cut), not self._cut
 
     def _cut_state(self) -> None:
         """Cut the state as it is now. Raises `Refused` where it is not known, or too large."""
@@ -363,8 +363,8 @@ class MarketDataSession(ClientSession[MarketDataServer]):
         if type == REQUEST or not found:
             return self._request(data, now_ns)
         if type == TEST_REQUEST:
-            said = dict(found)
-            return self._form.message(HEARTBEAT, b"112=%b\x01" % said.get(112, NO_ID))
+            values = dict(found)
+            return self._form.message(HEARTBEAT, b"112=%b\x01" % values.get(112, NO_ID))
         if type == LOGOUT:
             self._close("clients_left", "the client logged out")
             return self._form.message(LOGOUT)

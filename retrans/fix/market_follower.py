@@ -176,8 +176,8 @@ class MarketFollower:
             self._olds += 1
             return self.want()
         self.state.clear()
-        for each in messages:
-            self.state.apply(each, as_of)
+        for message in messages:
+            self.state.apply(message, as_of)
         self.state.number = as_of
         self.states = messages
         self.since = [each for each in self._held if each[0] > as_of]

@@ -145,16 +145,16 @@ class MarketHistory:
 
         What the publisher left out is a GapFill. Raises `Refused` where some are not held.
         """
-        found: list[tuple[int, int, bytes]] = []
+        messages: list[tuple[int, int, bytes]] = []
         at = first
         packets = self.channel.store.packets(first, end)
         for begin, after, data in [*packets, (end, end, b"")]:
             if begin > at:
-                found += self._fills(at, begin - 1)
+                messages += self._fills(at, begin - 1)
             if data:
-                found.append((begin, after, data))
+                messages.append((begin, after, data))
                 at = after
-        return found
+        return messages
 
     def _fills(self, first: int, last: int) -> list[tuple[int, int, bytes]]:
         """Return GapFills for numbers that the store lacks and the publisher left out.

@@ -396,11 +396,11 @@ def _is_gap_fill(data: bytes) -> bool:
 def _gap_filled(data: bytes) -> int:
     """Return NewSeqNo (36) of a GapFill; 0 for any other message."""
     try:
-        said = dict(reversed(fields(data)))
+        values = dict(reversed(fields(data)))
     except FixError:
         return 0
-    text = said.get(36, b"")
-    if said.get(123) != b"Y" or not text.isdigit() or len(text) > 20:
+    text = values.get(36, b"")
+    if values.get(123) != b"Y" or not text.isdigit() or len(text) > 20:
         return 0
     return int(text)
 

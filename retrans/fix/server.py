@@ -3,7 +3,7 @@
 A `ResendServer` has the stores of its channels, which its owner fills with what is published; the
 server need not be the publisher. Requests go in, messages to send come out, to all on a
 retransmission group or the main one, or to the one who asked in its TCP session. By multicast a
-range is answered once within `once_ns`, whoever asks.
+range is answered once within `once_ns`, for all clients.
 
 Wrong requests are ignored, without an answer, and counted by reason. Messages that the store no
 longer holds are not answered, or are skipped by a GapFill, as set; numbers that the publisher left
@@ -35,7 +35,7 @@ ALL = -1
 
 @dataclass(frozen=True, slots=True)
 class ResendSettings:
-    """How requests are answered.
+    """Settings of answers to requests.
 
     answer    at "once", on a "timer" every `timer_ns`, or "never"
     route     by the retransmission "group", the "main" group, or the "tcp" session

@@ -4,9 +4,9 @@ Gap Request Proxy and Spin Server speak in units: a header of 8 bytes (length, c
 unit, sequence number) and that many messages, each with its length and type in front; all
 little-endian, text padded with blanks. A client's first message is the login (type 1: SessionSubId,
 username, two blanks, password); the answer (type 2) accepts it or says why not, and then the
-connection is closed. Whoever has nothing to say sends a unit without messages now and then: servers
-each second, and a client from which none comes for too long is closed. (Cboe US Equities/Options
-Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
+connection is closed. A peer with nothing to send sends a unit without messages now and then:
+servers each second, and a client from which none comes for too long is closed. (Cboe US
+Equities/Options Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
 
 `CboeClient` and `CboeSession` are the two ends of that; what else is said is their subclasses'
 (`cboe_grp`, `cboe_spin`). Sans-IO; `retrans.protocols.setup` says what both must do.
@@ -85,12 +85,12 @@ SERVER_COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are sequenced units. Raises `UsageError`."""
     table = feed.table
-    places = (table.length_at, table.count_at, table.service_at, table.sequence_at)
+    offsets = (table.length_at, table.count_at, table.service_at, table.sequence_at)
     sizes = (table.length_size, table.count_size, table.service_size, table.sequence_size)
     messages = (table.message_length_at, table.message_length_size, table.message_type_at)
     plain = not (table.big_endian or table.fix or table.length_add or table.kind_size)
     if (
-        places != (0, 2, 3, 4)
+        offsets != (0, 2, 3, 4)
         or sizes != (2, 1, 1, 4)
         or messages != (0, 1, 1)
         or not plain
@@ -117,25 +117,25 @@ def padded(what: str, text: str, size: int) -> bytes:
     return text.encode("ascii").ljust(size)
 
 
-def unit_of(*messages: bytes, unit: int = 0, sequence: int = 0) -> bytes:
+def unit_of(*messages: bytes, unit: int = 0) -> bytes:
     """Return a unit with these messages; without any it is a heartbeat."""
     size = UNIT.size + sum(map(len, messages))
-    return UNIT.pack(size, len(messages), unit, sequence) + b"".join(messages)
+    return UNIT.pack(size, len(messages), unit, 0) + b"".join(messages)
 
 
 def messages_of(data: bytes) -> list[tuple[int, bytes]]:
     """Return (type, bytes) of each message of a unit. Raises `WireError` where they do not fit."""
-    found: list[tuple[int, bytes]] = []
+    messages: list[tuple[int, bytes]] = []
     at = UNIT.size
     for _ in range(data[2]):
         size = data[at] if at < len(data) else 0
         if size < MESSAGE_HEADER.size or at + size > len(data):
             raise WireError("bad_packet", f"a message of {size} bytes, which does not fit")
-        found.append((data[at + 1], data[at : at + size]))
+        messages.append((data[at + 1], data[at : at + size]))
         at += size
     if at != len(data):
         raise WireError("wrong_count", "a unit with more than the messages it counts")
-    return found
+    return messages
 
 
 def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:
@@ -272,7 +272,7 @@ class CboeClient(PacketClient):
 
 
 class CboeServer(ClientsServer[ServerSettings, "CboeSession"]):
-    """What all clients of a server share; `counts` counts by name.
+    """Base of Cboe's servers: the state that all clients share; `counts` counts by name.
 
     A client is known by SessionSubId and username: that of `setup.session`, and those of the
     settings' `source_ids`; where these are empty, any. Passwords are not compared.

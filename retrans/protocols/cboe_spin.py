@@ -97,7 +97,7 @@ def _is_state(code: int) -> bool:
 
 @dataclass(slots=True)
 class _Spin:
-    """A spin that is asked for, or comes: up to which number, and whose it is (0: nobody's)."""
+    """A spin that is asked for, or comes: up to which number, and whose it is (0: none)."""
 
     sequence: int
     request_id: int

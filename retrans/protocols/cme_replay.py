@@ -15,10 +15,10 @@ A service is the MDP channel, as CME numbers it.
 
 **The client** has a connection only while something is asked for (`reconnection`, "On demand"). Its
 request spans what waits then, as far as one request may: gaps that follow one another closely come
-by one connection. What of a span nobody waits for is counted and ignored. Where a span of several
-requests is refused, each is asked for alone. A refusal's text is for people, and a server may be a
-moment behind the lines: a request that is refused ends without its packets, and recovery asks again
-after a back-off, as often as it may. What becomes of a connection:
+by one connection. Packets of a span that are not waited for are counted and ignored. Where a span
+of several requests is refused, each is asked for alone. A refusal's text is for people, and a
+server may be a moment behind the lines: a request that is refused ends without its packets, and
+recovery asks again after a back-off, as often as it may. What becomes of a connection:
 
     CLOSED ─connected▶ LOGON ─confirmed▶ REPLAY ─logout▶ OVER ─disconnected▶ CLOSED
                          └─refused, nobody waits, anything wrong▶ OVER ◀┘
@@ -104,7 +104,7 @@ COUNTS: dict[str, str] = {
 
 
 class State(Enum):
-    """What becomes of a connection (see the module)."""
+    """State of a connection (see the module)."""
 
     CLOSED = auto()
     LOGON = auto()
@@ -123,10 +123,10 @@ MAY_COME: dict[int, frozenset[State]] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are MDP 3.0's. Raises `UsageError`."""
     table = feed.table
-    places = (table.sequence_at, table.sequence_size, table.header_size, table.length_size)
-    codes = {each.name: code for code, ways in feed.layouts.items() for each in ways}
+    offsets = (table.sequence_at, table.sequence_size, table.header_size, table.length_size)
+    codes = {way.name: code for code, ways in feed.layouts.items() for way in ways}
     session = {name: codes.get(name) for name in SESSION_MESSAGES}
-    if places != (0, 4, PACKET.size, 0) or feed.counts_messages or session != SESSION_MESSAGES:
+    if offsets != (0, 4, PACKET.size, 0) or feed.counts_messages or session != SESSION_MESSAGES:
         raise UsageError(f"{feed.name} has no MDP 3.0 packets", 'include = "shared/cme-mdp3.toml"')
 
 
@@ -270,7 +270,7 @@ class ReplayClient(PacketClient):
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next; 0 for a connection that nobody waits for any more."""
+        """When `tick` must be called next; 0 for a connection that is not wanted any more."""
         if not self._up:
             return NEVER_NS
         if not self._awaited:
@@ -279,7 +279,7 @@ class ReplayClient(PacketClient):
 
     @property
     def _awaited(self) -> bool:
-        """Whether anybody waits for what this connection is to bring."""
+        """Whether a request waits for the packets of this connection."""
         logon = self.state is State.LOGON
         return any(logon or asked.sent for asked in self._requests.values())
 

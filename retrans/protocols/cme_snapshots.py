@@ -135,7 +135,7 @@ class LoopAssembler(LineAssembly[_Loop]):
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets and snapshots are MDP 3.0's. Raises `UsageError`."""
     check_packets(feed)
-    if BOOK not in {each.name for ways in feed.layouts.values() for each in ways}:
+    if BOOK not in {way.name for ways in feed.layouts.values() for way in ways}:
         raise UsageError(f"{feed.name} has no message {BOOK}", 'include = "shared/cme-mdp3.toml"')
 
 

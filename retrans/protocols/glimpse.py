@@ -88,7 +88,7 @@ COUNTS: dict[str, str] = {
 
 
 class State(Enum):
-    """What becomes of a connection (see the module)."""
+    """State of a connection (see the module)."""
 
     CLOSED = auto()
     LOGIN = auto()
@@ -189,7 +189,7 @@ class GlimpseClient(PacketClient):
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next; 0 for a connection that nobody wants any more."""
+        """When `tick` must be called next; 0 for a connection that is not wanted any more."""
         if not self._up:
             return NEVER_NS
         if not self._request_id:
@@ -221,7 +221,7 @@ class GlimpseClient(PacketClient):
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Let time pass: send a heartbeat, give a silent server up, end what nobody wants."""
+        """Let time pass: send a heartbeat, give a silent server up, end an unwanted connection."""
         if now_ns < self.deadline_ns:
             return []
         if not self._request_id:

@@ -71,7 +71,7 @@ class GlimpseServer(ClientsServer[ServerSettings, "GlimpseSession"]):
             return None
         last, messages = state
         end = END + b"%0*d" % (soupbin.NUMBER_BYTES, last + 1)
-        bodies = itertools.chain((each[MESSAGE_LENGTH.size :] for each in messages), (end,))
+        bodies = itertools.chain((message[MESSAGE_LENGTH.size :] for message in messages), (end,))
         return (soupbin.packet(soupbin.SEQUENCED, body) for body in bodies)
 
 

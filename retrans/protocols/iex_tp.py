@@ -16,7 +16,7 @@ public readers of the protocol agree on.
 **The client** asks for one range a request. It believes only a segment that the feed's scanner
 finds whole, of a channel that it asks for and of that channel's present session, and hands on what
 a request waits for, each number once (`line_answers`), with the stream offset of what it cut off
-put right. Anything else is counted by name and ignored: over UDP anybody can send anything. Since
+put right. Anything else is counted by name and ignored: over UDP any host can send anything. Since
 what a server does not have it leaves unanswered, silence alone means nothing: a server that has
 owed something for `heartbeat_us` is sent a test, and given up (`Broken`) only where it has shown no
 sign of life for `dead_us`. Time-outs of single requests are recovery's own. A request names the
@@ -101,11 +101,11 @@ SERVER_COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are IEX-TP's segments. Raises `UsageError`."""
     table = feed.table
-    places = (table.service_at, table.session_at, table.length_at, table.count_at)
+    offsets = (table.service_at, table.session_at, table.length_at, table.count_at)
     sizes = (table.service_size, table.session_size, table.length_size, table.count_size)
     number = (table.sequence_at, table.sequence_size, table.header_size, table.length_add)
     wrong = table.big_endian or not feed.counts_messages
-    if places != (4, 8, 12, 14) or sizes != (4, 4, 2, 2) or number != (24, 8, 40, 40) or wrong:
+    if offsets != (4, 8, 12, 14) or sizes != (4, 4, 2, 2) or number != (24, 8, 40, 40) or wrong:
         raise UsageError(f"{feed.name} has no IEX-TP segments", 'include = "shared/iex-tp.toml"')
 
 

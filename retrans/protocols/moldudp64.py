@@ -7,7 +7,7 @@ it no longer, says nothing, or sends a packet with count 0.
 
 **The client** believes only a packet that the feed's scanner finds whole, of the session that was
 asked about, inside a range that it asked for. Anything else is counted by name and ignored: over
-UDP anybody can send anything. An answer to a request that was cancelled is late, but is handed on
+UDP any host can send anything. An answer to a request that was cancelled is late, but is handed on
 for another one that waits for it. A server that has answered nothing for `dead_us` since it was
 asked is given up (`Broken`). Time-outs of single requests are recovery's own.
 
@@ -78,9 +78,9 @@ SERVER_COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are MoldUDP64's. Raises `UsageError`."""
     table = feed.table
-    places = (table.session_at, table.session_size, table.sequence_at, table.sequence_size)
+    offsets = (table.session_at, table.session_size, table.sequence_at, table.sequence_size)
     sizes = (table.count_size, table.header_size, table.message_length_size)
-    if places != (0, 10, 10, 8) or sizes != (2, 20, 2) or not feed.counts_messages:
+    if offsets != (0, 10, 10, 8) or sizes != (2, 20, 2) or not feed.counts_messages:
         raise UsageError(
             f"{feed.name} has no MoldUDP64 packets", 'include = "shared/moldudp64.toml"'
         )
@@ -169,7 +169,7 @@ class MoldClient(DatagramClient):
         if not is_whole(self._table, data, header):
             self.counts["bad_packets"] += 1
             return []
-        same = [each for each in self._requests.values() if data.startswith(each.session)]
+        same = [request for request in self._requests.values() if data.startswith(request.session)]
         if self._requests and not same:
             self.counts["wrong_session"] += 1
             return []
@@ -282,16 +282,16 @@ def _messages(store: PacketStore, first: int, end: int) -> list[bytes]:
 
     Ends before a number that is not held; empty where the first is not.
     """
-    found: list[bytes] = []
+    messages: list[bytes] = []
     room = DATAGRAM_BYTES_MAX - REQUEST.size
     for sequence, _, packet in store.packets(first, end):
         number, at = sequence, REQUEST.size
         while at < len(packet) and number < end:
             size = 2 + int.from_bytes(packet[at : at + 2], "big")
-            if number == first + len(found):
+            if number == first + len(messages):
                 room -= size
-                if found and room < 0:
-                    return found
-                found.append(packet[at : at + size])
+                if messages and room < 0:
+                    return messages
+                messages.append(packet[at : at + size])
             number, at = number + 1, at + size
-    return found
+    return messages

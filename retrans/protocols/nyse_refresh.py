@@ -99,7 +99,7 @@ class Part:
 
 @dataclass(slots=True)
 class _Answers:
-    """What a line has brought: the answer under way, and parts of those before, by symbol.
+    """Answers received on a line: the answer under way, and parts of those before, by symbol.
 
     `expected` is the next packet's number, 0 between answers; `first` that of the answer's first.
     `names` are the mappings that the answer brings.

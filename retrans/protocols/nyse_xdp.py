@@ -126,10 +126,10 @@ COUNTS: dict[str, str] = {
 def check_feed(feed: Feed) -> None:
     """Check that the feed's packets are XDP's. Raises `UsageError`."""
     table = feed.table
-    places = (table.length_at, table.flags_at, table.count_at, table.sequence_at)
+    offsets = (table.length_at, table.flags_at, table.count_at, table.sequence_at)
     sizes = (table.length_size, table.flags_size, table.count_size, table.sequence_size)
     little = not (table.big_endian or table.fix or table.length_add)
-    if places != (0, 2, 3, 4) or sizes != (2, 1, 1, 4) or not little or not feed.counts_messages:
+    if offsets != (0, 2, 3, 4) or sizes != (2, 1, 1, 4) or not little or not feed.counts_messages:
         raise UsageError(f"{feed.name} has no XDP packets", 'name another protocol in "recovery"')
 
 
@@ -177,7 +177,7 @@ class Packets:
 def messages_of(packet: bytes) -> list[tuple[int, bytes]]:
     """Return (type, bytes) of each message of a packet. Raises `WireError` where they do not fit
     it."""
-    found: list[tuple[int, bytes]] = []
+    messages: list[tuple[int, bytes]] = []
     at = HEADER.size
     for _ in range(packet[3]):
         if at + MESSAGE_HEADER.size > len(packet):
@@ -185,11 +185,11 @@ def messages_of(packet: bytes) -> list[tuple[int, bytes]]:
         size, code = MESSAGE_HEADER.unpack_from(packet, at)
         if size < MESSAGE_HEADER.size or at + size > len(packet):
             raise WireError("bad_packet", f"a message of {size} bytes, which does not fit")
-        found.append((code, packet[at : at + size]))
+        messages.append((code, packet[at : at + size]))
         at += size
     if at != len(packet):
         raise WireError("wrong_count", "a packet with more than the messages it says")
-    return found
+    return messages
 
 
 def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ class ServedChannel:
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """What a client is made with.
+    """Arguments that make a client.
 
     `settings` are the operator's, with the description's numbers put in (`settled`); `source_id`
     and `password` say who we are; `session` is the server's session to log in to, "" for its
@@ -86,7 +86,7 @@ class ClientSetup:
 
 @dataclass(frozen=True)
 class ServerSetup:
-    """What a server is made with.
+    """Arguments that make a server.
 
     `stores` has the packets of each service, which the publisher appends to. `refresher` gives
     snapshots: its type is the protocol's (UTP-MD: `retrans.server.Refresher`; those whose snapshots

@@ -14,8 +14,8 @@ from feedhandler.journal.opening import Opened
 from feedhandler.journal.producer_states import HEAD
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.segments import MOVE, PRODUCER
-from feedhandler.journal.simulated import SimulatedDisk
 from tests.support.journal import FOLDER
+from tests.support.simulated_disk import SimulatedDisk
 
 NOTHING: frozenset[int] = frozenset()
 SEGMENT, RECORD, ENTRY = 64, 24, 16

@@ -33,6 +33,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import BODY, MS, TWINS, body_of
+from tests.support.seeds import seeds_to_play
 
 DATA, HEARTBEAT, RESET, _, OUTSIDE, _ = map(int, PacketKind)
 PACKETS = 2_000
@@ -265,8 +266,7 @@ def play(seed: int) -> Run:
 
 @pytest.mark.timeout(3600)
 def test_what_comes_out_is_what_went_in():
-    one = os.environ.get("SEED")
-    seeds = [int(one)] if one else [DIRECTED, *range(SEEDS)]
+    seeds = seeds_to_play([DIRECTED, *range(SEEDS)])
     print(f"{len(seeds)} seeds; one alone with SEED=n")
     reached: set[tuple[str, int]] = set()
     for seed in seeds:

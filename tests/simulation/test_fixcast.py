@@ -47,6 +47,8 @@ from feedhandler.fixcast.values import Kind, Message
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
+from tests.support.fixcast import pop_due
+from tests.support.seeds import seeds_to_play
 
 SEEDS = int(os.environ.get("SEEDS", "50"))
 US = 1_000
@@ -307,7 +309,7 @@ class World:
 
     def wake_publisher(self) -> None:
         self.sender.tick(self.now_ns)
-        for datagram in self.sender.pop_due(self.now_ns):
+        for datagram in pop_due(self.sender, self.now_ns):
             self.send_lines(datagram)
         self.arm("publisher", self.sender.deadline_ns, self.wake_publisher)
 
@@ -471,16 +473,10 @@ def play(world: World) -> World:
     return world
 
 
-def seeds() -> list[int]:
-    """The seeds that are asked for."""
-    one = os.environ.get("SEED")
-    return [int(one)] if one else list(range(SEEDS))
-
-
 @pytest.mark.timeout(36_000)
 def test_what_comes_out_is_what_was_published_or_is_marked() -> None:
     seen: Counter[str] = Counter()
-    for seed in seeds():
+    for seed in seeds_to_play(range(SEEDS)):
         try:
             world = play(World(seed))
         except AssertionError as error:
@@ -489,7 +485,7 @@ def test_what_comes_out_is_what_was_published_or_is_marked() -> None:
         for listener in world.listeners:
             seen += listener.seen
     print(dict(seen))
-    if len(seeds()) > 1:
+    if len(seeds_to_play(range(SEEDS))) > 1:
         wanted = ("Deliver", "Skipped", "Lost", "Missing", "Joined", "NewNumbering", "Ended")
         assert not [name for name in wanted if not seen[name]], "something never happened"
 

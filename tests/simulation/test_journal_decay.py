@@ -18,10 +18,10 @@ import pytest
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
-from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.verify import verify
 from tests.simulation.journal_map import Map, Place, View, differing, view_of
 from tests.support.journal import FOLDER, Script
+from tests.support.simulated_disk import SimulatedDisk
 
 FLIPS = int(os.environ.get("FLIPS", "250"))
 SWEEP = bool(os.environ.get("SWEEP"))

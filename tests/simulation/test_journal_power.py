@@ -1,6 +1,6 @@
 """A queue's disk fails, forgets, loses its power and decays: what was acknowledged is there.
 
-Fault models are `feedhandler.journal.simulated`'s, the ledger's classes `journal`'s. A script
+Fault models are `tests.support.simulated_disk`'s, the ledger's classes `journal`'s. A script
 of random operations (put, hand out, deliver, give back, cancel, cancel all, expire, grow) runs on a
 small queue whose blocks are used anew all the time, and has what waits written in the two ways of
 the product: one flush after the other, and segments behind each other. At every call that changes
@@ -30,9 +30,10 @@ from feedhandler.journal.engine import Engine, QueueStopped
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.store import Store
 from tests.support.journal import FOLDER, QUEUE_ID, SMALL, Script, wrong
+from tests.support.seeds import seeds_to_play
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "50"))
 SAMPLES = int(os.environ.get("SAMPLES", "3"))
@@ -42,12 +43,6 @@ VARIANTS = int(os.environ.get("VARIANTS", "1"))
 #: Operations of one seed: enough for each block to be used anew several times.
 SCRIPT = 100
 AGAIN = "SEED={} python -m pytest -s tests/simulation/test_journal_power.py -k {}"
-
-
-def seeds(count: int) -> list[int]:
-    """The seeds to play."""
-    chosen = os.environ.get("SEED")
-    return [int(chosen)] if chosen else list(range(1, count + 1))
 
 
 def reopened(disk: SimulatedDisk, script: Script) -> Opened:
@@ -101,7 +96,7 @@ def play_some(samples: int, settings: QueueSettings) -> None:
 
 def test_power_cut_at_every_call_loses_nothing_acknowledged() -> None:
     total: Counter[str] = Counter()
-    for seed in seeds(max(OPERATIONS // SCRIPT, 2)):
+    for seed in seeds_to_play(range(1, max(OPERATIONS // SCRIPT, 2) + 1)):
         total += play_power(seed, SCRIPT, SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
@@ -252,7 +247,7 @@ def forget_unacknowledged(script: Script) -> None:
 
 @pytest.mark.parametrize("again", ["while it recovers", "while it goes on"])
 def test_two_power_cuts_lose_no_more_than_one(again: str) -> None:
-    for seed in seeds(TWICE):
+    for seed in seeds_to_play(range(1, TWICE + 1)):
         draw = random.Random(seed)
         script = Script(seed, SimulatedDisk())
         play_until_cut(script, SCRIPT, draw.randrange(60, 300))
@@ -327,7 +322,7 @@ def test_every_call_may_fail_in_any_way_and_nothing_acknowledged_is_lost() -> No
     """Each call of each script, the nth for all n: a failed write or sync stops the queue."""
     stopped: Counter[tuple[str, bool]] = Counter()
     tried: Counter[tuple[str, bool]] = Counter()
-    for seed in seeds(max(OPERATIONS // SHORT, 1)):
+    for seed in seeds_to_play(range(1, max(OPERATIONS // SHORT, 1) + 1)):
         for at in range(1, calls_of(seed) + 1):
             for turn in range(min(VARIANTS, len(WAYS))):
                 way = WAYS[(at + seed + turn) % len(WAYS)]

@@ -28,6 +28,7 @@ from tests.interop.install import go_program
 from tests.simulation import test_keyed_queue as rules
 from tests.simulation.test_keyed_queue import Disk
 from tests.support.needs import absent
+from tests.support.seeds import seeds_to_play
 
 OPERATIONS = 10_000
 HISTORIES = int(os.environ.get("HISTORIES", "2"))
@@ -296,8 +297,7 @@ def verdict(recording: Recording) -> str:
 @pytest.mark.timeout(3600)
 def test_every_history_has_an_order_in_which_each_key_is_a_queue() -> None:
     program()
-    one = os.environ.get("SEED")
-    for seed in [int(one)] if one else range(HISTORIES):
+    for seed in seeds_to_play(range(HISTORIES)):
         recording = record(seed, OPERATIONS)
         said = verdict(recording)
         assert said.startswith("ok"), f"{said}; again: {AGAIN.format(seed)}"

@@ -31,7 +31,6 @@ import pytest
 from feedhandler.journal.engine import Committed, Engine
 from feedhandler.journal.layout import Status
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.keyed.envelope import Parcel, keys_of, message_in
 from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.producers import Stamp
@@ -39,6 +38,8 @@ from feedhandler.keyed.queue import Delivery, KeyedQueue, Outcome
 from feedhandler.keyed.settings import Format, KeyedSettings, Rule
 from feedhandler.keyed.structure import Structure
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL
+from tests.support.seeds import seeds_to_play
+from tests.support.simulated_disk import SimulatedDisk
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "100"))
 SAMPLES = int(os.environ.get("SAMPLES", "2"))
@@ -377,15 +378,9 @@ class PowerCut(Exception):
     """The power is gone."""
 
 
-def seeds(count: int) -> list[int]:
-    """The seeds to play."""
-    chosen = os.environ.get("SEED")
-    return [int(chosen)] if chosen else list(range(1, count + 1))
-
-
 def test_power_cut_at_every_call_leaves_what_was_said() -> None:
     total: Counter[str] = Counter()
-    for seed in seeds(max(OPERATIONS // SCRIPT, 2)):
+    for seed in seeds_to_play(range(1, max(OPERATIONS // SCRIPT, 2) + 1)):
         total += Course(seed).play(SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
@@ -394,7 +389,7 @@ def test_power_cut_at_every_call_leaves_what_was_said() -> None:
 
 def test_a_queue_that_goes_on_from_cut_to_cut_ends_every_message_once() -> None:
     total: Counter[str] = Counter()
-    for seed in seeds(max(OPERATIONS // 10, 3)):
+    for seed in seeds_to_play(range(1, max(OPERATIONS // 10, 3) + 1)):
         total += Course(seed).play_on()
     print(dict(total))
 

@@ -25,8 +25,9 @@ import msgspec
 from feedhandler.amqp.publishing.spill_queue import State
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.codecs.feed import split_packets
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.amqp import FEED
+from tests.support.seeds import seeds_to_play
+from tests.support.simulated_disk import Fault, SimulatedDisk
 from tests.support.spill import SMALL, FakeBroker, SpillRig, read, tag_of
 
 SEEDS = int(os.environ.get("SPILL_SEEDS", "2"))
@@ -40,10 +41,7 @@ SERVICES = (104, 105)
 
 def seeds(first: tuple[int, ...] = DIRECTED) -> list[int]:
     """The seeds to play."""
-    chosen = os.environ.get("SEED")
-    if chosen:
-        return [int(chosen)]
-    return list(dict.fromkeys((*first, *range(1, SEEDS + 1))))[:SEEDS]
+    return seeds_to_play(list(dict.fromkeys((*first, *range(1, SEEDS + 1))))[:SEEDS])
 
 
 class World:

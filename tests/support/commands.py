@@ -16,6 +16,16 @@ from typing import Any
 from feedhandler.cli.app import chosen
 from feedhandler.ops.console import run_guarded
 
+#: A channel of one line, for configurations.
+CHANNEL = """
+[[channel]]
+service = 104
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+"""
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

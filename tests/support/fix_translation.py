@@ -7,6 +7,7 @@ from feedhandler.fixcast.pacing import TokenBucket
 from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import Deliver, Lost, ReceptionSettings
 from feedhandler.fixcast.sending import ChannelSender, SendingSettings
+from tests.support.fixcast import pop_due
 
 SENDER, TOPIC = b"REAL", b"translated"
 NUMBERING = 1_700_000_000_000_000_000
@@ -52,7 +53,7 @@ class Wire:
 
     def _turn(self) -> Iterator[tuple[int, bytes]]:
         self.sender.tick(self.now_ns)
-        for datagram in self.sender.pop_due(self.now_ns):
+        for datagram in pop_due(self.sender, self.now_ns):
             self.datagrams.append(datagram)
             lost = (None, 0, 1)[len(self.datagrams) % 3]
             for line in (0, 1):

@@ -12,12 +12,22 @@ from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.fixcast import publisher
 from feedhandler.fixcast.channels import Channels, parse_channels
 from feedhandler.fixcast.reception import Deliver, Event
+from feedhandler.fixcast.sending import ChannelSender
 from feedhandler.fixcast.system_calls import LineSender
 from tests.support.places import group, port
 
 #: A test that waits longer has failed.
 SECONDS = 120
 _TEXT = re.compile(rb"\x0158=([^\x01]*)\x01")
+
+
+def pop_due(sender: ChannelSender, now_ns: int) -> list[bytes]:
+    """Take the datagrams that leave now, each for every line."""
+    taken: list[bytes] = []
+    while count := sender.due(now_ns, sender.queue.places):
+        taken += sender.queue.datagrams(count)
+        sender.gone(count, now_ns)
+    return taken
 
 
 def definition(

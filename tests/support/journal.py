@@ -26,8 +26,8 @@ from feedhandler.journal.files import carry_out
 from feedhandler.journal.layout import MARK_MAX, Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.store import Flush
+from tests.support.simulated_disk import SimulatedDisk
 
 FOLDER = "/queue"
 QUEUE_ID = bytes(range(16))

@@ -28,6 +28,7 @@ from tests.support.amqp import Rig, Sent, decoded
 PATIENCE_S = 120.0
 LOOK_S = 0.005
 LOOKS = int(PATIENCE_S / LOOK_S)
+ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 both_loops = pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
@@ -197,6 +198,10 @@ class RawClient:
             link.flow(credit)
         return link
 
+    def attached(self, *links: proton.Receiver) -> None:
+        """Wait until the node has attached these links."""
+        self.pump(lambda: all(link.state & ACTIVE for link in links), "attach")
+
     def new_session(self) -> proton.Session:
         """Begin a session; later links are in it."""
         session = self.connection.session()
@@ -228,8 +233,7 @@ class RawClient:
         echo = link.session.receiver(f"echo {time.monotonic_ns()}")
         echo.source.address = "euronext.999"
         echo.open()
-        remote = proton.Endpoint.REMOTE_ACTIVE
-        self.pump(lambda: bool(echo.state & remote), "the echo")
+        self.pump(lambda: bool(echo.state & ACTIVE), "the echo")
         echo.close()
         self.pump(lambda: bool(echo.state & proton.Endpoint.REMOTE_CLOSED), "the echo's end")
 

@@ -7,6 +7,7 @@ time, which is what campaigns and `make hunt` do: new seeds are theirs to try.
 
 import hashlib
 import os
+from collections.abc import Iterable
 
 #: What else a test's course depends on; repeated where a run is told how to do it again.
 BESIDE = ("CRASHES", "ROUNDS", "FEEDHANDLER_FUZZ", "FEEDHANDLER_FUZZ_FRAMES")
@@ -20,6 +21,12 @@ def seed_of(test: str) -> int:
         return 1 + int.from_bytes(os.urandom(4), "little")
     named = hashlib.sha256(test.encode()).digest()
     return 1 + int.from_bytes(named[:4], "little")
+
+
+def seeds_to_play(usual: Iterable[int]) -> list[int]:
+    """`SEED` alone where it is set, else the usual ones."""
+    chosen = os.environ.get("SEED")
+    return [int(chosen)] if chosen else list(usual)
 
 
 def rerun(test: str, seed: int) -> str:

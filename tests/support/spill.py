@@ -20,8 +20,8 @@ from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import SimulatedDisk
 from tests.support.amqp import Rig, Sent
+from tests.support.simulated_disk import SimulatedDisk
 
 SMALL = QueueSettings(
     block_bytes=64 << 10,

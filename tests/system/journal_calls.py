@@ -26,8 +26,8 @@ from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.owner import OWNER_NAME
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import SimulatedDisk
 from tests.support.journal import DAY_NS, QUEUE_ID, Attempt, Ledger, wrong
+from tests.support.simulated_disk import SimulatedDisk
 
 SOURCE = Path(__file__).parent / "journal_calls.c"
 WORKER = Path(__file__).parent / "journal_worker.py"

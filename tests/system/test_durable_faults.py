@@ -11,10 +11,10 @@ import pytest
 from feedhandler.amqp.durable.queues import DurableQueues
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config.amqp import UserConfig
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.durable import ACCEPTED, QueueClient, QueueRig, orders, running
 from tests.support.node import in_thread
 from tests.support.security import SECRET, cheap_hash, gate
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 
 def test_a_disk_that_fails_stops_the_queue_and_nothing_else(tmp_path: Path) -> None:

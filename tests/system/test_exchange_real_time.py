@@ -205,9 +205,3 @@ def test_a_plan_that_cannot_be_run_is_refused_before_anything_is_sent(settings, 
 def test_a_ledger_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         Exchange(plan_of(ledger=tmp_path / "absent" / "ledger"))
-
-
-def test_the_default_addresses_are_the_documented_ones():
-    plan = ExchangePlan()
-    assert plan.address("A", 104) == ("239.101.1.4", 30_104)
-    assert plan.address("B", 107) == ("239.101.2.7", 31_107)

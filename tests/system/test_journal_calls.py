@@ -27,6 +27,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.journal.files import RealFiles
+from tests.support.seeds import seeds_to_play
 from tests.system.journal_calls import Entry, Failing, Kind, Replay, Worker, built, entries
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "150"))
@@ -54,12 +55,6 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker.close()
 
 
-def seeds(count: int) -> list[int]:
-    """The seeds to play."""
-    chosen = os.environ.get("SEED")
-    return [int(chosen)] if chosen else list(range(1, count + 1))
-
-
 def cut_everywhere(replay: Replay, seed: int, about: str) -> Counter[str]:
     """The power is cut at every call that was written down."""
     draw, total = random.Random(seed), Counter[str]()
@@ -76,7 +71,7 @@ def cut_everywhere(replay: Replay, seed: int, about: str) -> Counter[str]:
 
 def test_the_power_is_cut_at_every_call_that_the_queue_makes(worker, tmp_path: Path) -> None:
     total: Counter[str] = Counter()
-    for seed in seeds(max(OPERATIONS // SCRIPT, 1)):
+    for seed in seeds_to_play(range(1, max(OPERATIONS // SCRIPT, 1) + 1)):
         folder = tmp_path / f"{seed}"
         if trace := os.environ.get("TRACE"):
             found, folder = entries(Path(trace)), Path(trace).with_suffix("")
@@ -154,7 +149,7 @@ def hold_failed(replay: Replay, failing: Failing, folder: Path) -> str:
 
 def test_every_way_in_which_a_call_may_fail(worker, tmp_path: Path) -> None:
     total: Counter[str] = Counter()
-    for seed in seeds(FAILURES):
+    for seed in seeds_to_play(range(1, FAILURES + 1)):
         draw = random.Random(seed)
         way = draw.choice(WAYS)
         # Each call of the opening in turn, and any that comes later.

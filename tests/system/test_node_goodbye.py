@@ -6,12 +6,7 @@ import proton
 
 from tests.support.node import PATIENCE_S, RawClient, Run, gateways_loop, in_thread, running
 
-REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
-
-
-def attached(client: RawClient, *links: proton.Receiver) -> None:
-    client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
 
 
 def told_goodbye(client: RawClient) -> str:
@@ -27,8 +22,8 @@ def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
         async with running() as rig:
             quick, slow = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
             links = [each.receiver("euronext.104?quality=0", 20_000) for each in (quick, slow)]
-            await in_thread(attached, quick, links[0])
-            await in_thread(attached, slow, links[1])
+            await in_thread(quick.attached, links[0])
+            await in_thread(slow.attached, links[1])
             await rig.stream(1, 12_000)  # more than socket and engine hold
             stopping = asyncio.create_task(rig.node.stop(15))
             conditions = await asyncio.gather(
@@ -55,7 +50,7 @@ def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> No
         async with running() as rig:
             client = RawClient(rig.port, receive_buffer=4096)
             link = client.receiver("euronext.104?quality=0", 5000)
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 3000)
             stopping = asyncio.create_task(rig.node.stop(15))
             await rig.until(lambda: not rig.node.listening, "stop has begun")
@@ -82,7 +77,7 @@ def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) 
         async with running() as rig:
             stuck, deaf = RawClient(rig.port, receive_buffer=4096), RawClient(rig.port)
             for client in (stuck, deaf):
-                await in_thread(attached, client, client.receiver("euronext.104", 20_000))
+                await in_thread(client.attached, client.receiver("euronext.104", 20_000))
             await rig.stream(1, 12_000)
             async with asyncio.timeout(PATIENCE_S):  # bounded by its own time, not by the clients
                 await rig.node.stop(0.5)

@@ -35,7 +35,6 @@ from tests.support.node import (
     running,
 )
 
-REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
 
@@ -44,10 +43,6 @@ def refused(client: RawClient, link: proton.Link) -> tuple[str, str, Any]:
     client.pump(lambda: bool(link.state & REMOTE_CLOSED), "the refusal")
     condition = link.remote_condition
     return condition.name, condition.description, link.remote_source.address
-
-
-def attached(client: RawClient, *links: proton.Receiver) -> None:
-    client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
 
 
 def closed(client: RawClient) -> bool:
@@ -103,7 +98,7 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
             assert description
             assert source is None
             good = client.receiver("euronext.104?quality=0", 10)
-            await in_thread(attached, client, good)
+            await in_thread(client.attached, good)
             await rig.stream(1, 1)
             await in_thread(client.pump, lambda: len(client.got(good)) == 1, "data")
             assert rig.count("links_refused") == rig.count(BY_REASON[condition]) == 1
@@ -142,7 +137,7 @@ def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run
             name, *_ = await in_thread(refused, client, client.receiver(keys, 10, name="long"))
             assert name == "amqp:invalid-field"
             fits = client.receiver(keys[:1500].rpartition(",")[0], 10, name="fits")
-            await in_thread(attached, client, fits)
+            await in_thread(client.attached, fits)
             await in_thread(client.close)
 
     run(scenario())
@@ -161,7 +156,7 @@ def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
             assert link.credit == 0
             assert rig.count("links_not_allowed") == 1
             good = client.receiver("euronext.104", 10)
-            await in_thread(attached, client, good)
+            await in_thread(client.attached, good)
             await in_thread(client.close)
 
     run(scenario())
@@ -218,7 +213,7 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
         async with running(faults=1, observer=Subscriptions()) as rig:
             bystander = RawClient(rig.port)
             good = bystander.receiver("euronext.104?quality=0", 10)
-            await in_thread(attached, bystander, good)
+            await in_thread(bystander.attached, good)
             with monkeypatch.context() as patch:
                 break_it(rig, patch)
                 struck = RawClient(rig.port)
@@ -245,13 +240,13 @@ def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(run
         async with running(Settings(max_links=2)) as rig:
             client = RawClient(rig.port)
             first, second = (client.receiver("euronext.104", 1, f"n{n}") for n in range(2))
-            await in_thread(attached, client, first, second)
+            await in_thread(client.attached, first, second)
             third = client.receiver("euronext.104", 1, "third")
             assert (await in_thread(refused, client, third))[0] == "amqp:resource-limit-exceeded"
             first.close()
             await in_thread(client.pump, lambda: bool(first.state & REMOTE_CLOSED), "detach")
             fourth = client.receiver("euronext.104", 1, "fourth")
-            await in_thread(attached, client, fourth)
+            await in_thread(client.attached, fourth)
             await in_thread(client.close)
 
     run(scenario())
@@ -263,14 +258,14 @@ def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
         async with running(Settings(max_connections=2)) as rig:
             clients = [RawClient(rig.port) for _ in range(2)]
             for client in clients:
-                await in_thread(attached, client, client.receiver("euronext.104", 1))
+                await in_thread(client.attached, client.receiver("euronext.104", 1))
             late = socket.create_connection(("127.0.0.1", rig.port))
             assert await in_thread(read_all, late) == b""
             assert rig.count("connections_refused") == 1
             await in_thread(clients[0].close)
             await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
             again = RawClient(rig.port)
-            await in_thread(attached, again, again.receiver("euronext.104", 1))
+            await in_thread(again.attached, again.receiver("euronext.104", 1))
             for client in (clients[1], again):
                 await in_thread(client.close)
             late.close()
@@ -297,7 +292,7 @@ def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: bytes)
         async with running() as rig:
             client = RawClient(rig.port)
             link = client.receiver("euronext.104?quality=0", 100)
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             stranger = socket.create_connection(("127.0.0.1", rig.port))
             await in_thread(stranger.sendall, garbage)
             await in_thread(read_all, stranger)
@@ -329,7 +324,7 @@ def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -
             client = RawClient(rig.port, sasl=False)
             watched = client.receiver("euronext.104?quality=0", 1000)
             spoken = client.transport.peek(client.transport.pending())
-            await in_thread(attached, client, watched)
+            await in_thread(client.attached, watched)
             for _ in range(60):
                 with socket.create_connection(("127.0.0.1", rig.port)) as stranger:
                     await in_thread(stranger.sendall, damaged(spoken))
@@ -351,8 +346,8 @@ def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None
             steady, fleeting = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
             kept = steady.receiver("euronext.104?quality=0", 10_000)
             lost = fleeting.receiver("euronext.104?as=batch", 10_000)
-            await in_thread(attached, steady, kept)
-            await in_thread(attached, fleeting, lost)
+            await in_thread(steady.attached, kept)
+            await in_thread(fleeting.attached, lost)
             rig.packets(1, 8000)
             await rig.deliver()
             await in_thread(fleeting._read)  # a part of a frame, no more
@@ -379,8 +374,8 @@ def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everythi
             good = quick.receiver("euronext.104?quality=0", 100_000)
             bad = stuck.receiver("euronext.104?quality=0", 100_000)
             no_credit = quick.receiver("euronext.104?quality=0", 0, "no credit")
-            await in_thread(attached, quick, good, no_credit)
-            await in_thread(attached, stuck, bad)
+            await in_thread(quick.attached, good, no_credit)
+            await in_thread(stuck.attached, bad)
             high = 0
             sequence = 1
             while rig.count("links_overrun") < 2:
@@ -401,7 +396,7 @@ def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everythi
             assert rig.node.links == 1
             # The connection lives: the same client may come back.
             again = stuck.receiver("euronext.104?quality=0", 10, "again")
-            await in_thread(attached, stuck, again)
+            await in_thread(stuck.attached, again)
             await rig.stream(sequence, sequence)
             await in_thread(stuck.pump, lambda: len(stuck.got(again)) == 1, "the new link")
             await in_thread(quick.pump, lambda: len(quick.got(good)) == sequence, "the good one")
@@ -417,10 +412,10 @@ def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
         async with running(Settings(idle_timeout_ms=4_000)) as rig:
             silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
             mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
-            await in_thread(attached, mute, mute.receiver("euronext.104", 10))
+            await in_thread(mute.attached, mute.receiver("euronext.104", 10))
             alive = RawClient(rig.port)
             link = alive.receiver("euronext.104?quality=0", 10)
-            await in_thread(attached, alive, link)
+            await in_thread(alive.attached, link)
 
             def speak_until_alone() -> None:
                 def beat() -> bool:
@@ -462,7 +457,7 @@ def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
             for turn in range(40):
                 client = RawClient(rig.port)
                 link = client.receiver("euronext.104", 10)
-                await in_thread(attached, client, link)
+                await in_thread(client.attached, link)
                 if turn % 2:
                     await in_thread(client.close)
                 else:

@@ -11,12 +11,7 @@ import pytest
 from feedhandler.amqp.proton import UNSETTLED_MAX
 from tests.support.node import RawClient, Run, gateways_loop, in_thread, running
 
-REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
-
-
-def attached(client: RawClient, *links: proton.Receiver) -> None:
-    client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
 
 
 @gateways_loop
@@ -26,7 +21,7 @@ def test_a_link_gets_exactly_as_many_messages_as_it_granted(run: Run, credit: in
         async with running() as rig:
             client = RawClient(rig.port)
             link = client.receiver("euronext.104?quality=0")
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 50)
             for turn in range(1, 4):
                 link.flow(credit)
@@ -45,7 +40,7 @@ def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back(run: Run) 
         async with running() as rig:
             client = RawClient(rig.port)
             link = client.receiver("euronext.104?quality=0")
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 3)
             link.drain(10)
             await in_thread(client.pump, lambda: not link.draining(), "drained")
@@ -69,7 +64,7 @@ def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered(run: Run)
         async with running() as rig:
             client = RawClient(rig.port, receive_buffer=4096)
             link = client.receiver("euronext.104?quality=0")
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 12_000)  # some 5 MB
             link.drain(20_000)
             await in_thread(client.pump, lambda: not link.draining(), "drained")
@@ -87,7 +82,7 @@ def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
             client = RawClient(rig.port)
             client.settle = False
             link = client.receiver("euronext.104?quality=0", 100, settled=False)
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 40)
             await in_thread(client.pump, lambda: len(client.deliveries) == 40, "deliveries")
             for index, delivery in enumerate(client.deliveries):
@@ -125,7 +120,7 @@ def test_a_subscriber_that_never_settles_is_held_at_a_bound(run: Run) -> None:
             client = RawClient(rig.port)
             client.settle = False
             link = client.receiver("euronext.104?quality=0", 50_000, settled=False)
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 12_000)
             await in_thread(
                 client.pump, lambda: len(client.deliveries) == UNSETTLED_MAX, "the bound"
@@ -155,7 +150,7 @@ def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> N
                 address = wanted[index // 5 % 4].format(1000 + index % 7)
                 links.append((client, client.receiver(address, 1000)))
             for client in clients:
-                await in_thread(attached, client, *(link for c, link in links if c is client))
+                await in_thread(client.attached, *(link for c, link in links if c is client))
             assert rig.node.links == 200
             put = rig.packets(1, 30)
             await rig.deliver()
@@ -208,7 +203,7 @@ def test_a_link_that_closes_leaves_its_connection_and_the_others_alone(run: Run)
             client = RawClient(rig.port)
             first = client.receiver("euronext.104?quality=0", 100)
             second = client.receiver("euronext.104?quality=0", 100)
-            await in_thread(attached, client, first, second)
+            await in_thread(client.attached, first, second)
             await rig.stream(1, 2)
             await in_thread(client.pump, lambda: len(client.got(first)) == 2, "both")
             first.close()
@@ -231,7 +226,7 @@ def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> No
             doomed = [client.receiver("euronext.104", 100, f"doomed {n}") for n in range(3)]
             client.new_session()
             kept = client.receiver("euronext.104?quality=0", 100)
-            await in_thread(attached, client, *doomed, kept)
+            await in_thread(client.attached, *doomed, kept)
             assert rig.node.links == 4
             session.close()
             await in_thread(client.pump, lambda: bool(session.state & REMOTE_CLOSED), "the end")
@@ -243,7 +238,7 @@ def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> No
                 client.new_session()
                 link = client.receiver("euronext.104", 1, f"turn {turn}")
                 if turn % 2:
-                    await in_thread(attached, client, link)
+                    await in_thread(client.attached, link)
                 client.sessions.pop().close()
             client.sessions = client.sessions[:2]
             await in_thread(client.settle_down, kept)
@@ -263,7 +258,7 @@ def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None:
         async with running() as rig:
             client = RawClient(rig.port)
             link = client.receiver("euronext.104?quality=0", 50)
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             (connection,) = rig.node.connections
             number = connection.sock.fileno()
             rig.packets(1, 20)
@@ -279,7 +274,7 @@ def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None:
             assert other.sock.fileno() == number
             rig.node.flush()
             quiet = successor.receiver("euronext.104", 1)
-            await in_thread(attached, successor, quiet)
+            await in_thread(successor.attached, quiet)
             await in_thread(successor.pump, lambda: len(successor.got(quiet)) == 1, "quality")
             await in_thread(successor.close)
 
@@ -292,7 +287,7 @@ def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run) -> None:
         async with running() as rig:
             client = RawClient(rig.port)
             link = client.receiver("euronext.104", 5)
-            await in_thread(attached, client, link)
+            await in_thread(client.attached, link)
             await rig.stream(1, 20)
             (connection,) = rig.node.connections
             watch = weakref.ref(connection)

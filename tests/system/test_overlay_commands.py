@@ -428,15 +428,6 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
     assert complained.count("\n") == 1
 
 
-def test_an_address_that_somebody_has_is_told(tmp_path: Path) -> None:
-    tree = tmp_path / "tree.toml"
-    planned(tree)
-    with running("proxy", tree, "proxy-0-0"):
-        answer = done("proxy", tree, "proxy-0-0")
-    assert answer.returncode == 2
-    assert "proxy-0-0 cannot have 127.0.0.1:" in answer.stderr
-
-
 def test_members_of_a_mesh_measure_their_delays_and_one_puts_them_together(tmp_path: Path) -> None:
     path = tmp_path / "tree.toml"
     words = ["plan", path, "--receivers", 2, "--depth", 1, "--port", free_ports(3), "--json"]

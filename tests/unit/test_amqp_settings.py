@@ -10,16 +10,9 @@ from feedhandler.config import parse_config
 from feedhandler.config.amqp import AmqpConfig, UserConfig
 from feedhandler.config.show import to_toml
 from feedhandler.ops.doctor import check_certificate
+from tests.support.commands import CHANNEL
 from tests.support.security import SECRET, Certificates, cheap_hash
 
-CHANNEL = """
-[[channel]]
-service = 104
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-"""
 HASH = cheap_hash(SECRET)
 TLS = '[amqp.tls]\nlisten = "0.0.0.0:5671"\ncertificate = "c.pem"\nkey = "k.pem"\n'
 ANN = f'[[amqp.users]]\nname = "ann"\npassword = "{HASH}"\nservices = ["*"]\n'

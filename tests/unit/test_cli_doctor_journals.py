@@ -15,21 +15,14 @@ from feedhandler.journal.settings import QueueSettings
 from feedhandler.ops import doctor, doctor_journals, host
 from feedhandler.ops.checks import Check
 from feedhandler.ops.host import FileSystem
+from tests.support.commands import CHANNEL
 
 SMALL = QueueSettings(block_bytes=1 << 20, blocks=2, blocks_max=4)
-LINE = """
-[[channel]]
-service = 104
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-"""
 
 
 def config_of(folder: Path, *more: str) -> Config:
     queue = [*table_of("orders", folder), "blocks_max = 4"]
-    return parse_config("\n".join([*queue, *more, LINE]))
+    return parse_config("\n".join([*queue, *more, CHANNEL]))
 
 
 def table_of(name: str, folder: Path) -> list[str]:

@@ -124,6 +124,11 @@ def test_every_shell_has_its_script(shell: str) -> None:
         ("feedhandler lab --feed eurone", ["euronext-utp-md"]),
         ("feedhandler generate --profile mar", ["market"]),
         ("feedhandler demo --loop uv", ["uvloop"]),
+        ("feedhandler feeds ch", ["check"]),
+        ("feedhandler feeds iex-d", ["iex-deep", "iex-deep-plus"]),
+        ("feedhandler feeds iex-deep --j", ["--json"]),
+        ("feedhandler feeds check iex-d", ["iex-deep", "iex-deep-plus"]),
+        ("feedhandler feeds new x --framing mold", ["moldudp64"]),
         ("feedhandler rec", []),  # the demo's own subscriber is nobody's command
     ],
 )

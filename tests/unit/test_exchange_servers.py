@@ -217,6 +217,7 @@ def test_snapshots_do_not_pile_up_before_they_go_out(requests):
 def test_the_default_addresses_are_the_documented_ones():
     plan = ExchangePlan()
     assert plan.address("A", 104) == ("239.101.1.4", 30_104)
+    assert plan.address("B", 107) == ("239.101.2.7", 31_107)
     assert plan.recovery_address("A", 104) == ("239.101.3.4", 32_104)
     assert plan.recovery_address("B", 107) == ("239.101.4.7", 33_107)
 

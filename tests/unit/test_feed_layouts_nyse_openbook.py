@@ -66,7 +66,7 @@ def test_every_field_of_a_message_is_in_its_place(code: int):
     assert places(layout) == table(fields)
     assert covers(layout, 2)
     assert layout.group is not None
-    assert (layout.group_at, layout.group.size) == (size, POINT_BYTES[code])
+    assert (layout.size, layout.group.size) == (size, POINT_BYTES[code])
     assert places(layout.group) == table(point)
     assert covers(layout.group, 0)
 

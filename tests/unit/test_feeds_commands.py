@@ -2,10 +2,7 @@
 
 import gc
 import json
-import os
 import struct
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -90,29 +87,6 @@ def test_without_a_word_the_feeds_are_listed() -> None:
 )
 def test_wrong_words_are_one_line(words: list[str], told: str) -> None:
     assert told in refused(*words)
-
-
-@pytest.mark.parametrize(
-    ("words", "place", "offered"),
-    [
-        ("feeds ", 2, {"check", "new", "import", "iex-deep"}),
-        ("feeds iex-d", 2, {"iex-deep"}),
-        ("feeds iex-deep --", 3, {"--json"}),
-        ("feeds check iex-d", 3, {"iex-deep"}),
-        ("feeds new x --framing mold", 5, {"moldudp64"}),
-    ],
-)
-def test_a_shell_completes_commands_and_feeds(words: str, place: int, offered: set[str]) -> None:
-    asked = {
-        "_FEEDHANDLER_COMPLETE": "complete_bash",
-        "COMP_WORDS": f"feedhandler {words}",
-        "COMP_CWORD": str(place),
-    }
-    command = [sys.executable, "-m", "feedhandler"]
-    text = subprocess.run(
-        command, env=os.environ | asked, capture_output=True, text=True, check=False
-    ).stdout
-    assert offered <= set(text.split())
 
 
 # -- new ----------------------------------------------------------------------------------------

@@ -80,10 +80,9 @@ def test_the_writer_writes_the_same_message_again_and_again(fix: dict[str, Any])
         writer.put_decimal(270, -12_345, 2)
         writer.put_decimal(271, 7, 0)
         writer.put_decimal(44, 5, 3)
-        writer.put_data(95, 96, b"\x01\x01")
         size = writer.finish()
         body = b"35=X|34=%d|49=PUB|56=TOPIC|52=20260102-03:04:05.678901234|55=ABC|" % number
-        expected = sealed(body + b"270=-123.45|271=7|44=0.005|95=2|96=\x01\x01|", b"FIX.4.4")
+        expected = sealed(body + b"270=-123.45|271=7|44=0.005|", b"FIX.4.4")
         assert writer.message() == expected
         assert size == len(expected)
 
@@ -120,7 +119,6 @@ def test_a_writer_refuses_what_cannot_be_read_again(fix: dict[str, Any]) -> None
     for wrong in (
         lambda: writer.put_bytes(58, b""),
         lambda: writer.put_bytes(58, b"a\x01"),
-        lambda: writer.put_data(95, 96, b""),
         lambda: writer.put_decimal(270, 1, 19),
         lambda: writer.put_time(52, -1, 0),
         lambda: writer.put_time(52, 0, 10),
@@ -136,7 +134,6 @@ def test_a_message_that_does_not_fit_is_given_up_and_the_next_one_is_not(
     writer = fix["encode"].MessageWriter(b"FIX.4.4", 100)
     for put in (
         lambda: writer.put_bytes(58, b"x" * 60),
-        lambda: writer.put_data(95, 96, b"x" * 30),
         lambda: writer.put_fields(b"58=" + b"x" * 80 + b"\x01"),
         lambda: [writer.put_number(34, 1) for _ in range(30)],
         lambda: [writer.put_decimal(34, 1, 1) for _ in range(30)],

@@ -19,6 +19,7 @@ from feedhandler.fixcast.sealing import PLAIN_BYTES_MAX
 from feedhandler.fixcast.sending import ChannelSender, SendingSettings
 from feedhandler.fixcast.session import NEVER, SessionSettings
 from feedhandler.fixcast.signing import Mode, Plain
+from tests.support.fixcast import pop_due
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -63,11 +64,11 @@ def test_a_sender_seals_all_that_it_sends_and_signs_it_by_its_end(tmp_path: Path
     channel.publish(update("x"), 0)
     # What is not signed yet is due, whatever the session has to say.
     assert channel.deadline_ns == 0
-    assert channel.pop_due(0)
+    assert pop_due(channel, 0)
     assert sealer.deadline_ns == channel.deadline_ns == MS
     channel.tick(MS)
     channel.stop(MS)
-    datagrams = channel.pop_due(MS)
+    datagrams = pop_due(channel, MS)
     assert all(each.startswith(b"FS\x01") for each in datagrams)
     assert sealer.deadline_ns == NEVER
     found = b"".join(payloads(opener, datagrams, MS))
@@ -84,7 +85,7 @@ def test_a_sealed_datagram_has_the_size_that_is_set_and_the_bucket_counts_it(
     for number in range(100):
         channel.publish(update(f"{number:0250}"), 0)
     channel.stop(0)
-    datagrams = channel.pop_due(0)
+    datagrams = pop_due(channel, 0)
     assert max(map(len, datagrams)) <= 1400
     assert max(map(len, payloads(protected.opener(CHANNEL, "off"), datagrams, 0))) <= (
         PLAIN_BYTES_MAX
@@ -101,11 +102,11 @@ def test_without_a_valid_key_nothing_is_sent_and_it_is_counted(tmp_path: Path) -
     channel = sender(sealer)
     channel.publish(update("before"), SECOND - 1)
     channel.tick(SECOND - 1)
-    assert channel.pop_due(SECOND - 1)
+    assert pop_due(channel, SECOND - 1)
     channel.publish(update("after"), SECOND + 1)
     channel.tick(SECOND + 2 * MS)
     channel.stop(SECOND + 2 * MS)
-    assert channel.pop_due(SECOND + 2 * MS) == []
+    assert pop_due(channel, SECOND + 2 * MS) == []
     assert sealer.counts["no_key"] >= 2
     # Messages keep their numbers: what was not sent is a loss, which is repaired or told.
     assert channel.session.next == 3
@@ -165,7 +166,7 @@ def test_keys_that_change_under_load_lose_nothing(tmp_path: Path, verify: Mode) 
         channel.tick(now_ns)
         if now_ns == SECOND - 200_000:
             channel.stop(now_ns)
-        for datagram in channel.pop_due(now_ns):
+        for datagram in pop_due(channel, now_ns):
             used.add(datagram[4:8])
             for line in (0, 1):
                 for each in opener.datagram(datagram, line, now_ns):

@@ -14,6 +14,7 @@ from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
 from feedhandler.fixcast.sending import ChannelSender, SendingSettings, next_numbering
 from feedhandler.fixcast.session import NEVER, SessionSettings
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
+from tests.support.fixcast import pop_due
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -50,7 +51,7 @@ def test_messages_leave_in_the_order_of_their_numbers_packed_and_paced(seed: int
             published += 1
             assert channel.publish(update(rng.randint(1, 300)), now_ns) == published
         channel.tick(now_ns)
-        sent += [(now_ns, each) for each in channel.pop_due(now_ns)]
+        sent += [(now_ns, each) for each in pop_due(channel, now_ns)]
         if rng.random() < 0.3:
             now_ns = min(max(channel.deadline_ns, now_ns + 1), now_ns + MS)
     found = messages([each for _, each in sent])
@@ -64,10 +65,10 @@ def test_messages_leave_in_the_order_of_their_numbers_packed_and_paced(seed: int
 
 def test_what_has_a_number_leaves_before_the_heartbeat_that_tells_of_it() -> None:
     channel = sender(session=SessionSettings(heartbeat_ns=1000), period_ns=SECOND)
-    channel.pop_due(0)
+    pop_due(channel, 0)
     channel.publish(update(), 0)
     channel.tick(1000)
-    found = messages(channel.pop_due(1000))
+    found = messages(pop_due(channel, 1000))
     assert [(each.kind, each.number) for each in found] == [
         (Kind.APPLICATION, 1),
         (Kind.HEARTBEAT, 2),
@@ -84,15 +85,15 @@ def test_a_message_that_is_refused_takes_no_number() -> None:
 
 def test_what_waits_is_bounded() -> None:
     channel = sender(TokenBucket(1000, 100), waiting_max=3, period_ns=0)
-    channel.pop_due(0)
+    pop_due(channel, 0)
     while not channel.full:
         channel.publish(update(), 0)
     with pytest.raises(UsageError, match="full"):
         channel.publish(update(), 0)
     assert channel.waiting == 3
     assert channel.deadline_ns == 0
-    assert channel.pop_due(0) == []
-    assert len(channel.pop_due(channel.deadline_ns)) == 1
+    assert pop_due(channel, 0) == []
+    assert len(pop_due(channel, channel.deadline_ns)) == 1
     assert not channel.full
 
 
@@ -114,7 +115,7 @@ def test_when_the_numbers_are_used_up_a_new_numbering_begins() -> None:
     channel.start(0, 9, NUMBER_MAX)
     assert [channel.publish(update(), 0), channel.publish(update(), 0)] == [NUMBER_MAX, 1]
     channel.tick(MS)
-    found = messages(channel.pop_due(MS))
+    found = messages(pop_due(channel, MS))
     assert [(each.kind, each.numbering, each.number) for each in found[2:]] == [
         (Kind.LOGON, 9, NUMBER_MAX),
         (Kind.APPLICATION, 9, NUMBER_MAX),
@@ -128,7 +129,7 @@ def test_what_is_skipped_is_told() -> None:
     channel = sender()
     channel.skip(100, 0)
     assert channel.publish(update(), 0) == 100
-    assert messages(channel.pop_due(0))[-1][:4:3] == (Kind.GAP_FILL, 100)
+    assert messages(pop_due(channel, 0))[-1][:4:3] == (Kind.GAP_FILL, 100)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_an_answer_on_the_main_group_leaves_among_the_others() -> None:
     channel.tick(MS)
     (kept,) = channel.store.packets(1, 2)
     channel.repeat(kept[2], MS)
-    found = messages(channel.pop_due(MS))
+    found = messages(pop_due(channel, MS))
     assert [(each.kind, each.number) for each in found[1:]] == [(Kind.APPLICATION, 1)] * 2
 
 
@@ -180,6 +181,6 @@ def test_a_number_is_taken_even_where_its_datagram_cannot_be_sealed() -> None:
         channel.publish(update(), 0)
     sealer.broken = False
     assert channel.publish_each([update(), update()], 0, 2, 0) == 2
-    found = messages(channel.pop_due(0))
+    found = messages(pop_due(channel, 0))
     assert [each.number for each in found if each.kind is Kind.APPLICATION] == [1, 3, 4]
     assert [first for first, _, _ in channel.store.packets(1, 5)] == [1, 2, 3, 4]

@@ -11,6 +11,7 @@ from feedhandler.config.observing import CONDITIONS, HealthConfig
 from feedhandler.observe import health
 from feedhandler.observe.health import Facts, not_live, not_ready
 from feedhandler.observe.systemd import Notifier
+from tests.support.commands import CHANNEL
 
 SECOND_NS = 10**9
 ALL = HealthConfig(ready_when=",".join(CONDITIONS))
@@ -87,16 +88,6 @@ def test_the_settings_ready_conditions_are_what_the_page_says() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "operating.md").read_text()
     for condition, meaning in CONDITIONS.items():
         assert f"| `{condition}` | {meaning} |" in page
-
-
-CHANNEL = """
-[[channel]]
-service = 104
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-"""
 
 
 @pytest.mark.parametrize(

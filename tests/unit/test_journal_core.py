@@ -15,9 +15,9 @@ from feedhandler.journal.layout import Roll, Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.recovery import recover
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.verify import verify
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue, of_later_version
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 HOUR_NS = 3600 * 10**9
 

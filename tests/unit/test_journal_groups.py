@@ -19,13 +19,13 @@ from feedhandler.journal.files import carry_out
 from feedhandler.journal.layout import CONTROL, VERSION_MIN, parse_control
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.producer_states import NAMES
-from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.store import creation
 from feedhandler.journal.verify import verify
 from feedhandler.keyed import settings
 from feedhandler.keyed.producers import OWN, Producers, Stamp, Standing
 from feedhandler.ops.queue import list_items, stat
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue
+from tests.support.simulated_disk import SimulatedDisk
 
 PRODUCER = b"producer"
 

@@ -23,8 +23,8 @@ from feedhandler.journal import (
     Status,
 )
 from feedhandler.journal.owner import owner_of
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.journal import DAY_NS, SMALL
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 PATIENCE_S = 60.0
 

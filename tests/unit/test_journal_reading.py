@@ -11,7 +11,7 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.journal import reading, scatter
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.segments import Place, build_segment
-from feedhandler.journal.simulated import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 
 QUEUE_ID = b"a queue's number"
 PATH = "block"

@@ -14,9 +14,9 @@ from feedhandler.journal.block import Block
 from feedhandler.journal.files import RealFiles, carry_out
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.reading import SegmentReader
-from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.store import BlocksNeeded
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL
+from tests.support.simulated_disk import SimulatedDisk
 
 PATIENCE_S = 60.0
 

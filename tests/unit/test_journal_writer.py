@@ -20,11 +20,11 @@ from feedhandler.journal import (
     reading,
     writer,
 )
-from feedhandler.journal.engine import Engine
+from feedhandler.journal.engine import Engine, QueueInterface
 from feedhandler.journal.files import Sync
-from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.store import Flush, Store
 from tests.support.journal import DAY_NS, SMALL
+from tests.support.simulated_disk import Fault, SimulatedDisk
 
 PATIENCE_S = 60.0
 
@@ -194,7 +194,7 @@ def kind(producing, reads, monkeypatch) -> type[PersistentQueue]:
     monkeypatch.setattr("feedhandler.journal.delivery.SegmentReader", reads.SegmentReader)
     parts = {name: value for name, value in vars(PersistentQueue).items() if name != "__dict__"}
     parts.pop("__weakref__", None)
-    return type("Kind", (producing.Producers,), parts)
+    return type("Kind", (producing.Producers, QueueInterface), parts)
 
 
 def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path: Path) -> None:

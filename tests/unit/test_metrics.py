@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from feedhandler import counters, operator_log, rpc
@@ -21,7 +20,6 @@ from feedhandler.observe import metrics
 from feedhandler.observe.metrics import (
     BOUNDS_NS,
     SCOPES,
-    GatewayCollector,
     Gathering,
     HistogramReading,
     Reading,
@@ -199,12 +197,6 @@ def test_how_long_a_broker_takes_to_confirm_is_a_histogram_in_seconds(gateway: G
     told = publisher.snapshot()["confirm_ns"]
     assert told["max"] == 4_000_000_000
     assert told["p50"] < told["p99"]
-
-
-def test_a_registry_of_the_library_takes_the_collector(gateway: Gateway) -> None:
-    registry = CollectorRegistry()
-    registry.register(GatewayCollector(lambda: readings(gateway)))
-    assert registry.get_sample_value("feedhandler_node_links") == 0
 
 
 def test_a_name_that_no_table_has_is_an_error() -> None:

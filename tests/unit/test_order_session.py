@@ -7,12 +7,13 @@ import numpy
 import pytest
 
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.dbn import FLAG_LAST, MBO, RTYPE_MBO
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_start_ns
 from feedhandler.market.normaliser import Normaliser
 from feedhandler.market.venue_market import VenueMarket
 from feedhandler.replay.generating import order_flow
-from feedhandler.replay.generating.order_flow import OrderFlow, mbo_of, simple
+from feedhandler.replay.generating.order_flow import OrderFlow, simple
 from feedhandler.replay.generating.order_session import LAST_PACKETS, OrderSession
 from feedhandler.replay.generating.order_writers import (
     LEVEL_WRITERS,
@@ -23,6 +24,39 @@ from feedhandler.replay.generating.order_writers import (
 
 START_NS = 1_300_195_800_000_000_000
 SECOND_NS = 1_000_000_000
+
+
+def mbo_of(
+    action: order_flow.Action, number: int, publisher_id: int, channel: int
+) -> numpy.ndarray:
+    """Return the action's normalised order events, dtype `MBO`; none for directory and status.
+
+    `number` becomes `sequence`; send and receive times are those of the action.
+    """
+    own, other = ("B", "A") if action.side == "B" else ("A", "B")
+    order, price, size = action.order, action.price, action.size
+    rows: list[tuple[str, str, int, int, int]] = {
+        order_flow.ADD: [("A", own, order, price, size)],
+        order_flow.REDUCE: [("C", own, order, price, size)],
+        order_flow.DELETE: [("C", own, order, price, size)],
+        order_flow.REPLACE: [
+            ("C", own, order, action.old_price, action.old_size),
+            ("A", own, action.new_order, price, size),
+        ],
+        order_flow.EXECUTE: [
+            ("T", other, 0, price, size), ("F", own, order, price, size),
+            ("C", own, order, price, size),
+        ],
+        order_flow.TRADE: [("T", "N", 0, price, size)],
+    }.get(action.does, [])  # fmt: skip
+    records = numpy.zeros(len(rows), MBO)
+    for index, (what, side, id, at, amount) in enumerate(rows):
+        last = FLAG_LAST if index == len(rows) - 1 else 0
+        records[index] = (
+            MBO.itemsize // 4, RTYPE_MBO, publisher_id, action.instrument, action.time_ns, id,
+            at * 100_000, amount, last, channel, what, side, action.time_ns, 0, number,
+        )  # fmt: skip
+    return records
 
 
 def flow(seed: int = 5, count: int = 3000) -> list[order_flow.Action]:

@@ -9,8 +9,8 @@ from feedhandler.amqp.publishing.spill_queue import State, Where
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.layout import Status
-from feedhandler.journal.simulated import Fault
 from tests.support.amqp import packet
+from tests.support.simulated_disk import Fault
 from tests.support.spill import QUEUE_BYTES, SMALL, WAIT_NS, WALL_NS, SpillRig, tag_of
 
 

@@ -96,9 +96,7 @@ def test_written_numbers_and_times_are_read_back_and_nothing_else_changes(
     data, offset, length = laid_out(payloads)
     rows = np.arange(0, 49, 2)
     twin.write_sequences(feed.table, data, offset[rows], (rows + 1_000).astype(np.uint64))
-    twin.write_send_times(
-        feed.table, data, offset[rows], (rows + 2_000_000_007).astype(np.uint64), framed=False
-    )
+    twin.write_send_times(feed.table, data, offset[rows], (rows + 2_000_000_007).astype(np.uint64))
     headers = twin.read_headers(feed.table, data, offset, length)
     assert headers.sequence[rows].tolist() == (rows + 1_000).tolist()
     told = (rows + 2_000_000_007) * bool(feed.table.time_size)

@@ -56,7 +56,7 @@ class Parcels:
 
     def fault(self, contents: Iterable[bytes]) -> str:
         """Return why these may not be sent, too; "" where they may."""
-        more_bytes = sum(len(each) + ENTRY_BYTES for each in contents)
+        more_bytes = sum(len(content) + ENTRY_BYTES for content in contents)
         if not more_bytes or self.kept_bytes + more_bytes <= PARCELS_BYTES_MAX:
             return ""
         names = ", ".join(self._waiting) or "others"

@@ -288,15 +288,15 @@ class DurableQueue(StoredQueue):
     ) -> list[tuple[int, bytes | None]]:
         """Read the contents that are missing, as many as there is room for; None for those that do
         not verify. Called in the queue's thread."""
-        found: list[tuple[int, bytes | None]] = []
+        contents: list[tuple[int, bytes | None]] = []
         size = 0
         for (number, content), block in zip(items, blocks, strict=True):
             if size >= READ_BYTES_MAX:
                 break
             content = self._reader.content(block, number) if content is None else content
-            found.append((number, content))
+            contents.append((number, content))
             size += len(content or b"")
-        return found
+        return contents
 
     def _on_read(self, future: "asyncio.Future[list[tuple[int, bytes | None]]]") -> None:
         """Hand out contents that were read, unless something older came back meanwhile."""
@@ -428,7 +428,7 @@ class DurableQueue(StoredQueue):
         state = {PARCELS: (low, numbers.stop)} if parcels else {}
         try:
             committed = self.intake.commit(
-                work.put, [wrap_parcel(each) for each in parcels], ended, state
+                work.put, [wrap_parcel(parcel) for parcel in parcels], ended, state
             )
         except UsageError as error:
             return Refusal(f"queue {self.name}: {error.message}")
@@ -466,13 +466,13 @@ class DurableQueue(StoredQueue):
         is opened. Raises `OSError`."""
         after, end = self.store.producer(PARCELS) or (1, 1)
         after -= 1
-        found: list[tuple[int, Parcel]] = []
+        parcels: list[tuple[int, Parcel]] = []
         while after + 1 < end:
             items = self.store.engine.peek(after, LOOK)
             after = items[-1].id if items else end
-            read = ((each.id, parcel_in(each.content)) for each in items if each.id < end)
-            found += [(number, parcel) for number, parcel in read if parcel is not None]
-        return found
+            read = ((item.id, parcel_in(item.content)) for item in items if item.id < end)
+            parcels += [(number, parcel) for number, parcel in read if parcel is not None]
+        return parcels
 
     def _arrived(self, number: int, parcel: Parcel) -> None:
         """End a parcel, which is durable where it was sent."""

@@ -300,9 +300,9 @@ class Transactions:
             return refusal
         home = transaction.home
         accepted = [
-            (each.taker, each.number)
-            for each in transaction.answers
-            if each.outcome is Outcome.ACCEPTED
+            (answer.taker, answer.number)
+            for answer in transaction.answers
+            if answer.outcome is Outcome.ACCEPTED
         ]
 
         def done() -> None:
@@ -331,8 +331,8 @@ class Transactions:
     @staticmethod
     def _fault(transaction: Transaction) -> Refusal | None:
         """Return why it cannot be committed, as far as this can be checked here."""
-        for each in transaction.answers:
-            if not each.taker.enlists(each.number):
+        for answer in transaction.answers:
+            if not answer.taker.enlists(answer.number):
                 return Refusal(NOT_HELD)
         home = transaction.home
         for queue, content in transaction.put:
@@ -363,9 +363,9 @@ def _by_taker(
 ) -> list[tuple[Taker, list[int]]]:
     """Return the numbers of messages with these outcomes, by consumer."""
     wanted, found = set(outcomes), dict[Taker, list[int]]()
-    for each in transaction.answers:
-        if each.outcome in wanted:
-            found.setdefault(each.taker, []).append(each.number)
+    for answer in transaction.answers:
+        if answer.outcome in wanted:
+            found.setdefault(answer.taker, []).append(answer.number)
     return list(found.items())
 
 
@@ -422,7 +422,7 @@ def read_outcome(fields: bytes) -> tuple[bytes, Outcome]:
         return name, Outcome.ACCEPTED
     if code == _OUTCOMES[b"amqp:released:list"]:
         return name, Outcome.RELEASED
-    flags = [decode(each, 0)[0] for each in values[:2]] + [None, None]
+    flags = [decode(value, 0)[0] for value in values[:2]] + [None, None]
     if code != _OUTCOMES[b"amqp:modified:list"] or flags[1]:
         return name, Outcome.REFUSED
     return name, Outcome.FAILED if flags[0] else Outcome.RELEASED

@@ -107,8 +107,8 @@ def _problem(
         return None
     if policy := found.get("policy"):
         at = f"/api/policies/{quote(vhost, safe='')}/{quote(policy, safe='')}"
-        status, said = _get(management, at, headers, tls)
-        if status == 200 and said.get("definition", {}).get("alternate-exchange"):
+        status, answer = _get(management, at, headers, tls)
+        if status == 200 and answer.get("definition", {}).get("alternate-exchange"):
             return None
     status, bindings = _get(management, f"{path}/bindings/source", headers, tls)
     if status != 200:

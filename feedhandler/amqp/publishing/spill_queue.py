@@ -73,30 +73,18 @@ class Input(Enum):
     FAULT = auto()
 
 
+_MEMORY, _SPILLING, _DRAINING, _FAILED = State
+#: The next state; the inputs of a row are in the order of `Input`.
 TABLE: dict[State, dict[Input, State]] = {
-    State.MEMORY: {
-        Input.FOUND: State.DRAINING,
-        Input.CROWDED: State.SPILLING,
-        Input.ROOM: State.MEMORY,
-        Input.LEVEL: State.MEMORY,
-        Input.FAULT: State.FAILED,
-    },
-    State.SPILLING: {
-        Input.FOUND: State.SPILLING,
-        Input.CROWDED: State.SPILLING,
-        Input.ROOM: State.DRAINING,
-        Input.LEVEL: State.MEMORY,
-        Input.FAULT: State.FAILED,
-    },
-    State.DRAINING: {
-        Input.FOUND: State.DRAINING,
-        Input.CROWDED: State.SPILLING,
-        Input.ROOM: State.DRAINING,
-        Input.LEVEL: State.MEMORY,
-        Input.FAULT: State.FAILED,
-    },
-    State.FAILED: dict.fromkeys(Input, State.FAILED),
-}
+    state: dict(zip(Input, row, strict=True))
+    for state, row in {
+        #           FOUND      CROWDED    ROOM       LEVEL    FAULT
+        _MEMORY:   (_DRAINING, _SPILLING, _MEMORY,   _MEMORY, _FAILED),
+        _SPILLING: (_SPILLING, _SPILLING, _DRAINING, _MEMORY, _FAILED),
+        _DRAINING: (_DRAINING, _SPILLING, _DRAINING, _MEMORY, _FAILED),
+        _FAILED:   (_FAILED,   _FAILED,   _FAILED,   _FAILED, _FAILED),
+    }.items()
+}  # fmt: skip
 
 
 class Where(Enum):

@@ -14,7 +14,7 @@ What it leaves to others: which books are wanted and when (`conflation`, `backlo
 framing (`fanout`). No I/O.
 """
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp.queueing.loss_tracker import BOOKS_BEGIN, BOOKS_END, LossTracker
 from feedhandler.codecs import Feed
@@ -25,6 +25,9 @@ from feedhandler.market.book_messages import KeptBooks
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
 
+if TYPE_CHECKING:
+    from feedhandler.amqp.fanout import Fanout
+
 #: Bytes of orders, about, of the books between one pair of borders, which are one book at least; so
 #: that no more than this is encoded at a time.
 BLOCK_BYTES = 65_536
@@ -32,20 +35,6 @@ BLOCK_BYTES = 65_536
 BLOCK_BOOKS = 256
 #: Bytes of an order in a book's block, about.
 ORDER_BYTES = 64
-
-
-class Sends(Protocol):
-    """The part of the fan-out that the book cache uses."""
-
-    def books(
-        self,
-        stream: Any,
-        begin: bytes,
-        packets: list[bytes],
-        place: tuple[int, int],
-        end: bytes,
-        sender_queue: Any,
-    ) -> None: ...
 
 
 class BookCache:
@@ -101,7 +90,7 @@ class BookCache:
 
     def send(
         self,
-        fanout: Sends,
+        fanout: "Fanout",
         stream: Any,
         symbols: list[int],
         loss_tracker: LossTracker,
@@ -160,7 +149,7 @@ def check_conflatable(feed: Feed) -> None:
             raise UsageError(f"{feed.name}: {given.name} names levels by position, no book does")
         if changes and does & {"status", "directory"}:
             raise UsageError(f"{feed.name}: {given.name} tells more than a change of a book")
-    levels = [feed.layout(each.name) for each in feed.book.messages if _sets_levels(each)]
+    levels = [feed.layout(message.name) for message in feed.book.messages if _sets_levels(message)]
     if levels and all(layout.conflate == "latest" for layout in levels):
         raise UsageError(f"{feed.name}: of its levels the latest messages are enough")
 

@@ -10,8 +10,9 @@ concern all (FENCE), and `conflate` speaks for the rest.
 
 Where a change of an order does not name the symbol, the book cache knows it. A message about an
 order that it does not know, or not any more, waits in its place (NEVER): that order is in no book
-that is sent later, so whoever has the book drops the message. Changes of a symbol whose prices have
-no scale yet wait in their place, and so does what tells scales: no book is sent past them (FENCE).
+that is sent later, so a receiver that has the book drops the message. Changes of a symbol whose
+prices have no scale yet wait in their place, and so does what tells scales: no book is sent past
+them (FENCE).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality

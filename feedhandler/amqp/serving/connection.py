@@ -511,9 +511,9 @@ class NodeConnection(Peer):
     def _answers(self, address: str) -> Answers | None:
         """Return this connection's link that has this address for answers; None where there is
         none."""
-        for each in self.queue_links.values():
-            if isinstance(each, Answers) and each.address == address:
-                return each
+        for link in self.queue_links.values():
+            if isinstance(link, Answers) and link.address == address:
+                return link
         return None
 
     def _forget(self, link: Any) -> None:

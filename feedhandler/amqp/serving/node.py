@@ -18,7 +18,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from feedhandler.amqp.durable.queues import DurableQueues, kind_of
 from feedhandler.amqp.fanout import Fanout
@@ -40,6 +39,7 @@ from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget
 from feedhandler.codecs import Feed
 from feedhandler.codecs.dbn import LEVEL_SCHEMAS
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.config import AmqpConfig
 from feedhandler.counters import NodeCounter, as_dict, counter_array
 from feedhandler.histogram import Histogram
 from feedhandler.retrans.quality import QualityState
@@ -51,27 +51,6 @@ CATCH_UP_BYTES_MAX = 1 << 17
 #: How often connections see the time: often enough for a client that asks for a heartbeat each
 #: second, which proton's clients announce as a time-out of half of that.
 TICK_SECONDS = 0.25
-
-
-class NodeSettings(Protocol):
-    """What the node reads of the configuration's `[amqp]` table."""
-
-    @property
-    def address(self) -> tuple[str, int] | None: ...
-    @property
-    def queue_bytes(self) -> int: ...
-    @property
-    def batch_max_bytes(self) -> int: ...
-    @property
-    def when_full(self) -> str: ...
-    @property
-    def max_frame_bytes(self) -> int: ...
-    @property
-    def idle_timeout_ms(self) -> int: ...
-    @property
-    def max_connections(self) -> int: ...
-    @property
-    def max_links(self) -> int: ...
 
 
 class Node:
@@ -89,7 +68,7 @@ class Node:
     def __init__(
         self,
         fanout: Fanout,
-        settings: NodeSettings,
+        settings: AmqpConfig,
         qualities: list[QualityState],
         message_type: Callable[[str], int],
         container: str,
@@ -330,7 +309,7 @@ class Node:
 
     def _waiting(self) -> bool:
         """Return whether anything is still on its way to a client, or to a queue's disk."""
-        return self.queues.busy or any(each.waiting() for each in self.connections)
+        return self.queues.busy or any(connection.waiting() for connection in self.connections)
 
     def counters(self) -> dict[str, int]:
         """Return every `NodeCounter` by name, links that are gone included."""

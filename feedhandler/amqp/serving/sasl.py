@@ -27,7 +27,6 @@ from typing import ClassVar
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 HEADER_BYTES = len(SASL_HEADER)
 #: A SASL frame has at most MIN-MAX-FRAME-SIZE bytes (AMQP 1.0, 5.3.1); some clients send larger
 #: tokens, none so large.
@@ -261,20 +260,20 @@ def _fields(body: bytes) -> list[bytes | None]:
     _Malformed."""
     try:
         at, count = _list_head(body)
-        found: list[bytes | None] = []
+        fields: list[bytes | None] = []
         for _ in range(count):
             width = _WIDTHS[body[at]]
             at += 1
             if width == 0:
-                found.append(None)
+                fields.append(None)
                 continue
             size = int.from_bytes(body[at : at + width], "big")
             at += width
             if at + size > len(body):
                 raise _Malformed("a field that reaches past its frame")
-            found.append(body[at : at + size])
+            fields.append(body[at : at + size])
             at += size
-        return found
+        return fields
     except (IndexError, KeyError, struct.error):
         raise _Malformed("a list that cannot be read") from None
 

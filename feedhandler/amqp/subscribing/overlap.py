@@ -47,21 +47,21 @@ class Overlap:
     def read_links(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
         """Read both links by `read`, which empties one, and return the messages to hand out.
         `go_on` must follow."""
-        found: list[Message] = []
+        messages: list[Message] = []
         join = self._join
         self._read_old += self.old.link.count
         self._read_new += self.new.link.count
         self.taken += self.old.link.count + self.new.link.count
         for message in self._read(self.old, read):
-            found += join.old(message)
+            messages += join.old(message)
         for message in self._read(self.new, read):
-            found += join.new(message)
+            messages += join.new(message)
         if self.old.drained and not join.done:
-            found += join.old_ended()
-        for message in found:
+            messages += join.old_ended()
+        for message in messages:
             if message.content != "quality" and message.sequence >> 62 == 0:
                 self.tags[message.service] = message.tag
-        return found
+        return messages
 
     def go_on(self) -> None:
         """Give credit back, and take the next step; the caller has stored what `read_links`
@@ -85,4 +85,4 @@ class Overlap:
         if not intake.link.count:
             return []
         messages = read(intake)
-        return [x for each in messages for x in singles(each)] if self._batches else messages
+        return [x for message in messages for x in singles(message)] if self._batches else messages

@@ -18,7 +18,7 @@ with a snapshot block of each service.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Self
 
 import msgspec
@@ -160,12 +160,7 @@ class Subscriber:
             reasons = "; ".join(f"{x.url}: {x.reason}" for x in self._upstreams)
             raise PeerError(f"none of the gateways can be had: {reasons}", "is one running?")
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -409,17 +404,17 @@ class Subscriber:
         """Read the messages that a link gathered from the `first` on and empty it; stop at the
         first bad one, which ends the stream."""
         link, inbox = intake.link, intake.inbox
-        found: list[Message] = []
+        messages: list[Message] = []
         bounds = memoryview(link.bounds).cast("q")
         try:
             if inbox.failure is None:
-                found = inbox.read(link.arena, bounds[first:], link.count - first)
+                messages = inbox.read(link.arena, bounds[first:], link.count - first)
         finally:
             bounds.release()
             link.clear()
         if inbox.failure is not None:
             self._fail(inbox.failure)
-        return found
+        return messages
 
     def _heard(self, messages: Iterable[Message]) -> list[Message]:
         """Replace the quality messages among these by what the upstream makes of them."""
@@ -533,12 +528,12 @@ class Subscriber:
         try:
             if taken == intake.link.count:
                 return [batch]
-            found = self._gather_the_rest(intake, [batch] if taken else [], taken)
+            parts = self._gather_the_rest(intake, [batch] if taken else [], taken)
         finally:
             intake.link.clear()
         if intake.inbox.failure is not None:
             self._fail(intake.inbox.failure)
-        return found
+        return parts
 
     def _gather_the_rest(self, intake: Intake, found: list[Batch], at: int) -> list[Batch]:
         """Take the rest of what the link holds, from message `at` on, until the inbox fails: a

@@ -47,32 +47,32 @@ class Message(Struct, frozen=True, kw_only=True):
 
 def read(data: bytes) -> Message:
     """Parse a message that has come. Raises `SectionError`."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     body = b""
     for code, _, value, end in sections(data):
         if code == HEADER:
             fields = fields_of(data, value, end)
-            given["tries"] = (decode(fields[4], 0)[0] or 0) if len(fields) > 4 else 0
+            values["tries"] = (decode(fields[4], 0)[0] or 0) if len(fields) > 4 else 0
         elif code == DELIVERY_ANNOTATIONS:
             annotations = decode(data, value)[0] or {}
-            given["token"] = annotations.get(TOKEN, "")
-            given["fence"] = annotations.get(FENCE, 0)
+            values["token"] = annotations.get(TOKEN, "")
+            values["fence"] = annotations.get(FENCE, 0)
             after = annotations.get(AFTER)
             if isinstance(after, list):
-                given["after"] = tuple(each for each in after if isinstance(each, int))
+                values["after"] = tuple(each for each in after if isinstance(each, int))
         elif code == MESSAGE_ANNOTATIONS:
-            given["annotations"] = decode(data, value)[0] or {}
+            values["annotations"] = decode(data, value)[0] or {}
         elif code == PROPERTIES:
             fields = fields_of(data, value, end)
-            given["message_id"] = decode(fields[0], 0)[0] if fields else None
+            values["message_id"] = decode(fields[0], 0)[0] if fields else None
         elif code == APPLICATION_PROPERTIES:
-            given["properties"] = decode(data, value)[0] or {}
+            values["properties"] = decode(data, value)[0] or {}
         elif code in (DATA, VALUE):
             found = decode(data, value)[0]
             if isinstance(found, str):
                 found = found.encode()
             body += found if isinstance(found, bytes) else repr(found).encode()
-    return Message(body=body, **given)
+    return Message(body=body, **values)
 
 
 def head(

@@ -57,7 +57,7 @@ def outputs_of(result: Any) -> list[Output]:
         return [result]
     if isinstance(result, Iterable) and not isinstance(result, str | bytes | Mapping):
         outputs = list(result)
-        if all(isinstance(each, Output) for each in outputs):
+        if all(isinstance(output, Output) for output in outputs):
             return outputs
     raise TypeError(
         f"the handler returned {type(result).__name__}: return Output, several, or None"
@@ -109,13 +109,13 @@ class Committer:
         """Run one transaction; return None as the result where it was rolled back, and may be tried
         again."""
         control = await self._line(proton.COORDINATOR)
-        said = await control.put(_order(DECLARE, []))
-        if said.outcome != proton.DECLARED:
-            return None, said.reason
-        name = _name_of(said.state)
+        answer = await control.put(_order(DECLARE, []))
+        if answer.outcome != proton.DECLARED:
+            return None, answer.reason
+        name = _name_of(answer.state)
         state = bytes(encoded_list([encode(name)]))
         try:
-            lines = [await self._line(each.queue) for each in outputs]
+            lines = [await self._line(output.queue) for output in outputs]
             puts = [
                 line.put(_message_of(each), state)
                 for line, each in zip(lines, outputs, strict=True)
@@ -133,14 +133,14 @@ class Committer:
             return Committed.GONE, ""
         taker.enlist(number, bytes(encoded_list([encode(name), _ACCEPTED])))
         try:
-            said = await self._discharge(control, name, fail=False)
+            answer = await self._discharge(control, name, fail=False)
         except Ended as error:
             return Committed.GONE, error.message
-        if said.outcome == proton.ACCEPTED:
+        if answer.outcome == proton.ACCEPTED:
             return Committed.DONE, ""
         # Without an outcome it may have committed: another try would put all twice.
-        again = said.outcome == proton.REJECTED and said.reason != NOT_HELD
-        return (None if again else Committed.GONE), said.reason
+        again = answer.outcome == proton.REJECTED and answer.reason != NOT_HELD
+        return (None if again else Committed.GONE), answer.reason
 
     async def _discharge(self, control: "_Line", name: bytes, *, fail: bool) -> Said:
         return await control.put(_order(DISCHARGE, [name, fail]))
@@ -204,10 +204,10 @@ class _Line:
         self._connection.work()
 
     def _heard(self, putter: Putter, outcomes: list[Said]) -> None:
-        for said in outcomes:
-            future = self._waiting.get(said.number)
+        for outcome in outcomes:
+            future = self._waiting.get(outcome.number)
             if future is not None and not future.done():
-                future.set_result(said)
+                future.set_result(outcome)
 
     def stop(self, error: Ended | None) -> None:
         """Fail the messages that wait, as the link or the connection has ended."""
@@ -223,7 +223,7 @@ def _message_of(output: Output) -> bytes:
 
 def _order(code: int, fields: list[Any]) -> bytes:
     """Encode a message that declares or discharges."""
-    packed = encoded_list([encode(each) for each in fields]) if fields else b"\x45"
+    packed = encoded_list([encode(field) for field in fields]) if fields else b"\x45"
     return b"\x00\x53\x77\x00\x53" + bytes([code]) + packed
 
 

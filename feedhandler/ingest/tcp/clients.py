@@ -4,10 +4,11 @@ from feedhandler.codecs.soupbin import Login
 from feedhandler.ingest.lines import TcpServer
 from feedhandler.ingest.tcp.length import LengthClient
 from feedhandler.ingest.tcp.soupbin import SoupBinClient
-from feedhandler.ingest.tcp.stream import StreamClient, Times
+from feedhandler.ingest.tcp.stream import StreamClient
+from feedhandler.retrans.settings import RecoverySettings
 
 
-def client_of(server: TcpServer, times: Times, packet_bytes_max: int) -> StreamClient:
+def client_of(server: TcpServer, times: RecoverySettings, packet_bytes_max: int) -> StreamClient:
     """Make the client that a server's framing needs. Raises `UsageError` for wrong credentials."""
     if server.framing == "soupbin":
         login = Login(server.username, server.password, server.session, server.first)

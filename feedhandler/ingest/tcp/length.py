@@ -10,7 +10,8 @@ Sans-IO: bytes and the time are arguments.
 
 from typing import Literal
 
-from feedhandler.ingest.tcp.stream import Joined, StreamClient, StreamEvent, StreamFault, Times
+from feedhandler.ingest.tcp.stream import Joined, StreamClient, StreamEvent, StreamFault
+from feedhandler.retrans.settings import RecoverySettings
 
 LENGTH_BYTES = 2
 
@@ -19,7 +20,10 @@ class LengthClient(StreamClient):
     """The client of a stream of packets; what it holds never exceeds one packet and one read."""
 
     def __init__(
-        self, times: Times, packet_bytes_max: int, byte_order: Literal["big", "little"] = "big"
+        self,
+        times: RecoverySettings,
+        packet_bytes_max: int,
+        byte_order: Literal["big", "little"] = "big",
     ) -> None:
         super().__init__(times)
         self._bytes_max = packet_bytes_max

@@ -197,24 +197,24 @@ class TcpLines:
 
     def stop(self) -> None:
         """Close the connections and end the thread; `feeds` are closed by the receive thread."""
-        for each in self._lines:
-            each.stop_waiting()
+        for line in self._lines:
+            line.stop_waiting()
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # its thread has ended already
                 self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join()
-        for each in self._lines:
-            each.close()
+        for line in self._lines:
+            line.close()
 
     def close(self) -> None:
         """Close everything, if the thread was never started."""
         self.stop()
-        for each in self._lines:
-            each.feed.close()
+        for line in self._lines:
+            line.feed.close()
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the snapshot of each line."""
-        return [each.snapshot() for each in self._lines]
+        return [line.snapshot() for line in self._lines]
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -236,12 +236,12 @@ class TcpLines:
                 context.get("exception") or RuntimeError(context["message"])
             )
         )
-        for each in self._lines:
-            each.start()
+        for line in self._lines:
+            line.start()
         self._ready.set()
         await self._over.wait()
-        for each in self._lines:
-            await each.leave()
+        for line in self._lines:
+            await line.leave()
         if self._fault is not None:
             raise self._fault
 

@@ -24,7 +24,8 @@ from enum import Enum, auto
 from feedhandler.codecs import soupbin
 from feedhandler.codecs.errors import PeerError
 from feedhandler.codecs.soupbin import Login, LoginAccepted, SoupStream
-from feedhandler.ingest.tcp.stream import Joined, StreamClient, StreamEvent, StreamFault, Times
+from feedhandler.ingest.tcp.stream import Joined, StreamClient, StreamEvent, StreamFault
+from feedhandler.retrans.settings import RecoverySettings
 
 #: MoldUDP64's header: session, first number, count; and the length in front of a message.
 HEADER = struct.Struct(">10sQH")
@@ -69,7 +70,7 @@ class SoupBinClient(StreamClient):
     credentials that do not fit.
     """
 
-    def __init__(self, times: Times, login: Login, packet_bytes_max: int) -> None:
+    def __init__(self, times: RecoverySettings, login: Login, packet_bytes_max: int) -> None:
         super().__init__(times)
         login.encode()
         self.state = State.CLOSED

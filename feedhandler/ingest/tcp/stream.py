@@ -6,21 +6,12 @@ events are packets of the feed (`bytes`), `Joined`, and `Broken` as the last one
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import TCP_LINE_COUNTS
 from feedhandler.retrans.events import Broken
 from feedhandler.retrans.protocol import NEVER_NS
-
-
-class Times(Protocol):
-    """Times of a connection, in µs; `RecoverySettings` has them."""
-
-    @property
-    def heartbeat_us(self) -> int: ...
-    @property
-    def dead_us(self) -> int: ...
+from feedhandler.retrans.settings import RecoverySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class StreamClient(ABC):
     `counts` counts by the names of `TCP_LINE_COUNTS`, but for those of the hand-over.
     """
 
-    def __init__(self, times: Times) -> None:
+    def __init__(self, times: RecoverySettings) -> None:
         self.counts: dict[str, int] = dict.fromkeys(TCP_LINE_COUNTS, 0)
         #: Whether another attempt soon would be in vain: the server refused, or its day is over.
         self.is_hopeless = False

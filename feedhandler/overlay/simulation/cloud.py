@@ -99,7 +99,7 @@ class Trace:
         """
         model = self.model
         messages, nodes, copies = shape
-        found = numpy.empty(shape, numpy.float32)
+        hops = numpy.empty(shape, numpy.float32)
         for copy in range(copies):
             rng = numpy.random.default_rng((self._seed, 3, layer, copy, begin))
             noise = rng.standard_normal((messages, nodes), numpy.float32)
@@ -109,8 +109,8 @@ class Trace:
             spikes = rng.binomial(messages * nodes, model.spike_share)
             where = rng.integers(0, messages * nodes, spikes)
             noise.reshape(-1)[where] += rng.exponential(model.spike_us, spikes)
-            found[:, :, copy] = noise
-        return found
+            hops[:, :, copy] = noise
+        return hops
 
     # -- techniques -------------------------------------------------------------------------
 

@@ -25,13 +25,13 @@ def sources_of_one(shape: Shape) -> list[list[int]]:
 
 
 def latencies(
-    depth: int, hedging: int, iterations: int, rng: numpy.random.Generator, fan_out: int = FAN_OUT
+    depth: int, hedging: int, iterations: int, rng: numpy.random.Generator
 ) -> numpy.ndarray:
     """Simulate a receiver's latency in each iteration, in units of a hop. float64, (iterations,).
 
     A hop is drawn from U(0, 1). Raises `UsageError` where the shape is impossible.
     """
-    shape = Shape(fan_out**depth, depth, fan_out, hedging)
+    shape = Shape(FAN_OUT**depth, depth, FAN_OUT, hedging)
     needed = sources_of_one(shape)
     found = [
         _chunk(shape, needed, min(CHUNK, iterations - begin), rng)

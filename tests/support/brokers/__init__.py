@@ -20,8 +20,8 @@ def ports(count: int) -> list[int]:
     return [places_kit.port() for _ in range(count)]
 
 
-class RabbitMQ3(brokers.RabbitMQ3):
-    """A modest one."""
+class Modest:
+    """What brokers of tests have in common: little memory, one password."""
 
     ports = staticmethod(ports)
 
@@ -29,31 +29,20 @@ class RabbitMQ3(brokers.RabbitMQ3):
         super().__init__(folder, PASSWORD, modest=True)
 
 
-class RabbitMQ4(brokers.RabbitMQ4):
-    """A modest one."""
-
-    ports = staticmethod(ports)
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, PASSWORD, modest=True)
+class RabbitMQ3(Modest, brokers.RabbitMQ3):
+    pass
 
 
-class Artemis(brokers.Artemis):
-    """A modest one."""
-
-    ports = staticmethod(ports)
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, PASSWORD, modest=True)
+class RabbitMQ4(Modest, brokers.RabbitMQ4):
+    pass
 
 
-class BrokerJ(brokers.BrokerJ):
-    """A modest one."""
+class Artemis(Modest, brokers.Artemis):
+    pass
 
-    ports = staticmethod(ports)
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, PASSWORD, modest=True)
+class BrokerJ(Modest, brokers.BrokerJ):
+    pass
 
 
 #: By the fixture's name.
