@@ -252,10 +252,10 @@ def test_a_capture_is_served_as_a_line_by_tcp(
         try:
             async with taken(config, ITCH.key, len(messages)) as each:
                 gateway, came, _, all_of_them = each
-                # Nothing comes before the subscriber is there: the gateway connects again and again.
+                # Nothing comes before the subscriber is there: till then the gateway tries again.
                 server = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "feedhandler", "replay", str(capture), "--feed", ITCH.name,
-                    "--speed", "4x", "--tcp", f"{framing}:{address}",
+                    sys.executable, "-m", "feedhandler", "replay", str(capture),
+                    "--feed", ITCH.name, "--speed", "4x", "--tcp", f"{framing}:{address}",
                 )  # fmt: skip
                 await all_of_them()
                 (told,) = gateway.snapshot()["channels"]
