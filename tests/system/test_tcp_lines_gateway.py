@@ -83,10 +83,10 @@ def configuration(feed: str, *lines: LineConfig, **sections: Any) -> Config:
 
 @contextlib.asynccontextmanager
 async def taken(
-    config: Config, key: str, count: int, last: bytes = b""
+    config: Config, key: str, count: int
 ) -> AsyncIterator[tuple[Gateway, list[bytes], list[str], Callable[[], Any]]]:
     """The gateway and a subscriber: the messages that came, the reasons of quality messages, and a
-    wait until there are `count` messages, or the `last` has come."""
+    wait until there are `count` messages."""
     feed = load_feed(config.gateway.feed)
     came: list[bytes] = []
     reasons: list[str] = []
@@ -103,7 +103,7 @@ async def taken(
                         reasons.append(told.quality["reason"])
                     else:
                         came.extend(feed.messages_of(bytes(told.body)))
-                    if len(came) >= count or (last and came[-1:] == [last]):
+                    if len(came) >= count:
                         return
 
         yield gateway, came, reasons, all_of_them
