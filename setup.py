@@ -43,6 +43,9 @@ DIRECTIVES = {
 }
 #: For modules whose time goes into calls of Python's API: half the compiler's time, no slower.
 QUICK_FLAGS = ["-O1", "-finline-small-functions", "-findirect-inlining"]
+#: For the others. Loops begin at fixed distances: without that, code elsewhere in a unit moves the
+#: scanner's by some bytes, and 4 % of its rate.
+FAST_FLAGS = ["-O2", "-falign-functions=32", "-falign-loops=32"]
 
 
 def chosen_units() -> list[str]:
@@ -70,7 +73,7 @@ def flags(name: str = "") -> tuple[list[str], list[str]]:
         sanitizer = ["-g1", "-fsanitize=address"]
         return [*compiling, "-O0", "-fno-omit-frame-pointer", *sanitizer], sanitizer
     plain = any(name.startswith(f"feedhandler.{prefix}") for prefix in TABLE["CALLS_NOT_LOOPS"])
-    compiling += QUICK_FLAGS if plain or name == TABLE["UTILITY"] else ["-O2"]
+    compiling += QUICK_FLAGS if plain or name == TABLE["UTILITY"] else FAST_FLAGS
     if os.environ.get("FEEDHANDLER_SYMBOLS"):
         return [*compiling, "-g"], []
     return [*compiling, "-g0"], ["-Wl,--strip-all"]
