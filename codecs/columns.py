@@ -368,9 +368,7 @@ def fill_columns(
                 elif size == 3:
                     column4 = cells4[cell]
                     for row in range(first, last):
-                        column4[row] = cython.cast(
-                            cython.uint, _odd(data, base[row], at, size, big, signed, 4)
-                        )
+                        column4[row] = _odd(data, base[row], at, size, big, signed, 4)
                 else:
                     column8 = cells8[cell]
                     for row in range(first, last):

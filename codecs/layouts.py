@@ -380,8 +380,8 @@ class Block:
         ]
 
     @functools.cached_property
-    def _places(self) -> dict[str, tuple[int, Field]]:
-        """Each field by its name, with its place among the others."""
+    def _indexed(self) -> dict[str, tuple[int, Field]]:
+        """Each field by its name, with its index among the others."""
         return {field.name: (i, field) for i, field in enumerate(self.named)}
 
     @functools.cached_property
@@ -437,11 +437,11 @@ class Block:
                 f"its fields are {', '.join(self.by_name)}",
             )
         # Most messages give few of a block's fields: only those are looked at.
-        packed, places = self._blank.copy(), self._places
+        packed, indexed = self._blank.copy(), self._indexed
         for name, value in values.items():
             if value is None:
                 continue
-            i, field = places[name]
+            i, field = indexed[name]
             if field.kind == "c":
                 packed[i] = self._pack_text(field, value or "")
             elif (field.price is not None or field.exponent) and type(value) is not int:

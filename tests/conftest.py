@@ -1,5 +1,5 @@
-"""What every test may need: the real captures, real brokers, and what must not be skipped; and
-what is told apart where tests run in several processes.
+"""Fixtures of all tests: real captures, real brokers, requirements that must not be skipped; and
+names of their own for tests that run in several processes.
 
 `FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `java`, `wheel`,
 `hooks`: a test that would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names

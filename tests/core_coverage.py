@@ -1,4 +1,4 @@
-"""Which branches of the sans-IO cores the tests take, interpreted.
+"""Branch coverage of the sans-IO cores, interpreted.
 
     python -m tests.core_coverage [PREFIX ...]
 

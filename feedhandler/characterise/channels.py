@@ -1,4 +1,4 @@
-"""Which lines carry one channel: given by a file, or guessed from numbers and bytes; no I/O.
+"""The map of lines to channels: given by a file, or guessed from numbers and bytes; no I/O.
 
 A channel is one space of sequence numbers; its lines (A, B) carry the same packets on groups and
 ports of their own. Where a feed's packets name their service, that is the channel. Where they do

@@ -170,6 +170,22 @@ KeepBytes = Annotated[
 RefreshOverTcp = Annotated[
     bool, typer.Option("--refresh-over-tcp", help="A snapshot goes to who asked over TCP as well.")
 ]
+ExchangedFeedOption = Annotated[
+    ExchangedFeed, typer.Option(help="What is sent: UTP-MD, FIX channels, or orders.")
+]
+LossTogether = Annotated[
+    float, share("Loss of the same packet on both lines: only a retransmission has it.")
+]
+Servers = Annotated[
+    bool, typer.Option(help="Retransmission and refresh; without them, lines A and B alone.")
+]
+RefreshPeriod = Annotated[
+    float, typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0)
+]
+Ledger = Annotated[Path | None, typer.Option(help="Write the list of what was sent to this file.")]
+WriteConfig = Annotated[
+    Path | None, typer.Option(help="Write the configuration of a gateway of it to this file.")
+]
 
 
 def _print_version(asked: bool) -> None:
@@ -251,59 +267,41 @@ def run(
 
 @app.command()
 def exchange(
-    feed: Annotated[
-        ExchangedFeed, typer.Option(help="What is sent: UTP-MD, FIX channels, or orders.")
-    ] = ExchangedFeed.euronext,
+    feed: ExchangedFeedOption = ExchangedFeed.euronext,
     seconds: Annotated[float, typer.Option(help="How long to send; 0: until Ctrl-C.", min=0)] = 0.0,
     rate: MessageRate = 20_000.0,
     loss: Loss = 0.0,
     loss_a: LossA = None,
     loss_b: LossB = None,
-    loss_together: Annotated[
-        float, share("Loss of the same packet on both lines: only a retransmission has it.")
-    ] = 0.0,
+    loss_together: LossTogether = 0.0,
     loss_refresh: Annotated[float, share("Loss on each refresh or retransmission line.")] = 0.0,
     spare_shared: SpareShared = False,
     gap_at: GapAt = None,
     seed: Seed = 1,
     interface: Interface = "127.0.0.1",
     port_base: PortBase = 30_000,
-    servers: Annotated[
-        bool, typer.Option(help="Retransmission and refresh; without them, lines A and B alone.")
-    ] = True,
+    servers: Servers = True,
     listen: Annotated[str, typer.Option(help="Address of the servers.")] = "127.0.0.1",
-    refresh_s: Annotated[
-        float,
-        typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0),
-    ] = 5.0,
+    refresh_s: RefreshPeriod = 5.0,
     refresh_over_tcp: RefreshOverTcp = False,
     keep: KeepBytes = 16 << 20,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Write the list of what was sent to this file.")
-    ] = None,
-    write_config: Annotated[
-        Path | None, typer.Option(help="Write the configuration of a gateway of it to this file.")
-    ] = None,
+    ledger: Ledger = None,
+    write_config: WriteConfig = None,
     as_json: Json = False,
 ) -> Work:
     """Send a simulated session, of UTP-MD, of FIX channels, or of orders in another feed.
 
     UTP-MD: services 101 to 107 on two lines: line A of service s is 239.101.1.(s-100):(30000+s),
-    line B is 239.101.2.(s-100):(31000+s). What a receiver lost, it can ask for: the retransmission
-    server has the latest packets sent (TCP port 30001), the refresh server (TCP port 30002) sends
-    snapshots on refresh lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s),
-    where they come in turn by themselves as well. They stay while they are asked.
+    line B is 239.101.2.(s-100):(31000+s). The retransmission server (TCP port 30001) has the latest
+    packets; the refresh server (TCP port 30002) sends snapshots, in turn and at request, on refresh
+    lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s).
 
     FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
     Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is, with the servers
-    of the feed. Nasdaq TotalView-ITCH: port 30001 takes MoldUDP64 requests (UDP), 30002 is
-    GLIMPSE's (TCP). Cboe: 30001 takes gap requests, 30002 spin requests. NYSE: 30001 takes
-    requests of messages, 30002 of refreshes, which come by lines 239.101.3.2:32102 and
-    239.101.4.2:33102. What Cboe and NYSE send again comes by 239.101.3.1:32101 and
-    239.101.4.1:33101. IEX: 30001 takes gap fill requests (UDP). CME: 30001 is the replay's; loops
-    of snapshots come by those same lines. Any login will do. MEMX has no servers.
+    of the feed (Nasdaq, Cboe, NYSE, IEX, CME) on ports 30001 and 30002; docs/exchange.md has their
+    protocols and lines, and --write-config a gateway that knows them. Any login will do.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ LINES_MAX = 3
 WINDOW_NS = 600_000_000_000
 #: A connection that stood for so long was well, though nothing was asked.
 LASTING_NS = 60_000_000_000
-#: Servers and services that are kept apart; further ones are not reported of.
+#: Servers and services that are kept apart; further ones are not reported.
 SUBJECTS_MAX = 4096
 
 

@@ -1,4 +1,4 @@
-"""Whether the gateway is live and ready, judged from facts; no I/O, no clock.
+"""Liveness and readiness of the gateway, judged from facts; no I/O, no clock.
 
 *Live*: it works, so that a restart would not help; a gateway that is not live should be restarted.
 The event loop turns (else there would be no answer) and has not stood still for `LOOP_LAG_NS_MAX`,

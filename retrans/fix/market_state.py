@@ -139,7 +139,12 @@ def price_of(entry: Entry) -> Decimal:
 
 
 def decimal_of(text: bytes) -> Decimal | None:
-    """Return a price or size; None where the text is no finite number."""
+    """Return a price or size; None where the text is no number as FIX writes it.
+
+    An exponent is refused: a few bytes of it would be a number of a million digits.
+    """
+    if b"e" in text.lower():
+        return None
     try:
         value = Decimal(text.decode("ascii", "replace"))
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""What a broker may say that no broker would: replies, credit, outcomes and ends, mutated.
+"""A hostile broker: replies, credit, outcomes and ends, mutated.
 
 The publisher's counterpart of `frame_mutator`: phrases of a few frames that make sense by
 themselves, about the one link that the publisher has, mutated by the same means, kept in a pool and

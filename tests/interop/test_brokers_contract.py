@@ -1,4 +1,4 @@
-"""What the gateway builds upon in each broker: its addresses, its routing, its memory.
+"""The behaviour of each broker that the gateway builds upon: addresses, routing, memory.
 
 Nothing of ours but the kit is in these tests: stock clients send and receive.
 """

@@ -1,5 +1,5 @@
-"""What no well-kept client says, frame by frame on a socket: odd channels, names used twice, other
-settle modes, resets in the middle of a frame, small windows."""
+"""Frames that no well-kept client sends, one by one on a socket: odd channels, names used twice,
+other settle modes, resets in the middle of a frame, small windows."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What each byte of a queue's files belongs to, and what it may cost when it decays.
+"""A map of a queue's files: the owner of each byte, and what its decay may cost.
 
 Read from the bytes themselves, by the format document and not by recovery: a map from positions to
 `Place`s, so that a test knows beforehand which items a flipped bit may concern, and whether

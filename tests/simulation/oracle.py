@@ -1,4 +1,4 @@
-"""What must be true of a gateway's output, checked as it comes: a subscriber that trusts nothing.
+"""The oracle of a gateway's output: a subscriber that trusts nothing and checks all that comes.
 
 The oracle stands where a subscriber stands and knows what the exchange sent. Its promises are those
 of `Subscriber`'s methods:

@@ -1,4 +1,4 @@
-"""What recovery may cost, and what it must withstand: the bars of economy, in simulated time.
+"""The bars of recovery, in simulated time: its greatest cost, and the faults that it withstands.
 
 Each plays a `World` whose plan is written down here instead of drawn; the oracle's promises hold in
 all of them. `SEED=s` plays with another seed;

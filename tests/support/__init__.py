@@ -1,1 +1,1 @@
-"""What several tests need: kits, one for each part of the system."""
+"""Kits that several tests share, one for each part of the system."""

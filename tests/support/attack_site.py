@@ -1,5 +1,5 @@
-"""Where hostile clients do what they do: a `Site` with raw peers, what they say, and the table of
-attacks, which `tests/support/attacks.py` fills.
+"""The place of hostile clients: a `Site` with raw peers, the frames that they send, and the table
+of attacks, which `tests/support/attacks.py` fills.
 
 Frames are `amqp_wire`'s; here is what attacks say beyond a link of a stream: log-ins, messages,
 requests.

@@ -1,4 +1,4 @@
-"""What hostile clients do to the node, and a process that does it when told.
+"""Attacks of hostile clients on the node, and a process that runs them on request.
 
 Each attack is a coroutine of a `Site`: one round of bounded work, which leaves nothing open that
 the site does not close. Its first line says what it does; the counters of the node that it is

@@ -1,4 +1,4 @@
-"""What tests of captures share: both forms of the walks, and a pcapng writer that can do it all.
+"""Shared by tests of captures: both forms of the walks, and a pcapng writer that can do it all.
 
 The writer is the tests' own, so that a capture can hold what recorders seldom write: several
 sections of either byte order, interfaces of any resolution, blocks of every kind.

@@ -1,4 +1,4 @@
-"""Which built-in feeds there are, for tests that go through all of a kind."""
+"""Lists of the built-in feeds, for tests that go through all of a kind."""
 
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.kinds import Reject

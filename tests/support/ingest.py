@@ -1,4 +1,4 @@
-"""What the tests of arbitration share: packets in two lines of code, and both twins of the core."""
+"""Shared by tests of arbitration: packets in two lines of code, and both twins of the core."""
 
 import importlib
 import sys

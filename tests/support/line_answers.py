@@ -1,4 +1,4 @@
-"""What tests of requests that multicast lines answer share: packets of such feeds, stores of them,
+"""Shared by tests of requests that multicast lines answer: packets of such feeds, stores of them,
 lines that keep what is sent, pieces and mutations of bytes."""
 
 import random

@@ -1,4 +1,4 @@
-"""What the tests of markets and snapshots share: both twins, sessions, order messages, books."""
+"""Shared by tests of markets and snapshots: both twins, sessions, order messages, books."""
 
 import functools
 import sys

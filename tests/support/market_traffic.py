@@ -1,4 +1,4 @@
-"""What the tests of generated traffic share."""
+"""Shared by tests of generated traffic."""
 
 from functools import lru_cache
 from typing import Any

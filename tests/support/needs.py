@@ -1,4 +1,4 @@
-"""What a test does that needs something this machine may not have; see `conftest`."""
+"""Skips and failures of tests that need something this machine may not have; see `conftest`."""
 
 import os
 

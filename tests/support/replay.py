@@ -1,4 +1,4 @@
-"""What tests of replays share: a receiver of multicast on loopback that counts what it gets."""
+"""Shared by tests of replays: a receiver of multicast on loopback that counts what it gets."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""What the tests of recovery over TCP share: packets, stores, and a client and server in memory.
+"""Shared by tests of recovery over TCP: packets, stores, and a client and server in memory.
 
 `Pair` moves bytes between a `RequestClient` and a `ServerSession`, all at once or in shares of a
 given size, with a clock that the test moves.

@@ -1,4 +1,4 @@
-"""What random tests draw from: the fixture `seed`, a number that differs from test to test.
+"""The source of random tests: the fixture `seed`, a number that differs from test to test.
 
 It follows from the test's name, so that what passed passes again, on any machine, and no change
 meets a failure that it has nothing to do with. `SEED=n` gives n, and `FRESH=1` draws a number each

@@ -1,4 +1,4 @@
-"""What the benches of replaying measure with: stamps of a veth's far end, errors, captures."""
+"""The instruments of the replay benches: stamps of a veth's far end, errors, captures."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the tests of feed descriptions share: layout tables as text, random messages, decodes.
+"""Shared by tests of feed descriptions: layout tables as text, random messages, decodes.
 
 A layout table is text such as `4+4 source_time  8+2 reserved_1`: offset, size and name of each
 field. A text decode is what a dissector printed of a real packet: `Name: value` lines, indented.

@@ -1,4 +1,4 @@
-"""What recovery puts into the stream: snapshot blocks, stored packets, refresh lines, names.
+"""Additions of recovery to the stream: snapshot blocks, stored packets, refresh lines, names.
 
 As the fan-out's own tests, these run a second time interpreted.
 """

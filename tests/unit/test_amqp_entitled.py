@@ -1,4 +1,4 @@
-"""What a limited user's links receive: of everything, the user's part, however it comes."""
+"""Links of a limited user receive the user's part of everything, however it comes."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""What closed links leave behind is freed in shares."""
+"""Leftovers of closed links are freed in shares."""
 
 import itertools
 from collections import deque

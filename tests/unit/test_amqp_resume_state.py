@@ -1,4 +1,4 @@
-"""What a subscriber makes of a node's first words after a lost connection."""
+"""A subscriber's reading of a node's first messages after a lost connection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a paired comparison makes of two trees' figures."""
+"""Paired comparison of two trees' figures."""
 
 import subprocess
 import sys

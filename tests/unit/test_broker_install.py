@@ -1,4 +1,4 @@
-"""What installs the brokers: the mirror it takes, what it says, nothing done twice."""
+"""Installation of the brokers: its mirror, its messages, nothing done twice."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What each feed has, and that a configuration that asks for more is refused before the start."""
+"""Capabilities of each feed; a configuration that asks for more is refused before the start."""
 
 from pathlib import Path
 

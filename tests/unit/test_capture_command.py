@@ -1,4 +1,4 @@
-"""What `feedhandler capture` says at the end, and its exit code."""
+"""The account of `feedhandler capture` at its end, and its exit code."""
 
 import json
 import queue

@@ -1,4 +1,4 @@
-"""What the Spark source is asked, where it cuts, and its rows; without a Spark session."""
+"""Options, slices and rows of the Spark source, without a Spark session."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a tally does at its bounds, with odd clocks and new numberings; compiled and interpreted."""
+"""A tally at its bounds, with odd clocks and new numberings; compiled and interpreted."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `feedhandler run` tells an operator: short buffers at the start, an account at the end."""
+"""Messages of `feedhandler run` to an operator: short buffers at first, an account at the end."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What `subscribe` and `decode` make of messages before they print them."""
+"""Messages as `subscribe` and `decode` print them."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What is wrong with a rejected packet is told by message, field and value."""
+"""The fault of a rejected packet is reported by message, field and value."""
 
 import zlib
 

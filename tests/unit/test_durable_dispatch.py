@@ -1,4 +1,4 @@
-"""Who gets the next message: competing consumers with credit, in the queue's order."""
+"""Dispatch of messages: competing consumers with credit, in the queue's order."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a queue reads in a message, and writes before it: held against proton's own encoding."""
+"""Sections that a queue reads in a message, and writes before it, against proton's own encoding."""
 
 import random
 import uuid

@@ -1,4 +1,4 @@
-"""What the exchange's servers offer, and when: parts that need no sockets."""
+"""Parts of the exchange's servers that need no sockets: their offers, and when they come."""
 
 import pytest
 

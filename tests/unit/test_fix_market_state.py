@@ -251,3 +251,11 @@ def test_a_long_day_of_trades_with_ids_takes_no_more_room() -> None:
     state = after(*(refresh(each) for each in trades), entries_max=4)
     assert (state.entries, state.knows(b"A"), dict(state.problems)) == (1, True, {})
     assert state.securities[b"A"].types == {b"t49": b"2"}
+
+
+@pytest.mark.parametrize("price", ["1e999999", "9E5", "inf", "nan", "one"])
+def test_a_price_that_fix_does_not_write_is_none(price: str) -> None:
+    state = after(refresh(f"279=0|269=0|278=a|55=A|270={price}|271=5"), refresh(NEW_B))
+    assert module.decimal_of(price.encode()) is None
+    assert module.price_of(state.securities[b"A"].entries[b"a",]) == 0
+    assert len(texts(state)) == 2

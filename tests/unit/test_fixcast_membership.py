@@ -1,4 +1,4 @@
-"""When a retransmission group is joined that is joined when needed."""
+"""Membership of a retransmission group that is joined only when needed."""
 
 import itertools
 

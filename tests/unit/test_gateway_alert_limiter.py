@@ -1,4 +1,4 @@
-"""What the operator is told about servers: news, once, and never without end."""
+"""Alerts about servers: news, once, and never without end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What producers await: any task is woken, once and in order."""
+"""Waiting for a commit: any task is woken, once and in order."""
 
 import asyncio
 import contextvars

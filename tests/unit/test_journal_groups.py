@@ -1,4 +1,4 @@
-"""What counts only together, marks, producers' states, and items that are moved forward."""
+"""Groups that count only together, marks, producers' states, and items that are moved forward."""
 
 import asyncio
 import contextlib

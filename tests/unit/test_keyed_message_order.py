@@ -1,4 +1,4 @@
-"""What a worker's client begins next: nothing before what it comes after, whatever fails."""
+"""Order of a worker's client: it begins nothing before what it comes after, whatever fails."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What names a producer of a keyed queue."""
+"""The name of a producer of a keyed queue."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a keyed queue says to several messages at once, and to those that another queue sends."""
+"""Answers of a keyed queue to several messages at once, and to those that another queue sends."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which values of a message are its key, and which values are equal."""
+"""Keys of messages: the values that they consist of, and their equality."""
 
 import json
 

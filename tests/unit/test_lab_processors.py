@@ -1,4 +1,4 @@
-"""Which role of a laboratory runs where, and who goes first."""
+"""Processors of a laboratory's roles, and their priorities."""
 
 import os
 import subprocess

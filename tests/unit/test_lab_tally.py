@@ -1,4 +1,4 @@
-"""What a measuring client finds: every delivery once, in order, timed."""
+"""Tally of a measuring client: every delivery once, in order, timed."""
 
 import random
 from types import ModuleType, SimpleNamespace

@@ -1,4 +1,4 @@
-"""What is replayed: packets once each, numbered without a hole, known beforehand."""
+"""The workload: packets once each, numbered without a gap, known beforehand."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the product makes of its own is its user's alone; what is open to others is told."""
+"""Files that the product makes are its user's alone; files that are open to others are reported."""
 
 import asyncio
 import os

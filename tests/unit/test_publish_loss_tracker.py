@@ -1,4 +1,4 @@
-"""What a destination is told that lacks more than everybody."""
+"""Notices to a destination that lacks more than the others."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What subscribers are told about completeness: the table, pair by pair, and the messages."""
+"""Quality of a stream as subscribers learn it: the table, pair by pair, and the messages."""
 
 import json
 from collections.abc import Callable

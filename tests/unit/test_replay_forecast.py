@@ -1,4 +1,4 @@
-"""What a replay would send: counts, sizes, times and peaks, held against a plain count of them."""
+"""Forecast of a replay: counts, sizes, times and peaks, held against a plain count of them."""
 
 import collections
 import random

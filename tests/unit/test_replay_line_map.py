@@ -1,4 +1,4 @@
-"""Where recorded datagrams go: maps of groups and ports, and lines made of them."""
+"""Destinations of recorded datagrams: maps of groups and ports, and lines made of them."""
 
 import pytest
 

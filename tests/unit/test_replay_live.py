@@ -1,4 +1,4 @@
-"""What a replay tells of itself while it runs, and how signals end it."""
+"""Progress of a replay while it runs, and its end by signals."""
 
 import dataclasses
 import signal

@@ -1,4 +1,4 @@
-"""What a player plays: the channel of each datagram, from captures and from iterables."""
+"""Sources of a player: the channel of each datagram, from captures and from iterables."""
 
 from pathlib import Path
 

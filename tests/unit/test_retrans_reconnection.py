@@ -1,4 +1,4 @@
-"""When a server is connected to again, and what its owner is told of it: a table of stories."""
+"""Reconnection to a server, and the reports to its owner: a table of stories."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What must be in the tree, and how long functions may grow."""
+"""Files that must be in the tree, and the length of functions."""
 
 import ast
 import functools
