@@ -97,6 +97,7 @@ class ExchangedFeed(StrEnum):
     euronext = "euronext"
     fix = "fix"
     itch = "nasdaq-totalview-itch"
+    asx = "asx-ntp-itch"
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
@@ -104,6 +105,7 @@ class ExchangedFeed(StrEnum):
     options = "cboe-c1-options-pitch"
     deep_plus = "iex-deep-plus"
     deep = "iex-deep"
+    tops = "iex-tops"
     cme = "cme-mdp3"
 
 
@@ -300,7 +302,7 @@ def exchange(
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
     Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is, with the servers
-    of the feed (Nasdaq, Cboe, NYSE, IEX, CME) on ports 30001 and 30002; docs/exchange.md has their
+    of the feed (Nasdaq, ASX, Cboe, NYSE, IEX, CME) on ports 30001 and 30002; docs/exchange.md has their
     protocols and lines, and --write-config a gateway that knows them. Any login will do.
 
     \b

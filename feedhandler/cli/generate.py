@@ -56,6 +56,7 @@ class GeneratedFeed(StrEnum):
 
     utp = "euronext-utp-md"
     itch = "nasdaq-totalview-itch"
+    asx = "asx-ntp-itch"
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
@@ -63,6 +64,7 @@ class GeneratedFeed(StrEnum):
     options = "cboe-c1-options-pitch"
     deep_plus = "iex-deep-plus"
     deep = "iex-deep"
+    tops = "iex-tops"
     cme = "cme-mdp3"
 
 

@@ -56,6 +56,7 @@ class OrderSession:
         if heartbeat_ns < 1_000_000:
             raise UsageError(f"heartbeats every {heartbeat_ns} ns", "use 1 ms or more")
         self.feed, self.writer = feed, WRITERS[feed.name]
+        self._write = self.writer.new()
         self.midnight_ns = day_start_ns(day, feed.zone)
         self.start_ns = self.midnight_ns + opening_ns
         flow = OrderFlow(
@@ -118,7 +119,7 @@ class OrderSession:
     def _report(self, action: Action) -> list[Outgoing]:
         """Add an action's messages to the open packet; return the packets that are full."""
         writer, found = self.writer, []
-        messages = writer.write(action, self.midnight_ns)
+        messages = self._write(action, self.midnight_ns)
         if not self._begun:
             self._begun = True
             messages = writer.begin(action.time_ns, self.midnight_ns) + messages

@@ -2,9 +2,11 @@
 
 A writer is a table: the message that each action becomes, its fields by attribute name. `WRITERS`
 names the feeds. Where a feed has no message for an action (a replacement by a new id in PITCH,
-MEMOIR and DEEP+), several messages stand for it. Prices of the flow count 1e-4.
+MEMOIR and DEEP+), several messages stand for it. TOPS tells best quotes alone: its writer keeps the
+levels that they come from. Prices of the flow count 1e-4.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,8 +16,9 @@ from feedhandler.replay.generating import order_flow as flow
 from feedhandler.replay.generating.order_flow import Action
 
 _SECOND_NS = 1_000_000_000
-#: MEMOIR's prices count 1e-6, CME's 1e-9; XDP's as the symbol's mapping says, here 1e-4.
-_MEMOIR_PRICE, _CME_PRICE, _XDP_DECIMALS = 100, 100_000, 4
+_DAY_NS = 86_400 * _SECOND_NS
+#: Prices of MEMOIR and ASX count 1e-6, CME's 1e-9; XDP's as the symbol's mapping says, here 1e-4.
+_MICRO_PRICE, _CME_PRICE, _XDP_DECIMALS = 100, 100_000, 4
 #: MDUpdateAction, and SecurityTradingStatus: ready to trade, halted.
 _NEW, _CHANGED, _GONE = 0, 1, 2
 _CME_STATES = {"T": 17, "H": 2}
@@ -68,6 +71,41 @@ def _itch(action: Action, midnight_ns: int) -> list[Form]:
             **stock, "buy_sell_indicator": "B", "shares": action.size, "price": action.price,
             "match_number": action.trade,
         }),
+    }  # fmt: skip
+    name, fields = forms[action.does]
+    return [(name, {**of, **fields})]
+
+
+def _asx(action: Action, midnight_ns: int) -> list[Form]:
+    """Write ASX's ITCH; a halt has no message, for its state's code is not public."""
+    if action.does == flow.REPLACE:
+        return _split(_asx, action, midnight_ns)
+    of = {
+        "nanoseconds": action.time_ns % _SECOND_NS,
+        # Local midnight is at most half a day off that of UTC.
+        "trade_date": (midnight_ns + _DAY_NS // 2) // _DAY_NS,
+        "tradeable_instrument_id": action.instrument,
+    }
+    order = {"side": action.side, "order_id": action.order}
+    size, price = {"quantity": action.size}, action.price * _MICRO_PRICE
+    traded = {
+        "trade_id": action.trade, "executed_quantity": action.size, "trade_price": price,
+    }  # fmt: skip
+    if action.does == flow.STATUS:
+        return [("order_book_state", {**of, "session_state": "O"})] if action.state == "T" else []
+    forms: dict[str, Form] = {
+        flow.DIRECTORY: ("future_symbol_directory", {
+            "symbol_name": symbol_of(action.instrument), "price_display_decimals": 2,
+            "price_fractional_denominator": 1_000_000, "price_minimum_tick": flow.TICK,
+            "currency": "AUD", "lot_size_or_face_value": flow.LOT,
+        }),
+        flow.ADD: ("add_order", {
+            **order, **size, "price": price, "order_book_priority": action.order,
+        }),
+        flow.REDUCE: ("order_volume_cancelled", {**order, **size}),
+        flow.DELETE: ("order_deleted", order),
+        flow.EXECUTE: ("order_executed", {**order, **traded, "quantity_remaining": action.left}),
+        flow.TRADE: ("trade_executed", traded),
     }  # fmt: skip
     name, fields = forms[action.does]
     return [(name, {**of, **fields})]
@@ -130,12 +168,12 @@ def _memoir(action: Action, midnight_ns: int) -> list[Form]:
     if action.does == flow.REPLACE:
         return _split(_memoir, action, midnight_ns)
     of = {"timestamp": action.time_ns, "security_id": action.instrument}
-    order, price = {"order_id": action.order}, {"price": action.price * _MEMOIR_PRICE}
+    order, price = {"order_id": action.order}, {"price": action.price * _MICRO_PRICE}
     size, trade = {"quantity": action.size}, {"trade_id": action.trade}
     forms: dict[str, Form] = {
         flow.DIRECTORY: ("instrument_directory", {
             "symbol_name": symbol_of(action.instrument), "round_lot": flow.LOT,
-            "mpv": flow.TICK * _MEMOIR_PRICE,
+            "mpv": flow.TICK * _MICRO_PRICE,
         }),
         flow.STATUS: ("security_trading_status", {
             "security_trading_status": action.state, "security_trading_status_reason": "X",
@@ -228,6 +266,45 @@ def _deep_levels(action: Action, midnight_ns: int) -> list[Form]:
     return [*trade, level] if action.does == flow.EXECUTE else [level]
 
 
+class _Tops:
+    """Write best quotes, one where the best of either side changed, and what DEEP+ writes else.
+
+    A writer of one session: it keeps the size of every level, by instrument, side and price.
+    """
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
+        self._told: dict[int, dict[str, int]] = {}
+
+    def __call__(self, action: Action, midnight_ns: int) -> list[Form]:
+        if action.does == flow.REPLACE:
+            return _split(self, action, midnight_ns)
+        if action.does in (flow.DIRECTORY, flow.STATUS, flow.TRADE):
+            return _deep(action, midnight_ns)
+        levels = self._levels[action.instrument, action.side]
+        levels[action.price] = action.level
+        if not action.level:
+            del levels[action.price]
+        written = []
+        if action.does == flow.EXECUTE:
+            written += _deep(action._replace(does=flow.TRADE), midnight_ns)
+        best = self._best(action.instrument)
+        if best != self._told.get(action.instrument):
+            self._told[action.instrument] = best
+            of = {"timestamp": action.time_ns, "symbol": symbol_of(action.instrument)}
+            written.append(("quote_update", {**of, **best}))
+        return written
+
+    def _best(self, instrument: int) -> dict[str, int]:
+        """Return both sides of a quote; of a side without orders all is 0."""
+        bids, asks = self._levels[instrument, "B"], self._levels[instrument, "S"]
+        bid, ask = max(bids, default=0), min(asks, default=0)
+        return {
+            "bid_price": bid, "bid_size": bids.get(bid, 0),
+            "ask_price": ask, "ask_size": asks.get(ask, 0),
+        }  # fmt: skip
+
+
 def _cme(action: Action, midnight_ns: int) -> list[Form]:
     """Write levels, new, changed or deleted, and trades; a definition names each instrument."""
     if action.does == flow.REPLACE:
@@ -286,6 +363,10 @@ def _pitch_second(time_ns: int, midnight_ns: int) -> list[Form]:
     return [("time", {"time": (time_ns - midnight_ns) // _SECOND_NS})]
 
 
+def _asx_second(time_ns: int, midnight_ns: int) -> list[Form]:
+    return [("seconds", {"second": time_ns // _SECOND_NS})]
+
+
 def _xdp_second(time_ns: int, midnight_ns: int) -> list[Form]:
     return [("source_time_reference", {"id": 1, "source_time": time_ns // _SECOND_NS})]
 
@@ -293,13 +374,13 @@ def _xdp_second(time_ns: int, midnight_ns: int) -> list[Form]:
 class Writer(NamedTuple):
     """Messages of one feed: those of actions, and those that frame them.
 
-    `begin`, `end` and `second` write the session's begin and end, and each second in which
+    `new` makes what writes the actions of one session. `begin`, `end` and `second` write the session's begin and end, and each second in which
     something happens; `header` are arguments of every packet, `last` those of the packets that end
     a session (none: heartbeats do). `sends`: packets have a time of sending; `offset` is the header
     field with the bytes of messages sent before, where there is one.
     """
 
-    write: Write
+    new: Callable[[], Write]
     begin: Callable[[int, int], list[Form]] = _no_marks
     end: Callable[[int, int], list[Form]] = _no_marks
     second: Callable[[int, int], list[Form]] = _no_marks
@@ -313,29 +394,36 @@ class Writer(NamedTuple):
         return [feed.encode_message(name, **fields) for name, fields in written]
 
 
+def _plain(write: Write) -> Callable[[], Write]:
+    """Make a writer that keeps nothing of a session."""
+    return lambda: write
+
+
+#: What a session of MoldUDP64 is called, and how its packets say that it has ended.
+_MOLD: dict[str, Any] = {"header": {"session": "0000000001"}, "last": {"count": 65_535}}
 _IEX = Writer(
-    _deep, _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
+    _plain(_deep), _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
     offset="stream_offset",
 )  # fmt: skip
-#: The feeds that send orders, and those that send levels: sessions of an order flow.
+#: The feeds that send orders, those that send levels, and best quotes: sessions of an order flow.
 ORDER_WRITERS = {
-    "nasdaq-totalview-itch": Writer(
-        _itch, _itch_mark("O"), _itch_mark("C"), header={"session": "0000000001"},
-        last={"count": 65_535},
-    ),
+    "nasdaq-totalview-itch": Writer(_plain(_itch), _itch_mark("O"), _itch_mark("C"), **_MOLD),
+    "asx-ntp-itch": Writer(_plain(_asx), second=_asx_second, **_MOLD),
     "cboe-byx-pitch": Writer(
-        _pitch(_BYX), end=_pitch_end(_BYX), second=_pitch_second, header={"service": 1}
+        _plain(_pitch(_BYX)), end=_pitch_end(_BYX), second=_pitch_second, header={"service": 1}
     ),
     "cboe-c1-options-pitch": Writer(
-        _pitch(_OPTIONS), end=_pitch_end(_OPTIONS), second=_pitch_second, header={"service": 1}
+        _plain(_pitch(_OPTIONS)), end=_pitch_end(_OPTIONS), second=_pitch_second,
+        header={"service": 1},
     ),
-    "memx-memoir": Writer(_memoir, header={"session": 1}, last={"packet_type": 1}),
-    "nyse-integrated-pillar": Writer(_xdp(pillar=True), second=_xdp_second, sends=True),
-    "nyse-integrated-xdp": Writer(_xdp(pillar=False), second=_xdp_second, sends=True),
+    "memx-memoir": Writer(_plain(_memoir), header={"session": 1}, last={"packet_type": 1}),
+    "nyse-integrated-pillar": Writer(_plain(_xdp(pillar=True)), second=_xdp_second, sends=True),
+    "nyse-integrated-xdp": Writer(_plain(_xdp(pillar=False)), second=_xdp_second, sends=True),
     "iex-deep-plus": _IEX,
 }  # fmt: skip
 LEVEL_WRITERS = {
-    "iex-deep": _IEX._replace(write=_deep_levels),
-    "cme-mdp3": Writer(_cme, sends=True),
+    "iex-deep": _IEX._replace(new=_plain(_deep_levels)),
+    "cme-mdp3": Writer(_plain(_cme), sends=True),
 }
-WRITERS = {**ORDER_WRITERS, **LEVEL_WRITERS}
+QUOTE_WRITERS = {"iex-tops": _IEX._replace(new=_Tops)}
+WRITERS = {**ORDER_WRITERS, **LEVEL_WRITERS, **QUOTE_WRITERS}

@@ -42,17 +42,18 @@ HAS = {
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
     "miax-onyx-tom": (ALL | {"conflation"}) - {"names"},
     **dict.fromkeys(
-        ("asx-ntp-itch", "ice-impact", "otc-link-ats"),
+        ("ice-impact", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
-    "iex-tops": ALL | {"conflation", "tail_loss", "retransmission"},
     **dict.fromkeys(
-        ("iex-deep", "iex-deep-plus"),
+        ("iex-deep", "iex-deep-plus", "iex-tops"),
         ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
     ),
     "memx-memoir": ALL | {"conflation", "tail_loss", *GENERATED},
     **dict.fromkeys(
-        ("cboe-byx-pitch", "cboe-c1-options-pitch", "nasdaq-totalview-itch"),
+        (
+            "asx-ntp-itch", "cboe-byx-pitch", "cboe-c1-options-pitch", "nasdaq-totalview-itch",
+        ),
         ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
     ),
 }  # fmt: skip
@@ -167,10 +168,10 @@ def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None
     nyse = ["nyse-integrated-xdp", "nyse-integrated-pillar"]
     iex = ["iex-deep", "iex-deep-plus", "iex-tops"]
     known = ["euronext-utp-md", "fix-marketdata", *nyse, *cboe, *iex, "cme-mdp3",
-             "nasdaq-totalview-itch"]  # fmt: skip
+             "nasdaq-totalview-itch", "asx-ntp-itch"]  # fmt: skip
     assert sorted(recovered) == sorted(known), "mend the README on recovery"
     refreshed = [name for name, has in HAS.items() if "refresh" in has]
-    snapshots = [*known[:2], *nyse, *cboe, "cme-mdp3", "nasdaq-totalview-itch"]
+    snapshots = [*known[:2], *nyse, *cboe, "cme-mdp3", *known[-2:]]
     assert sorted(refreshed) == sorted(snapshots), "mend the README on snapshots"
     only = [name for name, has in HAS.items() if "books" in has]
     assert only == ["euronext-utp-md"], "mend the README's sentences on books"

@@ -18,6 +18,7 @@ from feedhandler.replay.generating.order_session import LAST_PACKETS, OrderSessi
 from feedhandler.replay.generating.order_writers import (
     LEVEL_WRITERS,
     ORDER_WRITERS,
+    QUOTE_WRITERS,
     WRITERS,
     symbol_of,
 )
@@ -125,8 +126,8 @@ def test_an_idle_channel_sends_heartbeats():
 
 
 def test_a_feed_without_a_writer_is_refused():
-    with pytest.raises(UsageError, match="no orders are generated for iex-tops"):
-        OrderSession(load_feed("iex-tops"), 1)
+    with pytest.raises(UsageError, match="no orders are generated for otc-link-ats"):
+        OrderSession(load_feed("otc-link-ats"), 1)
 
 
 def normalised(name: str, actions) -> numpy.ndarray:
@@ -136,9 +137,9 @@ def normalised(name: str, actions) -> numpy.ndarray:
     day = feed.trading_day.of(START_NS)
     normaliser.set_day(day)
     midnight_ns = day_start_ns(day, feed.zone)
-    second, found = -1, []
+    second, found, write = -1, [], writer.new()
     for number, action in enumerate(actions):
-        told = writer.write(action, midnight_ns)
+        told = write(action, midnight_ns)
         if action.time_ns // SECOND_NS != second:
             second = action.time_ns // SECOND_NS
             told = writer.second(action.time_ns, midnight_ns) + told
@@ -166,19 +167,23 @@ def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
     assert records.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("name", LEVEL_WRITERS)
-def test_levels_are_told_as_the_orders_add_up(name):
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    [*dict.fromkeys(LEVEL_WRITERS, 99).items(), *dict.fromkeys(QUOTE_WRITERS, 1).items()],
+)
+def test_levels_are_told_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]
     orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), VenueMarket(feed)
+    write = writer.new()
     for action in islice(orders.actions(), 3000):
-        for message in writer.messages(feed, writer.write(action, 0)):
+        for message in writer.messages(feed, write(action, 0)):
             market.apply_message(message)
     for instrument, book in enumerate(orders.books, 1):
         view = market.books[symbol_of(instrument)]
         for side, told in (("B", view.bids), ("S", view.asks)):
-            prices = {order.price for order in book.sides[side]}
-            expected = {price * 100_000: book.level(side, price) for price in prices}
-            assert {price: size for price, size, _ in told.top(99)} == expected
+            prices = sorted({order.price for order in book.sides[side]}, reverse=side == "B")
+            levels = [(price * 100_000, book.level(side, price)) for price in prices]
+            assert [(price, size) for price, size, _ in told.top(99)] == levels[:depth]
     assert not market.problems
 
 

@@ -94,6 +94,7 @@ def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> N
     [
         ("nasdaq-totalview-itch", 0.3),
         ("nasdaq-totalview-itch", 2.0),
+        ("asx-ntp-itch", 2.0),
         ("cboe-byx-pitch", 2.0),
         ("cboe-c1-options-pitch", 2.0),
         ("nyse-integrated-xdp", 2.0),
