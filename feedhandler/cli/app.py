@@ -302,8 +302,8 @@ def exchange(
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
     Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is, with the servers
-    of the feed (Nasdaq, ASX, Cboe, NYSE, IEX, CME) on ports 30001 and 30002; docs/exchange.md has their
-    protocols and lines, and --write-config a gateway that knows them. Any login will do.
+    of the feed (Nasdaq, ASX, Cboe, NYSE, IEX, CME) on ports 30001 and 30002; docs/exchange.md has
+    their protocols and lines, and --write-config a gateway that knows them. Any login will do.
 
     \b
     Examples:

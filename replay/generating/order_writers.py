@@ -374,10 +374,11 @@ def _xdp_second(time_ns: int, midnight_ns: int) -> list[Form]:
 class Writer(NamedTuple):
     """Messages of one feed: those of actions, and those that frame them.
 
-    `new` makes what writes the actions of one session. `begin`, `end` and `second` write the session's begin and end, and each second in which
-    something happens; `header` are arguments of every packet, `last` those of the packets that end
-    a session (none: heartbeats do). `sends`: packets have a time of sending; `offset` is the header
-    field with the bytes of messages sent before, where there is one.
+    `new` makes what writes the actions of one session. `begin`, `end` and `second` write the
+    session's begin and end, and each second in which something happens; `header` are arguments of
+    every packet, `last` those of the packets that end a session (none: heartbeats do). `sends`:
+    packets have a time of sending; `offset` is the header field with the bytes of messages sent
+    before, where there is one.
     """
 
     new: Callable[[], Write]
@@ -402,8 +403,8 @@ def _plain(write: Write) -> Callable[[], Write]:
 #: What a session of MoldUDP64 is called, and how its packets say that it has ended.
 _MOLD: dict[str, Any] = {"header": {"session": "0000000001"}, "last": {"count": 65_535}}
 _IEX = Writer(
-    _plain(_deep), _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
-    offset="stream_offset",
+    _plain(_deep), _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1},
+    sends=True, offset="stream_offset",
 )  # fmt: skip
 #: The feeds that send orders, those that send levels, and best quotes: sessions of an order flow.
 ORDER_WRITERS = {
