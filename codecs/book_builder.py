@@ -17,9 +17,9 @@ from feedhandler.codecs.book_rules import (
     BookRules,
     Codes,
     EventTime,
+    FieldLocation,
     GroupStep,
     MessageRules,
-    Place,
     Rule,
     Test,
 )
@@ -160,12 +160,12 @@ class BookBuilder:
         element = self._group(key, given.group, layout)
         look = _Lookup(self, layout, element)
 
-        def place(name: str) -> Place | None:
+        def location(name: str) -> FieldLocation | None:
             wire = getattr(given, name)
-            return look.place(f"{key}.{name}", wire) if wire else None
+            return look.location(f"{key}.{name}", wire) if wire else None
 
         orders = [given.order] if isinstance(given.order, str) else given.order
-        order = tuple(look.place(f"{key}.order", name) for name in orders if name)
+        order = tuple(look.location(f"{key}.order", name) for name in orders if name)
         if sum(each.size for each in order) > 8:
             self.refuse(f"{key}.order", "has more than 8 bytes")
         if not given.group and layout.symbols is not None and not given.all:
@@ -185,17 +185,17 @@ class BookBuilder:
             ),
             symbol=symbol,
             order=order,
-            new_order=place("new_order"),
+            new_order=location("new_order"),
             side=self._side(f"{key}.side", look, given.side),
-            price=place("price"),
-            size=place("size"),
-            remaining=place("remaining"),
+            price=location("price"),
+            size=location("size"),
+            remaining=location("remaining"),
             bid=look.quote(f"{key}.bid", given.bid) if given.does == "quote" else None,
             ask=look.quote(f"{key}.ask", given.ask) if given.does == "quote" else None,
             bid_when=self._side_tests(f"{key}.bid", look, given.does, given.bid),
             ask_when=self._side_tests(f"{key}.ask", look, given.does, given.ask),
-            of=place("of"),
-            position=place("position"),
+            of=location("of"),
+            position=location("position"),
             depth=given.depth,
             state=self._state(f"{key}.state", look, given.state),
             all=given.all,
@@ -246,33 +246,33 @@ class BookBuilder:
         self, key: str, look: "_Lookup", field: str, meanings: Mapping[str, list[int | str]]
     ) -> Codes:
         """Resolve a field whose values have meanings."""
-        place = look.place(key, field)
+        location = look.location(key, field)
         codes: dict[int, str] = {}
         for meaning, labels in meanings.items():
             for label in labels:
-                for value in self._values(key, place, label):
+                for value in self._values(key, location, label):
                     if codes.setdefault(value, meaning) != meaning:
                         self.refuse(key, f"{label!r} means {codes[value]} and {meaning}")
         if not codes:
             self.refuse(key, "names no value")
-        return Codes(place, codes)
+        return Codes(location, codes)
 
     def _test(self, key: str, look: "_Lookup", field: str, among: Iterable[int | str]) -> Test:
-        place = look.place(key, field)
-        values = [value for label in among for value in self._values(key, place, label)]
+        location = look.location(key, field)
+        values = [value for label in among for value in self._values(key, location, label)]
         if not values:
             self.refuse(key, "names no value: the rule could never fire")
-        return Test(place, tuple(values))
+        return Test(location, tuple(values))
 
-    def _values(self, key: str, place: Place, label: int | str) -> list[int]:
+    def _values(self, key: str, location: FieldLocation, label: int | str) -> list[int]:
         """Return a label as the unsigned integers that mean it: text with either padding."""
-        if place.text:
-            if not isinstance(label, str) or len(label) > place.size or not label.isascii():
-                self.refuse(key, f"{label!r} is no text of at most {place.size} characters")
+        if location.text:
+            if not isinstance(label, str) or len(label) > location.size or not label.isascii():
+                self.refuse(key, f"{label!r} is no text of at most {location.size} characters")
             data = label.encode()
-            return [int.from_bytes(data.ljust(place.size, pad), "big") for pad in (b"\0", b" ")]
-        width = place.width or 8 * place.size
-        least, most = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if place.signed else (
+            return [int.from_bytes(data.ljust(location.size, pad), "big") for pad in (b"\0", b" ")]
+        width = location.width or 8 * location.size
+        least, most = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if location.signed else (
             0, (1 << width) - 1
         )  # fmt: skip
         if not isinstance(label, int) or not least <= label <= most:
@@ -284,7 +284,7 @@ class BookBuilder:
         for other in earlier:
             if other.group == rule.group and all(
                 any(
-                    own.place == test.place and set(own.values) <= set(test.values)
+                    own.location == test.location and set(own.values) <= set(test.values)
                     for own in rule.when
                 )
                 for test in other.when
@@ -319,17 +319,17 @@ class BookBuilder:
         given: Dimensions | None = part.dimensions
         if given is not None:
             text = given.block_length
-            length = None if text is None else self.place_of(text)
+            length = None if text is None else self.location_of(text)
             return GroupStep(
-                given.size, self.place_of(given.count), False, length, part.elements.size
+                given.size, self.location_of(given.count), False, length, part.elements.size
             )
-        count = self.place_of(layout.by_name[part.count]) if part.count else None
+        count = self.location_of(layout.by_name[part.count]) if part.count else None
         return GroupStep(0, count, count is not None, None, part.elements.size)
 
-    def place_of(self, field: Field, *, in_element: bool = False) -> Place:
+    def location_of(self, field: Field, *, in_element: bool = False) -> FieldLocation:
         """Return where a field stands, without its scale."""
         width = 8 * field.size
-        return Place(
+        return FieldLocation(
             at=field.at,
             size=field.size,
             big=(field.byte_order or self.fields.byte_order) == "big" or field.kind == "c",
@@ -354,7 +354,7 @@ class BookBuilder:
             if book and rule.name == book.event_time and all(name in fields for name, _ in named):
                 return EventTime(
                     rule.since,
-                    tuple((self.place_of(fields[name]), unit) for name, unit in named),
+                    tuple((self.location_of(fields[name]), unit) for name, unit in named),
                 )
         return None
 
@@ -370,73 +370,83 @@ class _Lookup:
         if group is not None:
             self.blocks.insert(0, (group.elements, True))
 
-    def place(self, key: str, name: str) -> Place:
+    def location(self, key: str, name: str) -> FieldLocation:
         """Return where a field or named bits stand. Raises `ConfigError` where there are none."""
         found = self._find(name)
         if found is None:
             names = [each for block, _ in self.blocks for each in _names(block)]
             where = f"{self.layout.name!r} has no field {name!r}"
             self.builder.refuse(key, where + _nearest(name, names))
-        place, field, in_element = found
-        if place.size > 8:
+        location, field, in_element = found
+        if location.size > 8:
             self.builder.refuse(key, f"{name!r} has more than 8 bytes")
         if field.kind == "f":
             self.builder.refuse(key, f"{name!r} is floating point, and books are of integers")
-        return self._scaled(place, field, in_element)
+        return self._scaled(location, field, in_element)
 
-    def _find(self, name: str) -> tuple[Place, Field, bool] | None:
+    def _find(self, name: str) -> tuple[FieldLocation, Field, bool] | None:
         for block, in_element in self.blocks:
             for field in block.named:
-                place = self.builder.place_of(field, in_element=in_element)
+                location = self.builder.location_of(field, in_element=in_element)
                 if name in (field.wire, field.name):
-                    return place, field, in_element
+                    return location, field, in_element
                 for bits in (name, snake_case(name)):
                     if bits in field.bits:
                         shift, width = field.bits[bits]
-                        return _with_bits(place, shift, width), field, in_element
+                        return _with_bits(location, shift, width), field, in_element
         return None
 
-    def _scaled(self, place: Place, field: Field, in_element: bool) -> Place:
-        """Return the place with the scale of its field's prices."""
+    def _scaled(self, location: FieldLocation, field: Field, in_element: bool) -> FieldLocation:
+        """Return the location with the scale of its field's prices."""
         name = field.exponent or field.price
         if name is None:
-            return place
+            return location
         if isinstance(name, int):
-            return _with_scale(place, "fixed", name, None)
+            return _with_scale(location, "fixed", name, None)
         if in_reference(name):
-            return msgspec.structs.replace(place, scale="reference", scale_name=name)
+            return msgspec.structs.replace(location, scale="reference", scale_name=name)
         found = self._find(name)
         assert found is not None, "the loader has checked the scale's field"
-        return _with_scale(place, "exponent" if field.exponent else "code", 0, found[0])
+        return _with_scale(location, "exponent" if field.exponent else "code", 0, found[0])
 
-    def quote(self, key: str, given: QuoteSideDescription | None) -> tuple[Place, Place] | None:
+    def quote(
+        self, key: str, given: QuoteSideDescription | None
+    ) -> tuple[FieldLocation, FieldLocation] | None:
         """Return price and size of one side of a quote."""
         if given is None or not (given.price and given.size):
             return None
-        return self.place(f"{key}.price", given.price), self.place(f"{key}.size", given.size)
+        return self.location(f"{key}.price", given.price), self.location(f"{key}.size", given.size)
 
-    def symbol(self) -> Place | None:
+    def symbol(self) -> FieldLocation | None:
         """Return where the symbol stands: in the element, or else in the message."""
         layout, builder = self.layout, self.builder
         if layout.symbols is not None:
             group, field = layout.symbols
             if group is self.group:
-                return builder.place_of(field, in_element=True)
+                return builder.location_of(field, in_element=True)
         if layout.symbol:
-            return builder.place_of(layout.by_name[layout.symbol])
+            return builder.location_of(layout.by_name[layout.symbol])
         return None
 
 
-def _with_bits(place: Place, shift: int, width: int) -> Place:
-    return Place(
-        place.at, place.size, place.big, in_element=place.in_element, shift=shift, width=width
+def _with_bits(location: FieldLocation, shift: int, width: int) -> FieldLocation:
+    return FieldLocation(
+        location.at,
+        location.size,
+        location.big,
+        in_element=location.in_element,
+        shift=shift,
+        width=width,
     )
 
 
-def _with_scale(place: Place, scale: str, decimals: int, other: Place | None) -> Place:
-    return Place(
-        place.at, place.size, place.big, place.signed, place.text, place.in_element,
-        null=place.null, scale=scale, decimals=decimals, scale_place=other,  # type: ignore[arg-type]
+def _with_scale(
+    location: FieldLocation, scale: str, decimals: int, other: FieldLocation | None
+) -> FieldLocation:
+    return FieldLocation(
+        location.at, location.size, location.big, location.signed, location.text,
+        location.in_element, null=location.null, scale=scale,  # type: ignore[arg-type]
+        decimals=decimals, scale_location=other,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ OF_QUOTES = frozenset(("quote", "quote_side", "quote_delete"))
 POSITIONS_MAX = 255
 
 
-class Place(msgspec.Struct, frozen=True):
+class FieldLocation(msgspec.Struct, frozen=True):
     """Position of a value: `at` counts from the message's first byte, or from the element's."""
 
     at: int
@@ -47,23 +47,23 @@ class Place(msgspec.Struct, frozen=True):
     scale: ScaleKind = "fixed"
     decimals: int = 0
     """of a fixed scale"""
-    scale_place: "Place | None" = None
+    scale_location: "FieldLocation | None" = None
     """the field with the scale"""
     scale_name: str = ""
     """of reference data: what `ReferenceData.all_scales` has it under"""
 
 
 class Test(msgspec.Struct, frozen=True):
-    """A condition: the value at `place` is one of `values` (unsigned, as the bytes have them)."""
+    """A condition: the value there is one of `values` (unsigned, as the bytes have them)."""
 
-    place: Place
+    location: FieldLocation
     values: tuple[int, ...]
 
 
 class Codes(msgspec.Struct, frozen=True):
     """A field of codes: what each value of it means (`buy`, `sell`; or a trading status)."""
 
-    place: Place
+    location: FieldLocation
     meanings: dict[int, str]
 
 
@@ -75,9 +75,9 @@ class GroupStep(msgspec.Struct, frozen=True):
     """
 
     head: int
-    count: Place | None
+    count: FieldLocation | None
     count_in_message: bool
-    length: Place | None
+    length: FieldLocation | None
     size: int
 
 
@@ -89,21 +89,21 @@ class Rule(msgspec.Struct, frozen=True):
     does: str
     group: str = ""
     when: tuple[Test, ...] = ()
-    symbol: Place | None = None
-    order: tuple[Place, ...] = ()
-    new_order: Place | None = None
+    symbol: FieldLocation | None = None
+    order: tuple[FieldLocation, ...] = ()
+    new_order: FieldLocation | None = None
     side: Codes | str | None = None
     """codes, or `buy` or `sell` for all"""
-    price: Place | None = None
-    size: Place | None = None
-    remaining: Place | None = None
-    bid: tuple[Place, Place] | None = None
-    ask: tuple[Place, Place] | None = None
+    price: FieldLocation | None = None
+    size: FieldLocation | None = None
+    remaining: FieldLocation | None = None
+    bid: tuple[FieldLocation, FieldLocation] | None = None
+    ask: tuple[FieldLocation, FieldLocation] | None = None
     bid_when: tuple[Test, ...] = ()
     """of a quote: the conditions under which the side is in the book"""
     ask_when: tuple[Test, ...] = ()
-    of: Place | None = None
-    position: Place | None = None
+    of: FieldLocation | None = None
+    position: FieldLocation | None = None
     depth: int = 0
     """levels by position that books of the instruments have; 0: not told"""
     state: Codes | None = None
@@ -115,7 +115,7 @@ class EventTime(msgspec.Struct, frozen=True):
     """Time of a message: the sum of the parts, of so many ns a unit, since `since`."""
 
     since: str
-    parts: tuple[tuple[Place, int], ...]
+    parts: tuple[tuple[FieldLocation, int], ...]
 
 
 class MessageRules(msgspec.Struct, frozen=True):

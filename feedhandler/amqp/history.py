@@ -3,10 +3,10 @@
 What it is for: a link that names the last message it has (`from=<tag>`) gets everything after it.
 The packets are in a `PacketStore`, the same one that recovery reads for its catch-up, so that no
 packet is kept twice. Here are the quality messages and snapshot blocks between them (`Note`), each
-at the serial of the packet that followed it, and the search for a tag's place (`find`).
+at the serial of the packet that followed it, and the search for a tag's position (`find`).
 
-What it promises: from a `Place` that `find` returns, everything that was published after the tag
-can be read in its order, or the result says which numbers are gone and why. What is kept is
+What it promises: from a `HistoryPosition` that `find` returns, everything that was published after
+the tag can be read in its order, or the result says which numbers are gone and why. What is kept is
 bounded: packets by the store, notes by `notes_bytes_max`; where notes are dropped, what was
 published before them is not served either, for without them a gap would go unannounced.
 
@@ -14,14 +14,14 @@ Numbers begin anew with each epoch (a reset, a new day), and a tag has the day a
 number occurs in several epochs of the day, the oldest that still holds it is meant: nothing is
 left out then, though something may come twice.
 
-Packets outside the sequence stand where they were published. A tag of one names its place as long
-as it is held.
+Packets outside the sequence stand where they were published. A tag of one names its
+position as long as it is held.
 
 While the stream is closed, packets are stored and not published. Once it opens, those that its
 snapshot contains are hidden, and quality messages of that time stand before the first of the
 others.
 
-No I/O. Reading a place's packets, and how fast: `catchup`.
+No I/O. Reading a position's packets, and how fast: `catchup`.
 """
 
 from bisect import bisect_left
@@ -83,7 +83,7 @@ class SequenceEpoch:
 
 
 @dataclass(slots=True)
-class Place:
+class HistoryPosition:
     """A reader's position: before the packet with `serial`, without its first `skip` messages; and
     before note `note`, of which `block` packets have been read (-1: not begun)."""
 
@@ -95,14 +95,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The place where a link with a tag goes on, and what it cannot have.
+    """The position where a link with a tag goes on, and what it cannot have.
 
     `why` is "" where it gets everything; otherwise a reason for the user, and `lost` are the
     numbers [first, last] that are gone, as far as they are known. `next`: the number of the packet
-    at `place`.
+    at `position`.
     """
 
-    place: Place
+    position: HistoryPosition
     next: int
     why: str = ""
     lost: tuple[tuple[int, int], ...] = ()
@@ -231,11 +231,11 @@ class History:
             if sequence + 1 < epoch.first:
                 late = late or epoch
             elif sequence < (epoch.end or max(self.store.end, next_sequence)):
-                place = self._after(epoch, sequence, number)
-                if place is not None:
-                    why = "" if place.note >= self.gone else "too late"
-                    place.note = max(place.note, self.gone)
-                    return Found(place, self._number_at(place, next_sequence), why)
+                position = self._after(epoch, sequence, number)
+                if position is not None:
+                    why = "" if position.note >= self.gone else "too late"
+                    position.note = max(position.note, self.gone)
+                    return Found(position, self._number_at(position, next_sequence), why)
                 late = epoch
         if late is not None:
             return self._from_the_oldest("too late", late, sequence, number, next_sequence)
@@ -260,15 +260,15 @@ class History:
         if last is self.epochs[-1]:
             why = "" if single else "another numbering"
             return Found(self.find_end(), next_sequence, why)
-        place = self._after(last, sequence, number) if single else None
-        if place is not None and place.note >= self.gone:
-            return Found(place, self._number_at(place, next_sequence))
+        position = self._after(last, sequence, number) if single else None
+        if position is not None and position.note >= self.gone:
+            return Found(position, self._number_at(position, next_sequence))
         return self._from_the_oldest("another numbering", None, 0, WHOLE_PACKET, next_sequence)
 
-    def _after(self, epoch: SequenceEpoch, sequence: int, number: int) -> Place | None:
-        """Return the place behind message `number` of the packet, in this epoch; None where not
-        all that follows it is held. Where only notes at that very place are gone, the place's note
-        is one of those."""
+    def _after(self, epoch: SequenceEpoch, sequence: int, number: int) -> HistoryPosition | None:
+        """Return the position behind message `number` of the packet, in this epoch; None where not
+        all that follows it is held. Where only notes at that very position are gone, its note is
+        one of those."""
         oldest = self.store.taken - self.store.held
         if oldest > self._end_of(epoch):
             return None
@@ -284,7 +284,7 @@ class History:
             return None
         note = self.gone - 1 if begun == self.floor else self._first_note(begun)
         published = self.published_from(serial)
-        return Place(published, note, skip if published == serial else 0)
+        return HistoryPosition(published, note, skip if published == serial else 0)
 
     def _behind(self, epoch: SequenceEpoch, sequence: int, number: int) -> tuple[int, int]:
         """Return the serial of the packet with the next message after this one, and how many
@@ -320,15 +320,17 @@ class History:
         """Go on with the oldest packet there is, and report what is missing before it. `late`: the
         epoch of the tag, if known."""
         serial = self.published_from(self.oldest)
-        place = Place(serial, max(self._first_note(serial), self.gone))
-        following = self._number_at(place, next_sequence)
+        position = HistoryPosition(serial, max(self._first_note(serial), self.gone))
+        following = self._number_at(position, next_sequence)
         epoch = self._epoch_of(serial)
         first = epoch.first
         if epoch is late:
             first = sequence + (number == WHOLE_PACKET)
         elif late is not None:
             why = "another numbering"
-        return Found(place, following, why, ((first, following - 1),) if first < following else ())
+        return Found(
+            position, following, why, ((first, following - 1),) if first < following else ()
+        )
 
     def _find_unsequenced(
         self, prefix: bytes, sequence: int, number: int, next_sequence: int
@@ -342,8 +344,8 @@ class History:
         skip = 0 if number + 1 >= packet[5] else number + 1
         serial += not skip
         note = self._first_note(serial + bool(skip))
-        place = Place(self.published_from(serial), max(note, self.gone), skip)
-        return Found(place, self._number_at(place, next_sequence))
+        position = HistoryPosition(self.published_from(serial), max(note, self.gone), skip)
+        return Found(position, self._number_at(position, next_sequence))
 
     def _find_in_block(
         self, prefix: bytes, sequence: int, number: int, next_sequence: int
@@ -356,7 +358,7 @@ class History:
             known = note.prefix, note.last & BLOCK_LAST_MASK
             if known == (prefix, last) and block < len(note.packets):
                 whole = number == WHOLE_PACKET
-                found = Place(
+                found = HistoryPosition(
                     note.position,
                     self.gone + index,
                     skip=0 if whole else number + 1,
@@ -379,11 +381,11 @@ class History:
         """Return the note with this number; None where there is none yet."""
         return self.notes[note - self.gone] if note - self.gone < len(self.notes) else None
 
-    def told_before(self, index: Place) -> bytes:
-        """Return the last quality message before a place; b"" where it is not known."""
-        if index.note <= self.gone:
+    def told_before(self, position: HistoryPosition) -> bytes:
+        """Return the last quality message before a position; b"" where it is not known."""
+        if position.note <= self.gone:
             return self.before
-        note = self.notes[index.note - self.gone - 1]
+        note = self.notes[position.note - self.gone - 1]
         return note.end or note.body
 
     def prefix_at(self, serial: int) -> bytes:
@@ -396,13 +398,13 @@ class History:
         stop = self.end if note is None else note.position
         return min([stop, *(start for start in self._hidden if start > serial)])
 
-    def overtaken(self, place: Place, following: int, next_sequence: int) -> Found:
-        """Find where a reader goes on whose place is gone, and that was to read number `following`:
+    def overtaken(self, position: HistoryPosition, following: int, next_sequence: int) -> Found:
+        """Find where a reader whose position is gone, and that was to read `following`, goes on:
         in the middle of what is held, for at the oldest it would soon be overtaken again."""
         serial = self.published_from((self.oldest + self.end + 1) // 2)
-        found = Place(serial, max(self._first_note(serial), self.gone))
+        found = HistoryPosition(serial, max(self._first_note(serial), self.gone))
         epoch = self._epoch_of(serial)
-        begun = place.serial > epoch.serial
+        begun = position.serial > epoch.serial
         first = following if begun else epoch.first
         then = self._number_at(found, next_sequence)
         return Found(found, then, "too slow", ((first, then - 1),) if first < then else ())
@@ -420,13 +422,13 @@ class History:
         later."""
         return self.gone + bisect_left(self.notes, serial, key=lambda note: note.position)
 
-    def _number_at(self, place: Place, next_sequence: int) -> int:
-        packet = self.store.packet(place.serial) if place.serial < self.end else None
+    def _number_at(self, position: HistoryPosition, next_sequence: int) -> int:
+        packet = self.store.packet(position.serial) if position.serial < self.end else None
         return next_sequence if packet is None else packet[0]
 
     def _epoch_of(self, serial: int) -> SequenceEpoch:
         return next(epoch for epoch in reversed(self.epochs) if epoch.serial <= serial)
 
-    def find_end(self) -> Place:
-        """Return the place behind everything that was published."""
-        return Place(self.end, self.gone + len(self.notes))
+    def find_end(self) -> HistoryPosition:
+        """Return the position behind everything that was published."""
+        return HistoryPosition(self.end, self.gone + len(self.notes))

@@ -57,7 +57,7 @@ from feedhandler.characterise.lake_records import (
     refuse_records,
     write_records,
 )
-from feedhandler.characterise.lake_rows import Contents, MessageTables, Place
+from feedhandler.characterise.lake_rows import Contents, MessageTables, Partition
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, slice_bytes
@@ -335,21 +335,21 @@ def _decode_slice(
                 batch.destination,
                 batch.destination_port,
             )
-            for place, rows in tables.batches(batch):
-                writers.add(place, rows)
+            for partition, rows in tables.batches(batch):
+                writers.add(partition, rows)
     np.savez(Path(staging) / "_tally" / f"{part.number}.npz", **tally.columns())  # type: ignore[arg-type]
     return reader.report, tables.contents
 
 
 class _Writers:
-    """The open Parquet files of one slice, one for each place that it has rows for."""
+    """The open Parquet files of one slice, one for each partition that it has rows for."""
 
     def __init__(self, staging: Path, number: int) -> None:
         self._staging = staging
         self._number = number
-        self._waiting: dict[Place, list[pa.RecordBatch]] = {}
-        self._rows: dict[Place, int] = {}
-        self._files: dict[Place, pq.ParquetWriter] = {}
+        self._waiting: dict[Partition, list[pa.RecordBatch]] = {}
+        self._rows: dict[Partition, int] = {}
+        self._files: dict[Partition, pq.ParquetWriter] = {}
 
     def __enter__(self) -> "_Writers":
         return self
@@ -362,35 +362,35 @@ class _Writers:
             for file in self._files.values():
                 abandon(file)
 
-    def add(self, index: Place, rows: pa.RecordBatch) -> None:
-        """Add rows of one place, in order; write a row group once there are enough."""
-        self._waiting.setdefault(index, []).append(rows)
-        self._rows[index] = self._rows.get(index, 0) + rows.num_rows
-        if self._rows[index] >= lake_files.GROUP_ROWS:
-            self._write(index)
+    def add(self, partition: Partition, rows: pa.RecordBatch) -> None:
+        """Add rows of one partition, in order; write a row group once there are enough."""
+        self._waiting.setdefault(partition, []).append(rows)
+        self._rows[partition] = self._rows.get(partition, 0) + rows.num_rows
+        if self._rows[partition] >= lake_files.GROUP_ROWS:
+            self._write(partition)
 
-    def _write(self, index: Place) -> None:
-        table = pa.Table.from_batches(self._waiting.pop(index))
-        self._rows[index] = 0
-        file = self._files.get(index)
+    def _write(self, partition: Partition) -> None:
+        table = pa.Table.from_batches(self._waiting.pop(partition))
+        self._rows[partition] = 0
+        file = self._files.get(partition)
         if file is None:
-            folder = self._staging / f"type={index.layout}" / f"day={index.day}"
-            folder = folder / f"service={index.service}"
+            folder = self._staging / f"type={partition.layout}" / f"day={partition.day}"
+            folder = folder / f"service={partition.service}"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"slice-{self._number:06}.parquet"
-            file = self._files[index] = pq.ParquetWriter(path, table.schema, compression="zstd")
+            file = self._files[partition] = pq.ParquetWriter(path, table.schema, compression="zstd")
         file.write_table(table)
 
     def close(self) -> None:
         """Write the rows that wait, and close the files."""
-        for place in list(self._waiting):
-            self._write(place)
+        for partition in list(self._waiting):
+            self._write(partition)
         for file in self._files.values():
             file.close()
 
 
 def _put_together(folder: str) -> int:
-    """Merge the slices' files of one place in order; return the rows. Runs in a worker."""
+    """Merge the slices' files of one partition in order; return the rows. Runs in a worker."""
     with PartFiles(Path(folder)) as parts:
         for path in sorted(Path(folder).glob("slice-*.parquet")):
             source = pq.ParquetFile(path)

@@ -58,8 +58,8 @@ class Contents(Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Place(NamedTuple):
-    """The place in the lake where rows belong."""
+class Partition(NamedTuple):
+    """The partition in the lake where rows belong."""
 
     layout: str
     day: str
@@ -77,8 +77,8 @@ class MessageTables:
             _LayoutTable(feed, layout) for ways in feed.layouts.values() for layout in ways
         ]
 
-    def batches(self, batch: DatagramBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Yield the rows of one batch of datagrams, by place."""
+    def batches(self, batch: DatagramBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        """Yield the rows of one batch of datagrams, by partition."""
         messages, packets = self._maker.counts(batch)
         self.contents.messages += messages
         self.contents.not_whole += packets
@@ -91,7 +91,7 @@ class MessageTables:
 
     def _tables(
         self, batch: DatagramBatch, *, refresh: bool
-    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    ) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """Yield the rows of packets whose bodies are not compressed, or no longer."""
         for columns, data, index in self._maker.scans(batch):
             self.contents.not_whole -= index.packets
@@ -150,12 +150,12 @@ def _days(times_ns: Array, trading_day: TradingDay) -> Iterator[tuple[int, int, 
 
 def _by_service(
     layout: str, day: datetime.date, rows: pa.RecordBatch
-) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """Split rows by service; the service itself goes into the place, not the columns."""
+) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """Split rows by service; the service itself goes into the partition, not the columns."""
     service = rows.column("service").to_numpy(zero_copy_only=False)
     for each in np.unique(service).tolist():
         mine = rows if (service == each).all() else rows.filter(pa.array(service == each))
-        yield Place(layout, day.isoformat(), int(each)), mine.drop_columns(["service"])
+        yield Partition(layout, day.isoformat(), int(each)), mine.drop_columns(["service"])
 
 
 class _LayoutTable:

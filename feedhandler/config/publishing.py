@@ -36,7 +36,7 @@ _Bytes = Annotated[int, Meta(ge=65_536, le=2**32)]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerAddress:
     """The address of a broker, and our credentials there. `user` is empty for none."""
 
     host: str
@@ -205,7 +205,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"{scheme}{slashes}{user.partition(':')[0]}:{MASK}@{rest}"
 
     @property
-    def place(self) -> Place:
+    def broker_address(self) -> BrokerAddress:
         """`to`, parsed. Raises `ValueError`, without the text, where it is no AMQP URL."""
         try:
             parts = urlsplit(self.to)
@@ -216,7 +216,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("wants amqp[s]://host, with user, password, port and vhost as needed")
         if parts.query or parts.fragment:
             raise ValueError("nothing may follow the vhost; write # ? / as %23 %3F %2F")
-        return Place(
+        return BrokerAddress(
             parts.hostname,
             port,
             unquote(parts.path[1:]),
@@ -225,12 +225,12 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             parts.scheme == "amqps",
         )
 
-    def resolved(self) -> Place:
-        """Return the place with its password, from the environment or a file where configured so.
+    def resolved(self) -> BrokerAddress:
+        """Return the address with its password, from the environment or a file where configured so.
 
         Raises `ConfigError` where it cannot be read.
         """
-        address = self.place
+        address = self.broker_address
         if self.password_env:
             password = os.environ.get(self.password_env)
             if password is None:
@@ -267,7 +267,7 @@ def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, st
 def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
     """Return the first fault of one destination: key, reason, remedy; None if there is none."""
     try:
-        address = config.place
+        address = config.broker_address
     except ValueError as error:
         return "to", str(error), "for example amqp://feed@10.0.0.5:5672/market"
     sources = [bool(address.password), bool(config.password_env), bool(config.password_file)]
@@ -308,7 +308,7 @@ def _fault_of_goal(config: PublishConfig) -> tuple[str, str, str] | None:
         return goals[1], f"beside {goals[0]}", "exactly one of exchange, topic and queue"
     if wrong := brokers.unlike(config.kind, config.form):
         return config.form, *wrong
-    if config.kind == brokers.ARTEMIS and config.place.vhost:
+    if config.kind == brokers.ARTEMIS and config.broker_address.vhost:
         return "to", "names a virtual host, and Artemis has none", "end it behind the port"
     return None
 

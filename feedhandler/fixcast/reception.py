@@ -5,7 +5,7 @@ and returns events. Its rules are those of docs/fixcast.md; the gateway has its 
 same rules, and this is the model that simulations and `feedhandler fixcast receive` use.
 
 Numbers from `floor` to `top` - 1 are undecided: each is either in a gap, or was delivered (or held,
-where later messages wait). The action on a message follows from its kind and its number's place:
+where later messages wait). The action on a message follows from its kind and its number's position:
 
               FIRST  BELOW     KNOWN   MISSING  NEXT     AHEAD          FAR
 APPLICATION   join   evidence  ignore  fill     deliver  open, deliver  evidence
@@ -83,7 +83,7 @@ ACTIVITY = {
 }  # fmt: skip
 
 
-class Place(enum.Enum):
+class NumberPosition(enum.Enum):
     """Position of a number relative to what was received."""
 
     FIRST = "first"  #: nothing was heard before
@@ -93,6 +93,10 @@ class Place(enum.Enum):
     NEXT = "next"  #: one past everything seen
     AHEAD = "ahead"  #: beyond a new gap
     FAR = "far"  #: further than `jump_max` beyond, or nowhere at all
+
+
+#: Positions of messages that bring something new.
+_ADVANCING = (NumberPosition.FIRST, NumberPosition.NEXT, NumberPosition.AHEAD)
 
 
 class Group(enum.Enum):
@@ -119,24 +123,24 @@ class Action(enum.Enum):
 
 
 ACTIONS = {
-    (Group.APPLICATION, Place.FIRST): Action.JOIN,
-    (Group.APPLICATION, Place.BELOW): Action.EVIDENCE,
-    (Group.APPLICATION, Place.KNOWN): Action.IGNORE,
-    (Group.APPLICATION, Place.MISSING): Action.FILL,
-    (Group.APPLICATION, Place.NEXT): Action.DELIVER,
-    (Group.APPLICATION, Place.AHEAD): Action.OPEN_DELIVER,
-    (Group.APPLICATION, Place.FAR): Action.EVIDENCE,
-    (Group.TELLS, Place.FIRST): Action.JOIN,
-    (Group.TELLS, Place.BELOW): Action.EVIDENCE,
-    (Group.TELLS, Place.NEXT): Action.WHOLE,
-    (Group.TELLS, Place.AHEAD): Action.OPEN,
-    (Group.TELLS, Place.FAR): Action.EVIDENCE,
-    (Group.FILL, Place.FIRST): Action.JOIN,
-    (Group.FILL, Place.KNOWN): Action.IGNORE,
-    (Group.FILL, Place.MISSING): Action.SKIP,
-    (Group.FILL, Place.NEXT): Action.SKIP,
-    (Group.FILL, Place.AHEAD): Action.OPEN_SKIP,
-    (Group.FILL, Place.FAR): Action.EVIDENCE,
+    (Group.APPLICATION, NumberPosition.FIRST): Action.JOIN,
+    (Group.APPLICATION, NumberPosition.BELOW): Action.EVIDENCE,
+    (Group.APPLICATION, NumberPosition.KNOWN): Action.IGNORE,
+    (Group.APPLICATION, NumberPosition.MISSING): Action.FILL,
+    (Group.APPLICATION, NumberPosition.NEXT): Action.DELIVER,
+    (Group.APPLICATION, NumberPosition.AHEAD): Action.OPEN_DELIVER,
+    (Group.APPLICATION, NumberPosition.FAR): Action.EVIDENCE,
+    (Group.TELLS, NumberPosition.FIRST): Action.JOIN,
+    (Group.TELLS, NumberPosition.BELOW): Action.EVIDENCE,
+    (Group.TELLS, NumberPosition.NEXT): Action.WHOLE,
+    (Group.TELLS, NumberPosition.AHEAD): Action.OPEN,
+    (Group.TELLS, NumberPosition.FAR): Action.EVIDENCE,
+    (Group.FILL, NumberPosition.FIRST): Action.JOIN,
+    (Group.FILL, NumberPosition.KNOWN): Action.IGNORE,
+    (Group.FILL, NumberPosition.MISSING): Action.SKIP,
+    (Group.FILL, NumberPosition.NEXT): Action.SKIP,
+    (Group.FILL, NumberPosition.AHEAD): Action.OPEN_SKIP,
+    (Group.FILL, NumberPosition.FAR): Action.EVIDENCE,
 }
 
 GROUPS = {
@@ -317,10 +321,10 @@ class Reception:
         return False
 
     def _process(self, message: Message, line: int, now_ns: int) -> None:
-        index = self._place(message)
-        action = ACTIONS[GROUPS[message.kind], index]
+        position = self._position_of(message)
+        action = ACTIONS[GROUPS[message.kind], position]
         retransmitted = line == RETRANSMISSION
-        if retransmitted and (index is Place.FIRST or action is Action.EVIDENCE):
+        if retransmitted and (position is NumberPosition.FIRST or action is Action.EVIDENCE):
             # A retransmission that others asked for is no reason to join, and its numbers are old.
             self.counts["unused_retransmissions"] += 1
             return
@@ -331,34 +335,36 @@ class Reception:
         if not retransmitted and action is not Action.EVIDENCE:
             self._pass(message, line)
         if not retransmitted:
-            self._note(self._bearing(message, index))
+            self._note(self._bearing(message, position))
         self._ask_and_give_up(now_ns)
 
-    def _place(self, message: Message) -> Place:
+    def _position_of(self, message: Message) -> NumberPosition:
         top, number = self.top, message.number
         if top is None:
-            return Place.FIRST
+            return NumberPosition.FIRST
         reach = max(number, message.new_number if message.kind is Kind.GAP_FILL else 0)
         if reach > top + self.settings.jump_max:
-            return Place.FAR
+            return NumberPosition.FAR
         if number >= top:
-            return Place.NEXT if number == top else Place.AHEAD
+            return NumberPosition.NEXT if number == top else NumberPosition.AHEAD
         if message.kind is Kind.GAP_FILL:
-            return Place.MISSING if message.new_number > self.floor else Place.KNOWN
+            return (
+                NumberPosition.MISSING if message.new_number > self.floor else NumberPosition.KNOWN
+            )
         if message.kind is not Kind.APPLICATION:
-            return Place.BELOW
+            return NumberPosition.BELOW
         if self._gap_at(number) is not None:
-            return Place.MISSING
-        return Place.KNOWN if self._is_copy(message) else Place.BELOW
+            return NumberPosition.MISSING
+        return NumberPosition.KNOWN if self._is_copy(message) else NumberPosition.BELOW
 
-    def _bearing(self, message: Message, place: Place) -> Heard:
+    def _bearing(self, message: Message, position: NumberPosition) -> Heard:
         """Return what a message means for the channel's activity."""
-        if message.kind is Kind.LOGOUT and place in (Place.FIRST, Place.NEXT, Place.AHEAD):
+        advances = position in _ADVANCING
+        if message.kind is Kind.LOGOUT and advances:
             if self.state is not State.ENDED:
                 self._events.append(Ended(message.number))
             self._whole_end = True
             return Heard.LOGOUT
-        advances = place in (Place.FIRST, Place.NEXT, Place.AHEAD)
         if advances and message.kind is not Kind.HEARTBEAT:
             self._whole_end = False
             return Heard.ADVANCE
@@ -456,7 +462,7 @@ class Reception:
     # -- gaps ------------------------------------------------------------------------------------
 
     def _gap_at(self, number: int) -> int | None:
-        """Return the index of the gap that holds this number; None: no gap does."""
+        """Return the position of the gap that holds this number; None: no gap does."""
         at = bisect_left(self._gaps, number + 1, key=_first_of) - 1
         return at if at >= 0 and number <= self._gaps[at].last else None
 
@@ -561,7 +567,7 @@ class Reception:
         else:
             self._renumber(first)
         for message in known:
-            self._verbs[ACTIONS[GROUPS[message.kind], self._place(message)]](message, now_ns)
+            self._verbs[ACTIONS[GROUPS[message.kind], self._position_of(message)]](message, now_ns)
         self._fitted_ns = now_ns
         self._note(Heard.ADVANCE)
 

@@ -27,7 +27,7 @@ from feedhandler.journal.layout import (
     Status,
     pack_checkpoint,
 )
-from feedhandler.journal.segments import Place
+from feedhandler.journal.segments import BlockIdentity
 
 _PENDING = b"\0"
 #: Translation of status bytes on disk: to the status, whatever the mark; and to the mark.
@@ -78,7 +78,7 @@ class Block:
         self.last_stamp_ns = state.last_stamp_ns
         self.last_sequence = state.last_sequence
         self.active = self.statuses.count(_PENDING)
-        self.place = Place(self.queue_id, self.number, self.incarnation)
+        self.identity = BlockIdentity(self.queue_id, self.number, self.incarnation)
 
     def begin(self, incarnation: int, first_id: int, sequence: int) -> None:
         """Recycle the block: begin a new use of it, without items."""

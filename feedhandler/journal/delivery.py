@@ -736,7 +736,7 @@ class Delivery:
         """
         for offset in block.offsets[index:-1]:
             data = self._files.pread(block.path, HEAD_BYTES, offset)
-            stamp_ns = head_stamp(data, block.place)
+            stamp_ns = head_stamp(data, block.identity)
             if stamp_ns >= 0:
                 return stamp_ns
         return block.last_stamp_ns

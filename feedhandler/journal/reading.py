@@ -145,7 +145,7 @@ class SegmentReader:
         contents = self._files.pread_parts(block.path, sizes, self._at + begin)
         if contents is None:
             return at + count  # the file ends too early: none of them verifies
-        seed: cython.ulonglong = block.place.seed
+        seed: cython.ulonglong = block.identity.seed
         item = Item
         entry -= 4 * count
         number = first
@@ -165,7 +165,7 @@ class SegmentReader:
         offset, after = block.span_of(number)
         size = max(min(after - offset, TABLE_BYTES), 0)
         data: bytes = self._files.pread(block.path, size, offset)
-        found = read_table(memoryview(data), block.place)
+        found = read_table(memoryview(data), block.identity)
         if found is None:
             return False
         first: cython.longlong = found[0]
@@ -186,7 +186,7 @@ class SegmentReader:
         self._of = (block.number, block.incarnation)
         self._data = self._files.pread(block.path, max(after - offset, 0), offset)
         self._table = b""
-        segment = parse_segment(memoryview(self._data), 0, block.place)
+        segment = parse_segment(memoryview(self._data), 0, block.identity)
         self._first = self._end = 0
         if segment is not None:
             self._first = segment.first_id

@@ -58,7 +58,7 @@ from feedhandler.journal.segments import (
     MOVE,
     SEGMENT_PLAIN,
     STATUS_MAX,
-    Place,
+    BlockIdentity,
     Segment,
     find_segment,
     is_newer,
@@ -329,7 +329,7 @@ def _chosen(
 def _first_segment(data: memoryview, queue_id: bytes, number: int) -> Segment | None:
     """Return the segment at the start of a block's data, of whatever use of the block."""
     incarnation = HEAD.unpack_from(data, 0)[3]
-    return parse_segment(data, 0, Place(queue_id, number, incarnation))
+    return parse_segment(data, 0, BlockIdentity(queue_id, number, incarnation))
 
 
 # -- roll forward -----------------------------------------------------------------------------
@@ -361,11 +361,11 @@ def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, kn
     data = memoryview(files.pread(block.path, tail - start, start))
     at = 0
     while at < len(data):
-        segment = parse_segment(data, at, block.place)
+        segment = parse_segment(data, at, block.identity)
         if segment is None or segment.sequence <= recovered.sequence:
-            if is_newer(data, at, block.place):
+            if is_newer(data, at, block.identity):
                 raise refusal(block.path, Reading.NEWER, "")
-            segment = find_segment(data, at + PAGE, block.place, recovered.sequence)
+            segment = find_segment(data, at + PAGE, block.identity, recovered.sequence)
             if segment is None:
                 return
         if _is_unfinished(recovered, block, segment, data, known):
@@ -395,7 +395,7 @@ def _is_unfinished(
         and not segment.is_sound()
         and segment.sequence > known
         and block is recovered.live[-1]
-        and find_segment(data, segment.at + PAGE, block.place, segment.sequence) is None
+        and find_segment(data, segment.at + PAGE, block.identity, segment.sequence) is None
     )
 
 
@@ -507,7 +507,7 @@ def _read_moves(files: Files, recovered: Recovered, block: Block) -> None:
     """Read which items of a block were moved there, as far as its checkpoint knows."""
     for offset, after in [block.span_at(offset) for offset in sorted(block.moved)]:
         data = memoryview(files.pread(block.path, after - offset, offset))
-        segment = parse_segment(data, 0, block.place)
+        segment = parse_segment(data, 0, block.identity)
         if segment is None:
             recovered.report.problems.append(f"{block.path}: no segment verifies at {offset:,}")
             continue
@@ -588,4 +588,4 @@ def _torn(files: Files, block: Block) -> bool:
     incarnation = HEAD.unpack_from(rest, 0)[3]
     if incarnation >= block.incarnation:
         return True
-    return parse_segment(rest, 0, Place(block.queue_id, block.number, incarnation)) is None
+    return parse_segment(rest, 0, BlockIdentity(block.queue_id, block.number, incarnation)) is None

@@ -1,4 +1,4 @@
-cdef class Place:
+cdef class BlockIdentity:
     cdef readonly object block
     cdef readonly object incarnation
     cdef readonly unsigned long long seed

@@ -98,7 +98,7 @@ def item_crc(seed: cython.ulonglong, number: cython.ulonglong, content: bytes) -
 
 
 @cython.cclass
-class Place:
+class BlockIdentity:
     """The block into which segments are written: its number, its use, and the seed of its CRCs."""
 
     def __init__(self, queue_id: bytes, block: int, incarnation: int) -> None:
@@ -144,7 +144,7 @@ class Segment:
 
 
 def build_segment(
-    place: Place,
+    identity: BlockIdentity,
     sequence: int,
     stamp_ns: int,
     previous: int,
@@ -168,7 +168,7 @@ def build_segment(
     data = buffer if len(buffer) >= length else bytearray(length)
     whole = memoryview(data)
     view: cython.uchar[::1] = whole
-    seed: cython.ulonglong = place.seed
+    seed: cython.ulonglong = identity.seed
     at: cython.Py_ssize_t = HEAD_BYTES
     for status_first, status_count, status in statuses:
         STATUS.pack_into(data, at, status_first, status_count, status, 0, sequence & _MASK, 0)
@@ -184,7 +184,7 @@ def build_segment(
     else:
         data[end:trailer] = bytes(trailer - end)
     HEAD.pack_into(
-        data, 0, MAGIC, version, HEAD_BYTES, place.incarnation, sequence, stamp_ns,
+        data, 0, MAGIC, version, HEAD_BYTES, identity.incarnation, sequence, stamp_ns,
         first_id, count, len(statuses), length, previous,
         _sum(view, whole, HEAD_BYTES, table_end, seed), 0,
     )  # fmt: skip
@@ -264,25 +264,25 @@ def _put_items(
     return True
 
 
-def parse_segment(data: memoryview, at: int, place: Place) -> Segment | None:
+def parse_segment(data: memoryview, at: int, identity: BlockIdentity) -> Segment | None:
     """Parse the segment at `at` of `data`, or return None where there is none.
 
     `data` ends where the block's data do. Where the header does not verify, the trailer is searched
     for. Where status records and table do not verify as a whole, each record is checked by its own
     CRC.
     """
-    head = _head(data, at, at, place)
+    head = _head(data, at, at, identity)
     if head is not None:
-        return _filled(data, Segment(head, at), place)
-    head = _trailing(data, at, place)
+        return _filled(data, Segment(head, at), identity)
+    head = _trailing(data, at, identity)
     if head is None:
         return None
-    segment = _filled(data, Segment(head, at), place)
+    segment = _filled(data, Segment(head, at), identity)
     segment.repaired = True
     return segment
 
 
-def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
+def read_table(data: memoryview, identity: BlockIdentity) -> tuple[int, int, int] | None:
     """Locate the item table of the segment at the beginning of `data`, which may end within it.
 
     Returns the first item's id, the number of items and the table's position in `data`; None where
@@ -291,39 +291,41 @@ def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         return None
     head = HEAD.unpack_from(data, 0)
-    if head[1] > SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], place.seed) != head[12]:
+    if head[1] > SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], identity.seed) != head[12]:
         return None
     table: cython.Py_ssize_t = HEAD_BYTES + head[8] * STATUS_BYTES
     end: cython.Py_ssize_t = table + head[7] * ENTRY_BYTES
-    if end > len(data) or crc32c(data[HEAD_BYTES:end], place.seed) != head[11]:
+    if end > len(data) or crc32c(data[HEAD_BYTES:end], identity.seed) != head[11]:
         return None
     return head[6], head[7], table
 
 
 @cython.cfunc
-def _head(data: memoryview, at: cython.Py_ssize_t, start: cython.Py_ssize_t, place: Place):
+def _head(
+    data: memoryview, at: cython.Py_ssize_t, start: cython.Py_ssize_t, identity: BlockIdentity
+):
     """Return the header at `at` of a segment that starts at `start`; None where none verifies."""
     end: cython.Py_ssize_t = len(data)
     if at + HEAD_BYTES > end or data[at : at + 4] != MAGIC:
         return None
     head = HEAD.unpack_from(data, at)
-    if crc32c(data[at : at + HEAD_BYTES - 4], place.seed) != head[12]:
+    if crc32c(data[at : at + HEAD_BYTES - 4], identity.seed) != head[12]:
         return None
     return head if head[1] <= SEGMENT_VERSION and start + head[9] <= end else None
 
 
 @cython.cfunc
-def _trailing(data: memoryview, at: cython.Py_ssize_t, place: Place):
+def _trailing(data: memoryview, at: cython.Py_ssize_t, identity: BlockIdentity):
     """Return the trailer of the segment at `at` whose header does not verify; None: no segment.
 
     The search ends at a later segment of the same use.
     """
     end: cython.Py_ssize_t = at + PAGE_BYTES
     while end <= len(data):
-        head = _head(data, end - HEAD_BYTES, at, place)
+        head = _head(data, end - HEAD_BYTES, at, identity)
         if head is not None:
             return head if at + head[9] == end else None
-        if _head(data, end, end, place) is not None:
+        if _head(data, end, end, identity) is not None:
             return None
         end += PAGE_BYTES
     return None
@@ -342,9 +344,9 @@ def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
 
 
 @cython.cfunc
-def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
+def _filled(data: memoryview, segment: Segment, identity: BlockIdentity) -> Segment:
     """Read status records and items into `segment`, and return it."""
-    seed: cython.ulonglong = place.seed
+    seed: cython.ulonglong = identity.seed
     at: cython.Py_ssize_t = segment.at + HEAD_BYTES
     for _ in range(segment.status_count):
         first, count, status, _, low, crc = STATUS.unpack_from(data, at)
@@ -396,30 +398,30 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     return segment
 
 
-def head_stamp(data: bytes, place: Place) -> int:
+def head_stamp(data: bytes, identity: BlockIdentity) -> int:
     """Return when the segment of this header was sealed, ns since 1970; -1: it does not verify."""
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         return -1
     head = HEAD.unpack_from(data, 0)
-    good = crc32c(data[: HEAD_BYTES - 4], place.seed) == head[12]
+    good = crc32c(data[: HEAD_BYTES - 4], identity.seed) == head[12]
     return head[5] if good else -1
 
 
-def is_newer(data: memoryview, at: int, place: Place) -> bool:
+def is_newer(data: memoryview, at: int, identity: BlockIdentity) -> bool:
     """Return whether the header at `at` verifies and is of a later version than this code reads."""
     if at + HEAD_BYTES > len(data) or data[at : at + 4] != MAGIC:
         return False
     head = HEAD.unpack_from(data, at)
-    good = crc32c(data[at : at + HEAD_BYTES - 4], place.seed) == head[12]
+    good = crc32c(data[at : at + HEAD_BYTES - 4], identity.seed) == head[12]
     return good and head[1] > SEGMENT_VERSION
 
 
-def find_segment(data: memoryview, at: int, place: Place, after: int) -> Segment | None:
+def find_segment(data: memoryview, at: int, identity: BlockIdentity, after: int) -> Segment | None:
     """Return the next segment from `at` on whose sequence is above `after`; tries each page."""
     position: cython.Py_ssize_t = at
     while position + HEAD_BYTES <= len(data):
-        if _head(data, position, position, place) is not None:
-            segment = parse_segment(data, position, place)
+        if _head(data, position, position, identity) is not None:
+            segment = parse_segment(data, position, identity)
             if segment is not None and segment.sequence > after:
                 return segment
         position += PAGE_BYTES

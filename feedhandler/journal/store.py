@@ -488,7 +488,7 @@ class Store:
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
         data, crc = build_segment(
-            block.place, sequence, self.stamp_ns, chain, first_id, contents, records,
+            block.identity, sequence, self.stamp_ns, chain, first_id, contents, records,
             self._buffers[sequence % 2], batch.version,
         )  # fmt: skip
         write = WriteThrough if self.settings.durable else Write

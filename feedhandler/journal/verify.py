@@ -72,10 +72,10 @@ def _verify_block(files: Files, block: Block, found: Verified) -> None:
     data = memoryview(files.pread(block.path, block.end - start, start))
     at, sequence, chain = 0, 0, 0
     while at < len(data):
-        segment = parse_segment(data, at, block.place)
+        segment = parse_segment(data, at, block.identity)
         if segment is None:
             found.problems.append(f"{block.path}: no segment verifies at {start + at:,}")
-            segment = find_segment(data, at + PAGE, block.place, sequence)
+            segment = find_segment(data, at + PAGE, block.identity, sequence)
             if segment is None:
                 break
         for text in _wrong(data, segment, sequence, chain):

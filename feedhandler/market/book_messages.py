@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from feedhandler.codecs.book_rules import Codes, EventTime, MessageRules, Place, Rule
+from feedhandler.codecs.book_rules import Codes, EventTime, FieldLocation, MessageRules, Rule
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed
@@ -79,9 +79,9 @@ class _Form:
         if rule.size.scale != "fixed":
             raise UsageError(f"{given.name}: its sizes have a scale of their own")
         for test in rule.when:
-            _put(template, test.place, test.values[0])
+            _put(template, test.location, test.values[0])
         if isinstance(rule.side, Codes):
-            _put(template, rule.side.place, _code_of(rule, side))
+            _put(template, rule.side.location, _code_of(rule, side))
         self.template = bytes(template)
         self.symbol, self.order, self.price, self.size = (
             rule.symbol, rule.order, rule.price, rule.size,
@@ -119,9 +119,9 @@ class _Form:
     def write(self, begun: bytearray, entry: Entry, scales: Mapping[str, int]) -> bytes | None:
         """Return the message of an entry; None where it does not fit."""
         message, order = bytearray(begun), entry.order
-        for place in reversed(self.order):
-            bits = 8 * place.size
-            if not _put(message, place, order & ((1 << bits) - 1)):
+        for location in reversed(self.order):
+            bits = 8 * location.size
+            if not _put(message, location, order & ((1 << bits) - 1)):
                 return None
             order >>= bits
         size = entry.size * 10 ** max(self.size.decimals, 0)
@@ -130,51 +130,53 @@ class _Form:
 
     def _write_price(self, message: bytearray, entry: Entry, scales: Mapping[str, int]) -> bool:
         """Write the price, and its scale where the message tells that; return whether it fits."""
-        place, price = self.price, entry.price
-        decimals = scales.get(place.scale_name)
-        if place.scale == "fixed":
-            decimals = place.decimals
-        elif place.scale_place is not None:
+        location, price = self.price, entry.price
+        decimals = scales.get(location.scale_name)
+        if location.scale == "fixed":
+            decimals = location.decimals
+        elif location.scale_location is not None:
             decimals = next(n for n in range(DECIMALS + 1) if price % 10 ** (DECIMALS - n) == 0)
-            code = -decimals if place.scale == "exponent" else decimals
-            if not _put_number(message, place.scale_place, code + 48 * place.scale_place.text):
+            code = -decimals if location.scale == "exponent" else decimals
+            if not _put_number(
+                message, location.scale_location, code + 48 * location.scale_location.text
+            ):
                 return False
         if decimals is None:
             return False
         value, rest = divmod(price * 10**decimals, 10**DECIMALS)
-        return rest == 0 and _put_number(message, place, value)
+        return rest == 0 and _put_number(message, location, value)
 
 
 def _code_of(rule: Rule, side: str) -> int:
     """Return the value by which a rule's message tells a side. Raises `UsageError`."""
     assert isinstance(rule.side, Codes)
-    same = [test for test in rule.when if test.place == rule.side.place]
+    same = [test for test in rule.when if test.location == rule.side.location]
     for value, meaning in rule.side.meanings.items():
         if meaning == side and all(value in test.values for test in same):
             return value
     raise UsageError(f"no value means {side}")
 
 
-def _put(message: bytearray, place: Place, raw: int) -> bool:
+def _put(message: bytearray, location: FieldLocation, raw: int) -> bool:
     """Write a value as its bytes have it, unsigned; return whether it fits, and is not the null."""
-    width = place.width or 8 * place.size
+    width = location.width or 8 * location.size
     if not 0 <= raw < 1 << width:
         return False
-    order: Literal["big", "little"] = "big" if place.big else "little"
-    at = slice(place.at, place.at + place.size)
-    if place.width:
-        mask = ((1 << width) - 1) << place.shift
-        raw = raw << place.shift | int.from_bytes(message[at], order) & ~mask
-    message[at] = raw.to_bytes(place.size, order)
-    return place.null is None or raw != place.null
+    order: Literal["big", "little"] = "big" if location.big else "little"
+    at = slice(location.at, location.at + location.size)
+    if location.width:
+        mask = ((1 << width) - 1) << location.shift
+        raw = raw << location.shift | int.from_bytes(message[at], order) & ~mask
+    message[at] = raw.to_bytes(location.size, order)
+    return location.null is None or raw != location.null
 
 
-def _put_number(message: bytearray, place: Place, value: int) -> bool:
+def _put_number(message: bytearray, location: FieldLocation, value: int) -> bool:
     """Write a number; return whether it fits, and is not the null value."""
-    if not place.signed:
-        return _put(message, place, value)
-    half = 1 << (8 * place.size - 1)
-    return -half <= value < half and _put(message, place, value & (2 * half - 1))
+    if not location.signed:
+        return _put(message, location, value)
+    half = 1 << (8 * location.size - 1)
+    return -half <= value < half and _put(message, location, value & (2 * half - 1))
 
 
 class BookWriter:

@@ -40,9 +40,9 @@ from cython.cimports.feedhandler.market.order_table import OrderTable
 from feedhandler.codecs.book_rules import (
     POSITIONS_MAX,
     Codes,
+    FieldLocation,
     GroupStep,
     MessageRules,
-    Place,
     Rule,
     Test,
 )
@@ -127,25 +127,25 @@ _HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
 
 
 class WireField:
-    """Reading of one value, compiled from a `Place`."""
+    """Reading of one value, compiled from a `FieldLocation`."""
 
-    def __init__(self, place: Place) -> None:
-        self.at, self.size, self.shift = place.at, place.size, place.shift
-        self.big, self.is_signed, self.is_text = place.big, place.signed, place.text
-        self.in_element = place.in_element
-        self.mask = (1 << (place.width or min(8 * place.size, 64))) - 1
-        self.has_null = place.null is not None
-        self.null = place.null or 0
-        self.scale, self.decimals = _SCALES.index(place.scale), place.decimals
-        self.scale_field = _field(place.scale_place)
-        self.scale_name = place.scale_name
+    def __init__(self, location: FieldLocation) -> None:
+        self.at, self.size, self.shift = location.at, location.size, location.shift
+        self.big, self.is_signed, self.is_text = location.big, location.signed, location.text
+        self.in_element = location.in_element
+        self.mask = (1 << (location.width or min(8 * location.size, 64))) - 1
+        self.has_null = location.null is not None
+        self.null = location.null or 0
+        self.scale, self.decimals = _SCALES.index(location.scale), location.decimals
+        self.scale_field = _field(location.scale_location)
+        self.scale_name = location.scale_name
 
 
 class WireTest:
     """A condition of a rule."""
 
     def __init__(self, test: Test) -> None:
-        self.field = WireField(test.place)
+        self.field = WireField(test.location)
         self.values = memoryview(numpy.array(test.values, numpy.uint64))
 
 
@@ -160,7 +160,7 @@ class WireCodes:
         if isinstance(codes, str):
             self.constant = meanings.index(codes)
             return
-        self.field = WireField(codes.place)
+        self.field = WireField(codes.location)
         for value, meaning in codes.meanings.items():
             if value < 256:
                 self.small[value] = meanings.index(meaning)
@@ -185,7 +185,7 @@ class WireRule:
         self.whole, self.snapshot = rule.all, rule.snapshot
         self.tests = [WireTest(test) for test in rule.when]
         self.symbol = _field(rule.symbol)
-        self.orders = [WireField(place) for place in rule.order]
+        self.orders = [WireField(location) for location in rule.order]
         self.new_order = _field(rule.new_order)
         self.price, self.size = _field(rule.price), _field(rule.size)
         self.remaining, self.of = _field(rule.remaining), _field(rule.of)
@@ -223,12 +223,12 @@ class WireMessage:
         ]
         parts = given.time.parts if given.time is not None else ()
         self.since = _SINCE.index(given.time.since) if given.time is not None else 0
-        self.time_fields = [WireField(place) for place, _ in parts]
+        self.time_fields = [WireField(location) for location, _ in parts]
         self.time_units = memoryview(numpy.array([unit for _, unit in parts], numpy.uint64))
 
 
-def _field(place: Place | None) -> WireField | None:
-    return None if place is None else WireField(place)
+def _field(location: FieldLocation | None) -> WireField | None:
+    return None if location is None else WireField(location)
 
 
 class Normaliser:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from feedhandler.codecs import Feed
-from feedhandler.codecs.book_rules import MessageRules, Place, Rule
+from feedhandler.codecs.book_rules import FieldLocation, MessageRules, Rule
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.layouts import Field
 
@@ -36,12 +36,12 @@ class _Kept(NamedTuple):
 
 
 class _Adds(NamedTuple):
-    """What of an addition others change: its rule's places, and those of its time."""
+    """What of an addition others change: its rule's locations, and those of its time."""
 
-    order: Place
-    price: Place
-    size: Place
-    times: tuple[Place, ...]
+    order: FieldLocation
+    price: FieldLocation
+    size: FieldLocation
+    times: tuple[FieldLocation, ...]
 
 
 Do = Callable[[bytes], None]
@@ -141,7 +141,7 @@ class OrderState:
 
         return do
 
-    def _keeping(self, kind: str, symbol: Place | Field | None = None) -> Do:
+    def _keeping(self, kind: str, symbol: FieldLocation | Field | None = None) -> Do:
         latest = self._latest[kind]
         named = slice(0, 0) if symbol is None else _at(symbol)
 
@@ -214,8 +214,8 @@ class OrderState:
                 return
             added = kept.message
             adds = self._adds[self._feed.message_code(added)]
-            places = (adds.order, adds.price, adds.size, *adds.times)
-            for field, source in zip(places, values, strict=True):
+            locations = (adds.order, adds.price, adds.size, *adds.times)
+            for field, source in zip(locations, values, strict=True):
                 added = _with(added, field, _value(message, source))
             self._orders[message[new]] = _Kept(added, self._clock)
 
@@ -226,20 +226,20 @@ def _nothing(message: bytes) -> None:
     """Leave the state as it is."""
 
 
-def _times(message: MessageRules) -> tuple[Place, ...]:
+def _times(message: MessageRules) -> tuple[FieldLocation, ...]:
     """Return where a message tells its time."""
-    return tuple(place for place, _ in message.time.parts) if message.time is not None else ()
+    return tuple(location for location, _ in message.time.parts) if message.time is not None else ()
 
 
-def _at(place: Place | Field) -> slice:
-    return slice(place.at, place.at + place.size)
+def _at(location: FieldLocation | Field) -> slice:
+    return slice(location.at, location.at + location.size)
 
 
-def _value(message: bytes, index: Place) -> int:
-    return int.from_bytes(message[_at(index)], "big" if index.big else "little")
+def _value(message: bytes, location: FieldLocation) -> int:
+    return int.from_bytes(message[_at(location)], "big" if location.big else "little")
 
 
-def _with(message: bytes, index: Place, value: int) -> bytes:
-    """Return the message with another value at a place."""
-    changed = value.to_bytes(index.size, "big" if index.big else "little")
-    return message[: index.at] + changed + message[index.at + index.size :]
+def _with(message: bytes, location: FieldLocation, value: int) -> bytes:
+    """Return the message with another value at a location."""
+    changed = value.to_bytes(location.size, "big" if location.big else "little")
+    return message[: location.at] + changed + message[location.at + location.size :]

@@ -171,7 +171,10 @@ def test_a_wrong_password_is_told_and_never_shown(broker: RabbitMQ, tmp_path: Pa
         publishers.start(rig.qualities)
         words = "it refused user feed (check user"
         await rig.until(lambda: words in publishers.snapshot()[0]["reason"], "refused")
-        assert "not-the-password" not in f"{told} {publishers.snapshot()} {publishers.all[0].place}"
+        assert (
+            "not-the-password"
+            not in f"{told} {publishers.snapshot()} {publishers.all[0].broker_address}"
+        )
         await publishers.stop(1.0)
         await rig.node.stop(0.1)
 

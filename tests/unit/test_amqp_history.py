@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from feedhandler.amqp.framing import QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
-from feedhandler.amqp.history import EPOCHS_MAX, Found, History, Place
+from feedhandler.amqp.history import EPOCHS_MAX, Found, History, HistoryPosition
 from feedhandler.amqp.routing import AddressError, parse_address, without_tags
 from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.store import PacketStore
@@ -58,20 +58,20 @@ def service() -> Service:
 
 
 def test_behind_a_whole_packet_comes_the_next_and_what_was_told_before_it(service: Service) -> None:
-    assert service.find(5) == Found(Place(5, 0), 6)
-    assert service.find(10) == Found(Place(10, 0), 11)
-    assert service.find(11) == Found(Place(11, 1), 12)
-    assert service.find(20) == Found(Place(20, 1), 21)
+    assert service.find(5) == Found(HistoryPosition(5, 0), 6)
+    assert service.find(10) == Found(HistoryPosition(10, 0), 11)
+    assert service.find(11) == Found(HistoryPosition(11, 1), 12)
+    assert service.find(20) == Found(HistoryPosition(20, 1), 21)
 
 
 def test_number_nought_is_the_beginning_of_the_day(service: Service) -> None:
-    assert service.find(0) == Found(Place(0, 0), 1)
+    assert service.find(0) == Found(HistoryPosition(0, 0), 1)
 
 
 def test_behind_a_message_comes_the_rest_of_its_packet(service: Service) -> None:
-    assert service.find(10, 2) == Found(Place(9, 0, skip=3), 10)
-    assert service.find(10, 4) == Found(Place(10, 0), 11)
-    assert service.find(11, 0) == Found(Place(10, 1, skip=1), 11)
+    assert service.find(10, 2) == Found(HistoryPosition(9, 0, skip=3), 10)
+    assert service.find(10, 4) == Found(HistoryPosition(10, 0), 11)
+    assert service.find(11, 0) == Found(HistoryPosition(10, 1, skip=1), 11)
 
 
 def test_a_quality_messages_tag_is_the_place_before_the_packet_that_follows(
@@ -84,18 +84,18 @@ def test_a_quality_messages_tag_is_the_place_before_the_packet_that_follows(
 def test_a_number_that_was_lost_is_followed_by_what_came_after_it(service: Service) -> None:
     service.note(b"gap")
     service.packets(25, 30)
-    assert service.find(22) == Found(Place(20, 1), 25)
-    assert service.find(22, 3) == Found(Place(20, 1), 25)
+    assert service.find(22) == Found(HistoryPosition(20, 1), 25)
+    assert service.find(22, 3) == Found(HistoryPosition(20, 1), 25)
 
 
 def test_where_numbers_count_messages_any_of_them_is_a_place() -> None:
     service = Service()
     service.begin(DAY, 1)
     service.packets(1, 20, count=5)
-    assert service.find(6) == Found(Place(2, 0), 11)
-    assert service.find(8) == Found(Place(1, 0, skip=3), 6)
-    assert service.find(10) == Found(Place(2, 0), 11)
-    assert service.find(6, 1) == Found(Place(1, 0, skip=2), 6)
+    assert service.find(6) == Found(HistoryPosition(2, 0), 11)
+    assert service.find(8) == Found(HistoryPosition(1, 0, skip=3), 6)
+    assert service.find(10) == Found(HistoryPosition(2, 0), 11)
+    assert service.find(6, 1) == Found(HistoryPosition(1, 0, skip=2), 6)
 
 
 def test_a_packet_that_overlaps_the_one_before_is_found_by_its_own_number() -> None:
@@ -104,60 +104,60 @@ def test_a_packet_that_overlaps_the_one_before_is_found_by_its_own_number() -> N
     service.packets(1, 5, count=5)
     assert service.history.store.append(4, 9, bytes(50), 0, 50, 7, 2, 5) == 1
     service.next = 9
-    assert service.find(4) == Found(Place(2, 0), 9)
-    assert service.find(1) == Found(Place(1, 0), 4)
+    assert service.find(4) == Found(HistoryPosition(2, 0), 9)
+    assert service.find(1) == Found(HistoryPosition(1, 0), 4)
 
 
 def test_a_tag_from_ahead_means_the_live_stream(service: Service) -> None:
-    assert service.find(25) == Found(Place(20, 1), 21)
+    assert service.find(25) == Found(HistoryPosition(20, 1), 21)
 
 
 def test_before_anything_was_published_nothing_is_known() -> None:
     service = Service()
-    assert service.find(5) == Found(Place(0, 0), 0, "nothing was published yet")
+    assert service.find(5) == Found(HistoryPosition(0, 0), 0, "nothing was published yet")
 
 
 def test_a_tag_before_the_join_is_too_late_by_what_was_before_it() -> None:
     service = Service()
     service.begin(DAY, 500)
     service.packets(500, 510)
-    assert service.find(400) == Found(Place(0, 0), 500, "too late", ((401, 499),))
-    assert service.find(499) == Found(Place(0, 0), 500)
+    assert service.find(400) == Found(HistoryPosition(0, 0), 500, "too late", ((401, 499),))
+    assert service.find(499) == Found(HistoryPosition(0, 0), 500)
 
 
 def test_what_is_evicted_is_told_from_the_tag_to_the_oldest_that_is_left() -> None:
     service = Service(bytes_max=1000)
     service.begin(DAY, 1)
     service.packets(1, 30)
-    assert service.find(5) == Found(Place(20, 0), 21, "too late", ((6, 20),))
-    assert service.find(5, 1) == Found(Place(20, 0), 21, "too late", ((5, 20),))
-    assert service.find(20) == Found(Place(20, 0), 21)
-    assert service.find(20, 2) == Found(Place(20, 0), 21, "too late", ((20, 20),))
-    assert service.find(25) == Found(Place(25, 0), 26)
+    assert service.find(5) == Found(HistoryPosition(20, 0), 21, "too late", ((6, 20),))
+    assert service.find(5, 1) == Found(HistoryPosition(20, 0), 21, "too late", ((5, 20),))
+    assert service.find(20) == Found(HistoryPosition(20, 0), 21)
+    assert service.find(20, 2) == Found(HistoryPosition(20, 0), 21, "too late", ((20, 20),))
+    assert service.find(25) == Found(HistoryPosition(25, 0), 26)
 
 
 def test_where_numbers_count_messages_the_last_evicted_packet_is_known_by_its_first() -> None:
     service = Service(bytes_max=1000)
     service.begin(DAY, 1)
     service.packets(1, 150, count=5)
-    assert service.find(96) == Found(Place(20, 0), 101)
-    assert service.find(100) == Found(Place(20, 0), 101)
+    assert service.find(96) == Found(HistoryPosition(20, 0), 101)
+    assert service.find(100) == Found(HistoryPosition(20, 0), 101)
     assert service.find(98).why == "too late"
 
 
 def test_another_day_goes_on_with_the_oldest_that_is_held(service: Service) -> None:
-    assert service.find(5, WHOLE_PACKET, TOMORROW) == Found(Place(0, 0), 1, "another day")
+    assert service.find(5, WHOLE_PACKET, TOMORROW) == Found(HistoryPosition(0, 0), 1, "another day")
     small = Service(bytes_max=1000)
     small.begin(TOMORROW, 1)
     small.packets(1, 30)
-    assert small.find(5) == Found(Place(20, 0), 21, "another day", ((1, 20),))
+    assert small.find(5) == Found(HistoryPosition(20, 0), 21, "another day", ((1, 20),))
 
 
 def test_a_tag_of_the_day_before_that_is_still_held_leads_across(service: Service) -> None:
     service.begin(TOMORROW, 1)
     service.packets(1, 5)
-    assert service.find(15) == Found(Place(15, 1), 16)
-    assert service.find(3, WHOLE_PACKET, TOMORROW) == Found(Place(23, 1), 4)
+    assert service.find(15) == Found(HistoryPosition(15, 1), 16)
+    assert service.find(3, WHOLE_PACKET, TOMORROW) == Found(HistoryPosition(23, 1), 4)
     assert service.history.prefix_at(19) == DAY
     assert service.history.prefix_at(20) == TOMORROW
 
@@ -165,10 +165,10 @@ def test_a_tag_of_the_day_before_that_is_still_held_leads_across(service: Servic
 def test_a_day_that_turns_while_numbers_go_on_leaves_no_tag_behind(service: Service) -> None:
     service.history.begin(TOMORROW, service.next, service.history.store.end, goes_on=True)
     service.packets(21, 30)
-    assert service.find(20) == Found(Place(20, 1), 21)
-    assert service.find(25, WHOLE_PACKET, TOMORROW) == Found(Place(25, 1), 26)
+    assert service.find(20) == Found(HistoryPosition(20, 1), 21)
+    assert service.find(25, WHOLE_PACKET, TOMORROW) == Found(HistoryPosition(25, 1), 26)
     # Tags of a gateway whose day turned a little earlier, and a little later, than ours.
-    assert service.find(18, WHOLE_PACKET, TOMORROW) == Found(Place(18, 1), 19)
+    assert service.find(18, WHOLE_PACKET, TOMORROW) == Found(HistoryPosition(18, 1), 19)
     assert service.find(22).why == ""
 
 
@@ -177,8 +177,8 @@ def test_of_two_numberings_of_a_day_the_oldest_that_holds_the_number_is_meant(
 ) -> None:
     service.begin(DAY, 1)
     service.packets(1, 5)
-    assert service.find(3) == Found(Place(3, 0), 4)
-    assert service.find(50) == Found(Place(25, 1), 6, "another numbering")
+    assert service.find(3) == Found(HistoryPosition(3, 0), 4)
+    assert service.find(50) == Found(HistoryPosition(25, 1), 6, "another numbering")
 
 
 def test_a_tag_of_a_numbering_that_is_gone_is_told_by_the_next_one_that_is_not() -> None:
@@ -187,7 +187,7 @@ def test_a_tag_of_a_numbering_that_is_gone_is_told_by_the_next_one_that_is_not()
     service.packets(1, 40)
     service.begin(TOMORROW, 1)
     service.packets(1, 15)
-    assert service.find(39) == Found(Place(45, 0), 6, "another numbering", ((1, 5),))
+    assert service.find(39) == Found(HistoryPosition(45, 0), 6, "another numbering", ((1, 5),))
 
 
 def test_a_numbering_in_which_nothing_was_published_is_none() -> None:
@@ -213,9 +213,9 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
     service.begin(TOMORROW, 1)
     service.note(b"reset")
     service.packets(1, 3)
-    assert service.find(8) == Found(Place(5, 0), 1)
+    assert service.find(8) == Found(HistoryPosition(5, 0), 1)
     service.packets(4, 20)
-    assert service.find(8) == Found(Place(15, 1), 11, "another numbering", ((1, 10),))
+    assert service.find(8) == Found(HistoryPosition(15, 1), 11, "another numbering", ((1, 10),))
     twice = Service()
     twice.begin(DAY, 1)
     twice.packets(1, 5)
@@ -223,7 +223,7 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
     twice.packets(1, 5)
     twice.begin(TOMORROW, 1)
     twice.packets(1, 5)
-    assert twice.find(8) == Found(Place(0, 0), 1, "another numbering")
+    assert twice.find(8) == Found(HistoryPosition(0, 0), 1, "another numbering")
 
 
 def test_numberings_are_bounded_and_what_is_older_is_not_found() -> None:
@@ -233,7 +233,7 @@ def test_numberings_are_bounded_and_what_is_older_is_not_found() -> None:
         service.packets(1, 1)
     assert len(service.history.epochs) == EPOCHS_MAX
     assert service.history.find(tag(1, WHOLE_PACKET, struct.pack(">I", 2) + DAY[4:]), 2) == Found(
-        Place(5, 0), 1, "another day"
+        HistoryPosition(5, 0), 1, "another day"
     )
 
 
@@ -247,11 +247,11 @@ def test_notes_are_bounded_and_what_was_published_before_them_goes_with_them() -
     assert history.notes_bytes <= 3000
     assert (history.gone, len(history.notes)) == (14, 6)
     assert history.floor == 13
-    assert service.find(14) == Found(Place(14, 14), 15)
-    assert service.find(13) == Found(Place(13, 14), 14, "too late")
-    assert service.find(14, 2) == Found(Place(13, 14, skip=3), 14)
-    assert service.find(12) == Found(Place(13, 14), 14, "too late", ((13, 13),))
-    assert history.told_before(Place(13, 14)) == b"x" * 244
+    assert service.find(14) == Found(HistoryPosition(14, 14), 15)
+    assert service.find(13) == Found(HistoryPosition(13, 14), 14, "too late")
+    assert service.find(14, 2) == Found(HistoryPosition(13, 14, skip=3), 14)
+    assert service.find(12) == Found(HistoryPosition(13, 14), 14, "too late", ((13, 13),))
+    assert history.told_before(HistoryPosition(13, 14)) == b"x" * 244
 
 
 def test_notes_before_the_oldest_packet_go_with_it() -> None:
@@ -264,7 +264,7 @@ def test_notes_before_the_oldest_packet_go_with_it() -> None:
     service.note(b"third")
     assert [note.body for note in service.history.notes] == [b"third"]
     assert service.history.told_before(service.history.find_end()) == b"third"
-    assert service.history.told_before(Place(20, 2)) == b"second"
+    assert service.history.told_before(HistoryPosition(20, 2)) == b"second"
     assert service.history.held_bytes == 1000 + service.history.notes_bytes
 
 
@@ -273,15 +273,15 @@ def test_a_block_is_found_by_its_packets_tags(service: Service) -> None:
     service.note(b"begin", packets=block, last=20, end=b"end")
     service.packets(21, 25)
     in_block = SNAPSHOT_BIT | 20 << 24
-    assert service.find(in_block) == Found(Place(20, 1, block=1), 21)
-    assert service.find(in_block | 2) == Found(Place(20, 1, block=3), 21)
-    assert service.find(in_block | 1, 0) == Found(Place(20, 1, skip=1, block=1), 21)
+    assert service.find(in_block) == Found(HistoryPosition(20, 1, block=1), 21)
+    assert service.find(in_block | 2) == Found(HistoryPosition(20, 1, block=3), 21)
+    assert service.find(in_block | 1, 0) == Found(HistoryPosition(20, 1, skip=1, block=1), 21)
     assert service.find(in_block | 3).why == "a snapshot that is not kept"
     other = SNAPSHOT_BIT | 22 << 24
     kept = "a snapshot that is not kept"
-    assert service.find(other) == Found(Place(25, 2), 26, kept, ((23, 25),))
-    assert service.find(other, 0, TOMORROW) == Found(Place(25, 2), 26, kept, ((1, 25),))
-    assert service.history.told_before(Place(25, 2)) == b"end"
+    assert service.find(other) == Found(HistoryPosition(25, 2), 26, kept, ((23, 25),))
+    assert service.find(other, 0, TOMORROW) == Found(HistoryPosition(25, 2), 26, kept, ((1, 25),))
+    assert service.history.told_before(HistoryPosition(25, 2)) == b"end"
 
 
 def test_packets_that_a_snapshot_made_needless_are_left_out(service: Service) -> None:
@@ -291,13 +291,13 @@ def test_packets_that_a_snapshot_made_needless_are_left_out(service: Service) ->
     service.packets(21, 30)
     service.note(b"begin")
     assert history.end == 20
-    assert history.find(tag(20), 21) == Found(Place(20, 1), 21)
+    assert history.find(tag(20), 21) == Found(HistoryPosition(20, 1), 21)
     history.open(26)
     history.open(28)
     service.packets(31, 32)
-    assert history.find(tag(20), 33) == Found(Place(25, 1), 26)
-    assert history.find(tag(22), 33) == Found(Place(25, 1), 26)
-    assert history.find(tag(26), 33) == Found(Place(26, 2), 27)
+    assert history.find(tag(20), 33) == Found(HistoryPosition(25, 1), 26)
+    assert history.find(tag(22), 33) == Found(HistoryPosition(25, 1), 26)
+    assert history.find(tag(26), 33) == Found(HistoryPosition(26, 2), 27)
     assert history.published_until(10, None) == 20
     assert history.published_until(25, None) == 32
     history.close()
@@ -309,12 +309,12 @@ def test_who_is_overtaken_goes_on_in_the_middle() -> None:
     service = Service(bytes_max=1000)
     service.begin(DAY, 1)
     service.packets(1, 30)
-    found = service.history.overtaken(Place(3, 0), 4, service.next)
-    assert found == Found(Place(25, 0), 26, "too slow", ((4, 25),))
+    found = service.history.overtaken(HistoryPosition(3, 0), 4, service.next)
+    assert found == Found(HistoryPosition(25, 0), 26, "too slow", ((4, 25),))
     service.begin(TOMORROW, 1)
     service.packets(1, 12)
-    found = service.history.overtaken(Place(3, 0), 4, service.next)
-    assert found == Found(Place(37, 0), 8, "too slow", ((1, 7),))
+    found = service.history.overtaken(HistoryPosition(3, 0), 4, service.next)
+    assert found == Found(HistoryPosition(37, 0), 8, "too slow", ((1, 7),))
 
 
 @pytest.mark.parametrize(
@@ -475,17 +475,17 @@ def aside(service: Service) -> None:
 def test_what_came_outside_the_sequence_follows_the_packet_before_it(service: Service) -> None:
     aside(service)
     service.packets(21, 22)
-    assert service.find(20) == Found(Place(20, 1), 21)
-    assert service.find(21) == Found(Place(22, 1), 22)
+    assert service.find(20) == Found(HistoryPosition(20, 1), 21)
+    assert service.find(21) == Found(HistoryPosition(22, 1), 22)
 
 
 def test_a_tag_from_outside_the_sequence_is_a_place_as_long_as_it_is_held(service: Service) -> None:
     aside(service)
     service.note(b"behind")
     service.packets(21, 22)
-    assert service.find(ASIDE) == Found(Place(21, 1), 21)
-    assert service.find(ASIDE, 2) == Found(Place(21, 1), 21)
-    assert service.find(ASIDE, 0) == Found(Place(20, 1, skip=1), 21)
+    assert service.find(ASIDE) == Found(HistoryPosition(21, 1), 21)
+    assert service.find(ASIDE, 2) == Found(HistoryPosition(21, 1), 21)
+    assert service.find(ASIDE, 0) == Found(HistoryPosition(20, 1, skip=1), 21)
     unknown = service.find(ASIDE + 1)
     assert (unknown.why, unknown.lost) == (
         "a packet outside the sequence that is not kept", (),

@@ -538,7 +538,7 @@ def test_a_segment_that_a_later_version_wrote_is_refused_and_not_cut_off(queue: 
     queue.put(b"b")
     head = bytearray(queue.disk.pread(block.path, 60, at))
     head[4] = 3
-    later = bytes(head) + crc32c(bytes(head), block.place.seed).to_bytes(4, "little")
+    later = bytes(head) + crc32c(bytes(head), block.identity.seed).to_bytes(4, "little")
     carry_out(queue.disk, [Write(block.path, at, later), Write(block.path, block.end - 64, later)])
     calls = queue.disk.calls
     with pytest.raises(PeerError, match="later version"):

@@ -10,7 +10,7 @@ import pytest
 from feedhandler._compiled import load_interpreted
 from feedhandler.journal import reading, scatter
 from feedhandler.journal.files import RealFiles
-from feedhandler.journal.segments import Place, build_segment
+from feedhandler.journal.segments import BlockIdentity, build_segment
 from tests.support.simulated_disk import SimulatedDisk
 
 QUEUE_ID = b"a queue's number"
@@ -35,7 +35,7 @@ class Written:
     """Two segments one behind the other in a file of the simulated disk, as a block knows them."""
 
     def __init__(self, first: list[bytes], second: list[bytes], marks: int = 0) -> None:
-        place = Place(QUEUE_ID, 1, 1)
+        identity = BlockIdentity(QUEUE_ID, 1, 1)
         statuses = [(1, 1, 1)] * marks
         self.disk = SimulatedDisk()
         self.disk.create(PATH)
@@ -44,7 +44,7 @@ class Written:
         for sequence, contents in ((1, first), (2, second)):
             first_id = 1 if sequence == 1 else len(first) + 1
             data, chain = build_segment(
-                place, sequence, 7, chain, first_id, contents, statuses, bytearray()
+                identity, sequence, 7, chain, first_id, contents, statuses, bytearray()
             )
             self.disk.pwrite(PATH, data, at)
             for number in range(first_id, first_id + len(contents)):
@@ -52,7 +52,7 @@ class Written:
             at += len(data)
         self.length = at
         self.block = SimpleNamespace(
-            path=PATH, number=1, incarnation=1, place=place, span_of=self.spans.__getitem__
+            path=PATH, number=1, incarnation=1, identity=identity, span_of=self.spans.__getitem__
         )
 
     def expected(self, numbers: list[int]) -> list[tuple[int, bytes]]:

@@ -52,12 +52,17 @@ def test_a_url_is_taken_apart_and_its_escapes_undone() -> None:
     place = destination().resolved()
     assert (place.host, place.port, place.vhost) == ("127.0.0.1", 5673, "market")
     assert (place.user, place.password) == ("feed", SECRET)
-    assert destination(to="amqp://[::1]").place.shown == "[::1]:5672"
+    assert destination(to="amqp://[::1]").broker_address.shown == "[::1]:5672"
 
 
 def test_no_password_is_shown_anywhere() -> None:
     config = parse_config(table())
-    shown = [repr(config), str(config), repr(config.publish[0].place), to_toml(config, True)]
+    shown = [
+        repr(config),
+        str(config),
+        repr(config.publish[0].broker_address),
+        to_toml(config, True),
+    ]
     shown.append(repr(config.publish[0].resolved()))
     for text in shown:
         assert SECRET not in text

@@ -298,11 +298,14 @@ def test_the_gateway_of_the_compose_file_publishes_to_its_rabbitmq(compose: dict
     path = CHECKOUT / "docs" / "gateway.compose.toml"
     assert check(path) == ExitCode.OK
     (destination,) = load_config(path).publish
-    assert destination.place.host in compose["services"]
+    assert destination.broker_address.host in compose["services"]
     assert destination.kind == "rabbitmq-4"
     definitions = json.loads((CHECKOUT / "docs" / "rabbitmq.compose.json").read_text())
     (user,) = definitions["users"]
-    assert (destination.place.user, destination.place.password) == (user["name"], user["password"])
+    assert (destination.broker_address.user, destination.broker_address.password) == (
+        user["name"],
+        user["password"],
+    )
     (binding,) = definitions["bindings"]
     assert binding["source"] == destination.exchange
     mounted = [each.split(":")[:2] for each in compose["services"]["rabbitmq"]["volumes"]]

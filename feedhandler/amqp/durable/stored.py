@@ -231,7 +231,7 @@ class StoredQueue(abc.ABC):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
-        """Do all that a transaction does, durably; see `transactions.Place`."""
+        """Do all that a transaction does, durably; see `transactions.TransactionalQueue`."""
 
     def _room_fault(self, parcels: Parcels, work: Work) -> str:
         """Return why there is no room now for a transaction; "" where there is.

@@ -14,7 +14,8 @@ the first that was put to. What was put to others goes there as parcels, out of 
 What it promises: no operation of a transaction is ignored. What it cannot do is refused with a
 reason, and a transaction that was refused anything is *doomed*: it can only be rolled back, and the
 first reason is given again at its discharge. What all of them keep is bounded. A discharge is
-checked before anything of it is done: `Place.transact` does all, or returns why it does nothing.
+checked before anything of it is done: `TransactionalQueue.transact` does all, or returns why it
+does nothing.
 
 No I/O, no engine, no time. `coordinator.py` is the link that controllers speak on.
 """
@@ -119,7 +120,7 @@ class Refusal(NamedTuple):
     failed: bool = True
 
 
-class Place(Protocol):
+class TransactionalQueue(Protocol):
     """A queue that a transaction puts messages into."""
 
     name: str
@@ -160,15 +161,15 @@ class Transaction:
 
     id: bytes
     owner: object
-    put: list[tuple[Place, bytes]] = field(default_factory=list)
+    put: list[tuple[TransactionalQueue, bytes]] = field(default_factory=list)
     answers: list[_Answer] = field(default_factory=list)
     #: The queue whose messages were accepted.
-    acknowledged: Place | None = None
+    acknowledged: TransactionalQueue | None = None
     kept_bytes: int = 0
     doomed: Refusal | None = None
 
     @property
-    def home(self) -> Place | None:
+    def home(self) -> TransactionalQueue | None:
         """The queue whose journal commits it; None where there is nothing to commit."""
         return self.acknowledged or (self.put[0][0] if self.put else None)
 
@@ -213,14 +214,19 @@ class Transactions:
             raise TransactionError(UNKNOWN_ID, "no transaction of this connection has this id")
         return found
 
-    def put(self, transaction: Transaction, queue: Place, content: bytes) -> None:
+    def put(self, transaction: Transaction, queue: TransactionalQueue, content: bytes) -> None:
         """Add a message to put into a queue. Raises `TransactionError` at the bounds; the
         transaction is doomed then."""
         self._room(transaction, len(content))
         transaction.put.append((queue, content))
 
     def answer(
-        self, transaction: Transaction, queue: Place, taker: Taker, number: int, outcome: Outcome
+        self,
+        transaction: Transaction,
+        queue: TransactionalQueue,
+        taker: Taker,
+        number: int,
+        outcome: Outcome,
     ) -> None:
         """Add a consumer's outcome for a message of `queue`. An invalid one dooms the transaction,
         as there is no earlier answer than its discharge."""

@@ -103,8 +103,8 @@ class Publisher(Peer):
     ) -> None:
         super().__init__(fanout.dirty_peers)
         self.config = config
-        self.place = config.resolved()
-        self._tls = _tls_of(config) if self.place.encrypted else None
+        self.broker_address = config.resolved()
+        self._tls = _tls_of(config) if self.broker_address.encrypted else None
         self._session: TlsSession | None = None
         self.state = State.CLOSED
         self.reason = ""
@@ -228,7 +228,7 @@ class Publisher(Peer):
             self.state, self.reason = State.WAITING, reason
             if not self._told_down:
                 self._told_down = True
-                self._say(f"not connected to {self.place.shown}: {reason}; trying again")
+                self._say(f"not connected to {self.broker_address.shown}: {reason}; trying again")
             self._tries = 1 if self._loop.time() - began > GOOD_SECONDS else self._tries + 1
             await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
 
@@ -260,22 +260,22 @@ class Publisher(Peer):
 
     async def _connect(self) -> None:
         """Connect the socket and begin the AMQP connection. Raises OSError."""
-        place = self.place
-        found = await self._loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
+        address = self.broker_address
+        found = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, socket_address = found[0]
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            await self._loop.sock_connect(sock, address)
+            await self._loop.sock_connect(sock, socket_address)
         except BaseException:
             sock.close()
             raise
         self._sock = sock
         self.gone = False
-        self._session = None if self._tls is None else self._tls.session(place.host)
+        self._session = None if self._tls is None else self._tls.session(address.host)
         self.engine = proton.Connection(
             sock.fileno(),
             server=False,
@@ -283,9 +283,9 @@ class Publisher(Peer):
             hostname=self._hostname(),
             max_frame_bytes=self.config.max_frame_bytes,
             idle_timeout_ms=self.config.idle_timeout_ms,
-            user=place.user,
-            password=place.password,
-            external=bool(self.config.certificate) and not place.user,
+            user=address.user,
+            password=address.password,
+            external=bool(self.config.certificate) and not address.user,
             tls=self._session,
         )
         self._loop.add_reader(sock.fileno(), self._on_readable)
@@ -294,7 +294,7 @@ class Publisher(Peer):
     def _hostname(self) -> str:
         """Return the hostname to open the connection with, as far as the kind of broker is
         known."""
-        return brokers.hostname_of(self.kind, self.place.host, self.place.vhost)
+        return brokers.hostname_of(self.kind, self.broker_address.host, self.broker_address.vhost)
 
     async def _next_step(self) -> None:
         """Wait for the broker's answer; check the route and attach once its kind is known."""
@@ -333,7 +333,7 @@ class Publisher(Peer):
     async def _route_problem(self) -> str | None:
         """Return why messages may be dropped unrouted; None where they cannot be, or it does not
         matter by configuration."""
-        config, address = self.config, self.place
+        config, address = self.config, self.broker_address
         made = config.form == "queue" and config.declare
         if made or not config.require_route or not brokers.hides_unroutable(self.kind):
             return None
@@ -531,7 +531,7 @@ class Publisher(Peer):
             fault = self._session.fault
             return f"no TLS: {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
         condition = self.engine.transport_condition
-        refused = refusal(*condition, self.place.user, self.place.encrypted)
+        refused = refusal(*condition, self.broker_address.user, self.broker_address.encrypted)
         if refused is not None:
             return f"{refused.reason} ({refused.remedy})"
         return (
@@ -583,7 +583,7 @@ class Publisher(Peer):
     def _report_up(self) -> None:
         """Report that the broker is being published to."""
         self._told_down = False
-        self._say(f"publishing to {self.place.shown}, {self.broker}")
+        self._say(f"publishing to {self.broker_address.shown}, {self.broker}")
 
     def _say(self, text: str) -> None:
         self._report(f"publish {self.config.name}: {text}")

@@ -72,7 +72,7 @@ def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
     runner = publisher.spill_runner
     return {
         "name": publisher.config.name,
-        "to": publisher.place.shown,
+        "to": publisher.broker_address.shown,
         "kind": publisher.kind,
         "broker": publisher.broker,
         "state": publisher.state.value,

@@ -1,9 +1,9 @@
 """Links on their way through the history: what they missed first, then the live stream.
 
-What it is for: a link that resumes (`from=<tag>`) reads its service's `History` from its place on
-and takes part in the live stream once it has come to the end. Nothing of the history is queued for
-it: as much is read as its credit allows, so a history larger than the link's queue costs nothing,
-and a link that does not read keeps only its place.
+What it is for: a link that resumes (`from=<tag>`) reads its service's `History` from its position
+on and takes part in the live stream once it has come to the end. Nothing of the history is queued
+for it: as much is read as its credit allows, so a history larger than the link's queue costs
+nothing, and a link that does not read keeps only its position.
 
 What it promises: what a link gets here is what it would have got live, thinned and framed the same
 way, each message once and in its order; between this and the live stream there is neither gap nor
@@ -40,7 +40,7 @@ from cython.cimports.feedhandler.retrans.store import PacketStore
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
-from feedhandler.amqp.history import History, Note, Place
+from feedhandler.amqp.history import History, HistoryPosition, Note
 from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
@@ -53,33 +53,33 @@ _STEP_BYTES = cython.declare(cython.Py_ssize_t, 64)
 
 @cython.cclass
 class Cursor:
-    """One link's position in one service's history, in terms of `history.Place`.
+    """One link's position in one service's history, in terms of `history.HistoryPosition`.
 
     `following` is the number after the last packet that it has read.
     """
 
     def __init__(
-        self, sender_queue: SenderQueue, stream: Stream, place: Place, following: int
+        self, sender_queue: SenderQueue, stream: Stream, position: HistoryPosition, following: int
     ) -> None:
         self.sender_queue = sender_queue
         self.stream = stream
         self.past = stream.past
         self.history: History = stream.history
         self.store = stream.history.store
-        self.move(place, following)
+        self.move(position, following)
 
-    def move(self, place: Place, following: int) -> None:
-        """Go on from this place, where the packet with number `following` is."""
+    def move(self, position: HistoryPosition, following: int) -> None:
+        """Go on from this position, where the packet with number `following` is."""
         self.following = following
-        self.serial = place.serial
-        self.note = place.note
-        self.skip = place.skip
-        self.block = place.block
+        self.serial = position.serial
+        self.note = position.note
+        self.skip = position.skip
+        self.block = position.block
 
     @property
-    def place(self) -> Place:
+    def position(self) -> HistoryPosition:
         """Position of the next packet or note to read."""
-        return Place(self.serial, self.note, self.skip, self.block)
+        return HistoryPosition(self.serial, self.note, self.skip, self.block)
 
 
 @cython.cclass
@@ -99,10 +99,12 @@ class CatchUps:
         self.frame = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.bytes_read = self.overtaken = 0
 
-    def add(self, sender_queue: SenderQueue, stream: Stream, place: Place, following: int) -> None:
-        """Let a link read the stream's history from `place` on, where the packet with number
+    def add(
+        self, sender_queue: SenderQueue, stream: Stream, position: HistoryPosition, following: int
+    ) -> None:
+        """Let a link read the stream's history from `position` on, where the packet with number
         `following` is, and then the stream."""
-        cursor = Cursor(sender_queue, stream, place, following)
+        cursor = Cursor(sender_queue, stream, position, following)
         cursor.past.admit(sender_queue)
         self.cursors.append(cursor)
         sender_queue.catching += 1

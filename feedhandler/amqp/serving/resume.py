@@ -87,7 +87,7 @@ class Resumption:
             else:
                 self.resumed += 1
             self._report(sender_queue, stream, where)
-            self.catch_ups.add(sender_queue, stream, where.place, where.next)
+            self.catch_ups.add(sender_queue, stream, where.position, where.next)
         return afresh
 
     def _live(self, sender_queue: SenderQueue, stream: Stream, where: Found) -> None:
@@ -103,7 +103,7 @@ class Resumption:
     def _overtaken(self, cursor: Cursor) -> bool:
         """Handle a link whose next packet is gone from the history; return whether it reads on."""
         sender_queue, stream = cursor.sender_queue, cursor.stream
-        where = cursor.history.overtaken(cursor.place, cursor.following, stream.next_sequence)
+        where = cursor.history.overtaken(cursor.position, cursor.following, stream.next_sequence)
         if sender_queue.subscription.snapshot:
             self.catch_ups.remove(sender_queue, stream)
             self._live(sender_queue, stream, where)
@@ -114,14 +114,14 @@ class Resumption:
             sender_queue.give_up()
             return False
         self._report(sender_queue, stream, where)
-        cursor.move(where.place, where.next)
+        cursor.move(where.position, where.next)
         return True
 
     def _report(self, sender_queue: SenderQueue, stream: Stream, where: Found) -> None:
         """Send the link the quality message that says where it goes on."""
         if sender_queue.subscription.quality:
             assert stream.history is not None
-            before = stream.history.told_before(where.place)
+            before = stream.history.told_before(where.position)
             before = before or self.qualities[stream.index].attached(stream.next_sequence or None)
             body = resumed(before, where)
             self.catch_ups.report(sender_queue, stream, where.next, body)

@@ -1,7 +1,7 @@
 """A changed subscription: the old link's stream and the new link's, joined by service.
 
 What it is for: both links are attached to the same gateway for a while, and so what both want comes
-twice. `Join` hands out the old link's messages up to a place, the new link's from there on:
+twice. `Join` hands out the old link's messages up to a position, the new link's from there on:
 
     OLD       the old link's are handed out, the new link's wait
     CATCHING  the new link's are dropped until they are past what was handed out already
@@ -9,10 +9,10 @@ twice. `Join` hands out the old link's messages up to a place, the new link's fr
 
 The new link's first message of a service shows where it begins. As soon as the old link has come
 that far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
-once and without a gap; what only the new link wants begins at that place, what only the old one
+once and without a gap; what only the new link wants begins at that position, what only the old one
 wanted ends there. A snapshot block of the old link is handed out whole before that.
-A message outside the sequence has no place: until the service is NEW, those of the new link's are
-dropped that the old link has brought.
+A message outside the sequence has no position: until the service is NEW, those of the new link's
+are dropped that the old link has brought.
 
 No I/O. The caller drains the old link, so that it comes to an end even where nothing is sent.
 """
@@ -27,8 +27,8 @@ _BLOCK_BEGIN = "snapshot-begin"
 #: Reasons of quality messages behind which the numbers begin at a lower one.
 _ANEW = ("reset", "withdrawn")
 _BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
-#: A place: (how many epochs have begun, sequence number << 16 | message number).
-Place = tuple[int, int]
+#: A position: (how many epochs have begun, sequence number << 16 | message number).
+Position = tuple[int, int]
 #: Tags of the old link's latest messages outside the sequence that are remembered of each service.
 ASIDE_MAX = 1_024
 #: A message number that stands for the whole packet.
@@ -50,8 +50,8 @@ class _Side:
         self.epoch = 0
         self.last = -1
 
-    def place_of(self, message: Any) -> Place:
-        """Return the place of a packet or message; a number that falls back begins a new
+    def position_of(self, message: Any) -> Position:
+        """Return the position of a packet or message; a number that falls back begins a new
         epoch."""
         position = message.sequence << 16 | message.number
         if position < self.last:
@@ -70,8 +70,8 @@ class _Service:
         self.phase = Phase.OLD
         #: What the old link had reached when the new one was asked for.
         self.asked_at = asked_at
-        self.reached: Place = (0, asked_at)
-        self.begins: Place | None = None
+        self.reached: Position = (0, asked_at)
+        self.begins: Position | None = None
         self.old = _Side()
         self.new = _Side()
         self.held: deque[Any] = deque()
@@ -111,7 +111,7 @@ class Join:
             if not message.sequence >> 63:
                 service.aside.append(message.tag)
             return [message]
-        position = service.old.place_of(message)
+        position = service.old.position_of(message)
         if service.begins is not None and position >= service.begins:
             return self._change_over(service)
         service.reached = max(service.reached, position)
@@ -193,7 +193,7 @@ class Join:
             return [message] if service.in_block else []
         if message.sequence >> 62:
             return [] if message.tag in service.aside else [message]
-        if service.new.place_of(message) <= service.reached:
+        if service.new.position_of(message) <= service.reached:
             return []
         service.phase = Phase.NEW
         return [message]
