@@ -218,7 +218,7 @@ CONSTANTS = (
     "ingest.states",
     "keyed.slot_states",
     "replay.captures.status",
-    "replay.generating.places",
+    "replay.generating.indexes",
     "replay.playing.progress",
     "retrans.entries",
 )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
-from cython.cimports.feedhandler.replay.generating import places
+from cython.cimports.feedhandler.replay.generating import indexes
 from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
@@ -233,18 +233,18 @@ class ShareBooks:
         """241: the last price, announced once more."""
         at = share * self.update_bytes
         variation = (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 10000)
-        put4(self.updates, at + self.at_update[places.U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[places.U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[places.U_PRICE], self.last[share])
-        put4(self.updates, at + self.at_update[places.U_HIGH], self.high[share])
-        put4(self.updates, at + self.at_update[places.U_LOW], self.low[share])
+        put4(self.updates, at + self.at_update[indexes.U_TIME], self._milliseconds())
+        put4(self.updates, at + self.at_update[indexes.U_NUMBER], self.number)
+        put4(self.updates, at + self.at_update[indexes.U_PRICE], self.last[share])
+        put4(self.updates, at + self.at_update[indexes.U_HIGH], self.high[share])
+        put4(self.updates, at + self.at_update[indexes.U_LOW], self.low[share])
         put4(
-            self.updates, at + self.at_update[places.U_VARIATION],
+            self.updates, at + self.at_update[indexes.U_VARIATION],
             quotient(variation, self.opening[share]),
         )  # fmt: skip
-        put2(self.updates, at + self.at_update[places.U_MICROS], self._microseconds())
+        put2(self.updates, at + self.at_update[indexes.U_MICROS], self._microseconds())
         self.announced[share] = 1
-        return self.tape.put(places.TRADES, self.updates, at, self.update_bytes, share)
+        return self.tape.put(indexes.TRADES, self.updates, at, self.update_bytes, share)
 
     # -- what is announced again ------------------------------------------------------------------
 
@@ -260,9 +260,9 @@ class ShareBooks:
             copy(to, at, self.orders, offset, self.order_bytes)
             level = (share * 2 + self.sides[share * _SLOTS + slot]) * _LEVELS
             level += self._level_of(level, self.prices[share * _SLOTS + slot])
-            to[at + self.at_order[places.O_ACTION]] = _AGAIN
-            put4(to, at + self.at_order[places.O_AGGREGATE], self.level_volume[level])
-            put2(to, at + self.at_order[places.O_COUNT], self.level_count[level])
+            to[at + self.at_order[indexes.O_ACTION]] = _AGAIN
+            put4(to, at + self.at_order[indexes.O_AGGREGATE], self.level_volume[level])
+            put2(to, at + self.at_order[indexes.O_COUNT], self.level_count[level])
             at += self.order_bytes
         return count
 
@@ -273,8 +273,8 @@ class ShareBooks:
         for i in range(count):
             slot = self.scratch[i]
             index = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-            self.orders[index + self.at_order[places.O_ACTION]] = _AGAIN
-            self.tape.put(places.ORDERS, self.orders, index, self.order_bytes, share)
+            self.orders[index + self.at_order[indexes.O_ACTION]] = _AGAIN
+            self.tape.put(indexes.ORDERS, self.orders, index, self.order_bytes, share)
         self.number += 1
         return self.show(share, 0)
 
@@ -374,19 +374,19 @@ class ShareBooks:
         self.level_volume[base] += volume
         self.level_count[base] += 1
         at = index * cython.cast(cython.Py_ssize_t, self.order_bytes)
-        put4(self.orders, at + self.at_order[places.O_ID], self.next_order[share])
+        put4(self.orders, at + self.at_order[indexes.O_ID], self.next_order[share])
         self.next_order[share] += 1
-        put4(self.orders, at + self.at_order[places.O_PRICE], price)
-        put4(self.orders, at + self.at_order[places.O_VOLUME], volume)
+        put4(self.orders, at + self.at_order[indexes.O_PRICE], price)
+        put4(self.orders, at + self.at_order[indexes.O_VOLUME], volume)
         put4(
             self.orders,
-            at + self.at_order[places.O_DATE],
+            at + self.at_order[indexes.O_DATE],
             self.previous_date if carried else self.date,
         )
-        put4(self.orders, at + self.at_order[places.O_NUMBER], age)
-        put4(self.orders, at + self.at_order[places.O_AGGREGATE], self.level_volume[base])
-        put2(self.orders, at + self.at_order[places.O_COUNT], self.level_count[base])
-        self.orders[at + self.at_order[places.O_SIDE]] = 50 if side else 49
+        put4(self.orders, at + self.at_order[indexes.O_NUMBER], age)
+        put4(self.orders, at + self.at_order[indexes.O_AGGREGATE], self.level_volume[base])
+        put2(self.orders, at + self.at_order[indexes.O_COUNT], self.level_count[base])
+        self.orders[at + self.at_order[indexes.O_SIDE]] = 50 if side else 49
         self._prioritise(share, slot)
         return slot
 
@@ -586,22 +586,22 @@ class ShareBooks:
         ms = self._milliseconds()
         s = ms // 1000
         s = s // 3600 * 10_000 + s // 60 % 60 * 100 + s % 60
-        put4(self.orders, at + self.at_order[places.O_PRIORITY_TIME], s * 1000 + ms % 1000)
-        put2(self.orders, at + self.at_order[places.O_PRIORITY_MICROS], self._microseconds())
+        put4(self.orders, at + self.at_order[indexes.O_PRIORITY_TIME], s * 1000 + ms % 1000)
+        put2(self.orders, at + self.at_order[indexes.O_PRIORITY_MICROS], self._microseconds())
         return 0
 
     @cython.locals(at=cython.Py_ssize_t)
     def _order(self, share, slot, action, volume, aggregate, count):
         """230: `volume` is what the order has left; the level's figures are those after it."""
         at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-        put4(self.orders, at + self.at_order[places.O_TIME], self._milliseconds())
-        put4(self.orders, at + self.at_order[places.O_NUMBER], self.number)
-        put4(self.orders, at + self.at_order[places.O_AGGREGATE], aggregate)
-        put4(self.orders, at + self.at_order[places.O_VOLUME], volume)
-        put2(self.orders, at + self.at_order[places.O_MICROS], self._microseconds())
-        put2(self.orders, at + self.at_order[places.O_COUNT], count)
-        self.orders[at + self.at_order[places.O_ACTION]] = action
-        return self.tape.put(places.ORDERS, self.orders, at, self.order_bytes, share)
+        put4(self.orders, at + self.at_order[indexes.O_TIME], self._milliseconds())
+        put4(self.orders, at + self.at_order[indexes.O_NUMBER], self.number)
+        put4(self.orders, at + self.at_order[indexes.O_AGGREGATE], aggregate)
+        put4(self.orders, at + self.at_order[indexes.O_VOLUME], volume)
+        put2(self.orders, at + self.at_order[indexes.O_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[indexes.O_COUNT], count)
+        self.orders[at + self.at_order[indexes.O_ACTION]] = action
+        return self.tape.put(indexes.ORDERS, self.orders, at, self.order_bytes, share)
 
     @cython.locals(side=cython.int, level=cython.int, base=cython.int, row=cython.int,
                    price=cython.int, volume=cython.int, count=cython.int, changed=cython.bint,
@@ -626,28 +626,32 @@ class ShareBooks:
                     continue
                 self.shown[row], self.shown[row + 1], self.shown[row + 2] = price, volume, count
                 changed = True
-                put4(self.quotes, at + self.at_quote[places.Q_ASK if side else places.Q_BID], price)
+                put4(
+                    self.quotes, at + self.at_quote[indexes.Q_ASK if side else indexes.Q_BID], price
+                )
                 put4(
                     self.quotes,
-                    at + self.at_quote[places.Q_ASK_SIZE if side else places.Q_BID_SIZE],
+                    at + self.at_quote[indexes.Q_ASK_SIZE if side else indexes.Q_BID_SIZE],
                     volume,
                 )
                 put2(
-                    self.quotes, at + self.at_quote[places.Q_ASKS if side else places.Q_BIDS], count
+                    self.quotes,
+                    at + self.at_quote[indexes.Q_ASKS if side else indexes.Q_BIDS],
+                    count,
                 )
             if changed:
-                put4(self.quotes, at + self.at_quote[places.Q_NUMBER], self.number)
-                put4(self.quotes, at + self.at_quote[places.Q_TIME], self._milliseconds())
-                put2(self.quotes, at + self.at_quote[places.Q_MICROS], self._microseconds())
+                put4(self.quotes, at + self.at_quote[indexes.Q_NUMBER], self.number)
+                put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self._milliseconds())
+                put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self._microseconds())
                 self.quoted[share * _DEPTH + level] = 1
-                self.tape.put(places.QUOTES, self.quotes, at, self.quote_bytes, share)
+                self.tape.put(indexes.QUOTES, self.quotes, at, self.quote_bytes, share)
         return 0
 
     @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
     def _deal(self, share, price, volume):
         """240: a trade; the day's figures include it."""
         at = share * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[places.T_DIRECTION]] = (
+        self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
             43 if price > self.last[share] else 45 if price < self.last[share] else 61
         )
         self.last[share] = price
@@ -658,21 +662,21 @@ class ShareBooks:
         self.deals[share] += 1
         self.traded[share] += volume
         variation = (price - self.opening[share]) * cython.cast(cython.longlong, 10000)
-        put4(self.trades, at + self.at_trade[places.T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[places.T_ID], self.deals[share])
-        put4(self.trades, at + self.at_trade[places.T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[places.T_PRICE], price)
-        put4(self.trades, at + self.at_trade[places.T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[places.T_TOTAL], self.traded[share])
-        put4(self.trades, at + self.at_trade[places.T_HIGH], self.high[share])
-        put4(self.trades, at + self.at_trade[places.T_LOW], self.low[share])
+        put4(self.trades, at + self.at_trade[indexes.T_TIME], self._milliseconds())
+        put4(self.trades, at + self.at_trade[indexes.T_ID], self.deals[share])
+        put4(self.trades, at + self.at_trade[indexes.T_NUMBER], self.number)
+        put4(self.trades, at + self.at_trade[indexes.T_PRICE], price)
+        put4(self.trades, at + self.at_trade[indexes.T_VOLUME], volume)
+        put4(self.trades, at + self.at_trade[indexes.T_TOTAL], self.traded[share])
+        put4(self.trades, at + self.at_trade[indexes.T_HIGH], self.high[share])
+        put4(self.trades, at + self.at_trade[indexes.T_LOW], self.low[share])
         put4(
-            self.trades, at + self.at_trade[places.T_VARIATION],
+            self.trades, at + self.at_trade[indexes.T_VARIATION],
             quotient(variation, self.opening[share]),
         )  # fmt: skip
-        put2(self.trades, at + self.at_trade[places.T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[places.T_FIRST]] = 49 if self.deals[share] == 1 else 48
-        return self.tape.put(places.TRADES, self.trades, at, self.trade_bytes, share)
+        put2(self.trades, at + self.at_trade[indexes.T_MICROS], self._microseconds())
+        self.trades[at + self.at_trade[indexes.T_FIRST]] = 49 if self.deals[share] == 1 else 48
+        return self.tape.put(indexes.TRADES, self.trades, at, self.trade_bytes, share)
 
 
 def quotient(number, by):

@@ -20,7 +20,7 @@ cdef class Flow:
     cdef readonly long long next_ns
     cdef readonly int phase, rounds
     cdef bint stationary, endless
-    cdef int place
+    cdef int index
     cdef long long origin_ns, start_ns, slot_ns, names_ns, books_ns, prelude_byte_ps
     cdef long long[::1] planned, wanted, weights, base
     cdef unsigned short[::1] bodies

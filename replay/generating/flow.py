@@ -25,7 +25,7 @@ from typing import Any
 
 import cython
 import numpy
-from cython.cimports.feedhandler.replay.generating import places
+from cython.cimports.feedhandler.replay.generating import indexes
 from cython.cimports.feedhandler.replay.generating.books import quotient
 
 #: Bursts after which the odds of their kinds are looked at again.
@@ -82,10 +82,10 @@ class Flow:
         self.near_ppm, self.mid_ppm = settings.near_ppm, settings.mid_ppm
         self.usual_body, self.horizon = settings.usual_body, settings.horizon
         self.beat_every_ns = settings.heartbeat_ns
-        self.weights = memoryview(numpy.zeros(places.KINDS, numpy.int64))
+        self.weights = memoryview(numpy.zeros(indexes.KINDS, numpy.int64))
         self.base = memoryview(numpy.zeros(7, numpy.int64))
-        self.phase = places.RESETS
-        self.place = self.rounds = 0
+        self.phase = indexes.RESETS
+        self.index = self.rounds = 0
         self.base_repeats = self.base_near = self.base_mid = 0
         self.ended = False
         self.opened: dict[str, Any] | None = None
@@ -112,11 +112,11 @@ class Flow:
                 break
             if self.next_ns > self.tape.now_ns:
                 self.tape.now_ns = self.next_ns
-            if self.phase == places.MARKET:
+            if self.phase == indexes.MARKET:
                 self._burst()
-            elif self.phase == places.RESETS:
+            elif self.phase == indexes.RESETS:
                 self._reset()
-            elif self.phase == places.NAMES:
+            elif self.phase == indexes.NAMES:
                 self._name()
             else:
                 self._retell()
@@ -133,23 +133,23 @@ class Flow:
         for share in range(self.books.shares):
             self.books.fill(share)
         self.next_ns = max(self.names_ns, self.tape.now_ns)
-        self.phase, self.place = places.NAMES, 0
+        self.phase, self.index = indexes.NAMES, 0
         return 0
 
     def _name(self):
         """Send the next instrument's reference data."""
-        self.tape.set_limit(places.REFERENCE, 3)
+        self.tape.set_limit(indexes.REFERENCE, 3)
         before = self._bytes()
-        if self.place == 0:
+        if self.index == 0:
             self.notices.write_mark(self.notices.start)
-        self.notices.write_reference(self.place)
-        self.place += 1
-        if self.place == self.notices.instruments:
+        self.notices.write_reference(self.index)
+        self.index += 1
+        if self.index == self.notices.instruments:
             self.notices.write_mark(self.notices.end)
-            self.tape.cut(places.REFERENCE)
-            self.phase, self.place = places.BOOKS, 0
+            self.tape.cut(indexes.REFERENCE)
+            self.phase, self.index = indexes.BOOKS, 0
         self._pace(before)
-        if self.phase == places.BOOKS:
+        if self.phase == indexes.BOOKS:
             self.next_ns = max(self.next_ns, self.books_ns)
         return 0
 
@@ -162,39 +162,39 @@ class Flow:
         body = self._body()
         if body == 0:
             body = 1_300
-        self.tape.open_limit[places.ORDERS] = min(
+        self.tape.open_limit[indexes.ORDERS] = min(
             max((body + self.prng.below(64)) // 64, 1), _ORDERS_MAX
         )
         limit = min(max((body + self.prng.below(52)) // 52, 1), _QUOTES_MAX)
-        self.tape.open_limit[places.QUOTES] = self.tape.open_limit[places.WARRANT_QUOTES] = limit
-        if self.place == 0:
-            self.tape.put(places.ORDERS, self.delimiters, 0, 16, -1)
-        if self.place < self.books.shares:
-            self.books.retell(self.place)
-        elif self.place < self.books.shares + self.issuers.warrants:
-            self.issuers.act(self.place - self.books.shares)
-        self.place += 1
-        if self.place >= self.books.shares + self.issuers.warrants:
-            self.tape.put(places.ORDERS, self.delimiters, 16, 16, -1)
-            for channel in (places.QUOTES, places.ORDERS, places.WARRANT_QUOTES):
+        self.tape.open_limit[indexes.QUOTES] = self.tape.open_limit[indexes.WARRANT_QUOTES] = limit
+        if self.index == 0:
+            self.tape.put(indexes.ORDERS, self.delimiters, 0, 16, -1)
+        if self.index < self.books.shares:
+            self.books.retell(self.index)
+        elif self.index < self.books.shares + self.issuers.warrants:
+            self.issuers.act(self.index - self.books.shares)
+        self.index += 1
+        if self.index >= self.books.shares + self.issuers.warrants:
+            self.tape.put(indexes.ORDERS, self.delimiters, 16, 16, -1)
+            for channel in (indexes.QUOTES, indexes.ORDERS, indexes.WARRANT_QUOTES):
                 self.tape.cut(channel)
-            self.place = 0
+            self.index = 0
             self.rounds += 1
         if self.stationary or not self._telling():
             self._pace(before)
         else:
             self._schedule(self._total() - sent)
-        if self.place == 0 and (self.stationary or not self._telling()):
+        if self.index == 0 and (self.stationary or not self._telling()):
             self._open()
         return 0
 
     @cython.locals(i=cython.int)
     def _open(self):
         """Open the market. A stationary stretch counts from here."""
-        self.phase, self.trading = places.MARKET, True
+        self.phase, self.trading = indexes.MARKET, True
         for i in range(7):
             self.tape.open_limit[i] = 255
-        self.tape.open_limit[places.TRADES] = 1
+        self.tape.open_limit[indexes.TRADES] = 1
         if self.stationary:
             self.opened = {name: table.copy() for name, table in self.tape.tables.items()}
             self.origin_ns = self.tape.now_ns
@@ -207,10 +207,10 @@ class Flow:
             self.base_mid = self.tape.within_10_ms
         else:
             # A day's reference data is part of what service 101 has of it.
-            self.notice_debt = (self.means[places.REFERENCE] + 16 * 1024) * self.tape.packets[
-                places.REFERENCE
+            self.notice_debt = (self.means[indexes.REFERENCE] + 16 * 1024) * self.tape.packets[
+                indexes.REFERENCE
             ]
-            self.notice_debt -= self.tape.bytes[places.REFERENCE] * 1024
+            self.notice_debt -= self.tape.bytes[indexes.REFERENCE] * 1024
         return 0
 
     def close(self):
@@ -339,7 +339,7 @@ class Flow:
     @cython.locals(i=cython.int, refreshes=cython.longlong)
     def _sent(self, channel):
         """Packets of the stretch so far, of a service or of all refreshes."""
-        if channel < places.REFRESHES:
+        if channel < indexes.REFRESHES:
             return self.tape.packets[channel] - self.base[channel]
         refreshes = 0
         for i in range(7, 14):
@@ -353,7 +353,7 @@ class Flow:
         total = 0
         for channel in range(8):
             total += self._sent(channel)
-        for kind in range(places.KINDS):
+        for kind in range(indexes.KINDS):
             channel = _channel_of(kind)
             wanted = self.wanted[channel]
             weight = self._sent(channel) * 1_000_000 - wanted * total
@@ -372,15 +372,15 @@ class Flow:
         body = self._body()
         sent, size = self._total(), self._bytes()
         total = 0
-        for kind in range(places.KINDS):
+        for kind in range(indexes.KINDS):
             total += self.weights[kind]
         draw = self.prng.below(cython.cast(cython.uint, total))
         kind = 0
-        while kind < places.KINDS - 1 and draw >= self.weights[kind]:
+        while kind < indexes.KINDS - 1 and draw >= self.weights[kind]:
             draw -= self.weights[kind]
             kind += 1
-        if body > self.usual_body * 3 // 2 and kind != places.WARRANT:
-            kind = places.EQUITY
+        if body > self.usual_body * 3 // 2 and kind != indexes.WARRANT:
+            kind = indexes.EQUITY
         if body == 0:
             self.body_debt = 0
             self._act(kind, 0)
@@ -395,27 +395,27 @@ class Flow:
     @cython.locals(count=cython.int)
     def _act(self, kind, body):
         """Make a burst of this kind; `body`: wanted bytes of messages a packet, 0: the usual."""
-        if kind == places.EQUITY:
+        if kind == indexes.EQUITY:
             self._equities(body)
-        elif kind == places.WARRANT:
+        elif kind == indexes.WARRANT:
             self._warrants(body)
-        elif kind == places.WARRANT_TRADE:
+        elif kind == indexes.WARRANT_TRADE:
             self._warrant_trade()
-        elif kind == places.INDEX:
-            self.index_debt += self.means[places.INDICES]
+        elif kind == indexes.INDEX:
+            self.index_debt += self.means[indexes.INDICES]
             count = max(1, cython.cast(cython.int, self.index_debt // 1024))
             self.index_debt -= count * 1024
             self.indices.show(count)
-            self.tape.cut(places.INDICES)
-        elif kind == places.NOTICE:
+            self.tape.cut(indexes.INDICES)
+        elif kind == indexes.NOTICE:
             self.notice_debt += (
-                self.means[places.REFERENCE] + (self.tape.bytes[places.REFERENCE] + 16) * 1024
+                self.means[indexes.REFERENCE] + (self.tape.bytes[indexes.REFERENCE] + 16) * 1024
             )
             self.notices.report(
-                max(0, quotient(self.notice_debt, 1024) - self.tape.bytes[places.REFERENCE] - 16)
+                max(0, quotient(self.notice_debt, 1024) - self.tape.bytes[indexes.REFERENCE] - 16)
             )
-            self.tape.cut(places.REFERENCE)
-            self.notice_debt -= self.tape.bytes[places.REFERENCE] * 1024
+            self.tape.cut(indexes.REFERENCE)
+            self.notice_debt -= self.tape.bytes[indexes.REFERENCE] * 1024
         else:
             self.refresh_bytes += self.snapshots.send()
         return 0
@@ -425,7 +425,7 @@ class Flow:
                    packets=cython.longlong)  # fmt: skip
     def _equities(self, body):
         """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
-        mean, quotes = self.means[places.ORDERS], self.means[places.QUOTES]
+        mean, quotes = self.means[indexes.ORDERS], self.means[indexes.QUOTES]
         if body > 2 * self.usual_body:
             mean, quotes = body * 1024 // 64, body * 1024 // 52
         elif body:
@@ -436,14 +436,14 @@ class Flow:
         else:
             left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
         if body == 0:
-            self.order_debt += self.means[places.ORDERS] - left * 1024
+            self.order_debt += self.means[indexes.ORDERS] - left * 1024
             self.order_debt = max(-_DEBT, min(_DEBT, self.order_debt))
         # Quotes get their packet unless they have more than their share of packets already.
         silent = (
-            self._sent(places.QUOTES) * self.wanted[places.ORDERS]
-            > (self._sent(places.ORDERS) + 1) * self.wanted[places.QUOTES]
+            self._sent(indexes.QUOTES) * self.wanted[indexes.ORDERS]
+            > (self._sent(indexes.ORDERS) + 1) * self.wanted[indexes.QUOTES]
         )
-        before, packets = self.tape.messages[places.QUOTES], self.tape.packets[places.QUOTES]
+        before, packets = self.tape.messages[indexes.QUOTES], self.tape.packets[indexes.QUOTES]
         owed = 0 if silent else quotes + (quotient(self.quote_debt, 4) if body == 0 else 0)
         if owed > _QUOTES_MAX * 1024:
             owed = _QUOTES_MAX * 1024
@@ -452,23 +452,23 @@ class Flow:
             if share < 0:
                 break
             left = self._visit(share, left, owed + (before - self._quoted()) * 1024, silent, body)
-        self.tape.cut(places.ORDERS)
+        self.tape.cut(indexes.ORDERS)
         self.tape.now_ns += 8_000 + self.prng.below(16_000)
         # Full packets of quotes: the rest goes with the next burst's.
         if body <= 2 * self.usual_body:
-            self.tape.cut(places.QUOTES)
+            self.tape.cut(indexes.QUOTES)
         if body == 0:
             # Some quotes come unwanted, in packets of few: the others make up for it.
-            self.quote_debt += self.means[places.QUOTES] * (
-                self.tape.packets[places.QUOTES] - packets
+            self.quote_debt += self.means[indexes.QUOTES] * (
+                self.tape.packets[indexes.QUOTES] - packets
             )
-            self.quote_debt -= (self.tape.messages[places.QUOTES] - before) * 1024
+            self.quote_debt -= (self.tape.messages[indexes.QUOTES] - before) * 1024
             self.quote_debt = max(-_DEBT, min(_DEBT, self.quote_debt))
         return 0
 
     def _quoted(self):
         """Quotes of the stretch, those in the open packet too."""
-        return self.tape.messages[places.QUOTES] + self.tape.open_count[places.QUOTES]
+        return self.tape.messages[indexes.QUOTES] + self.tape.open_count[indexes.QUOTES]
 
     @cython.locals(
         want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong
@@ -503,37 +503,37 @@ class Flow:
         """Whether trades have fewer packets than their share beside the orders'."""
         if body > self.usual_body * 3 // 2:
             return False
-        return (self._sent(places.TRADES) + 1) * self.wanted[places.ORDERS] <= self._sent(
-            places.ORDERS
-        ) * self.wanted[places.TRADES]
+        return (self._sent(indexes.TRADES) + 1) * self.wanted[indexes.ORDERS] <= self._sent(
+            indexes.ORDERS
+        ) * self.wanted[indexes.TRADES]
 
     def _trade(self, share):
         """Make a trade, and as many last prices as the mean size of trades' packets asks for."""
         if not self.books.cross(share):
             return self.books.act(share, _SHIFT)
-        self.trade_debt += self.means[places.TRADES] - 64 * 1024
+        self.trade_debt += self.means[indexes.TRADES] - 64 * 1024
         while self.trade_debt < 0:
             self.tape.now_ns += 2_000 + self.prng.below(4_000)
             self.books.update_price(share)
-            self.trade_debt += self.means[places.TRADES] - 44 * 1024
+            self.trade_debt += self.means[indexes.TRADES] - 44 * 1024
         return 0
 
     @cython.locals(warrant=cython.int)
     def _warrant_trade(self):
         """Make a warrant's trade, and its last price once or twice."""
         warrant = self._warrant()
-        self.warrant_trade_debt += self.means[places.WARRANT_TRADES] - (64 + 44) * 1024
+        self.warrant_trade_debt += self.means[indexes.WARRANT_TRADES] - (64 + 44) * 1024
         self.issuers.trade(warrant)
         self.issuers.update_price(warrant)
         if self.warrant_trade_debt >= 22 * 1024:
             self.issuers.update_price(warrant)
             self.warrant_trade_debt -= 44 * 1024
-        return self.tape.cut(places.WARRANT_TRADES)
+        return self.tape.cut(indexes.WARRANT_TRADES)
 
     @cython.locals(mean=cython.int, left=cython.int, warrant=cython.int)
     def _warrants(self, body):
         """Issuers move their quotes: one packet."""
-        mean = self.means[places.WARRANT_QUOTES]
+        mean = self.means[indexes.WARRANT_QUOTES]
         if body > 2 * self.usual_body:
             mean = body * 1024 // 52
         elif body:
@@ -543,7 +543,7 @@ class Flow:
         else:
             left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
         if body == 0:
-            self.warrant_debt += self.means[places.WARRANT_QUOTES] - left * 1024
+            self.warrant_debt += self.means[indexes.WARRANT_QUOTES] - left * 1024
             self.warrant_debt = max(-_DEBT, min(_DEBT, self.warrant_debt))
         warrant = self._warrant()
         while left > 0:
@@ -551,7 +551,7 @@ class Flow:
             left -= 1
             if not self._again():
                 warrant = self._warrant()
-        return self.tape.cut(places.WARRANT_QUOTES)
+        return self.tape.cut(indexes.WARRANT_QUOTES)
 
     # -- who --------------------------------------------------------------------------------------
 
@@ -588,7 +588,7 @@ class Flow:
             if self.books.halted[share]:
                 share = -1
                 continue
-            gone = self.tape.last_ns[places.ORDERS * self.tape.symbols + share]
+            gone = self.tape.last_ns[indexes.ORDERS * self.tape.symbols + share]
             if gone < 0 or now_ns - gone > 10_000_000:
                 break
         if share >= 0:
@@ -608,7 +608,7 @@ class Flow:
         for _tries in range(8):
             warrant = self.warrants.draw()
             gone = self.tape.last_ns[
-                places.WARRANT_QUOTES * self.tape.symbols + self.issuers.first + warrant
+                indexes.WARRANT_QUOTES * self.tape.symbols + self.issuers.first + warrant
             ]
             if gone < 0 or now_ns - gone > 10_000_000:
                 break
@@ -632,12 +632,12 @@ class Flow:
 @cython.returns(cython.int)
 def _channel_of(kind):
     """Return the channel by whose packets a kind's bursts are counted."""
-    if kind == places.EQUITY:
-        return places.ORDERS
-    if kind == places.WARRANT:
-        return places.WARRANT_QUOTES
-    if kind == places.WARRANT_TRADE:
-        return places.WARRANT_TRADES
-    if kind == places.INDEX:
-        return places.INDICES
-    return places.REFERENCE if kind == places.NOTICE else places.REFRESHES
+    if kind == indexes.EQUITY:
+        return indexes.ORDERS
+    if kind == indexes.WARRANT:
+        return indexes.WARRANT_QUOTES
+    if kind == indexes.WARRANT_TRADE:
+        return indexes.WARRANT_TRADES
+    if kind == indexes.INDEX:
+        return indexes.INDICES
+    return indexes.REFERENCE if kind == indexes.NOTICE else indexes.REFRESHES

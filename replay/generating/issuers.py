@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
-from cython.cimports.feedhandler.replay.generating import places
+from cython.cimports.feedhandler.replay.generating import indexes
 from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
 from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
@@ -112,18 +112,18 @@ class IssuerQuotes:
         self.number += 1
         orders = 1 if volume else 0
         at = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
-        put4(self.quotes, at + self.at_quote[places.Q_NUMBER], self.number)
-        put4(self.quotes, at + self.at_quote[places.Q_TIME], self._milliseconds())
-        put2(self.quotes, at + self.at_quote[places.Q_MICROS], self._microseconds())
-        put4(self.quotes, at + self.at_quote[places.Q_BID], bid)
-        put4(self.quotes, at + self.at_quote[places.Q_ASK], ask)
-        put4(self.quotes, at + self.at_quote[places.Q_BID_SIZE], volume)
-        put4(self.quotes, at + self.at_quote[places.Q_ASK_SIZE], volume)
-        put2(self.quotes, at + self.at_quote[places.Q_BIDS], orders)
-        put2(self.quotes, at + self.at_quote[places.Q_ASKS], orders)
+        put4(self.quotes, at + self.at_quote[indexes.Q_NUMBER], self.number)
+        put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self._milliseconds())
+        put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self._microseconds())
+        put4(self.quotes, at + self.at_quote[indexes.Q_BID], bid)
+        put4(self.quotes, at + self.at_quote[indexes.Q_ASK], ask)
+        put4(self.quotes, at + self.at_quote[indexes.Q_BID_SIZE], volume)
+        put4(self.quotes, at + self.at_quote[indexes.Q_ASK_SIZE], volume)
+        put2(self.quotes, at + self.at_quote[indexes.Q_BIDS], orders)
+        put2(self.quotes, at + self.at_quote[indexes.Q_ASKS], orders)
         self.quoted[warrant] = 1
         return self.tape.put(
-            places.WARRANT_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant
+            indexes.WARRANT_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant
         )
 
     @cython.locals(
@@ -134,7 +134,7 @@ class IssuerQuotes:
         price = self.bid[warrant] + (self.spread[warrant] if self.prng.below(5) < 3 else 0)
         volume = 100 * (1 + self.prng.below(40))
         at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[places.T_DIRECTION]] = (
+        self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
             43 if price > self.last[warrant] else 45 if price < self.last[warrant] else 61
         )
         self.last[warrant] = price
@@ -144,22 +144,22 @@ class IssuerQuotes:
         self.traded[warrant] += volume
         self.number += 1
         variation = (price - self.opening[warrant]) * cython.cast(cython.longlong, 10000)
-        put4(self.trades, at + self.at_trade[places.T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[places.T_ID], self.deals[warrant])
-        put4(self.trades, at + self.at_trade[places.T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[places.T_PRICE], price)
-        put4(self.trades, at + self.at_trade[places.T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[places.T_TOTAL], self.traded[warrant])
-        put4(self.trades, at + self.at_trade[places.T_HIGH], self.high[warrant])
-        put4(self.trades, at + self.at_trade[places.T_LOW], self.low[warrant])
+        put4(self.trades, at + self.at_trade[indexes.T_TIME], self._milliseconds())
+        put4(self.trades, at + self.at_trade[indexes.T_ID], self.deals[warrant])
+        put4(self.trades, at + self.at_trade[indexes.T_NUMBER], self.number)
+        put4(self.trades, at + self.at_trade[indexes.T_PRICE], price)
+        put4(self.trades, at + self.at_trade[indexes.T_VOLUME], volume)
+        put4(self.trades, at + self.at_trade[indexes.T_TOTAL], self.traded[warrant])
+        put4(self.trades, at + self.at_trade[indexes.T_HIGH], self.high[warrant])
+        put4(self.trades, at + self.at_trade[indexes.T_LOW], self.low[warrant])
         put4(
-            self.trades, at + self.at_trade[places.T_VARIATION],
+            self.trades, at + self.at_trade[indexes.T_VARIATION],
             quotient(variation, self.opening[warrant]),
         )  # fmt: skip
-        put2(self.trades, at + self.at_trade[places.T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[places.T_FIRST]] = 49 if self.deals[warrant] == 1 else 48
+        put2(self.trades, at + self.at_trade[indexes.T_MICROS], self._microseconds())
+        self.trades[at + self.at_trade[indexes.T_FIRST]] = 49 if self.deals[warrant] == 1 else 48
         return self.tape.put(
-            places.WARRANT_TRADES, self.trades, at, self.trade_bytes, self.first + warrant
+            indexes.WARRANT_TRADES, self.trades, at, self.trade_bytes, self.first + warrant
         )
 
     @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
@@ -169,19 +169,19 @@ class IssuerQuotes:
         variation = (self.last[warrant] - self.opening[warrant]) * cython.cast(
             cython.longlong, 10000
         )
-        put4(self.updates, at + self.at_update[places.U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[places.U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[places.U_PRICE], self.last[warrant])
-        put4(self.updates, at + self.at_update[places.U_HIGH], self.high[warrant])
-        put4(self.updates, at + self.at_update[places.U_LOW], self.low[warrant])
+        put4(self.updates, at + self.at_update[indexes.U_TIME], self._milliseconds())
+        put4(self.updates, at + self.at_update[indexes.U_NUMBER], self.number)
+        put4(self.updates, at + self.at_update[indexes.U_PRICE], self.last[warrant])
+        put4(self.updates, at + self.at_update[indexes.U_HIGH], self.high[warrant])
+        put4(self.updates, at + self.at_update[indexes.U_LOW], self.low[warrant])
         put4(
-            self.updates, at + self.at_update[places.U_VARIATION],
+            self.updates, at + self.at_update[indexes.U_VARIATION],
             quotient(variation, self.opening[warrant]),
         )  # fmt: skip
-        put2(self.updates, at + self.at_update[places.U_MICROS], self._microseconds())
+        put2(self.updates, at + self.at_update[indexes.U_MICROS], self._microseconds())
         self.announced[warrant] = 1
         return self.tape.put(
-            places.WARRANT_TRADES, self.updates, at, self.update_bytes, self.first + warrant
+            indexes.WARRANT_TRADES, self.updates, at, self.update_bytes, self.first + warrant
         )
 
 
@@ -239,20 +239,20 @@ class IndexValues:
             self.high[index] = max(self.high[index], level)
             self.low[index] = min(self.low[index], level)
             at = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
-            put4(self.values, at + self.at_index[places.X_TIME], now_ns // 1_000_000 % 86_400_000)
-            put4(self.values, at + self.at_index[places.X_LEVEL], level)
-            put4(self.values, at + self.at_index[places.X_HIGH], self.high[index])
-            put4(self.values, at + self.at_index[places.X_LOW], self.low[index])
+            put4(self.values, at + self.at_index[indexes.X_TIME], now_ns // 1_000_000 % 86_400_000)
+            put4(self.values, at + self.at_index[indexes.X_LEVEL], level)
+            put4(self.values, at + self.at_index[indexes.X_HIGH], self.high[index])
+            put4(self.values, at + self.at_index[indexes.X_LOW], self.low[index])
             put4(
-                self.values, at + self.at_index[places.X_VARIATION],
+                self.values, at + self.at_index[indexes.X_VARIATION],
                 quotient(
                     (level - self.opening[index]) * cython.cast(cython.longlong, 10000),
                     self.opening[index],
                 ),
             )  # fmt: skip
-            put2(self.values, at + self.at_index[places.X_MICROS], now_ns // 1_000 % 1_000)
+            put2(self.values, at + self.at_index[indexes.X_MICROS], now_ns // 1_000 % 1_000)
             self.announced[index] = 1
-            self.tape.put(places.INDICES, self.values, at, self.index_bytes, self.first + index)
+            self.tape.put(indexes.INDICES, self.values, at, self.index_bytes, self.first + index)
         return 0
 
 

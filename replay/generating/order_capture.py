@@ -32,7 +32,7 @@ def write_session(
     Raises as `unwritable` says where the file cannot be written.
     """
     target, types, prng = Path(path), Counter[str](), Prng(seed)
-    places = [REALTIME.of(line, CHANNEL) for line in LINES]
+    addresses = [REALTIME.of(line, CHANNEL) for line in LINES]
     lost, packets, size = [0, 0], 0, 0
     try:
         with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
@@ -40,7 +40,7 @@ def write_session(
                 packets, size = packets + 1, size + len(outgoing.packet)
                 decoded = session.feed.decode_packet(outgoing.packet)
                 types.update(message.layout.name for message in decoded.messages)
-                for line, (group, port) in enumerate(places):
+                for line, (group, port) in enumerate(addresses):
                     # Drawn for every packet, so that a rate of one line does not shift the other.
                     drawn = prng.next_u32()
                     if outgoing.messages and drawn < losses[line] * (1 << 32):
@@ -57,7 +57,7 @@ def write_session(
             "messages": session.messages,
             "types": dict(sorted(types.items())),
             "lost": dict(zip(LINES, lost, strict=True)),
-            "destinations": [f"{group}:{port}" for group, port in places],
+            "destinations": [f"{group}:{port}" for group, port in addresses],
         }
         ledger_path(target).write_bytes(
             msgspec.json.format(msgspec.json.encode(document), indent=1)

@@ -25,7 +25,7 @@ _MASK = (1 << 64) - 1
 #: Entries of the table of waits.
 WAITS = 1024
 #: Entries of a crowd's table of weights: the least likely member has about one.
-PLACES = 1 << 18
+TABLE_ENTRIES = 1 << 18
 #: Comers that a crowd remembers, and how long ago `again` looks for them.
 RING = 1 << 14
 AGAIN_NS_MIN, AGAIN_NS_MAX = 1_050_000, 9_000_000
@@ -77,7 +77,7 @@ class Crowd:
 
     def __init__(self, prng: Prng, weights: Sequence[int]) -> None:
         self.prng = prng
-        self.table = memoryview(places(weights))
+        self.table = memoryview(weighted_table(weights))
         self.ring = memoryview(numpy.zeros(RING, numpy.intc))
         self.ring_ns = memoryview(numpy.zeros(RING, numpy.int64))
         self.noted = self.near = self.far = 0
@@ -109,12 +109,12 @@ class Crowd:
         return self.ring[(self.far + self.prng.below(self.near - self.far)) % _RING]
 
 
-def places(weights: Sequence[int]) -> numpy.ndarray:
-    """Build a table of `PLACES` entries with each member as often as its weight says.
+def weighted_table(weights: Sequence[int]) -> numpy.ndarray:
+    """Build a table of `TABLE_ENTRIES` entries with each member as often as its weight says.
 
     A member with less than an entry's weight may be missing."""
     total = sum(weights)
-    bounds = [so_far * PLACES // total for so_far in accumulate(weights, initial=0)]
+    bounds = [so_far * TABLE_ENTRIES // total for so_far in accumulate(weights, initial=0)]
     counts = numpy.diff(numpy.array(bounds, numpy.int64))
     return numpy.repeat(numpy.arange(len(weights), dtype=numpy.intc), counts)
 

@@ -280,12 +280,12 @@ class Tape:
 
 def _places(feed: Any) -> list[int]:
     """Return the offsets of the header fields that change. Raises `UsageError` for other feeds."""
-    places = {field.wire: field.at for field in feed.header.fields}
-    if any(name not in places for name in HEADER_FIELDS):
+    offsets = {field.wire: field.at for field in feed.header.fields}
+    if any(name not in offsets for name in HEADER_FIELDS):
         raise UsageError(
             f"the header of {feed.name} is not UTP-MD's", "generate sessions of euronext-utp-md"
         )
-    return [places[name] for name in HEADER_FIELDS]
+    return [offsets[name] for name in HEADER_FIELDS]
 
 
 def _headers(feed: Any) -> numpy.ndarray:

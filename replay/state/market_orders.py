@@ -73,17 +73,17 @@ class OrderLayout:
 
     def __init__(self, feed: Any) -> None:
         layout = feed.layout("order_update")
-        places = {field.wire: field for field in layout.fields if field.kind != "x"}
+        fields = {field.wire: field for field in layout.fields if field.kind != "x"}
         for name in ("Price", "Volume", "OrderID", "OrderDate", "OrderPriorityTime"):
-            if places[name].size != 4:
-                raise UsageError(f"{name} has {places[name].size} bytes", "markets know four")
+            if fields[name].size != 4:
+                raise UsageError(f"{name} has {fields[name].size} bytes", "markets know four")
         self.code, self.size, self.big = layout.code, layout.size, feed.byte_order == "big"
-        self.price_at, self.volume_at = places["Price"].at, places["Volume"].at
-        self.id_at, self.date_at = places["OrderID"].at, places["OrderDate"].at
-        self.side_at, self.action_at = places["Side"].at, places["ActionType"].at
-        self.clock_at = places["OrderPriorityTime"].at
-        self.microseconds_at = places["OrderPriorityMicroSecs"].at
-        level_volume, level_orders = places["AggregatedVolume"], places["NumberOrders"]
+        self.price_at, self.volume_at = fields["Price"].at, fields["Volume"].at
+        self.id_at, self.date_at = fields["OrderID"].at, fields["OrderDate"].at
+        self.side_at, self.action_at = fields["Side"].at, fields["ActionType"].at
+        self.clock_at = fields["OrderPriorityTime"].at
+        self.microseconds_at = fields["OrderPriorityMicroSecs"].at
+        level_volume, level_orders = fields["AggregatedVolume"], fields["NumberOrders"]
         self.level_volume_at, self.level_volume_size = level_volume.at, level_volume.size
         self.level_orders_at, self.level_orders_size = level_orders.at, level_orders.size
 

@@ -6,10 +6,10 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.replay.generating.prng import (
     AGAIN_NS_MAX,
     AGAIN_NS_MIN,
-    PLACES,
+    TABLE_ENTRIES,
     Crowd,
     Prng,
-    places,
+    weighted_table,
 )
 
 TWIN = load_interpreted("feedhandler.replay.generating.prng")
@@ -42,9 +42,10 @@ def test_waits_are_exponential_around_their_mean() -> None:
 
 
 def test_a_crowd_comes_by_weight() -> None:
-    table = places([3, 1, 0, 4])
-    assert len(table) == PLACES
-    assert Counter(table.tolist()) == {0: PLACES * 3 // 8, 1: PLACES // 8, 3: PLACES // 2}
+    table = weighted_table([3, 1, 0, 4])
+    assert len(table) == TABLE_ENTRIES
+    eighth = TABLE_ENTRIES // 8
+    assert Counter(table.tolist()) == {0: 3 * eighth, 1: eighth, 3: 4 * eighth}
     crowd = Crowd(Prng(1), [3, 1, 0, 4])
     counts = Counter(crowd.draw() for _ in range(8_000))
     assert counts[2] == 0

@@ -1,5 +1,6 @@
-"""Places in the generator's tables, as plain numbers: of a message's fields among its offsets, in
-the order of `layouts`; of what a session plans."""
+"""Indexes into the generator's tables, as plain numbers: a message's fields, what a session plans.
+
+Fields are in the order of their offsets in `layouts`."""
 
 # Fields of an order update, a quote, a trade and a price update.
 (
