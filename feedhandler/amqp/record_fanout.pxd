@@ -16,7 +16,7 @@ cdef class Selection:
     cdef unsigned char[::1] marks
 
     cdef int add(
-        self, const unsigned char[::1] octets, const unsigned int[::1] places,
+        self, const unsigned char[::1] octets, const unsigned int[::1] ordinals,
         Py_ssize_t record_bytes, Py_ssize_t count, unsigned long long sequence,
         long long received_ns
     ) except -1
@@ -30,10 +30,10 @@ cdef class Selection:
 cdef class Instruments:
     cdef readonly Stream stream
     cdef readonly list ids
-    cdef readonly dict places
+    cdef readonly dict ordinals
     cdef public bint suspect
 
-    cdef unsigned int place_of(self, unsigned int instrument) except? 4294967295
+    cdef unsigned int ordinal_of(self, unsigned int instrument) except? 4294967295
 
 
 cdef class RecordFanout(RecordSink):
@@ -42,7 +42,7 @@ cdef class RecordFanout(RecordSink):
     cdef bint has_send_time
     cdef list instruments
     cdef dict selections
-    cdef unsigned int[::1] places
+    cdef unsigned int[::1] ordinals
     cdef dict last_statuses
     cdef long long received_ns
 

@@ -62,21 +62,21 @@ _ROOM = 256
 @cython.final
 @cython.cclass
 class Instruments:
-    """The instruments of one service by place, in the order in which they came; place 0 stands for
-    all of them. `suspect`: the books may be wrong."""
+    """The instruments of one service by ordinal, in the order in which they came; 0 stands for all
+    of them. `suspect`: the books may be wrong."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.ids: list[int] = [0]
-        self.places: dict[int, int] = {0: 0}
+        self.ordinals: dict[int, int] = {0: 0}
         self.suspect = False
 
-    def place_of(self, instrument):
-        """Return the place of an instrument, which is a new one where it is not known."""
-        found = self.places.get(instrument)
+    def ordinal_of(self, instrument):
+        """Return the ordinal of an instrument, which is a new one where it is not known."""
+        found = self.ordinals.get(instrument)
         if found is not None:
             return found
-        index = self.places[instrument] = len(self.ids)
+        index = self.ordinals[instrument] = len(self.ids)
         self.ids.append(instrument)
         return index
 
@@ -96,23 +96,23 @@ class Selection:
         #: What the link does with records that it cannot take now; None: they wait.
         self.levels = getattr(link, "replace", None)
 
-    def add(self, octets, places, record_bytes, count, sequence, received_ns):
-        """Take `count` records, whose instruments have these places."""
+    def add(self, octets, ordinals, record_bytes, count, sequence, received_ns):
+        """Take `count` records, whose instruments have these ordinals."""
         index: cython.Py_ssize_t
         first: cython.Py_ssize_t = -1
         mark: cython.uchar
         for index in range(count):
-            if cython.cast(cython.Py_ssize_t, places[index]) >= self.marks.shape[0]:
+            if cython.cast(cython.Py_ssize_t, ordinals[index]) >= self.marks.shape[0]:
                 self.widen()
-            mark = self.marks[places[index]]
+            mark = self.marks[ordinals[index]]
             if mark == _M_NEW:
-                mark = self.look(places[index])
+                mark = self.look(ordinals[index])
             if mark >= _M_WANTED:
                 if mark == _M_WANTED:
                     if first >= 0:
                         self.send(octets, record_bytes, first, index, sequence, received_ns)
                     first = index
-                    self.send_symbol(places[index], sequence, received_ns)
+                    self.send_symbol(ordinals[index], sequence, received_ns)
                 elif first < 0:
                     first = index
             elif first >= 0:
@@ -175,9 +175,9 @@ class Selection:
         if self.look(index) >= _WANTED:
             self.send_symbol(index, sequence, received_ns)
 
-    def forget(self, places: Iterable[int] | None = None) -> None:
-        """Look anew at the instruments of these places, or at all: their names have changed."""
-        for index in range(1, len(self.marks)) if places is None else places:
+    def forget(self, ordinals: Iterable[int] | None = None) -> None:
+        """Look anew at the instruments of these ordinals, or at all: their names have changed."""
+        for index in range(1, len(self.marks)) if ordinals is None else ordinals:
             if 0 < index < len(self.marks):
                 self.marks[index] = _NEW
 
@@ -207,7 +207,7 @@ class RecordFanout(RecordSink):
         self.has_send_time = feed.send_time_ns(0, feed.midnights(day)) is not None
         self.instruments = [Instruments(stream) for stream in streams]
         self.selections: dict[SenderQueue, dict[int, Selection]] = {}
-        self.places = memoryview(numpy.zeros(_ROOM, numpy.uint32))
+        self.ordinals = memoryview(numpy.zeros(_ROOM, numpy.uint32))
         #: The last trading status of each instrument, by service.
         self.last_statuses = {}
         #: When the newest packet with records was received.
@@ -257,7 +257,7 @@ class RecordFanout(RecordSink):
         numbers = [self.records.normaliser.instrument_of(symbol) for symbol in symbols]
         for selections in self.selections.values():
             for index, selection in selections.items():
-                known = self.instruments[index].places
+                known = self.instruments[index].ordinals
                 selection.forget([known[number] for number in numbers if number in known])
 
     def snapshot(self) -> dict[str, int]:
@@ -364,7 +364,7 @@ class RecordFanout(RecordSink):
                     stride, count, octets = made.stride, made.count, made.octets
                     self.locate(self.instruments[stream.index], made.words, stride, count)
             if count > 0 and not link.overrun:
-                selection.add(octets, self.places, _WORD * stride, count, sequence, received_ns)
+                selection.add(octets, self.ordinals, _WORD * stride, count, sequence, received_ns)
         return 0
 
     def give_statuses(self, stream, sequence, received_ns):
@@ -379,30 +379,30 @@ class RecordFanout(RecordSink):
             selection = self.selection(stream, link)
             if selection.defines:
                 for instrument, _ in self.records.normaliser.named:
-                    selection.define(instruments.place_of(instrument), sequence, received_ns)
+                    selection.define(instruments.ordinal_of(instrument), sequence, received_ns)
             elif selection.schema == "status" and len(rows) and not link.overrun:
                 octets = memoryview(rows.view(numpy.uint8))
-                places = [instruments.place_of(each) for each in rows["instrument_id"].tolist()]
+                ordinals = [instruments.ordinal_of(each) for each in rows["instrument_id"].tolist()]
                 selection.add(
-                    octets, memoryview(numpy.array(places, numpy.uint32)), STATUS.itemsize,
+                    octets, memoryview(numpy.array(ordinals, numpy.uint32)), STATUS.itemsize,
                     len(rows), sequence, received_ns,
                 )  # fmt: skip
         return 0
 
     def locate(self, instruments, words, stride, count):
-        """Find the places of the records' instruments."""
+        """Find the ordinals of the records' instruments."""
         index: cython.Py_ssize_t
         instrument: cython.uint
         before: cython.uint = 0
-        place: cython.uint = 0
-        if count > self.places.shape[0]:
-            self.places = memoryview(numpy.zeros(2 * count, numpy.uint32))
+        ordinal: cython.uint = 0
+        if count > self.ordinals.shape[0]:
+            self.ordinals = memoryview(numpy.zeros(2 * count, numpy.uint32))
         for index in range(count):
             instrument = cython.cast(cython.uint, words[index * stride] >> 32)
             if instrument != before:
-                place = instruments.place_of(instrument)
+                ordinal = instruments.ordinal_of(instrument)
                 before = instrument
-            self.places[index] = place
+            self.ordinals[index] = ordinal
         return 0
 
     # -- the present state ------------------------------------------------------------------
@@ -413,7 +413,7 @@ class RecordFanout(RecordSink):
             selection = self.selection(stream, link)
             instruments: Instruments = self.of(stream)
             for instrument in self.records.book.instruments(stream.service):
-                instruments.place_of(instrument)
+                instruments.ordinal_of(instrument)
             for index, instrument in enumerate(list(instruments.ids)):
                 if index and self._wants(selection, index):
                     self._send_present(selection, index, instrument, received_ns)
@@ -436,10 +436,10 @@ class RecordFanout(RecordSink):
         if not len(rows):
             return
         octets = memoryview(rows.view(numpy.uint8))
-        places = memoryview(numpy.full(len(rows), index, numpy.uint32))
+        ordinals = memoryview(numpy.full(len(rows), index, numpy.uint32))
         sequence = stream.next_sequence
         size = rows.dtype.itemsize
-        selection.add(octets, places, size, len(rows), sequence, received_ns)
+        selection.add(octets, ordinals, size, len(rows), sequence, received_ns)
 
     def latest(self, stream: Stream, schema: str, instruments: Sequence[int]) -> numpy.ndarray:
         """Return one record of each instrument, with its levels as they are."""

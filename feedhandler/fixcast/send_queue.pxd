@@ -3,7 +3,7 @@ from feedhandler.fixcast.stamping cimport Stamper
 from feedhandler.retrans.store cimport PacketStore
 
 cdef class SendQueue:
-    cdef readonly Py_ssize_t bytes_max, longest, waiting_max, places
+    cdef readonly Py_ssize_t bytes_max, longest, waiting_max, slots
     cdef readonly Py_ssize_t first, count
     cdef readonly long long period_ns, deadline_ns
     cdef readonly unsigned long long message_bytes
@@ -28,7 +28,7 @@ cdef class SendQueue:
     cdef Py_ssize_t _grow(self, Py_ssize_t size, long long now_ns) except -2
     cdef int _close_full(self) except -1
     cdef int _wait(self, Py_ssize_t at, Py_ssize_t size) except -1
-    cdef Py_ssize_t _place_for(self, Py_ssize_t size) except -2
+    cdef Py_ssize_t _room_for(self, Py_ssize_t size) except -2
     cdef int _copy(self, const unsigned char[::1] data, Py_ssize_t place) except -1
     cpdef Py_ssize_t due(self, TokenBucket bucket, long long now_ns, Py_ssize_t most) except -1
     cpdef Py_ssize_t ready_ns(self, TokenBucket bucket, long long now_ns) except -2

@@ -10,7 +10,7 @@ in the slab, from index `first` on.
 
 Bounded: while the queue is full (`waiting_max` datagrams wait, or there is no room for a message of
 the greatest length) no message is taken. Administrative messages and datagrams made elsewhere have
-`SPARE` places more; beyond them they are refused, and the caller counts them.
+`SPARE` slots more; beyond them they are refused, and the caller counts them.
 """
 
 import cython
@@ -21,7 +21,7 @@ from feedhandler.fixcast.pacing import OVERHEAD_BYTES
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-#: Places for datagrams that are taken although the queue is full: Heartbeats, Logons, GapFills,
+#: Slots for datagrams that are taken although the queue is full: Heartbeats, Logons, GapFills,
 #: answers.
 SPARE = 64
 #: How long a channel that waits for the bucket gathers datagrams for one system call: a tenth of a
@@ -53,16 +53,16 @@ class SendQueue:
         self.reserve = max(longest, bytes_max)
         # Large enough that the longest message fits again once what waits has left.
         self.slab = memoryview(numpy.zeros(waiting_max * bytes_max + 3 * self.reserve, numpy.uint8))
-        self.places = waiting_max + SPARE
-        self.offsets = memoryview(numpy.zeros(self.places, numpy.int64))
-        self.sizes = memoryview(numpy.zeros(self.places, numpy.int64))
+        self.slots = waiting_max + SPARE
+        self.offsets = memoryview(numpy.zeros(self.slots, numpy.int64))
+        self.sizes = memoryview(numpy.zeros(self.slots, numpy.int64))
         self.first = self.count = self.open_at = self.open_size = 0
         self.deadline_ns = 0x7FFF_FFFF_FFFF_FFFF
         self.message_bytes = 0
 
     def is_full(self):
         """Return whether no message may be taken now."""
-        return self.count >= self.waiting_max or self._place_for(self.reserve) < 0
+        return self.count >= self.waiting_max or self._room_for(self.reserve) < 0
 
     # -- filling ----------------------------------------------------------------------------
 
@@ -125,8 +125,8 @@ class SendQueue:
         size: cython.Py_ssize_t = len(data)
         offset: cython.Py_ssize_t
         self.flush()
-        offset = self._place_for(size) if 0 < size <= self.reserve else -1
-        if offset < 0 or self.count >= self.places:
+        offset = self._room_for(size) if 0 < size <= self.reserve else -1
+        if offset < 0 or self.count >= self.slots:
             return 0
         self._copy(data, offset)
         self._wait(offset, size)
@@ -145,17 +145,17 @@ class SendQueue:
         return 0
 
     def _grow(self, size, now_ns):
-        """Return a place for a message in the datagram being filled, or in a new one; -1: none."""
+        """Return an offset for a message, in the datagram being filled or a new one; -1: none."""
         offset: cython.Py_ssize_t
         if self.open_size and self.open_size + size <= self.bytes_max:
             offset = self.open_at + self.open_size
             self.open_size += size
             return offset
-        # The full one takes a place now, and the new one will.
-        if self.count + 2 > self.places:
+        # The full one takes a slot now, and the new one will.
+        if self.count + 2 > self.slots:
             return -1
         self.flush()
-        offset = self._place_for(max(size, self.bytes_max))
+        offset = self._room_for(max(size, self.bytes_max))
         if offset >= 0:
             self.open_at = offset
             self.open_size = size
@@ -169,16 +169,16 @@ class SendQueue:
         return 0
 
     def _wait(self, at, size):
-        """Append a datagram to those that wait; there must be a place for it."""
+        """Append a datagram to those that wait; there must be a slot for it."""
         index: cython.Py_ssize_t = self.first + self.count
-        if index >= self.places:
-            index -= self.places
+        if index >= self.slots:
+            index -= self.slots
         self.offsets[index] = at
         self.sizes[index] = size
         self.count += 1
         return 0
 
-    def _place_for(self, size):
+    def _room_for(self, size):
         """Return where `size` bytes are free behind the last datagram; -1: nowhere."""
         last: cython.Py_ssize_t
         oldest: cython.Py_ssize_t
@@ -190,8 +190,8 @@ class SendQueue:
             free = self.open_at + self.open_size
         else:
             last = self.first + self.count - 1
-            if last >= self.places:
-                last -= self.places
+            if last >= self.slots:
+                last -= self.slots
             free = self.offsets[last] + self.sizes[last]
         if free > oldest:
             if free + size <= len(self.slab):
@@ -222,7 +222,7 @@ class SendQueue:
                 break
             before += size
             count += 1
-            index = index + 1 if index + 1 < self.places else 0
+            index = index + 1 if index + 1 < self.slots else 0
         return count
 
     def ready_ns(self, bucket, now_ns):
@@ -242,7 +242,7 @@ class SendQueue:
         while count < self.count and wanted < bucket.burst_bytes // 4:
             wanted += self.sizes[index] + _OVERHEAD
             count += 1
-            index = index + 1 if index + 1 < self.places else 0
+            index = index + 1 if index + 1 < self.slots else 0
         more_ns = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
         return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
@@ -251,7 +251,7 @@ class SendQueue:
         total: cython.longlong = 0
         while count > 0 and self.count > 0:
             total += self.sizes[self.first] + _OVERHEAD
-            self.first = self.first + 1 if self.first + 1 < self.places else 0
+            self.first = self.first + 1 if self.first + 1 < self.slots else 0
             self.count -= 1
             count -= 1
         return bucket.take(total, now_ns)
@@ -263,7 +263,7 @@ class SendQueue:
         index: cython.Py_ssize_t
         at: cython.Py_ssize_t
         for ahead in range(min(cython.cast(cython.Py_ssize_t, count), self.count)):
-            index = (self.first + ahead) % self.places
+            index = (self.first + ahead) % self.slots
             at = self.offsets[index]
             found.append(bytes(self.slab[at : at + self.sizes[index]]))
         return found

@@ -3,9 +3,9 @@ from feedhandler.ingest.hold cimport PacketPool
 
 cdef class Quarantine:
     cdef PacketPool pool
-    cdef int[::1] places
+    cdef int[::1] ring
     cdef readonly Py_ssize_t capacity
-    cdef Py_ssize_t next_place
+    cdef Py_ssize_t next_index
     cdef readonly unsigned long long anchor
     cdef unsigned long long[::1] run_next
     cdef unsigned long long[::1] run_session

@@ -33,8 +33,8 @@ class Quarantine:
     def __init__(self, pool, capacity: int, lines: int) -> None:
         self.pool = pool
         self.capacity = capacity
-        self.places = memoryview(numpy.full(capacity, -1, numpy.int32))
-        self.next_place = 0
+        self.ring = memoryview(numpy.full(capacity, -1, numpy.int32))
+        self.next_index = 0
         self.anchor = 0
         self.run_next = memoryview(numpy.zeros(lines, numpy.uint64))
         self.run_session = memoryview(numpy.zeros(lines, numpy.uint64))
@@ -49,7 +49,7 @@ class Quarantine:
         beating: cython.bint = header.kind == kinds.HEARTBEAT
         self.anchor = header.next_sequence if beating else header.sequence
         for index in range(self.capacity):
-            slot = self.places[index]
+            slot = self.ring[index]
             if slot < 0:
                 continue
             found = self._evidence(slot, line, header, fingerprint, new_session, max_jump)
@@ -122,11 +122,11 @@ class Quarantine:
     def add(self, slot):
         """Add a slot; return 1 when the oldest entry was replaced."""
         evicted: cython.int = 0
-        if self.places[self.next_place] >= 0:
-            self.pool.give_back(self.places[self.next_place])
+        if self.ring[self.next_index] >= 0:
+            self.pool.give_back(self.ring[self.next_index])
             evicted = 1
-        self.places[self.next_place] = slot
-        self.next_place = self.next_place + 1 if self.next_place + 1 < self.capacity else 0
+        self.ring[self.next_index] = slot
+        self.next_index = self.next_index + 1 if self.next_index + 1 < self.capacity else 0
         return evicted
 
     def lowest(self, session, least, max_jump):
@@ -136,7 +136,7 @@ class Quarantine:
         sequence: cython.ulonglong
         first: cython.ulonglong = self.anchor
         for index in range(self.capacity):
-            slot = self.places[index]
+            slot = self.ring[index]
             if (
                 slot >= 0
                 and self.pool.word(slot, slots.KIND) == kinds.DATA
@@ -149,17 +149,17 @@ class Quarantine:
 
     def remove(self, index):
         """Remove an entry without freeing its slot; return the slot, or -1."""
-        slot: cython.Py_ssize_t = self.places[index]
-        self.places[index] = -1
+        slot: cython.Py_ssize_t = self.ring[index]
+        self.ring[index] = -1
         return slot
 
     def clear(self):
         """Remove every entry and free its slot."""
         index: cython.Py_ssize_t
         for index in range(self.capacity):
-            if self.places[index] >= 0:
-                self.pool.give_back(self.places[index])
-                self.places[index] = -1
+            if self.ring[index] >= 0:
+                self.pool.give_back(self.ring[index])
+                self.ring[index] = -1
         return 0
 
     def forget_runs(self):

@@ -52,11 +52,11 @@ class Batch:
         """Make a batch with groups, of as many entries as take `most` records, but at least one."""
         changes: list[Record] = []
         bundles: list[Group] = []
-        taken = places = 0
+        taken = record_count = 0
         for entry in entries:
             bundle = entry if isinstance(entry, Group) else None
-            places += bundle.places if bundle else 1
-            if taken and places > most:
+            record_count += bundle.record_count if bundle else 1
+            if taken and record_count > most:
                 break
             taken += 1
             if bundle:

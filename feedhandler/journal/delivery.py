@@ -647,7 +647,7 @@ class Delivery:
                 contents.append(content)
                 number = store.numbers.get(slot, slot)
                 group.moves.append(Move(number, block, block.incarnation, slot))
-            group.places = len(group.moves)
+            group.record_count = len(group.moves)
             if contents:
                 store.moving = True
                 store.commit(group, contents)

@@ -65,14 +65,14 @@ class Move:
 class Group:
     """A group of changes; see the module.
 
-    `first_id` to `end_id` - 1 are its items' ids; `places`: how many records it takes in a segment;
-    `among_items`: whether it waits among the items; `blocks`: those that have pledges of it;
-    `moves`: its items, where they are moved ones.
+    `first_id` to `end_id` - 1 are its items' ids; `record_count`: how many records it takes in a
+    segment; `among_items`: whether it waits among the items; `blocks`: those that have pledges of
+    it; `moves`: its items, where they are moved ones.
     """
 
     records: list[Record]
     producers: Mapping[bytes, ProducerState]
-    places: int = 0
+    record_count: int = 0
     first_id: int = 0
     end_id: int = 0
     content_bytes: int = 0
@@ -81,10 +81,12 @@ class Group:
     moves: list[Move] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.places = len(self.records) + len(self.moves) + sum(map(places_of, self.producers))
+        self.record_count = (
+            len(self.records) + len(self.moves) + sum(map(records_of, self.producers))
+        )
 
 
-def places_of(producer: bytes) -> int:
+def records_of(producer: bytes) -> int:
     """Return the number of records that a producer's state takes."""
     return -(-(_STATE.size + len(producer)) // _SLOT.size)
 

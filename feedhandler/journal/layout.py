@@ -212,7 +212,7 @@ def parse_header(
         return Reading.BLANK, None
     if len(page) < HEADER.size:
         return Reading.DAMAGED, None
-    found, version, compatible, number, queue, size, *places, created_ns, items, crc = (
+    found, version, compatible, number, queue, size, *offsets, created_ns, items, crc = (
         HEADER.unpack_from(page)
     )
     if crc32c(page[: HEADER.size - CRC_BYTES]) != crc or found != magic:
@@ -226,7 +226,7 @@ def parse_header(
     except ConfigError:
         return Reading.DAMAGED, None
     wanted = [*geometry.checkpoints, geometry.checkpoint_bytes, geometry.data, geometry.tail]
-    if places != wanted or items != geometry.items_max:
+    if offsets != wanted or items != geometry.items_max:
         return Reading.DAMAGED, None
     return Reading.GOOD, BlockHeader(queue, number, geometry, created_ns, min(version, VERSION))
 
@@ -333,12 +333,12 @@ def parse_checkpoint(
         return Reading.FOREIGN, None
     *fields, sequence, incarnation, roll_page, chain = rest
     index = struct.unpack_from(f"<{2 * segments}I", data, index_at)
-    places = index[segments:]
+    pages = index[segments:]
     return Reading.GOOD, Checkpoint(  # type: ignore[call-arg]
         queue, number, *fields, active if version == VERSION_MIN else 0,
         Roll(sequence, incarnation, roll_page * PAGE, chain),
-        list(index[:segments]), [(page & ~MOVED_FLAG) * PAGE for page in places],
+        list(index[:segments]), [(page & ~MOVED_FLAG) * PAGE for page in pages],
         bytes(data[statuses_at:end]),
-        frozenset((page & ~MOVED_FLAG) * PAGE for page in places if page & MOVED_FLAG),
+        frozenset((page & ~MOVED_FLAG) * PAGE for page in pages if page & MOVED_FLAG),
         version, active if version > VERSION_MIN else 0,
     )  # fmt: skip

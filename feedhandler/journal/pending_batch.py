@@ -102,18 +102,18 @@ class PendingBatch:
             self.changes_added += 1
             self.bundles += 1
 
-    def cut(self, count: int, size: int, places_max: int) -> tuple[int, int, list]:
+    def cut(self, count: int, size: int, records_max: int) -> tuple[int, int, list]:
         """Reduce the first `count` items so that no group is split.
 
-        Returns the number of items, their bytes, and the groups among them, which take `places_max`
-        records at most; a single group may be larger.
+        Returns the number of items, their bytes, and the groups among them, which take
+        `records_max` records at most; a single group may be larger.
         """
         first = self.next_id - len(self.contents)
-        places = 0
+        record_count = 0
         taken: list = []
         for group in self.groups:
-            places += group.places
-            within = group.end_id <= first + count and places <= places_max
+            record_count += group.record_count
+            within = group.end_id <= first + count and record_count <= records_max
             if not within and not taken and group.first_id == first:
                 count = group.end_id - first
                 return count, group.content_bytes, [group]

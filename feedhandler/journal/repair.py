@@ -81,8 +81,8 @@ def _control_from(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) 
             f"{folder}: blocks of {len(headers)} queues", "take those that do not belong away"
         )
     ((queue_id, block_bytes),) = headers
-    places = tuple(BlockPlace(number, found[number]) for number in sorted(found))
-    return Control(queue_id.hex(), block_bytes, created_ns, places, version)
+    block_places = tuple(BlockPlace(number, found[number]) for number in sorted(found))
+    return Control(queue_id.hex(), block_bytes, created_ns, block_places, version)
 
 
 def _header_of(files: Files, path: str, size: int) -> BlockHeader | None:

@@ -27,7 +27,7 @@ def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> 
         raise ValueError(f"more than {PARTS_MAX} parts")
     if not cython.compiled:
         return _read(descriptor, sizes, offset)
-    places = cython.declare(iovec[256])
+    vectors = cython.declare(iovec[256])
     parts: list = []
     count: cython.int = 0
     total: cython.Py_ssize_t = 0
@@ -36,13 +36,13 @@ def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> 
     for size in sizes:
         part: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
         # Not shared yet: safe to write into.
-        places[count].iov_base = PyBytes_AS_STRING(part)
-        places[count].iov_len = size
+        vectors[count].iov_base = PyBytes_AS_STRING(part)
+        vectors[count].iov_len = size
         parts.append(part)
         count += 1
         total += size
     with cython.nogil:
-        error = journal_read(descriptor, places, count, total, offset)
+        error = journal_read(descriptor, vectors, count, total, offset)
     if error > 0:
         raise OSError(error, os.strerror(error))
     return parts if error == 0 else None

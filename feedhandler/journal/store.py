@@ -150,13 +150,13 @@ def creation(
     """
     geometry = Geometry(settings.block_bytes)
     steps: list[Step] = []
-    places = []
+    blocks = []
     for number in range(1, settings.blocks + 1):
         place = place_of_block(settings, number)
-        places.append(place)
+        blocks.append(place)
         path = block_path(folder, place)
         steps += _new_block(path, queue_id, number, geometry, now_ns, version)
-    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places), version)
+    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(blocks), version)
     names = (ENDED_NAME, *PRODUCERS_NAMES) if version >= VERSION else (ENDED_NAME,)
     steps += [Create(os.path.join(folder, name), 0) for name in names]
     steps.append(Replace(control_path(folder), pack_control(control)))
@@ -309,15 +309,15 @@ class Store:
                 " producers' states",
                 f"empty it and open it anew: it is of format {VERSION} then",
             )
-        length = segment_bytes(len(contents), sum(map(len, contents)), group.places)
+        length = segment_bytes(len(contents), sum(map(len, contents)), group.record_count)
         if (
             length > self._data_bytes
-            or group.places > self._changes_max
+            or group.record_count > self._changes_max
             or len(contents) > self.geometry.items_max
         ):
             raise UsageError(
-                f"a group of {length:,} bytes and {group.places:,} records: a segment of this queue"
-                f" takes {self._data_bytes:,} and {self._changes_max:,}",
+                f"a group of {length:,} bytes and {group.record_count:,} records: a segment of this"
+                f" queue takes {self._data_bytes:,} and {self._changes_max:,}",
                 "commit less at once, or make the queue anew with a larger block_bytes",
             )
 

@@ -16,7 +16,7 @@ cdef class Writer:
     cdef readonly object failure
     cdef int _wake
     cdef int _flagged
-    cdef Asked _places[16]
+    cdef Asked _ring[16]
     cdef long long _asked
     cdef long long _done
     cdef list _kept

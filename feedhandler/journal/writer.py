@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 #: Upper limit on operations in flight, including the one that ends the thread.
-PLACES = 16
-_PLACES = cython.declare(cython.Py_ssize_t, PLACES)
+RING_ENTRIES = 16
+_RING_ENTRIES = cython.declare(cython.Py_ssize_t, RING_ENTRIES)
 _CALL = cython.declare(cython.int, 0)
 _WRITE = cython.declare(cython.int, 1)
 _THROUGH = cython.declare(cython.int, 2)
@@ -71,7 +71,7 @@ class Writer:
         self._flagged = 1
         self._asked = self._done = 0
         #: Objects of the operations in flight, in turn, kept alive while the thread uses them.
-        self._kept = [None] * PLACES
+        self._kept = [None] * RING_ENTRIES
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -93,13 +93,13 @@ class Writer:
         """
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = data
-            index: cython.Py_ssize_t = self._asked % _PLACES
-            self._places[index].file = file
-            self._places[index].data = cython.cast(cython.p_char, cython.address(view[0]))
-            self._places[index].size = view.shape[0]
-            self._places[index].at = at
-            self._places[index].kind = _THROUGH if through else _WRITE
-            self._places[index].more = more
+            index: cython.Py_ssize_t = self._asked % _RING_ENTRIES
+            self._ring[index].file = file
+            self._ring[index].data = cython.cast(cython.p_char, cython.address(view[0]))
+            self._ring[index].size = view.shape[0]
+            self._ring[index].at = at
+            self._ring[index].kind = _THROUGH if through else _WRITE
+            self._ring[index].more = more
             return self._hand_over(data)
         return self._hand_over(functools.partial(_write, file, memoryview(data), at, through))
 
@@ -107,10 +107,10 @@ class Writer:
     def sync(self, file: cython.int, more: cython.bint = False) -> cython.longlong:
         """Request a sync of what was written to the file."""
         if cython.compiled:
-            index: cython.Py_ssize_t = self._asked % _PLACES
-            self._places[index].file = file
-            self._places[index].kind = _SYNC
-            self._places[index].more = more
+            index: cython.Py_ssize_t = self._asked % _RING_ENTRIES
+            self._ring[index].file = file
+            self._ring[index].kind = _SYNC
+            self._ring[index].more = more
             return self._hand_over(None)
         return self._hand_over(functools.partial(os.fdatasync, file))
 
@@ -118,14 +118,14 @@ class Writer:
     def call(self, function: "Callable[[], Any] | None") -> cython.longlong:
         """Request a call of `function` in the thread; None ends the thread."""
         if cython.compiled:
-            self._places[self._asked % _PLACES].kind = _CALL
-            self._places[self._asked % _PLACES].more = False
+            self._ring[self._asked % _RING_ENTRIES].kind = _CALL
+            self._ring[self._asked % _RING_ENTRIES].more = False
         return self._hand_over(function)
 
     @cython.cfunc
     def _hand_over(self, kept: object) -> cython.longlong:
-        assert self._asked - self.done() < _PLACES
-        self._kept[self._asked % _PLACES] = kept
+        assert self._asked - self.done() < _RING_ENTRIES
+        self._kept[self._asked % _RING_ENTRIES] = kept
         if cython.compiled:
             journal_store(cython.address(self._asked), self._asked + 1)
             journal_tell(self._wake)
@@ -138,7 +138,7 @@ class Writer:
     @cython.exceptval(check=False)
     def room(self) -> cython.longlong:
         """Return how many more operations may be requested besides the one that ends the thread."""
-        return _PLACES - 1 - (self._asked - self.done())
+        return _RING_ENTRIES - 1 - (self._asked - self.done())
 
     @cython.ccall
     @cython.exceptval(check=False)
@@ -181,7 +181,7 @@ class Writer:
                 self._write_on()
         else:
             self._write_on()
-        function = self._kept[self._done % _PLACES]
+        function = self._kept[self._done % _RING_ENTRIES]
         if self.error_number or function is None:
             return False
         try:
@@ -213,24 +213,24 @@ class Writer:
             while True:
                 while journal_load(cython.address(self._asked)) == self._done:
                     journal_wait(self._wake)
-                index = self._done % _PLACES
-                if self._places[index].kind == _CALL:
+                index = self._done % _RING_ENTRIES
+                if self._ring[index].kind == _CALL:
                     return
-                if self._places[index].kind == _SYNC:
-                    self.error_number = journal_sync(self._places[index].file)
+                if self._ring[index].kind == _SYNC:
+                    self.error_number = journal_sync(self._ring[index].file)
                 else:
                     self.error_number = journal_write(
-                        self._places[index].file,
-                        self._places[index].data,
-                        self._places[index].size,
-                        self._places[index].at,
-                        self._places[index].kind == _THROUGH,
+                        self._ring[index].file,
+                        self._ring[index].data,
+                        self._ring[index].size,
+                        self._ring[index].at,
+                        self._ring[index].kind == _THROUGH,
                         cython.address(self._flagged),
                     )
                 if self.error_number != 0:
                     journal_tell(self.event_fd)
                     return
-                more = self._places[index].more
+                more = self._ring[index].more
                 journal_store(cython.address(self._done), self._done + 1)
                 if not more:
                     journal_tell(self.event_fd)

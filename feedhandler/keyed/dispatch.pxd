@@ -12,7 +12,7 @@ cdef class Dispatch:
     cdef Heap _woken
     cdef dict _following
     cdef readonly set followed
-    cdef readonly int places, run, messages_max, key_messages_max, count, flying, parked
+    cdef readonly int key_slots, run, messages_max, key_messages_max, count, flying, parked
     cdef readonly unsigned long long taken
     cdef public unsigned long long visible
     cdef unsigned long long _mask

@@ -1,6 +1,6 @@
 """Dispatch by key: one message at a time of each key, in order, and of all keys in parallel.
 
-Every message has the same number of *places* for keys: one, or several of which each counts (the
+Every message has the same number of *key slots*: one, or several of which each counts (the
 rule `any`: a transfer has two accounts). A message waits in one chain for each of its keys, behind
 those that came before it, and goes out when none of these is left: so order holds for each key,
 and nothing else delays it. What goes out is always the oldest that may go.
@@ -17,7 +17,7 @@ and nothing else delays it. What goes out is always the oldest that may go.
 Where one of several is given back, it waits until those behind it have ended, for they have been
 sent already.
 
-No step depends on how many messages wait: it costs at most the square of the places times `run`,
+No step depends on how many messages wait: it costs at most the square of the key_slots times `run`,
 and the logarithm of the woken. Nothing is looked for by scanning the chains or the queue.
 A message is named by its slot, a small number that is another's once it has ended. No I/O, no time,
 no contents: those are the queue's.
@@ -43,7 +43,7 @@ from cython.cimports.feedhandler.keyed.slot_states import (
 from feedhandler.keyed.settings import RUN_MAX
 
 #: Keys that one message may have.
-PLACES_MAX = 8
+KEY_SLOTS_MAX = 8
 #: Results of `_verdict` besides the one consumer that may have a message.
 _NOBODY = cython.declare(cython.int, 0)
 _ANYBODY = cython.declare(cython.int, -1)
@@ -53,7 +53,7 @@ _ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 @cython.final
 @cython.cclass
 class Dispatch:
-    """At most `messages_max` messages and `keys_max` keys, each message with `places` of these.
+    """At most `messages_max` messages and `keys_max` keys, each message with `key_slots` of these.
 
     count    messages held, in whatever state
     flying   messages with consumers
@@ -69,12 +69,12 @@ class Dispatch:
         self,
         messages_max: int,
         keys_max: int = 0,
-        places: int = 1,
+        key_slots: int = 1,
         run: int = 1,
         key_messages_max: int = 0,
     ) -> None:
-        if not 1 <= places <= PLACES_MAX:
-            raise ValueError(f"a message has 1 to {PLACES_MAX} keys")
+        if not 1 <= key_slots <= KEY_SLOTS_MAX:
+            raise ValueError(f"a message has 1 to {KEY_SLOTS_MAX} keys")
         if not 1 <= run <= RUN_MAX:
             raise ValueError(f"a consumer may have 1 to {RUN_MAX} messages of a key")
         if messages_max < 1:
@@ -88,11 +88,11 @@ class Dispatch:
         # their heap (`_left`), of the flying and the following the consumer (`_right`).
         self._left = memoryview(numpy.zeros(slots, numpy.int32))
         self._right = memoryview(numpy.zeros(slots, numpy.int32))
-        # A message's places are links of chains, each a ring: before the first comes the last.
-        self._key = memoryview(numpy.zeros(slots * places, numpy.int32))
-        self._after = memoryview(numpy.zeros(slots * places, numpy.int32))
-        self._before = memoryview(numpy.zeros(slots * places, numpy.int32))
-        self.keys = KeyTable(keys_max or messages_max * places)
+        # A message's key_slots are links of chains, each a ring: before the first comes the last.
+        self._key = memoryview(numpy.zeros(slots * key_slots, numpy.int32))
+        self._after = memoryview(numpy.zeros(slots * key_slots, numpy.int32))
+        self._before = memoryview(numpy.zeros(slots * key_slots, numpy.int32))
+        self.keys = KeyTable(keys_max or messages_max * key_slots)
         self._first = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
         self.lengths = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
         self._flying = memoryview(
@@ -104,7 +104,7 @@ class Dispatch:
         self._woken = Heap(self.ids, self._left)
         self._following: dict[int, Heap] = {}
         self.followed: set[int] = set()
-        self.places = places
+        self.key_slots = key_slots
         self.run = run
         self.messages_max = messages_max
         self.key_messages_max = key_messages_max or messages_max
@@ -122,12 +122,12 @@ class Dispatch:
         one of its keys, -1 where one of them has as many messages as it may.
 
         `message` is its number, above that of every message before it; `digests` (uint64) has two
-        words for each of its keys, high and low, for at most `places` keys. A key that it has twice
-        counts once; a message without keys waits for no other.
+        words for each of its keys, high and low, for at most `key_slots` keys. A key that it has
+        twice counts once; a message without keys waits for no other.
         """
         words: cython.Py_ssize_t = digests.shape[0]
-        if words & 1 or words > 2 * self.places:
-            raise ValueError(f"digests of 0 to {self.places} keys are two words each")
+        if words & 1 or words > 2 * self.key_slots:
+            raise ValueError(f"digests of 0 to {self.key_slots} keys are two words each")
         if self.count == self.messages_max:
             return 0
         slot = self._free if self._free else self._fresh
@@ -147,7 +147,7 @@ class Dispatch:
                     self._unlink(slot)
                     self._forget_keys(slot, False)
                     return 0
-            link = slot * self.places + used
+            link = slot * self.key_slots + used
             blocked |= self._append(key, link)
             used += 1
         if slot == self._fresh:
@@ -170,11 +170,11 @@ class Dispatch:
         """Add messages in order, until there is no room for one; return how many. `slots` (int32)
         gets their slots.
 
-        `digests` has `places` keys for each, two words each.
+        `digests` has `key_slots` keys for each, two words each.
         """
-        words = 2 * self.places
+        words = 2 * self.key_slots
         if digests.shape[0] != messages.shape[0] * words or slots.shape[0] < messages.shape[0]:
-            raise ValueError("each message has as many keys as there are places, and a slot")
+            raise ValueError("each message has as many keys as there are key_slots, and a slot")
         for at in range(messages.shape[0]):
             slot = self.enqueue(messages[at], digests[at * words : (at + 1) * words])
             if slot <= 0:
@@ -280,8 +280,8 @@ class Dispatch:
             raise ValueError("nobody has this message")
         before: list = []
         if self.run > 1:
-            for index in range(self.places):
-                link = slot * self.places + index
+            for index in range(self.key_slots):
+                link = slot * self.key_slots + index
                 if self._key[link]:
                     before.append(self._first_waiting(self._key[link]))
             self._count_flying(slot, -1)
@@ -366,13 +366,13 @@ class Dispatch:
     def before(self, slot):
         """Return the numbers of the messages right before this one in its keys' chains."""
         found: list = []
-        for index in range(self.places):
-            link = slot * self.places + index
+        for index in range(self.key_slots):
+            link = slot * self.key_slots + index
             key = self._key[link]
             if not key:
                 break
             if self._first[key] != link:
-                found.append(self.ids[self._before[link] // self.places])
+                found.append(self.ids[self._before[link] // self.key_slots])
         return found
 
     @cython.locals(link=cython.int)
@@ -381,7 +381,7 @@ class Dispatch:
         slots: list = []
         link = self._first[key]
         while link and len(slots) < most:
-            slots.append(link // self.places)
+            slots.append(link // self.key_slots)
             link = self._next_in_chain(key, link)
         return slots
 
@@ -409,7 +409,7 @@ class Dispatch:
     @cython.locals(index=cython.int)
     def _has(self, slot, used, key):
         for index in range(used):  # noqa: SIM110 (C, not a generator)
-            if self._key[slot * self.places + index] == key:
+            if self._key[slot * self.key_slots + index] == key:
                 return True
         return False
 
@@ -417,8 +417,8 @@ class Dispatch:
     def _unlink(self, slot):
         """Remove a message from its chains; keys without a message are removed. The message keeps
         its other keys, for `_forget_keys`."""
-        for index in range(self.places):
-            link = slot * self.places + index
+        for index in range(self.key_slots):
+            link = slot * self.key_slots + index
             key = self._key[link]
             if not key:
                 break
@@ -438,8 +438,8 @@ class Dispatch:
     def _forget_keys(self, slot, reconsider):
         """Clear the keys of a message that is out of its chains; with `reconsider`, see who is
         first there now."""
-        for index in range(self.places):
-            link = slot * self.places + index
+        for index in range(self.key_slots):
+            link = slot * self.key_slots + index
             key = self._key[link]
             if not key:
                 break
@@ -455,8 +455,8 @@ class Dispatch:
         link = self._first[key]
         left = self.run
         while link and left >= 0:
-            if self._state[link // self.places] != FLYING:
-                return link // self.places
+            if self._state[link // self.key_slots] != FLYING:
+                return link // self.key_slots
             link = self._next_in_chain(key, link)
             left -= 1
         return 0
@@ -472,8 +472,8 @@ class Dispatch:
     @cython.locals(index=cython.int, key=cython.int)
     def _reconsider_firsts(self, slot):
         """Decide anew which message may go first of each key of a message."""
-        for index in range(self.places):
-            key = self._key[slot * self.places + index]
+        for index in range(self.key_slots):
+            key = self._key[slot * self.key_slots + index]
             if not key:
                 break
             self._reconsider_first(key)
@@ -506,8 +506,8 @@ class Dispatch:
         alone: cython.int = _ANYBODY
         holder: cython.int
         count: cython.int
-        for index in range(self.places):
-            link = slot * self.places + index
+        for index in range(self.key_slots):
+            link = slot * self.key_slots + index
             key = self._key[link]
             if not key:
                 break
@@ -518,9 +518,9 @@ class Dispatch:
             count = 0
             before = self._first[key]
             while before != link:
-                if self._state[before // self.places] != FLYING or count == self.run:
+                if self._state[before // self.key_slots] != FLYING or count == self.run:
                     return _NOBODY
-                holder = self._right[before // self.places]
+                holder = self._right[before // self.key_slots]
                 if alone != _ANYBODY and alone != holder:
                     return _NOBODY
                 alone = holder
@@ -532,8 +532,8 @@ class Dispatch:
 
     @cython.locals(index=cython.int, key=cython.int)
     def _count_flying(self, slot, change):
-        for index in range(self.places):
-            key = self._key[slot * self.places + index]
+        for index in range(self.key_slots):
+            key = self._key[slot * self.key_slots + index]
             if not key:
                 break
             self._flying[key] += change

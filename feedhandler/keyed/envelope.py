@@ -30,9 +30,9 @@ class Parcel(NamedTuple):
     message: bytes
 
 
-def overhead(places: int) -> int:
-    """Return the bytes that an item has beside its message, at most, with `places` keys."""
-    return max(_MESSAGE.size + places * DIGEST_BYTES, _PARCEL.size + 255 + REASON_BYTES_MAX)
+def overhead(key_slots: int) -> int:
+    """Return the bytes that an item has beside its message, at most, with `key_slots` keys."""
+    return max(_MESSAGE.size + key_slots * DIGEST_BYTES, _PARCEL.size + 255 + REASON_BYTES_MAX)
 
 
 def wrap(message: bytes, keys: bytes) -> bytes:

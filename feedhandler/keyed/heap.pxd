@@ -1,6 +1,6 @@
 cdef class Heap:
     cdef unsigned long long[::1] _ids
-    cdef int[::1] _places
+    cdef int[::1] _positions
     cdef int[::1] _slots
     cdef readonly int count
 

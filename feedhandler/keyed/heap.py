@@ -1,7 +1,7 @@
 """A binary heap of messages, ordered by their numbers.
 
-A message is named by its slot; `ids` and `places` are tables by slot that the heap shares with its
-owner: the messages' numbers, and the place of each in the heap.
+A message is named by its slot; `ids` and `positions` are tables by slot that the heap shares with
+its owner: the messages' numbers, and the position of each in the heap.
 """
 
 import cython
@@ -16,9 +16,9 @@ ROOM_LEAST = 16
 class Heap:
     """A heap of slots, the one with the lowest number first."""
 
-    def __init__(self, ids, places):
+    def __init__(self, ids, positions):
         self._ids = ids
-        self._places = places
+        self._positions = positions
         self._slots = memoryview(numpy.zeros(ROOM_LEAST + 1, numpy.int32))  # from 1 on
         self.count = 0
 
@@ -39,7 +39,7 @@ class Heap:
     @cython.locals(index=cython.int, last=cython.int)
     def remove(self, slot):
         """Remove a slot, which must be in the heap."""
-        index = self._places[slot]
+        index = self._positions[slot]
         last = self._slots[self.count]
         self.count -= 1
         if last == slot:
@@ -52,21 +52,21 @@ class Heap:
 
     @cython.locals(above=cython.int)
     def _rise(self, slot, index):
-        """Put a slot at this place or above."""
+        """Put a slot at this position or above."""
         while index > 1:
             above = self._slots[index >> 1]
             if self._ids[above] < self._ids[slot]:
                 break
             self._slots[index] = above
-            self._places[above] = index
+            self._positions[above] = index
             index >>= 1
         self._slots[index] = slot
-        self._places[slot] = index
+        self._positions[slot] = index
         return 0
 
     @cython.locals(below=cython.int, child=cython.int)
     def _sink(self, slot, index):
-        """Put a slot at this place or below."""
+        """Put a slot at this position or below."""
         while 2 * index <= self.count:
             child = 2 * index
             if (
@@ -78,8 +78,8 @@ class Heap:
             if self._ids[slot] < self._ids[below]:
                 break
             self._slots[index] = below
-            self._places[below] = index
+            self._positions[below] = index
             index = child
         self._slots[index] = slot
-        self._places[slot] = index
+        self._positions[slot] = index
         return 0

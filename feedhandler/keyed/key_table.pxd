@@ -1,6 +1,6 @@
 cdef class KeyTable:
     cdef unsigned long long[::1] high, low
-    cdef int[::1] _places
+    cdef int[::1] _slots
     cdef unsigned long long _mask
     cdef readonly Py_ssize_t keys_max, count
     cdef int _fresh, _free

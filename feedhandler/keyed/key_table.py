@@ -9,8 +9,8 @@ of Computer Programming, volume 3, 6.4, algorithm R).
 import cython
 import numpy
 
-#: Places of an empty table, a power of two; it doubles when it is two thirds full.
-PLACES_LEAST = 64
+#: Slots of an empty table, a power of two; it doubles when it is two thirds full.
+SLOTS_LEAST = 64
 
 
 @cython.final
@@ -32,15 +32,15 @@ class KeyTable:
         self.count = 0
         self._fresh = 1
         self._free = 0
-        self._places = memoryview(numpy.zeros(PLACES_LEAST, numpy.int32))
-        self._mask = PLACES_LEAST - 1
+        self._slots = memoryview(numpy.zeros(SLOTS_LEAST, numpy.int32))
+        self._mask = SLOTS_LEAST - 1
 
     @cython.locals(index=cython.Py_ssize_t, key=cython.int)
     def find(self, high, low):
         """Return the number of the key with this digest; 0 where there is none."""
         index = low & self._mask
         while True:
-            key = self._places[index]
+            key = self._slots[index]
             if key == 0 or (self.low[key] == low and self.high[key] == high):
                 return key
             index = (index + 1) & self._mask
@@ -64,25 +64,25 @@ class KeyTable:
         self._put(key)
         return key
 
-    @cython.locals(hole=cython.Py_ssize_t, index=cython.Py_ssize_t, home=cython.Py_ssize_t)
+    @cython.locals(free=cython.Py_ssize_t, index=cython.Py_ssize_t, own=cython.Py_ssize_t)
     def remove(self, key):
         """Remove a key; its number will be reused."""
         mask: cython.Py_ssize_t = self._mask
-        hole = self.low[key] & mask
-        while self._places[hole] != key:
-            hole = (hole + 1) & mask
-        index = hole
+        free = self.low[key] & mask
+        while self._slots[free] != key:
+            free = (free + 1) & mask
+        index = free
         while True:
             index = (index + 1) & mask
-            other: cython.int = self._places[index]
+            other: cython.int = self._slots[index]
             if other == 0:
                 break
-            home = self.low[other] & mask
-            # It may move to the free place unless its home lies behind that.
-            if ((index - home) & mask) >= ((index - hole) & mask):
-                self._places[hole] = other
-                hole = index
-        self._places[hole] = 0
+            own = self.low[other] & mask
+            # It may move to the free slot unless its own lies behind that.
+            if ((index - own) & mask) >= ((index - free) & mask):
+                self._slots[free] = other
+                free = index
+        self._slots[free] = 0
         self.low[key] = self._free
         self._free = key
         self.count -= 1
@@ -91,16 +91,16 @@ class KeyTable:
     @cython.locals(index=cython.Py_ssize_t)
     def _put(self, key):
         index = self.low[key] & self._mask
-        while self._places[index] != 0:
+        while self._slots[index] != 0:
             index = (index + 1) & self._mask
-        self._places[index] = key
+        self._slots[index] = key
         return 0
 
     @cython.locals(index=cython.Py_ssize_t)
     def _grow(self):
-        old = self._places
+        old = self._slots
         size: cython.Py_ssize_t = 2 * (self._mask + 1)
-        self._places = memoryview(numpy.zeros(size, numpy.int32))
+        self._slots = memoryview(numpy.zeros(size, numpy.int32))
         self._mask = size - 1
         for index in range(old.shape[0]):
             if old[index] != 0:

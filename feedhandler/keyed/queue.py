@@ -164,7 +164,7 @@ class KeyedQueue:
         self.dispatch = Dispatch(
             settings.messages_max,
             settings.keys_max,
-            structure.places,
+            structure.key_slots,
             settings.run,
             settings.key_messages_max,
         )
@@ -189,7 +189,7 @@ class KeyedQueue:
     def room(self) -> int:
         """How many messages more fit, whatever their keys are."""
         dispatch = self.dispatch
-        keys_left = (dispatch.keys.keys_max - dispatch.keys.count) // dispatch.places
+        keys_left = (dispatch.keys.keys_max - dispatch.keys.count) // dispatch.key_slots
         return min(self.settings.messages_max - dispatch.count, keys_left)
 
     def put(self, content: bytes, stamp: Stamp | None = None, material: Any = None) -> Put:
@@ -308,7 +308,7 @@ class KeyedQueue:
     def restore_many(self, items: Sequence[tuple[int, int, bytes]]) -> None:
         """Add many messages as `restore` does: (number, mark, keys) of each."""
         digests = b"".join([keys for _, _, keys in items])
-        if len(digests) != len(items) * self.structure.places * DIGEST_BYTES:
+        if len(digests) != len(items) * self.structure.key_slots * DIGEST_BYTES:
             for number, mark, keys in items:
                 self.restore(number, keys, mark)
             return

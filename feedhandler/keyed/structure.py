@@ -41,7 +41,7 @@ READ_BYTES_MAX = 1 << 20
 FIX_FIELDS_MAX = 8192
 #: Longest integer that is part of a key.
 INTEGER_BITS_MAX = 256
-#: Fields that a key may have; dispatch has as many places (`feedhandler.keyed.dispatch`).
+#: Fields that a key may have; dispatch has as many key slots (`feedhandler.keyed.dispatch`).
 FIELDS_MAX = 8
 
 
@@ -175,7 +175,7 @@ def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
 
 
 def _json_path(name: str) -> tuple[_Step, ...]:
-    """Parse `account.id`, `legs.0.account`: names in objects, and places in arrays. Raises
+    """Parse `account.id`, `legs.0.account`: names in objects, and indexes in arrays. Raises
     UsageError."""
     steps = tuple(name.split("."))
     if not all(steps):
@@ -207,7 +207,7 @@ def _feed_field(name: str) -> str:
     return name
 
 
-def _read_nothing(data: Any, places: Any) -> list[Any]:
+def _read_nothing(data: Any, paths: Any) -> list[Any]:
     raise Misfit("its feed is not known")
 
 
@@ -252,7 +252,7 @@ class Structure:
     fields: tuple[str, ...]
     rule: Rule = Rule.COMPOSITE
     feed: str = ""
-    _places: Any = field(init=False, repr=False, compare=False)
+    _paths: Any = field(init=False, repr=False, compare=False)
     _read: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -264,18 +264,18 @@ class Structure:
             raise UsageError("rule `pair` takes two fields")
         if (self.format is Format.FEED) != bool(self.feed):
             raise UsageError("`feed` names the feed of format feed, and of no other")
-        place_of, read = _READERS[self.format]
-        object.__setattr__(self, "_places", tuple(map(place_of, self.fields)))
+        path_of, read = _READERS[self.format]
+        object.__setattr__(self, "_paths", tuple(map(path_of, self.fields)))
         object.__setattr__(self, "_read", _FeedReader(self.feed) if self.feed else read)
 
     @property
-    def places(self) -> int:
+    def key_slots(self) -> int:
         """Number of keys that a message has at most."""
         return len(self.fields) if self.rule is Rule.ANY else 1
 
     def shown(self, data: Any) -> str:
         """Return the values that make a message's key, for display. Raises `Misfit`."""
-        values = zip(self.fields, self._read(data, self._places), strict=True)
+        values = zip(self.fields, self._read(data, self._paths), strict=True)
         return ", ".join(
             f"{name} = {value.decode(errors='replace') if isinstance(value, bytes) else value}"
             for name, value in values
@@ -290,7 +290,7 @@ class Structure:
         if len(data) > READ_BYTES_MAX:
             raise Misfit(f"{len(data):,} bytes: a key is looked for in {READ_BYTES_MAX:,} at most")
         values = []
-        for name, value in zip(self.fields, self._read(data, self._places), strict=True):
+        for name, value in zip(self.fields, self._read(data, self._paths), strict=True):
             if value is _ABSENT:
                 raise Misfit(f"it has no {name}")
             try:

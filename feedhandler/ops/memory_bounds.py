@@ -110,7 +110,7 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
 
 
 #: Memory in a keyed queue of a message, each of its keys' places, a key, and a producer.
-MESSAGE_BYTES, PLACE_BYTES, KEY_BYTES, PRODUCER_BYTES = 28, 12, 40, 300
+MESSAGE_BYTES, KEY_SLOT_BYTES, KEY_BYTES, PRODUCER_BYTES = 28, 12, 40, 300
 
 
 def _of_queue(queue: DurableQueueConfig) -> int:
@@ -128,7 +128,7 @@ def _of_keys(key: Definition | None) -> int:
     """Return the bytes that a keyed queue keeps of messages, keys and producers; else 0."""
     if key is None:
         return 0
-    places = key.structure().places
-    each = MESSAGE_BYTES + places * PLACE_BYTES
-    keys = key.keys_max or places * key.messages_max
+    key_slots = key.structure().key_slots
+    each = MESSAGE_BYTES + key_slots * KEY_SLOT_BYTES
+    keys = key.keys_max or key_slots * key.messages_max
     return each * key.messages_max + KEY_BYTES * keys + PRODUCER_BYTES * key.producers_max

@@ -24,7 +24,7 @@ _TEXT = re.compile(rb"\x0158=([^\x01]*)\x01")
 def pop_due(sender: ChannelSender, now_ns: int) -> list[bytes]:
     """Take the datagrams that leave now, each for every line."""
     taken: list[bytes] = []
-    while count := sender.due(now_ns, sender.queue.places):
+    while count := sender.due(now_ns, sender.queue.slots):
         taken += sender.queue.datagrams(count)
         sender.gone(count, now_ns)
     return taken

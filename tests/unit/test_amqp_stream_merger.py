@@ -495,7 +495,7 @@ def test_messages_outside_the_sequence_come_once_and_move_nothing() -> None:
     play.take(B, note("attached", 6))
     assert play.take(B, one, two) == [two.sequence]
     assert play.take(A, two, 6) == [6]
-    assert play.merge.places() == {104: 6 << 16 | WHOLE}
+    assert play.merge.positions() == {104: 6 << 16 | WHOLE}
     assert play.take(B, 6, 7) == [7]
     assert play.take(A, one) == [one.sequence], "the same gateway again: another message"
     play.merge.down(A, 0)

@@ -128,14 +128,14 @@ def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
 def test_no_more_is_handed_over_than_there_are_places_for(writing) -> None:
     thread = writing.Writer()
     gate = threading.Event()
-    for number in range(writing.PLACES):
+    for number in range(writing.RING_ENTRIES):
         assert thread.call(gate.wait) == number + 1
     assert thread.room() == -1
     with pytest.raises(AssertionError):
         thread.call(gate.wait)
     gate.set()
-    until(thread, writing.PLACES)
-    assert thread.room() == writing.PLACES - 1
+    until(thread, writing.RING_ENTRIES)
+    assert thread.room() == writing.RING_ENTRIES - 1
     thread.end()
     thread.close()
 
@@ -327,7 +327,10 @@ def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_
         async with kind.open(tmp_path, SMALL) as opened:
             engine = opened.engine
             path = engine.store.live[-1].path
-            ways = [Flush([Sync(path)] * (writer.PLACES - 1), 0, 0), Flush([Sync(path)], 0, 0)]
+            ways = [
+                Flush([Sync(path)] * (writer.RING_ENTRIES - 1), 0, 0),
+                Flush([Sync(path)], 0, 0),
+            ]
             with monkeypatch.context() as patch:
                 patch.setattr("os.fdatasync", gated)
                 patch.setattr(engine, "begin", lambda: ways.pop(0) if ways else None)

@@ -59,12 +59,12 @@ class Course:
 
     def __init__(self, made: Callable[..., Any], seed: int) -> None:
         self.random = draw = random.Random(seed)
-        self.places = draw.choice((1, 1, 2, 3))
+        self.key_slots = draw.choice((1, 1, 2, 3))
         run = draw.choice((1, 1, 2, 5))
         self.room = draw.choice((8, 40))
         self.keys_max = draw.choice((4, 1000))
         self.keys = draw.choice((2, 6, 50))
-        self.dispatch = made(self.room, self.keys_max, places=self.places, run=run)
+        self.dispatch = made(self.room, self.keys_max, key_slots=self.key_slots, run=run)
         self.model = Naive(run)
         self.slots: dict[int, int] = {}
         self.message = 0
@@ -112,9 +112,11 @@ class Course:
 
     def enqueue(self) -> None:
         self.message += self.random.choice((1, 1, 3))
-        many = self.random.randint(0, self.places) if self.random.random() < 0.1 else self.places
+        many = (
+            self.random.randint(0, self.key_slots) if self.random.random() < 0.1 else self.key_slots
+        )
         keys = [self.random.randrange(self.keys) for _ in range(many)]
-        # The same lower half for all keys: places of the table that collide.
+        # The same lower half for all keys: slots of the table that collide.
         digests = numpy.array([word for key in keys for word in (key, 7)], numpy.uint64)
         slot = self.dispatch.enqueue(self.message, digests)
         known = set().union(*self.model.messages.values())
@@ -202,7 +204,7 @@ def test_dispatch_is_what_a_scan_of_all_messages_finds(
 def test_many_at_a_time_are_the_same_as_one_by_one(made: Callable[..., Any]) -> None:
     draw = random.Random(5)
     keys = [[draw.randrange(1, 9) for _ in range(2)] for _ in range(60)]
-    one, many = made(50, places=2), made(50, places=2)
+    one, many = made(50, key_slots=2), made(50, key_slots=2)
     words = [numpy.array([w for key in pair for w in (0, key)], numpy.uint64) for pair in keys]
     slots = numpy.zeros(60, numpy.int32)
     alone = [one.enqueue(number, word) for number, word in enumerate(words, 1)]

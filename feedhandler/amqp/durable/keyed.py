@@ -170,7 +170,7 @@ class KeyedDurableQueue(StoredQueue):
         return message_in(content)
 
     def _overhead(self) -> int:
-        return overhead(self.definition.structure().places)
+        return overhead(self.definition.structure().key_slots)
 
     def _closing(self) -> None:
         if self._timer is not None:
@@ -278,7 +278,7 @@ class KeyedDurableQueue(StoredQueue):
         if refusal:
             full = refusal in (FULL_OF_MESSAGES, FULL_OF_KEY)
             return Refusal(f"queue {self.name}: {refusal}", failed=not full)
-        keys = bytes(DIGEST_BYTES * self.core.structure.places)
+        keys = bytes(DIGEST_BYTES * self.core.structure.key_slots)
         items = [wrap(each, keys) for each in work.put]
         items += [wrap_parcel(Parcel(name, "", each)) for name, each in work.sent]
         stamps = {read.stamp.producer: (0, 0) for read in puts if read.stamp is not None}

@@ -45,7 +45,7 @@ _NOTE = cython.declare(cython.uint, framing.QUALITY_NOTE)
 _WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
 #: Services whose last place is kept in arrays, by the low bits of their numbers; where two share
 #: a slot, the less recently read one is kept in a dict.
-PLACES = 256
+SLOTS = 256
 #: Arrays of `Inbox.collect`, each with one value a body.
 PARTS = 7
 _NOWHERE = cython.declare(cython.ulonglong, (1 << 64) - 1)
@@ -389,9 +389,9 @@ class Inbox:
         self.record_bytes, self.record_sequence_at = _record_places(schema)
         self.table = None
         self.header = PacketHeader()
-        self.prefixes = memoryview(numpy.full(PLACES, _NOWHERE, numpy.uint64))
-        self.sequences = memoryview(numpy.zeros(PLACES, numpy.uint64))
-        self.numbers = memoryview(numpy.zeros(PLACES, numpy.uint32))
+        self.prefixes = memoryview(numpy.full(SLOTS, _NOWHERE, numpy.uint64))
+        self.sequences = memoryview(numpy.zeros(SLOTS, numpy.uint64))
+        self.numbers = memoryview(numpy.zeros(SLOTS, numpy.uint32))
         self.moved = {}
         self.expected = -1
         self.messages = 0
@@ -407,7 +407,7 @@ class Inbox:
         self.last_content_text = ""
 
     def begin(self) -> None:
-        """Begin to read a new link: its group-sequence starts anew, the last places stay."""
+        """Begin to read a new link: its group-sequence starts anew, the last positions stay."""
         self.expected = -1
         self.failure = None
 
@@ -417,7 +417,7 @@ class Inbox:
         slot: cython.Py_ssize_t
         for prefix, (sequence, number) in self.moved.items():
             found[prefix & 0xFFFF] = _tag(prefix, sequence, number)
-        for slot in range(PLACES):
+        for slot in range(SLOTS):
             if self.prefixes[slot] != _NOWHERE:
                 prefix = self.prefixes[slot]
                 found[prefix & 0xFFFF] = _tag(prefix, self.sequences[slot], self.numbers[slot])
@@ -439,7 +439,7 @@ class Inbox:
             return 0
         prefix = read_uint(data, at, 8)
         sequence = read_uint(data, at + 8, 8)
-        slot = cython.cast(cython.Py_ssize_t, prefix & (PLACES - 1))
+        slot = cython.cast(cython.Py_ssize_t, prefix & (SLOTS - 1))
         if self.prefixes[slot] != prefix:
             self._make_place(slot, prefix)
         if self.whole_batches:

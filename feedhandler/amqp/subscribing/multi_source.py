@@ -85,7 +85,7 @@ class MultiSource:
         self._timer: asyncio.TimerHandle | None = None
 
     def up(self, link: int, intake: Intake, resumed: bool) -> None:
-        """Add an attached link; `resumed`: it goes on behind the merged stream's last places."""
+        """Add an attached link; `resumed`: it goes on behind the merged stream's last positions."""
         self._intakes[link] = intake
         self.merge.up(link, time.monotonic_ns(), resumed)
         self._set_timer()
@@ -126,13 +126,13 @@ class MultiSource:
     def tags(self) -> dict[int, bytes]:
         """Return by service the tag up to which the merged stream has come.
 
-        It is a packet's; where places are messages, it is that of a message that begins a packet,
-        for a gateway may have a packet that begins there and goes on.
+        It is a packet's; where positions are messages, it is that of a message that begins a
+        packet, for a gateway may have a packet that begins there and goes on.
         """
         mask = 0 if self._shape.by_message else WHOLE
         return {
             service: self._prefixes[service] + (at >> 16).to_bytes(8) + (at & mask).to_bytes(2)
-            for service, at in self.merge.places().items()
+            for service, at in self.merge.positions().items()
             if service in self._prefixes
         }
 

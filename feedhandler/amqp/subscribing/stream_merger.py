@@ -170,7 +170,7 @@ class StreamMerger:
 
     def up(self, link: int, now_ns: int, resumed: bool = False) -> None:
         """Register an attached link. `resumed`: it goes on behind the merged stream's last
-        places."""
+        positions."""
         self._links[link] = self._now_ns = now_ns
         for service in self._services.values():
             self._lane(service, link).live = True
@@ -198,7 +198,7 @@ class StreamMerger:
         """Count a link's messages that wait."""
         return sum(len(x.lanes[link].held) for x in self._services.values() if link in x.lanes)
 
-    def places(self) -> dict[int, int]:
+    def positions(self) -> dict[int, int]:
         """Return the place that the merged stream has reached, by service."""
         return {number: x.at for number, x in self._services.items() if x.at >= 0}
 
