@@ -89,8 +89,8 @@ LONG = [
     "capture",
 ]
 SOAK = ["soak"]
-#: Benchmarks without sockets: with tiny loads they run beside the others.
-OFFLINE = [
+#: Benchmarks that run beside the others with tiny loads: without sockets, or waiting for brokers.
+BESIDE = [
     "codecs",
     "venue_codecs",
     "fix_codec",
@@ -106,6 +106,9 @@ OFFLINE = [
     "characterise",
     "characterise_repeats",
     "characterise_session",
+    "broker_crash",
+    "broker_stall",
+    "keyed_peers",
 ]
 DEFAULT_OUT = Path("out/bench.json")
 #: A bench with a tiny load that runs longer hangs.
@@ -227,8 +230,8 @@ def main() -> int:
         faults, names = found.pop("problems"), []
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     if arguments.smoke and not arguments.only:
-        online = [name for name in names if name not in OFFLINE]
-        figures = run_beside(online, OFFLINE, arguments.out.with_suffix(".offline.json"))
+        here = [name for name in names if name not in BESIDE]
+        figures = run_beside(here, BESIDE, arguments.out.with_suffix(".beside.json"))
     else:
         figures = run_here(names, arguments.quick, arguments.smoke)
     for name, of_one in figures.items():
