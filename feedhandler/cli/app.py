@@ -640,6 +640,11 @@ def main(interrupted: int = ExitCode.INTERRUPTED) -> None:
     sys.exit(run_command(choose, interrupted))
 
 
+def _name_of(command: typer.models.CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or typer.main.get_command_name(command.callback.__name__)
+
+
 def _narrowed(whole: typer.Typer, words: list[str]) -> typer.Typer:
     """Return `whole` with the one command that `words` begin with, or as it is where there is none.
 
@@ -648,14 +653,13 @@ def _narrowed(whole: typer.Typer, words: list[str]) -> typer.Typer:
     name = "".join(words[:1])
     part = copy.copy(whole)
     part.registered_commands = [
-        each
-        for each in whole.registered_commands
-        if name == (each.name or typer.main.get_command_name(each.callback.__name__))
+        each for each in whole.registered_commands if name == _name_of(each)
     ]
     part.registered_groups = [
         copy.copy(each) for each in whole.registered_groups if each.name == name
     ]
     for group in part.registered_groups:
+        assert group.typer_instance is not None
         group.typer_instance = _narrowed(group.typer_instance, words[1:])
     return part if part.registered_commands or part.registered_groups else whole
 

@@ -24,7 +24,7 @@ from tests.support.gateway import Market, start
 from tests.support.keyed_client import open_effects
 
 KILLS = int(os.environ.get("KILLS", "2"))
-MESSAGES = int(os.environ.get("MESSAGES", "2400"))
+MESSAGES = int(os.environ.get("MESSAGES", "1200"))
 CLIENTS = int(os.environ.get("CLIENTS", "2"))
 KEYS = 300
 #: Without an effect for so long, something stands still.
@@ -139,7 +139,7 @@ class OutputSite(Site):
     """The effect of each message is one in another queue, which we read: what comes again has its
     token, and what was put twice has not."""
 
-    messages = max(MESSAGES // 10, 1200) // CLIENTS * CLIENTS
+    messages = max(MESSAGES // 10, 600) // CLIENTS * CLIENTS
     work = "transform"
 
     def __init__(self, folder: Path, market: Market, seed: int) -> None:
