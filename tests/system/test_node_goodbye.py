@@ -20,18 +20,19 @@ def told_goodbye(client: RawClient) -> str:
 def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
+            rig.narrow()
             quick, slow = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
             links = [each.receiver("euronext.104?quality=0", 20_000) for each in (quick, slow)]
             await in_thread(quick.attached, links[0])
             await in_thread(slow.attached, links[1])
-            await rig.stream(1, 12_000)  # more than socket and engine hold
+            await rig.stream(1, 2000)  # more than socket and engine hold
             stopping = asyncio.create_task(rig.node.stop(15))
             conditions = await asyncio.gather(
                 in_thread(told_goodbye, quick), in_thread(told_goodbye, slow)
             )
             assert conditions == ["amqp:connection:forced"] * 2
             for client, link in zip((quick, slow), links, strict=True):
-                assert [each.sequence for each in client.got(link)] == list(range(1, 12_001))
+                assert [each.sequence for each in client.got(link)] == list(range(1, 2001))
             for client in (quick, slow):
                 await in_thread(client.close)
             await stopping
@@ -75,10 +76,11 @@ def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> No
 def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
+            rig.narrow()
             stuck, deaf = RawClient(rig.port, receive_buffer=4096), RawClient(rig.port)
             for client in (stuck, deaf):
                 await in_thread(client.attached, client.receiver("euronext.104", 20_000))
-            await rig.stream(1, 12_000)
+            await rig.stream(1, 2000)
             async with asyncio.timeout(PATIENCE_S):  # bounded by its own time, not by the clients
                 await rig.node.stop(0.5)
             assert not rig.node.connections

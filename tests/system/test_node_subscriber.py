@@ -144,13 +144,13 @@ def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
 
 @both_loops
 def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) -> None:
-    total = 10_200
+    total = 2520
 
     async def scenario() -> None:
         async with (
             running() as rig,
             feedhandler.subscribe(
-                rig.url, "euronext.104", as_="message", quality=False, credit=1000
+                rig.url, "euronext.104", as_="message", quality=False, credit=250
             ) as messages,
         ):
 

@@ -108,12 +108,9 @@ class Followed:
     [
         ("nasdaq-totalview-itch", None),
         ("nasdaq-totalview-itch", 0.8),
-        ("cboe-byx-pitch", None),
         ("cboe-byx-pitch", 0.8),
-        ("nyse-integrated-pillar", None),
         ("nyse-integrated-pillar", 0.8),
         ("iex-deep-plus", None),
-        ("cme-mdp3", None),
         ("cme-mdp3", 0.8),
     ],
 )

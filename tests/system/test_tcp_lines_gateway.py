@@ -230,7 +230,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return capture
 
 
-@pytest.mark.parametrize("framing", ["soupbin", "length", "length-little"])
+@pytest.mark.parametrize("framing", ["soupbin", "length"])
 @gateways_loop
 def test_a_capture_is_served_as_a_line_by_tcp(
     run: Run, framing: str, tmp_path: Path, generated: Path
