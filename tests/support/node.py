@@ -91,7 +91,7 @@ class NodeRig(Rig):
         return self.node.tls_address[1]
 
     def narrow(self) -> None:
-        """The kernel holds little of what later clients do not read: less is soon more than fits."""
+        """The kernel holds little of what later clients do not read: less is more than fits."""
         for each in self.node._listeners:
             each._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32_768)
 

@@ -18,9 +18,9 @@ from feedhandler.amqp.subscribing import upstream
 from tests.support.gateway import Ledger, Market, kill, start, subscribed, until
 
 CRASHES = int(os.environ.get("CRASHES", "2"))
-RATE = 1000
+RATE = 500
 #: Between a gateway's return and the next crash, packets a service.
-LULL = 200
+LULL = 100
 
 
 class Pair:

@@ -38,7 +38,7 @@ from tests.support import places
 from tests.support.line_answers import keep
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
-SERVICE, PRODUCT, LAST = 3, 7, 3_000
+SERVICE, PRODUCT, LAST = 3, 7, 2_000
 #: Losses are waited for as long as the test's patience: nothing may be given up.
 RECOVERY = RecoverySettings(
     reconnect_us=20_000, reconnect_max_us=50_000, recovery_wait_us=60_000_000, retries=50
