@@ -140,6 +140,7 @@ hunt: $(VENV)/.everything ## the random tests, with new seeds each time (TIMES=2
 crash: $(VENV)/.everything ## a gateway killed under load, again and again (CRASHES=100)
 	FRESH=1 CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
+	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s -k killed tests/system/test_publish_brokers.py
 	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
 		tests/unit/test_characterise_following.py tests/unit/test_characterise_lake.py tests/system/test_characterise_spark.py
 	FRESH=1 KILLS=$(CRASHES) $(PY) -m pytest --timeout=0 -s -k killed tests/system/test_fixcast_commands.py

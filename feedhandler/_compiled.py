@@ -14,7 +14,6 @@ library.
 """
 
 import contextlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -299,7 +298,7 @@ class NotCompiledError(ImportError):
     """An import of a module whose unit is not compiled here, while others are."""
 
 
-class _UnitFinder(importlib.abc.MetaPathFinder):
+class _UnitFinder:
     """A finder of compiled modules in their units, before the `.py` beside their names is found.
 
     Where no unit at all is compiled, the modules run interpreted. Where some are and this one is
@@ -323,7 +322,7 @@ class _UnitFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, library, loader=loader)
 
 
-class _InterpretedFinder(importlib.abc.MetaPathFinder):
+class _InterpretedFinder:
     """A finder of a compiled module's `.py`, asked before `_UnitFinder`."""
 
     def find_spec(
@@ -339,7 +338,7 @@ class _InterpretedFinder(importlib.abc.MetaPathFinder):
 _CIMPORTS = "cython.cimports."
 
 
-class _CimportFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _CimportFinder:
     """A finder of `cython.cimports` for interpreted modules.
 
     `from cython.cimports.feedhandler.x import y` then imports from `feedhandler.x`, compiled or
@@ -351,7 +350,10 @@ class _CimportFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if not (name + ".").startswith(f"{_CIMPORTS}feedhandler."):
             return None
-        return importlib.machinery.ModuleSpec(name, self)
+        return importlib.machinery.ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Leave making the module to the import system."""
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__

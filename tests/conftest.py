@@ -7,9 +7,11 @@ the captures folder; without it a folder `shared/captures` beside the checkout i
 is one.
 """
 
+import asyncio
 import functools
 import gc
 import importlib.util
+import inspect
 import os
 import shutil
 import signal
@@ -61,6 +63,18 @@ def pytest_configure(config: pytest.Config) -> None:
     operator_log.CLOSE_SECONDS = 60.0
     if config.getoption("hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(seed_of("hypothesis"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, by its parameter `run` where it has one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
+    }
+    given.get("run", asyncio.run)(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ exit codes are handled in one place (`feedhandler.ops.console`). Modules of comm
 when a command is chosen: `--help` stays fast.
 """
 
-import functools
+import copy
 import gc
 import sys
 from collections.abc import Callable
@@ -642,16 +642,35 @@ def main(interrupted: int = ExitCode.INTERRUPTED) -> None:
     sys.exit(run_command(choose, interrupted))
 
 
-@functools.cache
-def _parser() -> Any:
-    """Return the parser of all commands."""
-    return typer.main.get_command(app)
+def _name_of(command: typer.models.CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or typer.main.get_command_name(command.callback.__name__)
+
+
+def _narrowed(whole: typer.Typer, words: list[str]) -> typer.Typer:
+    """Return `whole` with the one command that `words` begin with, or as it is where there is none.
+
+    Making the parsers of all commands takes longer than most commands' imports.
+    """
+    name = "".join(words[:1])
+    part = copy.copy(whole)
+    part.registered_commands = [
+        each for each in whole.registered_commands if name == _name_of(each)
+    ]
+    part.registered_groups = [
+        copy.copy(each) for each in whole.registered_groups if each.name == name
+    ]
+    for group in part.registered_groups:
+        assert group.typer_instance is not None
+        group.typer_instance = _narrowed(group.typer_instance, words[1:])
+    return part if part.registered_commands or part.registered_groups else whole
 
 
 def chosen(words: list[str]) -> Work:
     """Return the work that `words` ask for; where the parser did all, or complained, no work."""
     try:
-        answer = _parser().main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
+        parser = typer.main.get_command(_narrowed(app, words))
+        answer = parser.main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
     except Exception as error:
         # Every parser's complaint has this method; which class it is depends on typer's version.
         if not hasattr(error, "format_message"):

@@ -18,7 +18,6 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
-from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
 from feedhandler.gateway.server_clients import (
     binary_fault_of,
     fix_fault_of,
@@ -26,9 +25,6 @@ from feedhandler.gateway.server_clients import (
     server_fault_of,
     tcp_fault_of,
 )
-from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
-from feedhandler.replay.generating.order_writers import WRITERS
-from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.markets import open_market
 
 
@@ -78,6 +74,9 @@ def _detects_tail_loss(feed: Feed) -> bool:
 
 
 def _is_simulated(feed: Feed) -> bool:
+    from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
+    from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
+
     return feed.name in (*EXCHANGE_FEEDS, FIX_EXCHANGE_FEED)
 
 
@@ -99,6 +98,9 @@ def _has_book_table(feed: Feed) -> bool:
 
 
 def _is_generated(feed: Feed) -> bool:
+    from feedhandler.replay.generating.order_writers import WRITERS
+    from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
+
     return feed.name == GENERATED_FEED or feed.name in WRITERS
 
 
@@ -225,6 +227,10 @@ CAPABILITIES = (
 )
 
 
+def _capability(name: str) -> Capability:
+    return next(each for each in CAPABILITIES if each.name == name)
+
+
 def capabilities_of(feed: Feed) -> dict[str, bool]:
     """Return each capability by its name: whether the feed has it."""
     return {each.name: each.has(feed) for each in CAPABILITIES}
@@ -272,23 +278,26 @@ def _check_overlay_lines(config: Config) -> None:
 
 def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
     """Return the first thing configured that the feed does not support; None if there is none."""
-    has = capabilities_of(feed)
     here: KeyPath
-    if config.servers and not (has["retransmission"] or has["refresh"]):
+
+    def has(name: str) -> bool:
+        return _capability(name).has(feed)
+
+    if config.servers and not (has("retransmission") or has("refresh")):
         reason = f"recovery is not known of {feed.name}"
         hint = "leave out [[server]] and the channels' retransmission and refresh"
         return _misfit(("server", 0), reason, hint, "retransmission")
     for channel_index, channel in enumerate(config.channels):
-        if channel.retransmission and not has["retransmission"]:
+        if channel.retransmission and not has("retransmission"):
             here = ("channel", channel_index, "retransmission")
             reason = f"retransmission is not known of {feed.name}"
             return _misfit(here, reason, "leave it out", "retransmission")
-        if channel.refresh and not has["refresh"]:
+        if channel.refresh and not has("refresh"):
             reason = f"refresh is not known of {feed.name}"
             hint = "leave out the channels' refresh"
             return _misfit(("channel", channel_index, "refresh"), reason, hint, "refresh")
-        if channel.refresh_lines and not has["refresh_lines"]:
-            what = "refresh lines are" if has["refresh"] else "refresh is"
+        if channel.refresh_lines and not has("refresh_lines"):
+            what = "refresh lines are" if has("refresh") else "refresh is"
             here = ("channel", channel_index, "refresh_line", 0)
             hint = "leave out the channels' refresh_line"
             return _misfit(here, f"{what} not known of {feed.name}", hint, "refresh_lines")
@@ -296,16 +305,16 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
         return wrong
     if wrong := server_fault_of(config, feed) or tcp_fault_of(config, feed):
         return wrong
-    if config.gateway.symbols == "name" and not has["names"]:
+    if config.gateway.symbols == "name" and not has("names"):
         reason = f"{feed.name} describes no message that names symbols"
         hint = "index; or describe a [reference] message"
         return WrongKey(("gateway", "symbols"), reason, hint)
-    if config.conflates and not (has["conflation"] or has["conflation_of_books"]):
+    if config.conflates and not (has("conflation") or has("conflation_of_books")):
         return _misfit(
             _conflating_key(config), f"no message of {feed.name} can be conflated",
             "drop_oldest or detach, and conflate = false", "conflation",
         )  # fmt: skip
-    if config.amqp.records and not has["records"]:
+    if config.amqp.records and not has("records"):
         reason = f"{feed.name} has no [book] table, which normalised records are made by"
         return _misfit(("amqp", "records"), reason, "leave it out", "records")
     return None
@@ -323,5 +332,5 @@ def _conflating_key(config: Config) -> KeyPath:
 
 def _misfit(path: KeyPath, reason: str, hint: str, name: str) -> WrongKey:
     """Make the refusal, naming the feeds that have what is asked for."""
-    able = [each for each in list_feeds() if capabilities_of(load_feed(each))[name]]
+    able = [each for each in list_feeds() if _capability(name).has(load_feed(each))]
     return WrongKey(path, reason, f"{hint}; known of {', '.join(able)}: docs/feeds.md")

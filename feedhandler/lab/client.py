@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import feedhandler
+from feedhandler.codecs import load_feed
 from feedhandler.histogram import percentiles_of
 from feedhandler.lab.broker_client import BrokerSubscriber
 from feedhandler.lab.control import Sender
 from feedhandler.lab.tally import Tally
-from feedhandler.ops.feeds import open_feed
 from feedhandler.rpc import Verb
 
 #: A callback for each batch.
@@ -141,7 +141,7 @@ class Client:
 
 def _subscriber(request: Mapping[str, Any]) -> Any:
     """Return the subscriber to the gateway's node, or to a broker's queues."""
-    feed = open_feed(request["feed"])
+    feed = load_feed(request["feed"])
     if "sources" in request:
         sources, hostname = request["sources"], request["hostname"]
         return BrokerSubscriber(request["url"], sources, request["grain"], feed, hostname)

@@ -3,6 +3,7 @@
 import asyncio
 
 from feedhandler._compiled import require_units
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import report, report_tables
 from feedhandler.lab.broker_laboratory import BrokerLaboratory
@@ -12,7 +13,6 @@ from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
 from feedhandler.ops.captures import open_capture
 from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
-from feedhandler.ops.feeds import open_feed
 
 #: The feed that the generator knows.
 GENERATED_KEY = "euronext"
@@ -75,7 +75,7 @@ def _refuse_early(plan: Plan) -> None:
     """Raise `UsageError` for plans that make no sense, before any role is started."""
     for path in plan.captures:
         open_capture(path)
-    feed = open_feed(plan.feed)
+    feed = load_feed(plan.feed)
     if feed.table.fix:
         raise UsageError(
             "the laboratory numbers packets anew, and the numbers of FIX messages are text",

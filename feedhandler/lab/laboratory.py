@@ -25,7 +25,7 @@ import msgspec
 
 from feedhandler.amqp.request import without_credentials
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX, PATTERNS_MAX
-from feedhandler.codecs import Feed
+from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import (
     AmqpConfig,
@@ -57,7 +57,6 @@ from feedhandler.lab.supervisor import Supervisor
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
 from feedhandler.ops import cpu_latency
-from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
 from feedhandler.rpc import ask
 
@@ -92,7 +91,7 @@ class Laboratory:
     def __init__(self, plan: Plan, view: View) -> None:
         self.plan = plan
         self.view = view
-        self.feed: Feed = open_feed(plan.feed)
+        self.feed: Feed = load_feed(plan.feed)
         self.run = Run(
             started=_now(),
             configuration={

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from feedhandler.codecs import Feed
+from feedhandler.codecs import Feed, load_feed
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.plan import EXCHANGES
 from feedhandler.lab.processors import preferred
@@ -21,7 +21,6 @@ from feedhandler.lab.results import Sent
 from feedhandler.lab.symbols import WorkloadSymbols
 from feedhandler.lab.workload import Stretch, Workload, workload_of
 from feedhandler.ops.captures import open_captures
-from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.generating.traffic import packets as packets_of_market
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.sender_lines import MulticastLine
@@ -82,7 +81,7 @@ class Replayer:
 
         `feed` is their feed. Answers their description, with packets by service.
         """
-        feed = open_feed(request["feed"])
+        feed = load_feed(request["feed"])
         if request["captures"]:
             packets: Iterator[tuple[int, bytes]] = recorded(
                 [Path(path) for path in request["captures"]]

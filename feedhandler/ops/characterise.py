@@ -30,10 +30,11 @@ from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError, unwritable
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.ops.feeds import fitting_hint, is_packet, open_feed
+from feedhandler.ops.feed_guess import fitting_hint, is_packet
 from feedhandler.ops.fitted import FittedTable
 from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
 from feedhandler.replay.playing.selection import parse_group
@@ -76,7 +77,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Do the job, print and write; `FOUND` where a file is odd."""
-    feed = open_feed(options.feed)
+    feed = load_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     _refuse_senseless(options)
     if options.exact or options.lake is not None:
@@ -186,7 +187,7 @@ def channels_of(options: Options) -> ChannelMap | None:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ConfigError(f"{options.channels}: {reason}", "give a TOML file") from None
-    by_service = bool(open_feed(options.feed).table.service_size)
+    by_service = bool(load_feed(options.feed).table.service_size)
     return parse_channel_map(text, str(options.channels), by_service=by_service)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from feedhandler.codecs import Feed, ReferenceData
+from feedhandler.codecs import Feed, ReferenceData, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
@@ -26,7 +26,7 @@ from feedhandler.ops.captures import (
     report_reading,
 )
 from feedhandler.ops.console import ExitCode, complain, progress
-from feedhandler.ops.feeds import fitting_hint, open_feed
+from feedhandler.ops.feed_guess import fitting_hint
 from feedhandler.replay.captures.reading import Capture, Datagram
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
@@ -62,7 +62,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Decode; `FOUND` where the capture is cut short or holds packets that are not the feed's."""
-    feed = open_feed(options.feed)
+    feed = load_feed(options.feed)
     if options.records or options.form:
         return _run_records(feed, options)
     if options.out != "-":

@@ -30,7 +30,7 @@ import zmq.asyncio
 from msgspec import Struct
 
 from feedhandler._compiled import require_units
-from feedhandler.codecs import UsageError
+from feedhandler.codecs import UsageError, load_feed
 from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
 from feedhandler.config.show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
@@ -40,7 +40,6 @@ from feedhandler.ops.console import ExitCode, complain, print_json, run_async, u
 from feedhandler.ops.demo_scenes import SCENES, Scene
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.exchange import CLOSED, EURONEXT
-from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Selection, check
@@ -322,7 +321,7 @@ class Demo:
             context.term()
 
     def _verdict(self) -> Verdict:
-        feed = open_feed(self.scene.feed)
+        feed = load_feed(self.scene.feed)
         sent = read_ledger(self.folder / "exchange.ledger")
         reports = {
             each.pattern: check(feed, sent, read_ledger(each.ledger), Selection(each.pattern))

@@ -1,61 +1,12 @@
 """`feedhandler feeds`: the built-in feeds and what each has, or the messages and fields of one."""
 
-from collections.abc import Sequence
-
 from rich.table import Table
 
 from feedhandler.codecs import Feed, list_feeds, load_feed
-from feedhandler.codecs.feed import BadPacket
-from feedhandler.codecs.fit import Fit
 from feedhandler.codecs.layouts import Layout
 from feedhandler.gateway import CAPABILITIES, capabilities_of
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
-
-
-def open_feed(name_or_path: str) -> Feed:
-    """Load a feed by name or path. Raises `ConfigError` that names the known ones."""
-    return load_feed(name_or_path)
-
-
-def fitting_feed(payloads: Sequence[bytes]) -> str:
-    """Return the built-in feed that fits most of the payloads, more than half; "" for none.
-
-    Some framings have so little in them that other feeds' packets pass: of those that fit as many,
-    it is the one that checks most of a header, and leaves fewest bytes unread.
-    """
-    best, most = "", (len(payloads) // 2, 99, 0)
-    for name in list_feeds():
-        fit = Fit(load_feed(name))
-        for payload in payloads:
-            fit.examine(payload)
-        unread = sum(use.beyond for use in fit.types.values())
-        good = (fit.fitting, _checked(fit.feed), -unread)
-        if good > most:
-            best, most = name, good
-    return best
-
-
-def fitting_hint(payloads: Sequence[bytes]) -> str:
-    """Return a hint about datagrams that are not of the feed that was named."""
-    name = fitting_feed(payloads)
-    return f"they fit --feed {name}" if name else "no built-in feed fits: see --feed"
-
-
-def _checked(feed: Feed) -> int:
-    """Return how many things of a packet's header a feed checks."""
-    packet, table = feed.description.packet, feed.table
-    fields = (table.length_size, table.count_size, packet.kind)
-    return sum(map(bool, fields)) + len(packet.constants)
-
-
-def is_packet(feed: Feed, payload: bytes) -> bool:
-    """Return whether a datagram is a packet of the feed, with whole messages."""
-    try:
-        feed.decode_packet(payload)
-    except BadPacket:
-        return False
-    return True
 
 
 def run(name: str | None, as_json: bool) -> int:
@@ -68,9 +19,9 @@ def run(name: str | None, as_json: bool) -> int:
         else:
             _print_list(feeds)
     elif as_json:
-        _print_json_messages(open_feed(name))
+        _print_json_messages(load_feed(name))
     else:
-        _print_feed(open_feed(name))
+        _print_feed(load_feed(name))
     return ExitCode.OK
 
 

@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
 from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.ops.feeds import fitting_feed, open_feed
+from feedhandler.ops.feed_guess import fitting_feed
 from feedhandler.ops.fitted import FittedTable
 
 #: Packets between two updates of the progress bar.
@@ -22,7 +23,7 @@ _NUMBER = re.compile(r"\b\d+\b")
 
 def run(description: str, path: Path, limit: int, as_json: bool) -> int:
     """Check; `FOUND` where something does not fit, or the capture is cut short."""
-    feed = open_feed(description)
+    feed = load_feed(description)
     capture = open_capture(path)
     fit = Fit(feed)
     tried: list[bytes] = []

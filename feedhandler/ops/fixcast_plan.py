@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.fixcast.planner import (
     CHANNELS_USUAL,
@@ -20,7 +21,7 @@ from feedhandler.fixcast.planner import (
 from feedhandler.fixcast.volumes import VolumeMeter
 from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, progress
-from feedhandler.ops.feeds import fitting_hint, open_feed
+from feedhandler.ops.feed_guess import fitting_hint
 
 #: Datagrams that are decoded to find the feed that fits.
 PROBE_DATAGRAMS = 200
@@ -69,7 +70,7 @@ def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
 
     Raises `UsageError` where nothing in it names an instrument.
     """
-    feed = open_feed(wanted.feed)
+    feed = load_feed(wanted.feed)
     meter = VolumeMeter(feed, wanted.by_service)
     capture = open_capture(wanted.measured)
     with progress(f"measuring {capture.path.name}", total=1.0) as advance:

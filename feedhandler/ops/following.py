@@ -25,6 +25,7 @@ from feedhandler.characterise.job import Request, sample_slices
 from feedhandler.characterise.slices import SLICE_BYTES_MAX
 from feedhandler.characterise.tables import Tables
 from feedhandler.characterise.tally_blobs import FORM, write_whole
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.ops.characterise import (
     Options,
@@ -34,7 +35,6 @@ from feedhandler.ops.characterise import (
     request_of,
 )
 from feedhandler.ops.console import ExitCode, complain
-from feedhandler.ops.feeds import open_feed
 from feedhandler.ops.spark import AUTO, NO_SPARK, command_session
 from feedhandler.replay.playing.time_spec import check_zone
 
@@ -54,7 +54,7 @@ class _Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.feed = open_feed(options.feed)
+        self.feed = load_feed(options.feed)
         self.zone = check_zone(options.zone or self.feed.zone)
         # Absolute, so that a recording is the same one wherever the next run is begun.
         self.captures = tuple(map(absolute, options.captures))

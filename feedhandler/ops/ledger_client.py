@@ -17,11 +17,10 @@ from typing import Any
 
 import feedhandler
 from feedhandler.amqp.subscribing.inbox import Message
-from feedhandler.codecs import Feed
+from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.feed import split_packets
 from feedhandler.histogram import Histogram
 from feedhandler.ops.console import ExitCode, print_json, run_async, until_stopped
-from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.exchange.ledger import LedgerWriter
 
 #: How often the parent gets the count of messages.
@@ -116,5 +115,5 @@ def _print(what: dict[str, Any]) -> None:
 
 def run(url: str, pattern: str, granularity: str, feed_name: str, path: Path) -> int:
     """Receive until SIGTERM, as a process of its own; the ledger goes to `path`."""
-    feed = open_feed(feed_name)
+    feed = load_feed(feed_name)
     return run_async(lambda stop: receive(url, pattern, granularity, feed, path, stop), "uvloop")

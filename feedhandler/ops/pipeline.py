@@ -11,8 +11,8 @@ from feedhandler.characterise.cluster import DiskFault, disk_fault_or
 from feedhandler.characterise.lake import fill_lake, here
 from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.characterise.rows import refuse_rows_of_fix
+from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress
-from feedhandler.ops.feeds import open_feed
 from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, command_session
 
 
@@ -29,7 +29,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Fill the lake and print what was new; `FOUND` where a file is odd."""
-    refuse_rows_of_fix(open_feed(options.feed))
+    refuse_rows_of_fix(load_feed(options.feed))
     asked = (options.captures, options.feed, options.lake)
     master = chosen_master(options.master, options.captures, FILLING)
     with progress("filling the lake", total=None):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from feedhandler.codecs import BadPacket, Feed, UsageError
+from feedhandler.codecs import BadPacket, Feed, UsageError, load_feed
 from feedhandler.ops import replay_plan
 from feedhandler.ops.arguments import LineAddress, TcpAddress, Wanted
 from feedhandler.ops.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.ops.console import ExitCode, complain, print_json
-from feedhandler.ops.feeds import fitting_hint, open_feed
+from feedhandler.ops.feed_guess import fitting_hint
 from feedhandler.ops.replay_live import play
 from feedhandler.ops.replay_verbs import ReplayVerbs
 from feedhandler.replay.captures.reading import Capture
@@ -140,7 +140,7 @@ def _stamper(source: Pipeline, options: Options) -> Stamper | None:
 def _source(options: Options) -> Pipeline:
     """Open the captures, and select the part of them that is asked for. Raises `UsageError`."""
     captures = open_captures(options.captures)
-    feed = open_feed(options.feed) if options.feed is not None else None
+    feed = load_feed(options.feed) if options.feed is not None else None
     if feed is not None:
         for capture in captures:
             _refuse_foreign(capture, feed)

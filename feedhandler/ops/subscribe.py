@@ -24,7 +24,6 @@ from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.dbn import schema_of
 from feedhandler.codecs.feed import split_packets
 from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
-from feedhandler.ops.feeds import open_feed
 
 #: Printed lines reach a reading program this soon, even when there are few.
 FLUSH_INTERVAL_S = 0.05
@@ -66,7 +65,7 @@ def run(options: Options) -> int:
 
 
 async def _print_messages(options: Options, stop: asyncio.Event) -> None:
-    feed = open_feed(options.feed) if options.feed else None
+    feed = load_feed(options.feed) if options.feed else None
     pattern, granularity = split_granularity(options.pattern, options.granularity)
     unseen = reference_types(options.types, pattern, feed)
     output = Output(stop)

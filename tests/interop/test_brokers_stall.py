@@ -74,84 +74,78 @@ def told(found: list[Any]) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
-def test_a_broker_that_stops_reading_costs_its_own_queue_and_nobody_else(broker: Broker) -> None:
+async def test_a_broker_that_stops_reading_costs_its_own_queue_and_nobody_else(
+    broker: Broker,
+) -> None:
     broker.exchange("stall")
     broker.queue("stall.all", "stall", "#")
-
-    async def story() -> None:
-        async with publishing(broker, **settings_of(broker, "stall")) as rig:
-            attached = asyncio.Event()
-            goal: list[int] = []
-            subscriber = asyncio.create_task(packets(rig, attached, goal))
-            await attached.wait()
-            await rig.up()
-            await rig.stream(1, 100)
-            await rig.confirmed()
-            broker.freeze()
-            try:
-                last = await until_full(rig, 100)
-            finally:
-                broker.thaw()
-            await rig.confirmed()
-            goal.append(last + 10)
-            await rig.stream(last + 1, last + 10)
-            await rig.confirmed()
-            seen = rig.seen
-            assert (seen["overflows"], seen["connects"], seen["resent"]) == (1, 1, 0)
-            assert 0 < seen["full_seconds"] <= seen["behind_seconds"]
-            assert 0 < seen["confirm_ns"]["p50"] <= seen["confirm_ns"]["max"]
-            found = await in_thread(consume, broker, "stall.all")
-            came = sequences(found)
-            missing = sorted({*range(1, last + 11)} - {*came})
-            assert came == sorted(came), "in order"
-            assert len(came) == len({*came}), "once each"
-            assert told(found) == missing, "each that gave way is told, and no other"
-            assert len(missing) == seen["dropped"]
-            async with asyncio.timeout(PATIENCE_S):
-                assert await subscriber == [*range(1, last + 11)], "the others got everything"
-
-    asyncio.run(story())
+    async with publishing(broker, **settings_of(broker, "stall")) as rig:
+        attached = asyncio.Event()
+        goal: list[int] = []
+        subscriber = asyncio.create_task(packets(rig, attached, goal))
+        await attached.wait()
+        await rig.up()
+        await rig.stream(1, 100)
+        await rig.confirmed()
+        broker.freeze()
+        try:
+            last = await until_full(rig, 100)
+        finally:
+            broker.thaw()
+        await rig.confirmed()
+        goal.append(last + 10)
+        await rig.stream(last + 1, last + 10)
+        await rig.confirmed()
+        seen = rig.seen
+        assert (seen["overflows"], seen["connects"], seen["resent"]) == (1, 1, 0)
+        assert 0 < seen["full_seconds"] <= seen["behind_seconds"]
+        assert 0 < seen["confirm_ns"]["p50"] <= seen["confirm_ns"]["max"]
+        found = await in_thread(consume, broker, "stall.all")
+        came = sequences(found)
+        missing = sorted({*range(1, last + 11)} - {*came})
+        assert came == sorted(came), "in order"
+        assert len(came) == len({*came}), "once each"
+        assert told(found) == missing, "each that gave way is told, and no other"
+        assert len(missing) == seen["dropped"]
+        async with asyncio.timeout(PATIENCE_S):
+            assert await subscriber == [*range(1, last + 11)], "the others got everything"
 
 
-def test_a_destination_that_detaches_gives_up_what_waits_and_begins_anew(
+async def test_a_destination_that_detaches_gives_up_what_waits_and_begins_anew(
     rabbitmq3: RabbitMQ3,
 ) -> None:
     broker = rabbitmq3
     broker.exchange("stall.detach")
     broker.queue("stall.detach.all", "stall.detach", "#")
-
-    async def story() -> None:
-        settings = settings_of(broker, "stall.detach", when_full="detach")
-        async with publishing(broker, **settings) as rig:
-            await rig.up()
-            await rig.stream(1, 100)
-            await rig.confirmed()
-            broker.freeze()
-            try:
-                last = await until_full(rig, 100)
-                await rig.stream(last + 1, last + 100)
-                assert rig.seen["detached"] == 1
-                assert rig.seen["queued_bytes"] == 0, "all that waited has gone"
-            finally:
-                broker.thaw()
-            await rig.confirmed()
-            await rig.stream(last + 101, last + 110)
-            await rig.confirmed()
-            seen = rig.seen
-            assert (seen["detached"], seen["overflows"], seen["connects"]) == (1, 1, 2)
-            assert any("detached: more than" in line for line in rig.reported)
-            found = await in_thread(consume, broker, "stall.detach.all")
-            came = list(dict.fromkeys(sequences(found)))
-            assert came == sorted(came), "first copies are in order"
-            assert came[-10:] == [*range(last + 101, last + 111)]
-            missing = sorted({*range(1, last + 111)} - {*came})
-            assert sorted({*told(found)}) == missing, "each that gave way is told, and no other"
-            assert len(missing) == seen["dropped"]
-
-    asyncio.run(story())
+    settings = settings_of(broker, "stall.detach", when_full="detach")
+    async with publishing(broker, **settings) as rig:
+        await rig.up()
+        await rig.stream(1, 100)
+        await rig.confirmed()
+        broker.freeze()
+        try:
+            last = await until_full(rig, 100)
+            await rig.stream(last + 1, last + 100)
+            assert rig.seen["detached"] == 1
+            assert rig.seen["queued_bytes"] == 0, "all that waited has gone"
+        finally:
+            broker.thaw()
+        await rig.confirmed()
+        await rig.stream(last + 101, last + 110)
+        await rig.confirmed()
+        seen = rig.seen
+        assert (seen["detached"], seen["overflows"], seen["connects"]) == (1, 1, 2)
+        assert any("detached: more than" in line for line in rig.reported)
+        found = await in_thread(consume, broker, "stall.detach.all")
+        came = list(dict.fromkeys(sequences(found)))
+        assert came == sorted(came), "first copies are in order"
+        assert came[-10:] == [*range(last + 101, last + 111)]
+        missing = sorted({*range(1, last + 111)} - {*came})
+        assert sorted({*told(found)}) == missing, "each that gave way is told, and no other"
+        assert len(missing) == seen["dropped"]
 
 
-def test_a_destination_that_conflates_brings_its_consumers_to_the_present_state(
+async def test_a_destination_that_conflates_brings_its_consumers_to_the_present_state(
     rabbitmq3: RabbitMQ3, seed: int
 ) -> None:
     broker = rabbitmq3
@@ -167,36 +161,33 @@ def test_a_destination_that_conflates_brings_its_consumers_to_the_present_state(
             whole.take(Sent("euronext.104", "packet", b"", 0, data, None))
         await rig.deliver()
 
-    async def story() -> None:
-        settings = settings_of(broker, "stall.conflate", when_full="conflate")
-        async with publishing(broker, **settings) as rig:
-            rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
-            await rig.up()
-            await stream(rig, 1, 100)
-            await rig.confirmed()
-            last = 100
-            broker.freeze()
-            try:
-                while rig.seen["conflated"] < 2000:
-                    await stream(rig, last + 1, last + 50)
-                    last += 50
-                    assert rig.seen["queued_bytes"] + rig.seen["unconfirmed_bytes"] <= QUEUE_BYTES
-                    assert last < 100_000, "nothing is ever conflated"
-            finally:
-                broker.thaw()
-            await rig.confirmed()
-            await stream(rig, last + 1, last + 10)
-            await rig.confirmed()
-            seen = rig.seen
-            assert (seen["dropped"], seen["connects"], seen["resent"]) == (0, 1, 0)
-            found = await in_thread(consume, broker, "stall.conflate.all")
-            consumer, reasons = Reader(), []
-            for each in found:
-                consumer.take(decoded(each.encode()))
-                if each.subject.endswith(".quality"):
-                    reasons.append(msgspec.json.decode(each.body)["reason"])
-            assert {"conflated", "caught-up"} <= {*reasons}
-            assert len(sequences(found)) < last, "less came than was published"
-            assert consumer.market.digest(104) == whole.market.digest(104)
-
-    asyncio.run(story())
+    settings = settings_of(broker, "stall.conflate", when_full="conflate")
+    async with publishing(broker, **settings) as rig:
+        rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
+        await rig.up()
+        await stream(rig, 1, 100)
+        await rig.confirmed()
+        last = 100
+        broker.freeze()
+        try:
+            while rig.seen["conflated"] < 2000:
+                await stream(rig, last + 1, last + 50)
+                last += 50
+                assert rig.seen["queued_bytes"] + rig.seen["unconfirmed_bytes"] <= QUEUE_BYTES
+                assert last < 100_000, "nothing is ever conflated"
+        finally:
+            broker.thaw()
+        await rig.confirmed()
+        await stream(rig, last + 1, last + 10)
+        await rig.confirmed()
+        seen = rig.seen
+        assert (seen["dropped"], seen["connects"], seen["resent"]) == (0, 1, 0)
+        found = await in_thread(consume, broker, "stall.conflate.all")
+        consumer, reasons = Reader(), []
+        for each in found:
+            consumer.take(decoded(each.encode()))
+            if each.subject.endswith(".quality"):
+                reasons.append(msgspec.json.decode(each.body)["reason"])
+        assert {"conflated", "caught-up"} <= {*reasons}
+        assert len(sequences(found)) < last, "less came than was published"
+        assert consumer.market.digest(104) == whole.market.digest(104)

@@ -1,7 +1,6 @@
 """docker-compose.yml by the compose specification, as Docker Compose's own loader has it; and what
 its gateway publishes to its RabbitMQ."""
 
-import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -54,7 +53,7 @@ def test_a_mistake_in_the_compose_file_is_found(
     assert told in done.stderr
 
 
-def test_a_real_rabbitmq_with_its_definitions_keeps_what_its_gateway_publishes(
+async def test_a_real_rabbitmq_with_its_definitions_keeps_what_its_gateway_publishes(
     rabbitmq4: RabbitMQ,
 ) -> None:
     definitions = json.loads((CHECKOUT / "docs" / "rabbitmq.compose.json").read_text())
@@ -63,14 +62,10 @@ def test_a_real_rabbitmq_with_its_definitions_keeps_what_its_gateway_publishes(
     settings["to"] = settings["to"].replace("rabbitmq:5672", f"127.0.0.1:{rabbitmq4.port}")
     assert settings["to"] != destination.to
     rabbitmq4.api("POST", "definitions", definitions)
-
-    async def story() -> None:
-        async with publish_kit.publishing(rabbitmq4, **settings) as rig:
-            await rig.up()
-            await rig.both(1, 100)
-            await rig.confirmed()
-            # This broker confirms only what a queue has taken.
-            assert rig.seen["confirmed"] == 2 + 2 * 100
-            assert rig.seen["abandoned"] == rig.seen["dropped"] == 0
-
-    asyncio.run(story())
+    async with publish_kit.publishing(rabbitmq4, **settings) as rig:
+        await rig.up()
+        await rig.both(1, 100)
+        await rig.confirmed()
+        # This broker confirms only what a queue has taken.
+        assert rig.seen["confirmed"] == 2 + 2 * 100
+        assert rig.seen["abandoned"] == rig.seen["dropped"] == 0

@@ -10,29 +10,25 @@ from tests.support.durable import orders, running
 from tests.support.foreign_clients import javascript_command
 
 
-def test_rhea_puts_cancels_gives_back_and_takes(tmp_path: Path) -> None:
+async def test_rhea_puts_cancels_gives_back_and_takes(tmp_path: Path) -> None:
     command = javascript_command(HERE / "javascript" / "queue.js")
-
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            process = await asyncio.create_subprocess_exec(
-                *command.words,
-                str(rig.port),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **command.environment},
-            )
-            out, errors = await asyncio.wait_for(process.communicate(), 120)
-            assert errors.decode() == ""
-            told = json.loads(out)
-            assert (told["accepted"], told["answer"], told["correlation"]) == (
-                10,
-                "cancelled",
-                "c1",
-            )
-            assert sorted(told["taken"]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-            assert told["counts"]["5"] == 1
-            assert told["counts"]["6"] == 0
-            await rig.until(lambda: rig.figure("depth") == 0, "the records")
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        process = await asyncio.create_subprocess_exec(
+            *command.words,
+            str(rig.port),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **command.environment},
+        )
+        out, errors = await asyncio.wait_for(process.communicate(), 120)
+        assert errors.decode() == ""
+        told = json.loads(out)
+        assert (told["accepted"], told["answer"], told["correlation"]) == (
+            10,
+            "cancelled",
+            "c1",
+        )
+        assert sorted(told["taken"]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        assert told["counts"]["5"] == 1
+        assert told["counts"]["6"] == 0
+        await rig.until(lambda: rig.figure("depth") == 0, "the records")

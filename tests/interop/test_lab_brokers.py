@@ -38,39 +38,33 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 @pytest.mark.parametrize(
     ("exchange", "grain"), [("direct", "packet"), ("direct", "message"), ("topic", "packet")]
 )
-def test_two_clients_of_a_broker_each_get_everything_once_with_its_stamp(
+async def test_two_clients_of_a_broker_each_get_everything_once_with_its_stamp(
     broker: Broker, exchange: Any, grain: str
 ) -> None:
     lab = LabBroker(broker, None, [])
     binding = binding_of(exchange, grain, "euronext", SERVICES)
-
-    async def story() -> None:
-        sources = await in_thread(lab.prepare, binding, 2, LIMIT_BYTES)
-        goal = {"topic" if lab.kind == "artemis" else "exchange": binding.exchange}
-        settings = {"grain": grain, "stamp": True, "quality": False, **goal}
-        taken = [Places(), Places()]
-        async with publishing(broker, **settings) as rig:
-            clients = [
-                BrokerSubscriber(lab.url, each, grain, FEED, lab.hostname) for each in sources
+    sources = await in_thread(lab.prepare, binding, 2, LIMIT_BYTES)
+    goal = {"topic" if lab.kind == "artemis" else "exchange": binding.exchange}
+    settings = {"grain": grain, "stamp": True, "quality": False, **goal}
+    taken = [Places(), Places()]
+    async with publishing(broker, **settings) as rig:
+        clients = [BrokerSubscriber(lab.url, each, grain, FEED, lab.hostname) for each in sources]
+        async with clients[0] as one, clients[1] as other:
+            delivering = [
+                asyncio.create_task(messages.deliver(each))
+                for messages, each in zip((one, other), taken, strict=True)
             ]
-            async with clients[0] as one, clients[1] as other:
-                delivering = [
-                    asyncio.create_task(messages.deliver(each))
-                    for messages, each in zip((one, other), taken, strict=True)
-                ]
-                await rig.both(1, 100)
-                await rig.confirmed()
-                numbers = [0xFFFF] if grain == "packet" else [*range(5)]
-                wanted = {(a, b, c) for a in SERVICES for b in range(1, 101) for c in numbers}
-                for each in taken:
-                    await rig.until(lambda each=each: len(each.found) >= len(wanted), "all there")
-                    assert len(each.found) == len(wanted)
-                    assert set(each.found) == wanted
-                    assert each.stamps == {STAMP_NS + number for number in range(1, 101)}
-            await asyncio.gather(*delivering)
-        await in_thread(lab.clear)
-
-    asyncio.run(story())
+            await rig.both(1, 100)
+            await rig.confirmed()
+            numbers = [0xFFFF] if grain == "packet" else [*range(5)]
+            wanted = {(a, b, c) for a in SERVICES for b in range(1, 101) for c in numbers}
+            for each in taken:
+                await rig.until(lambda each=each: len(each.found) >= len(wanted), "all there")
+                assert len(each.found) == len(wanted)
+                assert set(each.found) == wanted
+                assert each.stamps == {STAMP_NS + number for number in range(1, 101)}
+        await asyncio.gather(*delivering)
+    await in_thread(lab.clear)
 
 
 def test_one_that_runs_already_is_found_by_its_url_with_its_processes(

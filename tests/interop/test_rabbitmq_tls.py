@@ -1,6 +1,5 @@
 """Publishing to a real RabbitMQ 3.10 over TLS, by password and by certificate."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.support.security import Certificates
 
 
 @pytest.mark.parametrize("way", ["password", "certificate"])
-def test_a_stream_arrives_over_tls(
+async def test_a_stream_arrives_over_tls(
     rabbitmq3: RabbitMQ3, broker_certificates: Certificates, way: str
 ) -> None:
     exchange = f"sealed.{way}"
@@ -23,19 +22,15 @@ def test_a_stream_arrives_over_tls(
     if way == "certificate":
         certificate, key = broker_certificates.issue("gateway.example", common=USER)
         settings |= {"to": rabbitmq3.sealed(""), "certificate": certificate, "key": key}
-
-    async def story() -> None:
-        async with publishing(rabbitmq3, **settings) as rig:
-            await rig.both(1, 300)
-            await rig.confirmed()
-            found = await in_thread(consume, rabbitmq3, f"{exchange}.all")
-            for service in (104, 105):
-                check_stream(found, 300, service)
-
-    asyncio.run(story())
+    async with publishing(rabbitmq3, **settings) as rig:
+        await rig.both(1, 300)
+        await rig.confirmed()
+        found = await in_thread(consume, rabbitmq3, f"{exchange}.all")
+        for service in (104, 105):
+            check_stream(found, 300, service)
 
 
-def test_a_broker_of_another_ca_and_a_wrong_password_are_named(
+async def test_a_broker_of_another_ca_and_a_wrong_password_are_named(
     rabbitmq3: RabbitMQ3, tmp_path: Path
 ) -> None:
     (tmp_path / "word").write_text("not it")
@@ -46,11 +41,7 @@ def test_a_broker_of_another_ca_and_a_wrong_password_are_named(
         ({**login, "ca": theirs.ca}, "its certificate's CA is not trusted"),
         ({**login, "ca": ca}, "it refused user feed (check user"),
     )
-
-    async def story() -> None:
-        for settings, words in cases:
-            async with publishing(rabbitmq3, exchange="amq.topic", **settings) as rig:
-                await rig.until(lambda r=rig, w=words: w in r.seen["reason"], words)
-                assert "not it" not in str(rig.reported)
-
-    asyncio.run(story())
+    for settings, words in cases:
+        async with publishing(rabbitmq3, exchange="amq.topic", **settings) as rig:
+            await rig.until(lambda r=rig, w=words: w in r.seen["reason"], words)
+            assert "not it" not in str(rig.reported)

@@ -40,30 +40,25 @@ def receive_blocking(url: str, address: str, count: int, credit: int, option: An
 @gateways_loop
 @pytest.mark.parametrize("credit", [1, 10, 500])
 @pytest.mark.parametrize("option", [AtMostOnce(), AtLeastOnce()], ids=["settled", "unsettled"])
-def test_the_blocking_client_receives_packets(run: Run, option: Any, credit: int) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            await rig.stream(1, 2)  # before anybody listens: nobody gets these
-            receiving = asyncio.create_task(
-                in_thread(
-                    receive_blocking, rig.url, "euronext.104", 41, credit=credit, option=option
-                )
-            )
-            await rig.until(lambda: rig.node.links == 1, "attached")
-            put = rig.packets(3, 42)
-            await rig.deliver()
-            quality, *messages = await receiving
-            assert quality.subject == "euronext.104.quality"
-            assert str(quality.content_type) == "application/vnd.feedhandler.quality+json"
-            assert [bytes(each.body) for each in messages] == put
-            assert {each.subject for each in messages} == {"euronext.104"}
-            sequences = [struct.unpack(">IHHQH", bytes(each.id))[3] for each in messages]
-            assert sequences == list(range(3, 43))
-            await rig.until(lambda: not rig.node.connections, "gone")
-            accepted = 41 if isinstance(option, AtLeastOnce) else 0
-            assert (rig.count("accepted"), rig.count("refused")) == (accepted, 0)
-
-    run(scenario())
+async def test_the_blocking_client_receives_packets(run: Run, option: Any, credit: int) -> None:
+    async with running() as rig:
+        await rig.stream(1, 2)  # before anybody listens: nobody gets these
+        receiving = asyncio.create_task(
+            in_thread(receive_blocking, rig.url, "euronext.104", 41, credit=credit, option=option)
+        )
+        await rig.until(lambda: rig.node.links == 1, "attached")
+        put = rig.packets(3, 42)
+        await rig.deliver()
+        quality, *messages = await receiving
+        assert quality.subject == "euronext.104.quality"
+        assert str(quality.content_type) == "application/vnd.feedhandler.quality+json"
+        assert [bytes(each.body) for each in messages] == put
+        assert {each.subject for each in messages} == {"euronext.104"}
+        sequences = [struct.unpack(">IHHQH", bytes(each.id))[3] for each in messages]
+        assert sequences == list(range(3, 43))
+        await rig.until(lambda: not rig.node.connections, "gone")
+        accepted = 41 if isinstance(option, AtLeastOnce) else 0
+        assert (rig.count("accepted"), rig.count("refused")) == (accepted, 0)
 
 
 class Collect(MessagingHandler):
@@ -99,56 +94,49 @@ class Collect(MessagingHandler):
 
 
 @gateways_loop
-def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -> None:
+async def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -> None:
     addresses = [
         "euronext.104?quality=0",
         "euronext.104?quality=0&as=message&types=230",
         "euronext.*.1003?quality=0&as=message",
         "#?quality=0&as=message&stamp=1",
     ]
-
-    async def scenario() -> None:
-        async with running() as rig:
-            handler = Collect(rig.url, addresses, 100)
-            receiving = asyncio.create_task(in_thread(Container(handler).run))
-            await rig.until(lambda: rig.node.links == 4, "attached")
-            put = rig.packets(1, 200)
-            await rig.deliver()
-            await receiving
-            assert handler.errors == []
-            packets, orders, symbol, everything = (handler.found[each] for each in addresses)
-            assert [bytes(each.body) for each in packets[:200]] == put[: len(packets)]
-            assert {bytes(each.body)[2:4] for each in orders} == {(230).to_bytes(2, "big")}
-            assert {each.subject for each in symbol} == {"euronext.104.1003"}
-            assert everything[0].annotations["x-opt-received-ns"] > 0
-            for found in handler.found.values():
-                numbers = [each.group_sequence for each in found]
-                assert numbers == list(range(len(found)))
-
-    run(scenario())
+    async with running() as rig:
+        handler = Collect(rig.url, addresses, 100)
+        receiving = asyncio.create_task(in_thread(Container(handler).run))
+        await rig.until(lambda: rig.node.links == 4, "attached")
+        put = rig.packets(1, 200)
+        await rig.deliver()
+        await receiving
+        assert handler.errors == []
+        packets, orders, symbol, everything = (handler.found[each] for each in addresses)
+        assert [bytes(each.body) for each in packets[:200]] == put[: len(packets)]
+        assert {bytes(each.body)[2:4] for each in orders} == {(230).to_bytes(2, "big")}
+        assert {each.subject for each in symbol} == {"euronext.104.1003"}
+        assert everything[0].annotations["x-opt-received-ns"] > 0
+        for found in handler.found.values():
+            numbers = [each.group_sequence for each in found]
+            assert numbers == list(range(len(found)))
 
 
 @gateways_loop
-def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            wrong = "euronext.104?colour=red"
-            handler = Collect(rig.url, ["euronext.104", wrong, "queue.a"], 3)
-            receiving = asyncio.create_task(in_thread(Container(handler).run))
-            await rig.until(lambda: rig.count("links_refused") == 2, "refused")
-            await rig.stream(1, 10)
-            await receiving
-            assert sorted(handler.errors) == [
-                (wrong, "amqp:invalid-field"),
-                ("queue.a", "amqp:not-found"),
-            ]
-            assert len(handler.found["euronext.104"]) >= 3
-
-    run(scenario())
+async def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> None:
+    async with running() as rig:
+        wrong = "euronext.104?colour=red"
+        handler = Collect(rig.url, ["euronext.104", wrong, "queue.a"], 3)
+        receiving = asyncio.create_task(in_thread(Container(handler).run))
+        await rig.until(lambda: rig.count("links_refused") == 2, "refused")
+        await rig.stream(1, 10)
+        await receiving
+        assert sorted(handler.errors) == [
+            (wrong, "amqp:invalid-field"),
+            ("queue.a", "amqp:not-found"),
+        ]
+        assert len(handler.found["euronext.104"]) >= 3
 
 
 @gateways_loop
-def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
+async def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
     def ask(url: str) -> str:
         connection = BlockingConnection(url, timeout=PATIENCE_S)
         try:
@@ -161,15 +149,12 @@ def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
         finally:
             connection.close()
 
-    async def scenario() -> None:
-        async with running() as rig:
-            assert await in_thread(ask, rig.url) == "amqp:invalid-field"
-
-    run(scenario())
+    async with running() as rig:
+        assert await in_thread(ask, rig.url) == "amqp:invalid-field"
 
 
 @gateways_loop
-def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> None:
+async def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> None:
     script = tmp_path / "client.py"
     script.write_text(
         "import sys\n"
@@ -182,24 +167,20 @@ def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> N
         "    print(message.subject, message.group_sequence, len(message.body), flush=True)\n"
         "connection.close()\n"
     )
-
-    async def scenario() -> None:
-        async with running() as rig:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, str(script), rig.url, stdout=asyncio.subprocess.PIPE
-            )
-            assert process.stdout is not None
-            async with asyncio.timeout(2 * PATIENCE_S):
-                assert await process.stdout.readline() == b"attached\n"
-                put = rig.packets(1, 30)
-                await rig.deliver()
-                output, _ = await process.communicate()
-            assert process.returncode == 0
-            assert output.decode().splitlines() == [
-                f"euronext.104 {index} {len(data)}" for index, data in enumerate(put)
-            ]
-
-    run(scenario())
+    async with running() as rig:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), rig.url, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(2 * PATIENCE_S):
+            assert await process.stdout.readline() == b"attached\n"
+            put = rig.packets(1, 30)
+            await rig.deliver()
+            output, _ = await process.communicate()
+        assert process.returncode == 0
+        assert output.decode().splitlines() == [
+            f"euronext.104 {index} {len(data)}" for index, data in enumerate(put)
+        ]
 
 
 class Transformer(MessagingHandler, TransactionHandler):
@@ -258,7 +239,7 @@ class Transformer(MessagingHandler, TransactionHandler):
 
 
 @pytest.mark.parametrize("settle_at_once", [True, False])
-def test_a_transaction_of_protons_own_is_aborted_or_committed_as_a_whole(
+async def test_a_transaction_of_protons_own_is_aborted_or_committed_as_a_whole(
     tmp_path: Path, settle_at_once: bool
 ) -> None:
     def work(url: str) -> Transformer:
@@ -271,15 +252,12 @@ def test_a_transaction_of_protons_own_is_aborted_or_committed_as_a_whole(
         Container(transformer).run()
         return transformer
 
-    async def scenario() -> None:
-        configs = orders(tmp_path / "orders"), orders(tmp_path / "out", name="out")
-        async with queues_running(*configs) as rig:
-            done = await in_thread(work, rig.url)
-            assert done.ends == ["aborted", "committed"]
-            assert [number for number, _ in done.got] == [0, 1, 2, 0, 1, 2]
-            # What proton had not settled it releases itself: that is no failure.
-            assert {count for _, count in done.got[3:]} == {1 if settle_at_once else 0}
-            await rig.until(lambda: rig.figure("depth") == 0, "the parcels' end")
-            assert rig.queues.all["out"].snapshot()["depth"] == 3
-
-    asyncio.run(scenario())
+    configs = orders(tmp_path / "orders"), orders(tmp_path / "out", name="out")
+    async with queues_running(*configs) as rig:
+        done = await in_thread(work, rig.url)
+        assert done.ends == ["aborted", "committed"]
+        assert [number for number, _ in done.got] == [0, 1, 2, 0, 1, 2]
+        # What proton had not settled it releases itself: that is no failure.
+        assert {count for _, count in done.got[3:]} == {1 if settle_at_once else 0}
+        await rig.until(lambda: rig.figure("depth") == 0, "the parcels' end")
+        assert rig.queues.all["out"].snapshot()["depth"] == 3

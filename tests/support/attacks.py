@@ -51,7 +51,7 @@ ROUND_S = 20.0
 async def answered_sessions(site: Site) -> None:
     """Begins that claim to answer a session of the node's, ended under another name."""
     answer = wire.frame(wire.BEGIN, wire.ushort(0), 0, 2048, 2048, channel=1)
-    for _ in range(20):
+    for _ in range(20 if site.long else 5):
         peer = await site.client(wire.attach("a", 0, ADDRESS), answer)
         await peer.push(wire.frame(wire.END, channel=1), wire.frame(wire.END))
 
@@ -259,7 +259,7 @@ async def half_open_tls(site: Site) -> None:
 @attack("connections_opened")
 async def tls_readers_that_stop(site: Site) -> None:
     """Subscribers by TLS that have credit and do not read."""
-    for _ in range(10):
+    for _ in range(10 if site.long else 3):
         peer = await site.peer("tls", tls=True)
         peer.writer.transport.pause_reading()
         await peer.push(wire.opening(), wire.begin(), wire.attach("a", 0, "#"), wire.flow(0, 10**6))
@@ -292,7 +292,7 @@ async def impatient_heartbeats(site: Site) -> None:
 @attack("links_refused")
 async def refusals_not_read(site: Site) -> None:
     """Links that are refused, asked for by clients that read nothing."""
-    for _ in range(5):
+    for _ in range(5 if site.long else 1):
         peer = await site.client(reads=False)
         for first in range(0, 5000, 250):
             names = range(first, first + 250)
@@ -546,7 +546,7 @@ async def messages_beyond_the_credit(site: Site) -> None:
 @attack("links_partial")
 async def messages_in_part(site: Site) -> None:
     """Messages whose end never comes: many small ones, and large ones on many links."""
-    for _ in range(10):
+    for _ in range(10 if site.long else 3):
         peer = await site.client(*(sending(f"s{n}", n, QUEUE) for n in range(20)))
         for n in range(20):
             await peer.hear(wire.FLOW)
@@ -567,7 +567,7 @@ async def largest_messages_outcomes_not_read(site: Site) -> None:
     """The largest messages, in quantity, by clients that do not read what became of them."""
     whole = message(bytes((1 << 20) - 100))
     parts = [whole[at : at + 60_000] for at in range(0, len(whole), 60_000)]
-    for _ in range(4):
+    for _ in range(4 if site.long else 1):
         peer = await site.client(sending("s", 0, QUEUE))
         await peer.hear(wire.FLOW)
         peer.opened = False

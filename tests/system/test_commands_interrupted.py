@@ -80,8 +80,8 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
     )
 
 
-#: Moments of each command: at the first of our modules, and at random ones.
-MOMENTS = 4
+#: Moments of each command: at the first of our modules, and at random ones, more in `make hunt`.
+MOMENTS = 8 if os.environ.get("FRESH") else 2
 
 
 def moment(seed: int, command: str, turn: int) -> tuple[signal.Signals, int]:

@@ -181,8 +181,7 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
         assert 0 < line["dropped"] < datagrams * 0.1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_replay_in_good_order(iex: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_replay_in_good_order(iex: Path) -> None:
     group = places.group()
     with subprocess.Popen(
         command("replay", str(iex), "--line-a", f"{group}:5002", "--interface", "127.0.0.1"),
@@ -192,7 +191,7 @@ def test_a_signal_ends_a_replay_in_good_order(iex: Path, number: signal.Signals)
         text=True,
     ) as process:
         _wait_until_it_sends(group, 5002)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=200)
         assert process.returncode == 0
         assert "Traceback" not in errors

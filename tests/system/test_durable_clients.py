@@ -22,29 +22,26 @@ def test_the_page_shows_its_sample_word_for_word() -> None:
     assert SAMPLE.read_text() in (DOCS / "queues.md").read_text()
 
 
-def test_the_sample_puts_cancels_and_takes(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(SAMPLE),
-                rig.url,
-                "orders",
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=dict(os.environ),
-            )
-            out, errors = await asyncio.wait_for(process.communicate(), 120)
-            assert errors.decode() == ""
-            assert out.decode().splitlines() == [
-                "cancel order-2: cancelled",
-                "waiting: 2",
-                "order-1 buy 100 IBM tried before: 0",
-                "order-3 buy 300 IBM tried before: 0",
-            ]
-            await rig.until(lambda: rig.figure("depth") == 0, "the records")
-
-    asyncio.run(scenario())
+async def test_the_sample_puts_cancels_and_takes(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(SAMPLE),
+            rig.url,
+            "orders",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(os.environ),
+        )
+        out, errors = await asyncio.wait_for(process.communicate(), 120)
+        assert errors.decode() == ""
+        assert out.decode().splitlines() == [
+            "cancel order-2: cancelled",
+            "waiting: 2",
+            "order-1 buy 100 IBM tried before: 0",
+            "order-3 buy 300 IBM tried before: 0",
+        ]
+        await rig.until(lambda: rig.figure("depth") == 0, "the records")
 
 
 class Through(MessagingHandler):
@@ -79,46 +76,37 @@ class Through(MessagingHandler):
             self.connection.close()
 
 
-def test_a_messaging_handler_sends_and_receives(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            handler = Through(rig.url, 500)
-            await in_thread(Container(handler).run)
-            assert handler.got == list(range(500))
-            await rig.until(lambda: rig.figure("delivered") == 500, "the records")
-
-    asyncio.run(scenario())
+async def test_a_messaging_handler_sends_and_receives(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        handler = Through(rig.url, 500)
+        await in_thread(Container(handler).run)
+        assert handler.got == list(range(500))
+        await rig.until(lambda: rig.figure("delivered") == 500, "the records")
 
 
-def test_the_orderly_end_answers_what_is_on_its_way(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            client = await rig.client()
-            link = await in_thread(client.sender)
+async def test_the_orderly_end_answers_what_is_on_its_way(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        client = await rig.client()
+        link = await in_thread(client.sender)
 
-            def send() -> list[Any]:
-                sent = [client.send(link, proton.Message(body=n)) for n in range(100)]
-                client.sync()
-                return sent
+        def send() -> list[Any]:
+            sent = [client.send(link, proton.Message(body=n)) for n in range(100)]
+            client.sync()
+            return sent
 
-            sent = await in_thread(send)
-            ending = asyncio.create_task(rig.node.stop(5.0))
-            await in_thread(client.pump, lambda: all(s.settled for s in sent), "the outcomes")
-            assert all(each.remote_state == ACCEPTED for each in sent)
-            client.drop()
-            await ending
-
-    asyncio.run(scenario())
+        sent = await in_thread(send)
+        ending = asyncio.create_task(rig.node.stop(5.0))
+        await in_thread(client.pump, lambda: all(s.settled for s in sent), "the outcomes")
+        assert all(each.remote_state == ACCEPTED for each in sent)
+        client.drop()
+        await ending
 
 
 @pytest.mark.parametrize("durability", ["durable", "fast"])
-def test_either_durability_serves(tmp_path: Path, durability: str) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path, durability=durability)) as rig:
-            client = await rig.client()
-            await in_thread(client.put_numbers, await in_thread(client.sender), 1, 2)
-            link = await in_thread(client.taker)
-            assert await in_thread(client.wait_for, link, 2) == [1, 2]
-            assert rig.figure("durability") == durability
-
-    asyncio.run(scenario())
+async def test_either_durability_serves(tmp_path: Path, durability: str) -> None:
+    async with running(orders(tmp_path, durability=durability)) as rig:
+        client = await rig.client()
+        await in_thread(client.put_numbers, await in_thread(client.sender), 1, 2)
+        link = await in_thread(client.taker)
+        assert await in_thread(client.wait_for, link, 2) == [1, 2]
+        assert rig.figure("durability") == durability

@@ -60,7 +60,7 @@ class RawSender:
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["before the attach's answer", "after it"])
-def test_a_message_beyond_the_credit_ends_its_link_and_nobody_elses(
+async def test_a_message_beyond_the_credit_ends_its_link_and_nobody_elses(
     tmp_path: Path, waits: bool
 ) -> None:
     def talk(port: int) -> bytes:
@@ -71,56 +71,46 @@ def test_a_message_beyond_the_credit_ends_its_link_and_nobody_elses(
         client.sock.sendall(b"".join(client.transfer(0, n, b"\x00\x53\x77\x40") for n in range(17)))
         return client.condition(client.until(wire.DETACH)[0])
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path, credit=16)) as rig:
-            good = await rig.client()
-            link = await in_thread(good.sender)
-            assert await in_thread(talk, rig.port) == b"amqp:link:transfer-limit-exceeded"
-            assert rig.count("links_over_credit") == 1
-            await in_thread(good.put_numbers, link, 1, 2)
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, credit=16)) as rig:
+        good = await rig.client()
+        link = await in_thread(good.sender)
+        assert await in_thread(talk, rig.port) == b"amqp:link:transfer-limit-exceeded"
+        assert rig.count("links_over_credit") == 1
+        await in_thread(good.put_numbers, link, 1, 2)
 
 
 @pytest.mark.parametrize("bound", ["PARTIAL_BYTES_MAX", "PARTIAL_BYTES_TOTAL"])
-def test_messages_that_come_in_part_take_bounded_memory(
+async def test_messages_that_come_in_part_take_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     monkeypatch.setattr(connection, bound, 1 << 19)
     part, links = bytes(60_000), 20
-
-    async def scenario() -> None:
-        async with running(orders(tmp_path, message_bytes_max=100_000)) as rig:
-            client = await in_thread(RawSender, rig.port)
-            await in_thread(client.sock.sendall, b"".join(client.link(n) for n in range(links)))
-            await in_thread(client.until, wire.FLOW, links)
-            for n in range(links):
-                await in_thread(client.sock.sendall, client.transfer(n, n, part, more=True))
-            detaches = await in_thread(client.until, wire.DETACH)
-            assert client.condition(detaches[0]) == b"amqp:resource-limit-exceeded"
-            assert rig.count("links_partial") > 0
-            await rig.until(lambda: rig.node.partial_bytes <= 1 << 19, "what is within the bound")
-            client.sock.close()
-            await rig.until(lambda: rig.node.partial_bytes == 0, "nothing held")
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, message_bytes_max=100_000)) as rig:
+        client = await in_thread(RawSender, rig.port)
+        await in_thread(client.sock.sendall, b"".join(client.link(n) for n in range(links)))
+        await in_thread(client.until, wire.FLOW, links)
+        for n in range(links):
+            await in_thread(client.sock.sendall, client.transfer(n, n, part, more=True))
+        detaches = await in_thread(client.until, wire.DETACH)
+        assert client.condition(detaches[0]) == b"amqp:resource-limit-exceeded"
+        assert rig.count("links_partial") > 0
+        await rig.until(lambda: rig.node.partial_bytes <= 1 << 19, "what is within the bound")
+        client.sock.close()
+        await rig.until(lambda: rig.node.partial_bytes == 0, "nothing held")
 
 
-def test_what_is_sent_on_a_link_that_was_refused_is_not_kept(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            client = await in_thread(RawSender, rig.port)
-            wrong = client.link(0).replace(b"queue.orders", b"queue.wrongs")
-            await in_thread(client.sock.sendall, wrong)
-            await in_thread(client.until, wire.DETACH)
-            before = resident_bytes()
-            for _ in range(800):
-                await in_thread(client.sock.sendall, client.transfer(0, 0, bytes(50_000), True))
-            await in_thread(client.sock.sendall, client.transfer(0, 0, b"end") + client.link(1))
-            await in_thread(client.until, wire.FLOW)
-            assert resident_bytes() - before < 20 << 20  # of 40
-
-    asyncio.run(scenario())
+async def test_what_is_sent_on_a_link_that_was_refused_is_not_kept(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        client = await in_thread(RawSender, rig.port)
+        wrong = client.link(0).replace(b"queue.orders", b"queue.wrongs")
+        await in_thread(client.sock.sendall, wrong)
+        await in_thread(client.until, wire.DETACH)
+        before = resident_bytes()
+        for _ in range(800):
+            await in_thread(client.sock.sendall, client.transfer(0, 0, bytes(50_000), True))
+        await in_thread(client.sock.sendall, client.transfer(0, 0, b"end") + client.link(1))
+        await in_thread(client.until, wire.FLOW)
+        assert resident_bytes() - before < 20 << 20  # of 40
 
 
 def test_large_messages_are_read_as_far_as_there_is_room_and_come_in_order(

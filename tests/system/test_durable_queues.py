@@ -24,7 +24,7 @@ from tests.support.node import Run, gateways_loop, in_thread
 
 
 @gateways_loop
-def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path) -> None:
+async def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         client.put_numbers(putting, *range(1, 601))
@@ -35,106 +35,90 @@ def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path
         client.settle_all(taking)
         client.close()
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            await rig.until(lambda: rig.figure("delivered") == 600, "deliveries recorded")
-            assert (rig.figure("put"), rig.figure("depth"), rig.figure("handed_out")) == (
-                600,
-                0,
-                600,
-            )
-
-    run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        await rig.until(lambda: rig.figure("delivered") == 600, "deliveries recorded")
+        assert (rig.figure("put"), rig.figure("depth"), rig.figure("handed_out")) == (
+            600,
+            0,
+            600,
+        )
 
 
-def test_consumers_compete_and_each_message_goes_to_one(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            clients = [await rig.client() for _ in range(3)]
-            links = [await in_thread(each.taker, credit=1000) for each in clients[:2]]
-            putting = await in_thread(clients[2].sender)
-            await in_thread(clients[2].put_numbers, putting, *range(300))
-            both = list(zip(clients[:2], links, strict=True))
-            for client, link in both:
-                await in_thread(client.wait_for, link, 100)
-            for client, _ in both:
-                await in_thread(client.sync)
-            got = [client.bodies(link) for client, link in both]
-            assert sorted(got[0] + got[1]) == list(range(300))
-            assert all(each == sorted(each) for each in got)
-
-    asyncio.run(scenario())
+async def test_consumers_compete_and_each_message_goes_to_one(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        clients = [await rig.client() for _ in range(3)]
+        links = [await in_thread(each.taker, credit=1000) for each in clients[:2]]
+        putting = await in_thread(clients[2].sender)
+        await in_thread(clients[2].put_numbers, putting, *range(300))
+        both = list(zip(clients[:2], links, strict=True))
+        for client, link in both:
+            await in_thread(client.wait_for, link, 100)
+        for client, _ in both:
+            await in_thread(client.sync)
+        got = [client.bodies(link) for client, link in both]
+        assert sorted(got[0] + got[1]) == list(range(300))
+        assert all(each == sorted(each) for each in got)
 
 
-def test_what_a_consumer_had_goes_to_the_next_in_order_with_its_count(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            dying, living = await rig.client(), await rig.client()
-            putting = await in_thread(dying.sender)
-            await in_thread(dying.put_numbers, putting, *range(20))
-            first = await in_thread(dying.taker, credit=10)
-            assert await in_thread(dying.wait_for, first, 10) == list(range(10))
-            second = await in_thread(living.taker, credit=3)
-            assert await in_thread(living.wait_for, second, 3) == [10, 11, 12]
-            dying.drop()
-            await rig.until(lambda: rig.figure("returned") == 10, "the return")
-            second.flow(100)
-            got = await in_thread(living.wait_for, second, 20)
-            assert got == [10, 11, 12, *range(10), *range(13, 20)]
-            header = [(m.first_acquirer, m.delivery_count) for m, _ in living.of(second)]
-            assert header == [(True, 0)] * 3 + [(False, 1)] * 10 + [(True, 0)] * 7
-
-    asyncio.run(scenario())
+async def test_what_a_consumer_had_goes_to_the_next_in_order_with_its_count(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        dying, living = await rig.client(), await rig.client()
+        putting = await in_thread(dying.sender)
+        await in_thread(dying.put_numbers, putting, *range(20))
+        first = await in_thread(dying.taker, credit=10)
+        assert await in_thread(dying.wait_for, first, 10) == list(range(10))
+        second = await in_thread(living.taker, credit=3)
+        assert await in_thread(living.wait_for, second, 3) == [10, 11, 12]
+        dying.drop()
+        await rig.until(lambda: rig.figure("returned") == 10, "the return")
+        second.flow(100)
+        got = await in_thread(living.wait_for, second, 20)
+        assert got == [10, 11, 12, *range(10), *range(13, 20)]
+        header = [(m.first_acquirer, m.delivery_count) for m, _ in living.of(second)]
+        assert header == [(True, 0)] * 3 + [(False, 1)] * 10 + [(True, 0)] * 7
 
 
 @pytest.mark.parametrize("leave", ["link", "session", "connection"])
-def test_what_a_consumer_had_when_it_said_goodbye_was_not_a_failure(
+async def test_what_a_consumer_had_when_it_said_goodbye_was_not_a_failure(
     tmp_path: Path, leave: str
 ) -> None:
     """JMS clients fetch far ahead, and some close a consumer behind each message."""
-
-    async def scenario() -> None:
-        async with running(orders(tmp_path, redeliveries_max=1)) as rig:
-            putting = await rig.client()
-            await in_thread(putting.put_numbers, await in_thread(putting.sender), 1, 2, 3)
-            for times in range(1, 4):
-                client = await rig.client()
-                link = await in_thread(client.taker, credit=3)
-                assert await in_thread(client.wait_for, link, 3) == [1, 2, 3]
-                parts = {"link": link, "session": link.session, "connection": client.connection}
-                parts[leave].close()
-                await in_thread(client.close)
-                await rig.until(lambda n=3 * times: rig.figure("returned") == n, "the return")
-            link = await in_thread(putting.taker, credit=3)
-            assert await in_thread(putting.wait_for, link, 3) == [1, 2, 3]
-            header = [(m.first_acquirer, m.delivery_count) for m, _ in putting.of(link)]
-            assert header == [(False, 0)] * 3
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, redeliveries_max=1)) as rig:
+        putting = await rig.client()
+        await in_thread(putting.put_numbers, await in_thread(putting.sender), 1, 2, 3)
+        for times in range(1, 4):
+            client = await rig.client()
+            link = await in_thread(client.taker, credit=3)
+            assert await in_thread(client.wait_for, link, 3) == [1, 2, 3]
+            parts = {"link": link, "session": link.session, "connection": client.connection}
+            parts[leave].close()
+            await in_thread(client.close)
+            await rig.until(lambda n=3 * times: rig.figure("returned") == n, "the return")
+        link = await in_thread(putting.taker, credit=3)
+        assert await in_thread(putting.wait_for, link, 3) == [1, 2, 3]
+        header = [(m.first_acquirer, m.delivery_count) for m, _ in putting.of(link)]
+        assert header == [(False, 0)] * 3
 
 
-def test_who_waits_with_credit_gets_what_another_gives_back_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            dying, living = await rig.client(), await rig.client()
-            first = await in_thread(dying.taker, credit=3)
-            putting = await in_thread(living.sender)
-            await in_thread(living.put_numbers, putting, 1, 2, 3)
-            await in_thread(dying.wait_for, first, 3)
-            second = await in_thread(living.taker, credit=100)
-            dying.of(first)[1][1].update(RELEASED)
-            dying.of(first)[1][1].settle()
-            await in_thread(dying.sync)
-            assert await in_thread(living.wait_for, second, 1) == [2]
-            first.close()
-            await in_thread(dying.sync)
-            assert await in_thread(living.wait_for, second, 3) == [2, 1, 3]
-
-    asyncio.run(scenario())
+async def test_who_waits_with_credit_gets_what_another_gives_back_at_once(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        dying, living = await rig.client(), await rig.client()
+        first = await in_thread(dying.taker, credit=3)
+        putting = await in_thread(living.sender)
+        await in_thread(living.put_numbers, putting, 1, 2, 3)
+        await in_thread(dying.wait_for, first, 3)
+        second = await in_thread(living.taker, credit=100)
+        dying.of(first)[1][1].update(RELEASED)
+        dying.of(first)[1][1].settle()
+        await in_thread(dying.sync)
+        assert await in_thread(living.wait_for, second, 1) == [2]
+        first.close()
+        await in_thread(dying.sync)
+        assert await in_thread(living.wait_for, second, 3) == [2, 1, 3]
 
 
-def test_what_is_said_right_before_a_goodbye_counts(tmp_path: Path) -> None:
+async def test_what_is_said_right_before_a_goodbye_counts(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender(settled=True)
         for number in (1, 2, 3):
@@ -148,17 +132,14 @@ def test_what_is_said_right_before_a_goodbye_counts(tmp_path: Path) -> None:
         link.close()
         assert client.wait_for(client.taker(), 1) == [3]
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
 
 
 @pytest.mark.parametrize(
     ("state", "failed", "count"), [(RELEASED, False, 0), (MODIFIED, True, 1), (MODIFIED, False, 0)]
 )
-def test_what_is_given_back_is_given_again(
+async def test_what_is_given_back_is_given_again(
     tmp_path: Path, state: int, failed: bool, count: int
 ) -> None:
     def talk(client: QueueClient) -> None:
@@ -174,14 +155,11 @@ def test_what_is_given_back_is_given_again(
         again = client.of(link)[1][0]
         assert (again.first_acquirer, again.delivery_count) == (False, count)
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
 
 
-def test_what_is_rejected_is_dead(tmp_path: Path) -> None:
+async def test_what_is_rejected_is_dead(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         client.put_numbers(client.sender(), 1, 2)
         link = client.taker(credit=1)
@@ -191,15 +169,12 @@ def test_what_is_rejected_is_dead(tmp_path: Path) -> None:
         assert client.wait_for(link, 1) == [2]
         assert client.ask(operation="find", message_id="m1")[0]["answer"] == "cancelled"
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            assert (rig.figure("dead"), rig.figure("depth")) == (1, 1)
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        assert (rig.figure("dead"), rig.figure("depth")) == (1, 1)
 
 
-def test_dead_messages_go_to_the_queue_for_them(tmp_path: Path) -> None:
+async def test_dead_messages_go_to_the_queue_for_them(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         client.put_numbers(client.sender(), 1, 2)
         link = client.taker(credit=1)
@@ -214,18 +189,15 @@ def test_dead_messages_go_to_the_queue_for_them(tmp_path: Path) -> None:
         assert client.wait_for(buried, 1) == [1]
         assert client.of(buried)[0][0].id == "m1"
 
-    async def scenario() -> None:
-        dead = orders(tmp_path / "dead", name="dead")
-        queue = orders(tmp_path / "orders", redeliveries_max=2, dead="dead")
-        async with running(queue, dead) as rig:
-            await in_thread(talk, await rig.client())
-            await rig.until(lambda: rig.figure("depth") == 1, "the dead one's end")
-            assert rig.figure("dead") == 1
-
-    asyncio.run(scenario())
+    dead = orders(tmp_path / "dead", name="dead")
+    queue = orders(tmp_path / "orders", redeliveries_max=2, dead="dead")
+    async with running(queue, dead) as rig:
+        await in_thread(talk, await rig.client())
+        await rig.until(lambda: rig.figure("depth") == 1, "the dead one's end")
+        assert rig.figure("dead") == 1
 
 
-def test_credit_is_honoured_and_drained(tmp_path: Path) -> None:
+async def test_credit_is_honoured_and_drained(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         client.put_numbers(putting, *range(5))
@@ -243,14 +215,11 @@ def test_credit_is_honoured_and_drained(tmp_path: Path) -> None:
         client.put_numbers(putting, 5)
         assert client.wait_for(link, 6)[-1] == 5
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
 
 
-def test_pre_settled_links_on_both_sides(tmp_path: Path) -> None:
+async def test_pre_settled_links_on_both_sides(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender(settled=True)
         for number in range(300):
@@ -258,29 +227,23 @@ def test_pre_settled_links_on_both_sides(tmp_path: Path) -> None:
         link = client.taker(credit=1000, settled=True)
         assert client.wait_for(link, 300) == list(range(300))
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path, credit=16)) as rig:
-            await in_thread(talk, await rig.client())
-            await rig.until(lambda: rig.figure("delivered") == 300, "deliveries recorded")
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, credit=16)) as rig:
+        await in_thread(talk, await rig.client())
+        await rig.until(lambda: rig.figure("delivered") == 300, "deliveries recorded")
 
 
-def test_a_producer_never_has_more_on_its_way_than_its_credit(tmp_path: Path) -> None:
+async def test_a_producer_never_has_more_on_its_way_than_its_credit(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         link = client.sender()
         client.pump(lambda: link.credit > 0, "credit")
         assert link.credit == 16
         client.put_numbers(link, *range(100))
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path, credit=16)) as rig:
-            await in_thread(talk, await rig.client())
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, credit=16)) as rig:
+        await in_thread(talk, await rig.client())
 
 
-def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_path: Path) -> None:
+async def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         link = client.sender()
         assert link.remote_max_message_size == 5000
@@ -303,16 +266,13 @@ def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_path: Pat
         client.put_numbers(link, 2)
         assert client.wait_for(client.taker(), 2) == [1, 2]
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path, message_bytes_max=5000)) as rig:
-            await in_thread(talk, await rig.client())
-            assert rig.figure("refused") == 2
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, message_bytes_max=5000)) as rig:
+        await in_thread(talk, await rig.client())
+        assert rig.figure("refused") == 2
 
 
 @pytest.mark.parametrize("address", ["queue.nothing", "queue.nothing/$management", "queue."])
-def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> None:
+async def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> None:
     def talk(client: QueueClient) -> None:
         for link in (client.sender(address), client.taker(address)):
             condition = client.refusal(link)
@@ -320,12 +280,9 @@ def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> N
             assert "no queue is named" in condition.description
         assert client.refusal(client.sender("euronext.104")).name == "amqp:not-allowed"
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            assert rig.count("links_refused") == 3
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        assert rig.count("links_refused") == 3
 
 
 SELECTOR = proton.Described(proton.symbol("apache.org:selector-filter:string"), "colour = 'red'")
@@ -351,7 +308,7 @@ def _filter_by_what_is_no_map(source: proton.Terminus) -> None:
         (_filter_by_what_is_no_map, "no filters or selectors"),
     ],
 )
-def test_who_would_take_what_he_means_to_leave_is_refused(
+async def test_who_would_take_what_he_means_to_leave_is_refused(
     tmp_path: Path, ask: Callable[[proton.Terminus], None], why: str
 ) -> None:
     """A browser of JMS, or a consumer with a selector: ignored, it would empty the queue."""
@@ -368,15 +325,12 @@ def test_who_would_take_what_he_means_to_leave_is_refused(
         assert why in condition.description
         assert client.wait_for(client.taker(), 3) == [1, 2, 3]
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            assert rig.count("links_unsupported") == 1
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        assert rig.count("links_unsupported") == 1
 
 
-def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) -> None:
+async def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         client.put_numbers(putting, *range(1, 6))
@@ -396,43 +350,37 @@ def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) -> Non
         link.flow(9)
         assert client.wait_for(link, 1) == [5]
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            assert (rig.figure("cancelled"), rig.figure("depth")) == (2, 1)
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        assert (rig.figure("cancelled"), rig.figure("depth")) == (2, 1)
 
 
-def test_who_waits_hears_what_became_of_a_message_that_a_consumer_had(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            consumer, trader = await rig.client(), await rig.client()
-            putting = await in_thread(trader.sender)
-            await in_thread(trader.put_numbers, putting, 1, 2)
-            link = await in_thread(consumer.taker, credit=2)
-            await in_thread(consumer.wait_for, link, 2)
-            asked = [
-                asyncio.create_task(
-                    in_thread((await rig.client()).ask, operation="cancel", id=n, wait=True)
-                )
-                for n in (1, 2)
-            ]
-            await rig.until(lambda: rig.figure("cancels_late") == 2, "the questions")
-            (_, kept), (_, back) = consumer.of(link)
-            kept.update(ACCEPTED)
-            back.update(RELEASED)
-            for each in (kept, back):
-                each.settle()
-            await in_thread(consumer.sync)
-            answers = [(await each)[0]["answer"] for each in asked]
-            assert answers == ["delivered", "cancelled"]
-            assert rig.figure("depth") == 0
-
-    asyncio.run(scenario())
+async def test_who_waits_hears_what_became_of_a_message_that_a_consumer_had(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        consumer, trader = await rig.client(), await rig.client()
+        putting = await in_thread(trader.sender)
+        await in_thread(trader.put_numbers, putting, 1, 2)
+        link = await in_thread(consumer.taker, credit=2)
+        await in_thread(consumer.wait_for, link, 2)
+        asked = [
+            asyncio.create_task(
+                in_thread((await rig.client()).ask, operation="cancel", id=n, wait=True)
+            )
+            for n in (1, 2)
+        ]
+        await rig.until(lambda: rig.figure("cancels_late") == 2, "the questions")
+        (_, kept), (_, back) = consumer.of(link)
+        kept.update(ACCEPTED)
+        back.update(RELEASED)
+        for each in (kept, back):
+            each.settle()
+        await in_thread(consumer.sync)
+        answers = [(await each)[0]["answer"] for each in asked]
+        assert answers == ["delivered", "cancelled"]
+        assert rig.figure("depth") == 0
 
 
-def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
+async def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         client.put_numbers(putting, *range(3000))
@@ -444,14 +392,11 @@ def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
         client.put_numbers(putting, 7)
         assert client.wait_for(link, 3)[-1] == 7
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path, credit=1000)) as rig:
-            await in_thread(talk, await rig.client())
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, credit=1000)) as rig:
+        await in_thread(talk, await rig.client())
 
 
-def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forwarded(
+async def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forwarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("feedhandler.amqp.durable.queue.FORWARD_PAGE", 3)
@@ -482,15 +427,12 @@ def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forwarded(
         ]
         assert client.ask(operation="forward", after="m4")[0]["status-code"] == 400
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            assert rig.figure("cancelled") == 1
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        assert rig.figure("cancelled") == 1
 
 
-def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> None:
+async def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         client.put_numbers(client.sender(), 1, 2, 3)
         told, body = client.ask(operation="stat")
@@ -517,12 +459,9 @@ def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> 
         quiet = proton.Message(properties={"operation": "cancel", "id": 1})
         assert client.put(asking, quiet)[0].remote_state == ACCEPTED
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            await in_thread(talk, await rig.client())
-            assert rig.figure("cancelled") == 1
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+        assert rig.figure("cancelled") == 1
 
 
 def failing_once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -538,45 +477,39 @@ def failing_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "pre-settled"])
-def test_a_message_that_fails_on_its_way_to_one_consumer_goes_to_another(
+async def test_a_message_that_fails_on_its_way_to_one_consumer_goes_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path), faults=1) as rig:
-            producer, first, second = [await rig.client() for _ in range(3)]
-            await in_thread(first.taker, settled=settled)
-            monkeypatch.setattr(links, "head_of", failing_once(links.head_of))
-            await in_thread(producer.put_numbers, await in_thread(producer.sender), 1)
-            await in_thread(first.pump, lambda: bool(first.connection.state & REMOTE_CLOSED))
-            assert first.connection.remote_condition.name == "amqp:internal-error"
-            await in_thread(second.wait_for, await in_thread(second.taker), 1)
-            assert second.messages[0][1].body == 1
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path), faults=1) as rig:
+        producer, first, second = [await rig.client() for _ in range(3)]
+        await in_thread(first.taker, settled=settled)
+        monkeypatch.setattr(links, "head_of", failing_once(links.head_of))
+        await in_thread(producer.put_numbers, await in_thread(producer.sender), 1)
+        await in_thread(first.pump, lambda: bool(first.connection.state & REMOTE_CLOSED))
+        assert first.connection.remote_condition.name == "amqp:internal-error"
+        await in_thread(second.wait_for, await in_thread(second.taker), 1)
+        assert second.messages[0][1].body == 1
 
 
-def test_an_answer_that_cannot_be_made_ends_the_connection_that_asked(
+async def test_an_answer_that_cannot_be_made_ends_the_connection_that_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        wrong: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
-        async with running(orders(tmp_path), faults=1) as rig:
-            asking, other = await rig.client(), await rig.client()
-            putting = await in_thread(other.sender)
-            await in_thread(other.put_numbers, putting, 1)
-            monkeypatch.setattr(links, "write_reply", failing_once(links.write_reply))
-            answers, requests = await in_thread(asking.management)
-            address = answers.remote_source.address
-            cancel = proton.Message(reply_to=address, properties={"operation": "cancel", "id": 1})
-            await in_thread(asking.send, requests, cancel)
-            await in_thread(asking.pump, lambda: bool(asking.connection.state & REMOTE_CLOSED))
-            await in_thread(other.put_numbers, putting, 2)
-            told, _ = await in_thread(other.ask, operation="find", id=1)
-            assert told["answer"] == "cancelled"
-        assert not wrong
-
-    asyncio.run(scenario())
+    wrong: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+    async with running(orders(tmp_path), faults=1) as rig:
+        asking, other = await rig.client(), await rig.client()
+        putting = await in_thread(other.sender)
+        await in_thread(other.put_numbers, putting, 1)
+        monkeypatch.setattr(links, "write_reply", failing_once(links.write_reply))
+        answers, requests = await in_thread(asking.management)
+        address = answers.remote_source.address
+        cancel = proton.Message(reply_to=address, properties={"operation": "cancel", "id": 1})
+        await in_thread(asking.send, requests, cancel)
+        await in_thread(asking.pump, lambda: bool(asking.connection.state & REMOTE_CLOSED))
+        await in_thread(other.put_numbers, putting, 2)
+        told, _ = await in_thread(other.ask, operation="find", id=1)
+        assert told["answer"] == "cancelled"
+    assert not wrong
 
 
 def test_what_was_accepted_is_there_after_a_restart_with_its_message_ids(tmp_path: Path) -> None:
@@ -609,14 +542,10 @@ def test_what_was_accepted_is_there_after_a_restart_with_its_message_ids(tmp_pat
         assert queue.statistics()["pending"] == 0
 
 
-def test_bytes_that_were_put_otherwise_travel_as_data(tmp_path: Path) -> None:
+async def test_bytes_that_were_put_otherwise_travel_as_data(tmp_path: Path) -> None:
     with BlockingQueue(tmp_path, QueueSettings(block_bytes=1 << 20)) as queue:
         queue.put(b"8=FIX.4.3")
-
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            client = await rig.client()
-            link = await in_thread(client.taker)
-            assert await in_thread(client.wait_for, link, 1) == [b"8=FIX.4.3"]
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path)) as rig:
+        client = await rig.client()
+        link = await in_thread(client.taker)
+        assert await in_thread(client.wait_for, link, 1) == [b"8=FIX.4.3"]

@@ -4,7 +4,6 @@ Clients put, take, accept, release, reject, modify, detach, vanish, drain and ca
 order; at the end one takes what is left. `SEED=s` begins with another seed, `ROUNDS=n` does more.
 """
 
-import asyncio
 import os
 import random
 from collections import Counter
@@ -150,20 +149,16 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
-def test_every_message_ends_once_whatever_clients_do(tmp_path: Path, seed: int) -> None:
+async def test_every_message_ends_once_whatever_clients_do(tmp_path: Path, seed: int) -> None:
     about = f"SEED={seed} ROUNDS=1 python -m pytest {__file__}"
-
-    async def scenario() -> None:
-        async with running(orders(tmp_path, redeliveries_max=0)) as rig:
-            world = await in_thread(World, rig.port, random.Random(seed))
-            try:
-                for _ in range(STEPS):
-                    await in_thread(world.step)
-                await in_thread(world.finish)
-            except Exception as error:
-                raise AssertionError(about) from error
-            assert not world.judge(), f"{about}: {world.judge()[:5]}"
-            assert rig.figure("depth") == 0
-            assert sum(world.delivered.values()) > 100
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path, redeliveries_max=0)) as rig:
+        world = await in_thread(World, rig.port, random.Random(seed))
+        try:
+            for _ in range(STEPS):
+                await in_thread(world.step)
+            await in_thread(world.finish)
+        except Exception as error:
+            raise AssertionError(about) from error
+        assert not world.judge(), f"{about}: {world.judge()[:5]}"
+        assert rig.figure("depth") == 0
+        assert sum(world.delivered.values()) > 100

@@ -134,40 +134,37 @@ async def follow(url: str, session: Session, ready: asyncio.Event, came: list[by
 @pytest.mark.parametrize("fault", ["not there", "silent", "forgetful", "breaks off"])
 @pytest.mark.parametrize("feed", [UTP, ITCH], ids=["utp-md", "moldudp64"])
 @gateways_loop
-def test_what_the_primary_does_not_bring_the_secondary_does(
+async def test_what_the_primary_does_not_bring_the_secondary_does(
     run: Run, feed: Feed, fault: str
 ) -> None:
-    async def scenario() -> None:
-        session, came, ready = Session(feed), list[bytes](), asyncio.Event()
-        secondary, listener = await session.serve(session.store)
-        host, port = listener.address
-        async with (
-            failing(session, fault) as (address, primary),
-            running(session.config(address, f"{host}:{port}")) as (gateway, _, url),
-            asyncio.timeout(PATIENCE_S),
-            asyncio.TaskGroup() as tasks,
-        ):
-            pair = gateway.core.servers["rts"]
-            await until(lambda: pair.available)
-            following = tasks.create_task(follow(url, session, ready, came))
-            await ready.wait()
-            sending = tasks.create_task(session.publish())
-            if fault == "breaks off":
-                await until(lambda: primary[0].counts["requests"] > 3)
-                await end(primary[1])
-            await following
-            await sending
-            counts = gateway.snapshot()["recovery"]["servers"]["rts"]
-            if fault == "breaks off":
-                _, back = await session.serve(session.store, primary[1].address[1])
-                await until(lambda: pair.asked_end == 0)
-                await end(back)
-            assert gateway.snapshot()["channels"][0]["lost"] == 0
-        await end(listener)
-        session.sock.close()
-        assert came == [session.message(number) for number in range(1, LAST + 1)]
-        assert session.lost > 50
-        assert secondary.counts["packets"] > 0
-        assert counts["passed_on" if fault == "forgetful" else "failovers"] > 0
-
-    run(scenario())
+    session, came, ready = Session(feed), list[bytes](), asyncio.Event()
+    secondary, listener = await session.serve(session.store)
+    host, port = listener.address
+    async with (
+        failing(session, fault) as (address, primary),
+        running(session.config(address, f"{host}:{port}")) as (gateway, _, url),
+        asyncio.timeout(PATIENCE_S),
+        asyncio.TaskGroup() as tasks,
+    ):
+        pair = gateway.core.servers["rts"]
+        await until(lambda: pair.available)
+        following = tasks.create_task(follow(url, session, ready, came))
+        await ready.wait()
+        sending = tasks.create_task(session.publish())
+        if fault == "breaks off":
+            await until(lambda: primary[0].counts["requests"] > 3)
+            await end(primary[1])
+        await following
+        await sending
+        counts = gateway.snapshot()["recovery"]["servers"]["rts"]
+        if fault == "breaks off":
+            _, back = await session.serve(session.store, primary[1].address[1])
+            await until(lambda: pair.asked_end == 0)
+            await end(back)
+        assert gateway.snapshot()["channels"][0]["lost"] == 0
+    await end(listener)
+    session.sock.close()
+    assert came == [session.message(number) for number in range(1, LAST + 1)]
+    assert session.lost > 50
+    assert secondary.counts["packets"] > 0
+    assert counts["passed_on" if fault == "forgetful" else "failovers"] > 0

@@ -141,42 +141,39 @@ async def receive(url: str, address: str, grain: str, count: int, ready: asyncio
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_each_message_arrives_once_and_in_order_from_lines_that_pack_differently(grain, seed):
-    async def run() -> None:
-        config = configuration()
-        async with running(config) as (_, url):
-            ready = [asyncio.Event() for _ in range(3)]
-            one_name = [at for at in range(1, MESSAGES + 1) if NAMES[2] in names_of(at)]
-            tasks = [
-                asyncio.create_task(receive(url, *each, ready[index]))
-                for index, each in enumerate(
-                    [
-                        (f"fix.{SERVICE}.#", grain, MESSAGES),
-                        (f"fix.{SERVICE}.EUR/USD-SPOT-2026", grain, len(one_name)),
-                        (
-                            f"fix.{SERVICE}.ABC,fix.{SERVICE}.XYZ,fix.{SERVICE}.DEF,"
-                            f"fix.{SERVICE}.EUR/USD-SPOT-2026",
-                            grain,
-                            MESSAGES,
-                        ),
-                    ]
-                )
-            ]
-            for each in ready:
-                await each.wait()
-            await send(config, lossy(random.Random(seed)))
-            every, some, named = await asyncio.wait_for(asyncio.gather(*tasks), RUN_SECONDS)
-        everything = b"".join(SENT)
-        got = b"".join(each.body for each in every)
-        assert strip_logons(got) == everything
-        assert b"".join(each.body for each in some) == b"".join(SENT[at - 1] for at in one_name)
-        assert b"".join(each.body for each in named) == everything
-        if grain == "message":
-            assert {each.symbol for each in some} == {NAMES[2]}
-            assert [each.own_sequence for each in some] == one_name
-            assert {each.type for each in some} == {"X"}
-
-    asyncio.run(run())
+async def test_each_message_arrives_once_and_in_order_from_lines_that_pack_differently(grain, seed):
+    config = configuration()
+    async with running(config) as (_, url):
+        ready = [asyncio.Event() for _ in range(3)]
+        one_name = [at for at in range(1, MESSAGES + 1) if NAMES[2] in names_of(at)]
+        tasks = [
+            asyncio.create_task(receive(url, *each, ready[index]))
+            for index, each in enumerate(
+                [
+                    (f"fix.{SERVICE}.#", grain, MESSAGES),
+                    (f"fix.{SERVICE}.EUR/USD-SPOT-2026", grain, len(one_name)),
+                    (
+                        f"fix.{SERVICE}.ABC,fix.{SERVICE}.XYZ,fix.{SERVICE}.DEF,"
+                        f"fix.{SERVICE}.EUR/USD-SPOT-2026",
+                        grain,
+                        MESSAGES,
+                    ),
+                ]
+            )
+        ]
+        for each in ready:
+            await each.wait()
+        await send(config, lossy(random.Random(seed)))
+        every, some, named = await asyncio.wait_for(asyncio.gather(*tasks), RUN_SECONDS)
+    everything = b"".join(SENT)
+    got = b"".join(each.body for each in every)
+    assert strip_logons(got) == everything
+    assert b"".join(each.body for each in some) == b"".join(SENT[at - 1] for at in one_name)
+    assert b"".join(each.body for each in named) == everything
+    if grain == "message":
+        assert {each.symbol for each in some} == {NAMES[2]}
+        assert [each.own_sequence for each in some] == one_name
+        assert {each.type for each in some} == {"X"}
 
 
 def strip_logons(data: bytes) -> bytes:

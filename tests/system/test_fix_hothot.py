@@ -116,7 +116,7 @@ class Reader:
 
 @pytest.mark.parametrize("name", ["", NAMES[2]], ids=["channel", "security"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
+async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
     grain: str, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However late a gateway has its part on a busy machine: here it is waited for.
@@ -127,43 +127,40 @@ def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
         numbers = range(1, until + 1)
         return b"".join(SENT[n - 1] for n in numbers if not name or name in names_of(n))
 
-    async def scenario() -> None:
-        reader = Reader()
-        one, two = configured(), configured()
-        async with running(one) as (a, url_a), running(two) as (b, url_b):
-            sender = Sender([one, two], seed)
+    reader = Reader()
+    one, two = configured(), configured()
+    async with running(one) as (a, url_a), running(two) as (b, url_b):
+        sender = Sender([one, two], seed)
 
-            def come(until: int) -> bool:
-                """Is everything there up to this message?"""
-                return len(reader.data) >= len(wanted(until))
+        def come(until: int) -> bool:
+            """Is everything there up to this message?"""
+            return len(reader.data) >= len(wanted(until))
 
-            async with feedhandler.subscribe(
-                [url_a, url_b],
-                f"fix.{SERVICE}.{name or '#'}",
-                as_=grain,
-                on_quality=lambda told: reader.reasons.append(told.reason),
-                on_connection=reader.connection,
-            ) as messages:
-                await reader.until(lambda: reader.ups == 2)
-                reading = asyncio.create_task(reader.read(messages))
-                await sender.send(HALF)
-                # Each fills the other's gaps; then each falls away in turn.
-                await sender.send(HALF + DATAGRAM_MAX)
-                await reader.until(lambda: come(HALF))
-                for turn, gateway in enumerate((a, b, a, b)):
-                    cut_off(gateway)
-                    end = HALF + (turn + 1) * (MESSAGES - HALF) // 5
-                    await sender.send(end)
-                    await reader.until(lambda turn=turn: reader.ups == 3 + turn)
-                    await sender.send(end + DATAGRAM_MAX)
-                    await reader.until(lambda: come(sender.reached))
-                await sender.send(MESSAGES)
-                await reader.until(lambda: come(MESSAGES))
-                reading.cancel()
-            sender.out.close()
-        assert reader.data == wanted(MESSAGES)
-        # Where all is asked for, all had come before a gateway fell away. Between the messages of
-        # one security nobody knows: what the one that stays missed is told, though none is lost.
-        assert name or "gap" not in reader.reasons
-
-    asyncio.run(scenario())
+        async with feedhandler.subscribe(
+            [url_a, url_b],
+            f"fix.{SERVICE}.{name or '#'}",
+            as_=grain,
+            on_quality=lambda told: reader.reasons.append(told.reason),
+            on_connection=reader.connection,
+        ) as messages:
+            await reader.until(lambda: reader.ups == 2)
+            reading = asyncio.create_task(reader.read(messages))
+            await sender.send(HALF)
+            # Each fills the other's gaps; then each falls away in turn.
+            await sender.send(HALF + DATAGRAM_MAX)
+            await reader.until(lambda: come(HALF))
+            for turn, gateway in enumerate((a, b, a, b)):
+                cut_off(gateway)
+                end = HALF + (turn + 1) * (MESSAGES - HALF) // 5
+                await sender.send(end)
+                await reader.until(lambda turn=turn: reader.ups == 3 + turn)
+                await sender.send(end + DATAGRAM_MAX)
+                await reader.until(lambda: come(sender.reached))
+            await sender.send(MESSAGES)
+            await reader.until(lambda: come(MESSAGES))
+            reading.cancel()
+        sender.out.close()
+    assert reader.data == wanted(MESSAGES)
+    # Where all is asked for, all had come before a gateway fell away. Between the messages of
+    # one security nobody knows: what the one that stays missed is told, though none is lost.
+    assert name or "gap" not in reader.reasons

@@ -198,42 +198,38 @@ def texts(bodies: list[bytes]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("route", ["group", "tcp", "main"])
-def test_what_both_lines_lost_is_got_back_by_every_route(
+async def test_what_both_lines_lost_is_got_back_by_every_route(
     route: str, tmp_path: Path, seed: int
 ) -> None:
     at = Places()
-
-    async def scenario() -> None:
-        bodies: list[bytes] = []
-        qualities: list[str] = []
-        path, relay = at.definition(tmp_path), Relay(at, seed)
-        async with running(at.configuration(route)) as (gateway, url):
-            with relay.running():
-                async with (
-                    publishing(path, "--route", route, "--poss-dup") as publisher,
-                    feedhandler.subscribe(
-                        url,
-                        f"fix.{SERVICE}.#",
-                        on_quality=lambda told: qualities.append(told.reason),
-                    ) as messages,
-                ):
-                    await until(lambda: gateway.core.servers["rts"].client.up)
-                    await write(publisher, range(MESSAGES))
-                    async with asyncio.timeout(PATIENCE_S):
-                        async for one in messages:
-                            if one.content != "quality":
-                                bodies.append(one.body)
-                            if len(texts(bodies)) >= MESSAGES:
-                                break
-                    counts = gateway.core.recovery_snapshot(gateway.runner.now_ns())
-        assert texts(bodies) == [b"text %d" % number for number in range(MESSAGES)]
-        assert relay.lost_on_both
-        assert counts["requests"]
-        assert "gap" not in qualities
-        assert "mismatch" not in qualities
-        assert b"\x0143=Y\x01" not in b"".join(bodies) or route == "main"
-
-    asyncio.run(scenario())
+    bodies: list[bytes] = []
+    qualities: list[str] = []
+    path, relay = at.definition(tmp_path), Relay(at, seed)
+    async with running(at.configuration(route)) as (gateway, url):
+        with relay.running():
+            async with (
+                publishing(path, "--route", route, "--poss-dup") as publisher,
+                feedhandler.subscribe(
+                    url,
+                    f"fix.{SERVICE}.#",
+                    on_quality=lambda told: qualities.append(told.reason),
+                ) as messages,
+            ):
+                await until(lambda: gateway.core.servers["rts"].client.up)
+                await write(publisher, range(MESSAGES))
+                async with asyncio.timeout(PATIENCE_S):
+                    async for one in messages:
+                        if one.content != "quality":
+                            bodies.append(one.body)
+                        if len(texts(bodies)) >= MESSAGES:
+                            break
+                counts = gateway.core.recovery_snapshot(gateway.runner.now_ns())
+    assert texts(bodies) == [b"text %d" % number for number in range(MESSAGES)]
+    assert relay.lost_on_both
+    assert counts["requests"]
+    assert "gap" not in qualities
+    assert "mismatch" not in qualities
+    assert b"\x0143=Y\x01" not in b"".join(bodies) or route == "main"
 
 
 class Books:
@@ -263,7 +259,7 @@ class Books:
                 self.state.apply(message, number)
 
 
-def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the_present_state(
+async def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the_present_state(
     tmp_path: Path, seed: int
 ) -> None:
     at, flow = Places(), Flow(random.Random(seed))
@@ -278,32 +274,29 @@ def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the_prese
                 await asyncio.sleep(0.001)
         await process.stdin.drain()
 
-    async def scenario() -> None:
-        books, path, relay = Books(), at.definition(tmp_path), Relay(at, seed)
-        options = ("--answer", "never", "--requests", f"127.0.0.1:{at.requests}")
-        recovery = msgspec.structs.replace(
-            RECOVERY, recovery_wait_us=100_000, request_timeout_us=20_000, retries=1,
-            refresh_backoff_us=20_000, refresh_tries=100,
-        )  # fmt: skip
-        config = msgspec.structs.replace(at.configuration("tcp", refresh="mds"), recovery=recovery)
-        async with publishing(path, *options) as publisher:
-            await publish(publisher, range(1, 101))
-            async with running(config) as (gateway, url):
-                with relay.running():
-                    async with feedhandler.subscribe(
-                        url, f"fix.{SERVICE}.#", on_quality=books.quality
-                    ) as messages:
-                        await until(lambda: gateway.core.servers["mds"].client.up)
-                        await publish(publisher, range(101, 401))
-                        async with asyncio.timeout(PATIENCE_S):
-                            async for one in messages:
-                                if one.content != "quality":
-                                    books.take(one.body)
-                                if books.number == 400 and books.stands in ("OK", "REFRESHED"):
-                                    break
-        assert "gap" in books.reasons
-        assert "snapshot-begin" in books.reasons
-        assert relay.lost_on_both
-        assert books.state.contents() == state_of(sent).contents()
-
-    asyncio.run(scenario())
+    books, path, relay = Books(), at.definition(tmp_path), Relay(at, seed)
+    options = ("--answer", "never", "--requests", f"127.0.0.1:{at.requests}")
+    recovery = msgspec.structs.replace(
+        RECOVERY, recovery_wait_us=100_000, request_timeout_us=20_000, retries=1,
+        refresh_backoff_us=20_000, refresh_tries=100,
+    )  # fmt: skip
+    config = msgspec.structs.replace(at.configuration("tcp", refresh="mds"), recovery=recovery)
+    async with publishing(path, *options) as publisher:
+        await publish(publisher, range(1, 101))
+        async with running(config) as (gateway, url):
+            with relay.running():
+                async with feedhandler.subscribe(
+                    url, f"fix.{SERVICE}.#", on_quality=books.quality
+                ) as messages:
+                    await until(lambda: gateway.core.servers["mds"].client.up)
+                    await publish(publisher, range(101, 401))
+                    async with asyncio.timeout(PATIENCE_S):
+                        async for one in messages:
+                            if one.content != "quality":
+                                books.take(one.body)
+                            if books.number == 400 and books.stands in ("OK", "REFRESHED"):
+                                break
+    assert "gap" in books.reasons
+    assert "snapshot-begin" in books.reasons
+    assert relay.lost_on_both
+    assert books.state.contents() == state_of(sent).contents()

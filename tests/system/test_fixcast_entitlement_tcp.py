@@ -76,55 +76,41 @@ async def session(
 
 
 @pytest.mark.parametrize("secret", [True, False], ids=["tls", "plain on this machine"])
-def test_keys_come_at_the_logon_and_are_pushed_when_there_are_new_ones(
+async def test_keys_come_at_the_logon_and_are_pushed_when_there_are_new_ones(
     secret: bool, tmp_path: Path
 ) -> None:
     issued = Certificates(tmp_path)
     own = ServerTls(*issued.issue("127.0.0.1")).context if secret else None
     theirs = issued.context() if secret else None
-
-    async def main() -> None:
-        async with serving(own) as (service, ring):
-            ring.add(key(1))
-            # Added while the session is up: noticed by the look once a second.
-            asyncio.get_running_loop().call_later(0.3, ring.add, key(2))
-            events = await session(service, "pw", theirs, keys=2)
-            assert events == [LoggedOn(), Grant(CHANNEL), key(1), key(2)]
-
-    asyncio.run(main())
+    async with serving(own) as (service, ring):
+        ring.add(key(1))
+        # Added while the session is up: noticed by the look once a second.
+        asyncio.get_running_loop().call_later(0.3, ring.add, key(2))
+        events = await session(service, "pw", theirs, keys=2)
+        assert events == [LoggedOn(), Grant(CHANNEL), key(1), key(2)]
 
 
-def test_a_wrong_password_is_one_logout_with_text() -> None:
-    async def main() -> None:
-        async with serving() as (service, _):
-            assert await session(service, "wrong") == [LoggedOut("user or password is wrong")]
-            assert service.server.counts == {"wrong_password": 1}
-
-    asyncio.run(main())
+async def test_a_wrong_password_is_one_logout_with_text() -> None:
+    async with serving() as (service, _):
+        assert await session(service, "wrong") == [LoggedOut("user or password is wrong")]
+        assert service.server.counts == {"wrong_password": 1}
 
 
-def test_a_server_that_is_not_believed_gets_no_password(tmp_path: Path) -> None:
+async def test_a_server_that_is_not_believed_gets_no_password(tmp_path: Path) -> None:
     (tmp_path / "others").mkdir()
     own = ServerTls(*Certificates(tmp_path).issue("127.0.0.1")).context
     stranger = Certificates(tmp_path / "others").context()
-
-    async def main() -> None:
-        async with serving(own) as (service, _):
-            with pytest.raises(PeerError, match="cannot connect"):
-                await session(service, "pw", stranger)
-            assert not service.server.counts
-
-    asyncio.run(main())
+    async with serving(own) as (service, _):
+        with pytest.raises(PeerError, match="cannot connect"):
+            await session(service, "pw", stranger)
+        assert not service.server.counts
 
 
-def test_a_server_that_is_gone_is_told() -> None:
-    async def main() -> None:
-        async with serving() as (service, _):
-            pass
-        with pytest.raises(PeerError, match="cannot connect to 127"):
-            await session(service, "pw")
-
-    asyncio.run(main())
+async def test_a_server_that_is_gone_is_told() -> None:
+    async with serving() as (service, _):
+        pass
+    with pytest.raises(PeerError, match="cannot connect to 127"):
+        await session(service, "pw")
 
 
 @pytest.mark.parametrize(

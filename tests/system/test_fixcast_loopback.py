@@ -60,67 +60,56 @@ def losing_once(parts: set[bytes]) -> Network:
     return network
 
 
-def test_what_is_published_is_received_in_order() -> None:
-    async def scenario() -> None:
-        known, sink = channels(count=2), Sink()
-        async with Receiver(known, [], receiving(), sink.take):
-            async with Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher:
-                for number in range(MANY):
-                    taken = await publisher.publish("c1", update(f"one {number}"))
-                    assert taken == number + 1
-                    await publisher.publish("c2", update(f"two {number}"))
-                    if number % 50 == 0:
-                        await asyncio.sleep(0)
-                await sink.until(lambda: len(sink.texts("c2")) == MANY)
-                await sink.until(lambda: len(sink.texts("c1")) == MANY)
-            await sink.until(lambda: Ended(MANY + 1) in sink.events["c1"])
-        assert sink.texts("c1") == [f"one {number}" for number in range(MANY)]
-        assert sink.texts("c2") == [f"two {number}" for number in range(MANY)]
-        assert [each for each in sink.others("c1") if isinstance(each, Joined | Lost)] == [
-            Joined(1)
-        ]
-
-    asyncio.run(scenario())
+async def test_what_is_published_is_received_in_order() -> None:
+    known, sink = channels(count=2), Sink()
+    async with Receiver(known, [], receiving(), sink.take):
+        async with Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher:
+            for number in range(MANY):
+                taken = await publisher.publish("c1", update(f"one {number}"))
+                assert taken == number + 1
+                await publisher.publish("c2", update(f"two {number}"))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            await sink.until(lambda: len(sink.texts("c2")) == MANY)
+            await sink.until(lambda: len(sink.texts("c1")) == MANY)
+        await sink.until(lambda: Ended(MANY + 1) in sink.events["c1"])
+    assert sink.texts("c1") == [f"one {number}" for number in range(MANY)]
+    assert sink.texts("c2") == [f"two {number}" for number in range(MANY)]
+    assert [each for each in sink.others("c1") if isinstance(each, Joined | Lost)] == [Joined(1)]
 
 
-def test_many_at_once_are_numbered_and_received_in_order() -> None:
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        sending = SendingSettings(session=SENDING.session, waiting_max=4)
-        settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
-        given = [update(f"{number}") for number in range(MANY)]
-        async with (
-            Receiver(known, [], receiving(), sink.take),
-            Publisher(known, [], settings) as publisher,
-        ):
-            assert await publisher.publish_many("c1", given[:300]) == 300
-            assert await publisher.publish("c1", given[300]) == 301
-            assert await publisher.publish_many("c1", given[301:]) == MANY
-            await sink.until(lambda: len(sink.texts()) == MANY)
-            assert publisher.counts == {}
-        assert sink.texts() == [f"{number}" for number in range(MANY)]
-
-    asyncio.run(scenario())
+async def test_many_at_once_are_numbered_and_received_in_order() -> None:
+    known, sink = channels(), Sink()
+    sending = SendingSettings(session=SENDING.session, waiting_max=4)
+    settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
+    given = [update(f"{number}") for number in range(MANY)]
+    async with (
+        Receiver(known, [], receiving(), sink.take),
+        Publisher(known, [], settings) as publisher,
+    ):
+        assert await publisher.publish_many("c1", given[:300]) == 300
+        assert await publisher.publish("c1", given[300]) == 301
+        assert await publisher.publish_many("c1", given[301:]) == MANY
+        await sink.until(lambda: len(sink.texts()) == MANY)
+        assert publisher.counts == {}
+    assert sink.texts() == [f"{number}" for number in range(MANY)]
 
 
-def test_of_many_those_before_a_wrong_one_are_published() -> None:
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        async with (
-            Receiver(known, [], receiving(), sink.take),
-            Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
-        ):
-            given = [update("0"), update("1"), b"rubbish", update("3")]
-            with pytest.raises(UsageError, match="byte 0") as caught:
-                await publisher.publish_many("c1", given)
-            assert "message 3 of 4; those before it are published" in caught.value.hint
-            with pytest.raises(UsageError, match="nothing to publish"):
-                await publisher.publish_many("c1", [])
-            assert await publisher.publish("c1", update("2")) == 3
-            await sink.until(lambda: len(sink.texts()) == 3)
-        assert sink.texts() == ["0", "1", "2"]
-
-    asyncio.run(scenario())
+async def test_of_many_those_before_a_wrong_one_are_published() -> None:
+    known, sink = channels(), Sink()
+    async with (
+        Receiver(known, [], receiving(), sink.take),
+        Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
+    ):
+        given = [update("0"), update("1"), b"rubbish", update("3")]
+        with pytest.raises(UsageError, match="byte 0") as caught:
+            await publisher.publish_many("c1", given)
+        assert "message 3 of 4; those before it are published" in caught.value.hint
+        with pytest.raises(UsageError, match="nothing to publish"):
+            await publisher.publish_many("c1", [])
+        assert await publisher.publish("c1", update("2")) == 3
+        await sink.until(lambda: len(sink.texts()) == 3)
+    assert sink.texts() == ["0", "1", "2"]
 
 
 def test_what_the_system_does_not_take_is_counted_and_the_rest_is_sent() -> None:
@@ -158,108 +147,93 @@ def test_what_the_system_does_not_take_is_counted_and_the_rest_is_sent() -> None
     ],
     ids=["group", "tcp", "main", "timer", "topic"],
 )
-def test_what_both_lines_lost_is_retransmitted(
+async def test_what_both_lines_lost_is_retransmitted(
     resend: ResendSettings, by_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lossy_lines(monkeypatch, {4, 5, 9, 30}.__contains__)
-
-    async def scenario() -> None:
-        known, sinks = channels(by_topic=by_topic), [Sink(), Sink()]
-        settings = PublisherSettings(sending=SENDING, resend=resend)
-        async with (
-            Receiver(known, [], receiving(), sinks[0].take),
-            Receiver(known, [], receiving(ordered=False), sinks[1].take),
-            Publisher(known, [], settings) as publisher,
-        ):
-            for number in range(MANY):
-                await publisher.publish("c1", update(f"{number} {'x' * 200}"))
-            for sink in sinks:
-                await sink.until(lambda sink=sink: len(sink.texts()) == MANY)  # type: ignore[misc]
-        assert sinks[0].texts() == [f"{number} {'x' * 200}" for number in range(MANY)]
-        assert sorted(sinks[0].texts()) == sorted(sinks[1].texts())
+    known, sinks = channels(by_topic=by_topic), [Sink(), Sink()]
+    settings = PublisherSettings(sending=SENDING, resend=resend)
+    async with (
+        Receiver(known, [], receiving(), sinks[0].take),
+        Receiver(known, [], receiving(ordered=False), sinks[1].take),
+        Publisher(known, [], settings) as publisher,
+    ):
+        for number in range(MANY):
+            await publisher.publish("c1", update(f"{number} {'x' * 200}"))
         for sink in sinks:
-            assert [each for each in sink.others() if isinstance(each, Missing)]
-            assert not [each for each in sink.others() if isinstance(each, Lost)]
+            await sink.until(lambda sink=sink: len(sink.texts()) == MANY)  # type: ignore[misc]
+    assert sinks[0].texts() == [f"{number} {'x' * 200}" for number in range(MANY)]
+    assert sorted(sinks[0].texts()) == sorted(sinks[1].texts())
+    for sink in sinks:
+        assert [each for each in sink.others() if isinstance(each, Missing)]
+        assert not [each for each in sink.others() if isinstance(each, Lost)]
 
-    asyncio.run(scenario())
 
-
-def test_what_is_skipped_is_told_though_its_gap_fill_is_lost(
+async def test_what_is_skipped_is_told_though_its_gap_fill_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lossy_lines(monkeypatch, {3}.__contains__)
-
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        settings = PublisherSettings(sending=SENDING)
-        async with (
-            Receiver(known, [], receiving(), sink.take),
-            Publisher(known, [], settings) as publisher,
-        ):
-            await publisher.publish("c1", update("before"))
-            await sink.until(lambda: sink.texts() == ["before"])
-            publisher.skip("c1", 10)
-            assert await publisher.publish("c1", update("after")) == 10
-            await sink.until(lambda: len(sink.texts()) == 2)
-        assert [each for each in sink.others() if isinstance(each, Skipped)] == [Skipped(2, 9)]
-
-    asyncio.run(scenario())
+    known, sink = channels(), Sink()
+    settings = PublisherSettings(sending=SENDING)
+    async with (
+        Receiver(known, [], receiving(), sink.take),
+        Publisher(known, [], settings) as publisher,
+    ):
+        await publisher.publish("c1", update("before"))
+        await sink.until(lambda: sink.texts() == ["before"])
+        publisher.skip("c1", 10)
+        assert await publisher.publish("c1", update("after")) == 10
+        await sink.until(lambda: len(sink.texts()) == 2)
+    assert [each for each in sink.others() if isinstance(each, Skipped)] == [Skipped(2, 9)]
 
 
 class Killed(Exception):
     """The publisher does not end in order."""
 
 
-def test_a_numbering_goes_on_after_an_ordered_end_and_not_after_another(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        settings = PublisherSettings(sending=SENDING, state=tmp_path)
-        numbers = []
-        async with Receiver(known, [], receiving(), sink.take):
-            for turn in range(4):
-                try:
-                    async with Publisher(known, [], settings) as publisher:
-                        numbers.append(await publisher.publish("c1", update(str(turn))))
-                        await sink.until(lambda: len(sink.texts()) == turn + 1)  # noqa: B023
-                        if turn == 1:
-                            raise Killed
-                except Killed:
-                    pass
-        assert numbers == [1, 2, 1, 2]
-        assert sink.texts() == ["0", "1", "2", "3"]
-        assert sum(isinstance(each, NewNumbering) for each in sink.others()) == 1
-        assert not [each for each in sink.others() if isinstance(each, Lost)]
-
-    asyncio.run(scenario())
-
-
-def test_a_publisher_waits_while_its_channel_is_full() -> None:
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        sending = SendingSettings(waiting_max=2, session=SENDING.session)
-        settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
-        async with Receiver(known, [], receiving(), sink.take):
-            async with Publisher(known, [], settings) as publisher:
-                for number in range(200):
-                    await publisher.publish("c1", update(f"{number} {'x' * 500}"))
-                    assert publisher.sender("c1").waiting <= 3
-            await sink.until(lambda: len(sink.texts()) == 200)
-
-    asyncio.run(scenario())
+async def test_a_numbering_goes_on_after_an_ordered_end_and_not_after_another(
+    tmp_path: Path,
+) -> None:
+    known, sink = channels(), Sink()
+    settings = PublisherSettings(sending=SENDING, state=tmp_path)
+    numbers = []
+    async with Receiver(known, [], receiving(), sink.take):
+        for turn in range(4):
+            try:
+                async with Publisher(known, [], settings) as publisher:
+                    numbers.append(await publisher.publish("c1", update(str(turn))))
+                    await sink.until(lambda: len(sink.texts()) == turn + 1)  # noqa: B023
+                    if turn == 1:
+                        raise Killed
+            except Killed:
+                pass
+    assert numbers == [1, 2, 1, 2]
+    assert sink.texts() == ["0", "1", "2", "3"]
+    assert sum(isinstance(each, NewNumbering) for each in sink.others()) == 1
+    assert not [each for each in sink.others() if isinstance(each, Lost)]
 
 
-def test_a_second_publisher_of_a_channel_leaves_the_first_one_be(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        known, settings = channels(), PublisherSettings(state=tmp_path)
+async def test_a_publisher_waits_while_its_channel_is_full() -> None:
+    known, sink = channels(), Sink()
+    sending = SendingSettings(waiting_max=2, session=SENDING.session)
+    settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
+    async with Receiver(known, [], receiving(), sink.take):
         async with Publisher(known, [], settings) as publisher:
-            with pytest.raises(ConfigError, match="another process"):
-                async with Publisher(known, [], settings):
-                    pass
-            assert await publisher.publish("c1", update("still")) == 1
-            with pytest.raises(UsageError, match="there are: c1"):
-                await publisher.publish("c2", update("elsewhere"))
+            for number in range(200):
+                await publisher.publish("c1", update(f"{number} {'x' * 500}"))
+                assert publisher.sender("c1").waiting <= 3
+        await sink.until(lambda: len(sink.texts()) == 200)
 
-    asyncio.run(scenario())
+
+async def test_a_second_publisher_of_a_channel_leaves_the_first_one_be(tmp_path: Path) -> None:
+    known, settings = channels(), PublisherSettings(state=tmp_path)
+    async with Publisher(known, [], settings) as publisher:
+        with pytest.raises(ConfigError, match="another process"):
+            async with Publisher(known, [], settings):
+                pass
+        assert await publisher.publish("c1", update("still")) == 1
+        with pytest.raises(UsageError, match="there are: c1"):
+            await publisher.publish("c2", update("elsewhere"))
 
 
 def test_what_is_set_wrong_is_refused() -> None:
@@ -311,43 +285,35 @@ async def raw(address: tuple[str, int], data: bytes) -> bytes:
         writer.close()
 
 
-def test_a_client_that_sends_something_else_is_cut_off_and_others_are_answered(
+async def test_a_client_that_sends_something_else_is_cut_off_and_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lossy_lines(monkeypatch, {3}.__contains__)
-
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        server = host_and_port(known.retransmissions["r"].server)
-        async with (
-            Receiver(known, [], receiving(), sink.take),
-            Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
-        ):
-            async with asyncio.timeout(SECONDS):
-                for data in (b"GET / HTTP/1.1\r\n\r\n", b"8=FIX.4.4\x019=9999999\x01"):
-                    assert await raw(server, data) == b""
-            for number in range(50):
-                await publisher.publish("c1", update(f"{number} {'x' * 200}"))
-            await sink.until(lambda: len(sink.texts()) == 50)
-        assert [each for each in sink.others() if isinstance(each, Missing)]
-
-    asyncio.run(scenario())
+    known, sink = channels(), Sink()
+    server = host_and_port(known.retransmissions["r"].server)
+    async with (
+        Receiver(known, [], receiving(), sink.take),
+        Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
+    ):
+        async with asyncio.timeout(SECONDS):
+            for data in (b"GET / HTTP/1.1\r\n\r\n", b"8=FIX.4.4\x019=9999999\x01"):
+                assert await raw(server, data) == b""
+        for number in range(50):
+            await publisher.publish("c1", update(f"{number} {'x' * 200}"))
+        await sink.until(lambda: len(sink.texts()) == 50)
+    assert [each for each in sink.others() if isinstance(each, Missing)]
 
 
-def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resend_service, "CLIENTS_MAX", 2)
-
-    async def scenario() -> None:
-        known = channels()
-        server = host_and_port(known.retransmissions["r"].server)
-        async with Publisher(known, [], PublisherSettings(sending=SENDING)):
-            taken = [await asyncio.open_connection(*server) for _ in range(2)]
-            async with asyncio.timeout(SECONDS):
-                assert await raw(server, b"8=FIX") == b""
-            for _, writer in taken:
-                writer.close()
-
-    asyncio.run(scenario())
+    known = channels()
+    server = host_and_port(known.retransmissions["r"].server)
+    async with Publisher(known, [], PublisherSettings(sending=SENDING)):
+        taken = [await asyncio.open_connection(*server) for _ in range(2)]
+        async with asyncio.timeout(SECONDS):
+            assert await raw(server, b"8=FIX") == b""
+        for _, writer in taken:
+            writer.close()
 
 
 @pytest.mark.parametrize("server", ["nowhere", ":1", "host:", "host:0", "host:99999"])
@@ -356,26 +322,22 @@ def test_a_server_has_a_host_and_a_port(server: str) -> None:
         host_and_port(server)
 
 
-def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_after_it() -> None:
+async def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_after_it() -> None:
     losses = losing_once({b"text 2", b"text 3"})
-
-    async def scenario() -> None:
-        known, sink = channels(join="needed"), Sink()
-        async with Receiver(known, [], receiving(), sink.take) as receiver:
-            assert receiver.counts["groups_joined"] == 0
-            settings = PublisherSettings(sending=SENDING, resend=ResendSettings(route="group"))
-            async with Publisher(known, [], settings, losses) as publisher:
-                for number in range(5):
-                    await publisher.publish("c1", update(f"text {number}"))
-                await sink.until(lambda: len(sink.texts()) == 5)
-                async with asyncio.timeout(SECONDS):
-                    while not receiver.counts["groups_left"]:
-                        await asyncio.sleep(0.01)
-        assert sink.texts() == [f"text {number}" for number in range(5)]
-        assert not [each for each in sink.others() if isinstance(each, Lost)]
-        assert receiver.counts["groups_joined"] == receiver.counts["groups_left"] > 0
-
-    asyncio.run(scenario())
+    known, sink = channels(join="needed"), Sink()
+    async with Receiver(known, [], receiving(), sink.take) as receiver:
+        assert receiver.counts["groups_joined"] == 0
+        settings = PublisherSettings(sending=SENDING, resend=ResendSettings(route="group"))
+        async with Publisher(known, [], settings, losses) as publisher:
+            for number in range(5):
+                await publisher.publish("c1", update(f"text {number}"))
+            await sink.until(lambda: len(sink.texts()) == 5)
+            async with asyncio.timeout(SECONDS):
+                while not receiver.counts["groups_left"]:
+                    await asyncio.sleep(0.01)
+    assert sink.texts() == [f"text {number}" for number in range(5)]
+    assert not [each for each in sink.others() if isinstance(each, Lost)]
+    assert receiver.counts["groups_joined"] == receiver.counts["groups_left"] > 0
 
 
 def test_a_late_receiver_and_a_loss_that_nobody_answers_are_healed_by_the_books_state(

@@ -100,26 +100,23 @@ def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     assert all(each.startswith(b"FS\x01") and len(each) <= 1400 for each in sent)
 
 
-def test_a_wrong_key_opens_nothing_and_no_key_is_told_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        known, right, wrong, none = channels(), Sink(), Sink(), Sink()
-        path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
-        told: list[tuple[str, dict[str, object]]] = []
-        async with (
-            Receiver(known, [], receiving(other), wrong.take) as shut,
-            Receiver(known, [], receiving(None), none.take, lambda *what: told.append(what)),
-            Receiver(known, [], receiving(path), right.take),
-            Publisher(known, [], sending(path)) as publisher,
-        ):
-            for number in range(20):
-                await publisher.publish("c1", update(str(number)))
-            await right.until(lambda: len(right.texts()) == 20)
-        assert wrong.texts() == none.texts() == []
-        assert shut.openers["c1"].drops["forged"] > 0
-        assert shut.openers["c1"].opened == 0
-        assert told == [("c1", {"event": "sealed"})]
-
-    asyncio.run(scenario())
+async def test_a_wrong_key_opens_nothing_and_no_key_is_told_once(tmp_path: Path) -> None:
+    known, right, wrong, none = channels(), Sink(), Sink(), Sink()
+    path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
+    told: list[tuple[str, dict[str, object]]] = []
+    async with (
+        Receiver(known, [], receiving(other), wrong.take) as shut,
+        Receiver(known, [], receiving(None), none.take, lambda *what: told.append(what)),
+        Receiver(known, [], receiving(path), right.take),
+        Publisher(known, [], sending(path)) as publisher,
+    ):
+        for number in range(20):
+            await publisher.publish("c1", update(str(number)))
+        await right.until(lambda: len(right.texts()) == 20)
+    assert wrong.texts() == none.texts() == []
+    assert shut.openers["c1"].drops["forged"] > 0
+    assert shut.openers["c1"].opened == 0
+    assert told == [("c1", {"event": "sealed"})]
 
 
 def forge(known: Channels, *datagrams: bytes) -> None:
@@ -129,52 +126,45 @@ def forge(known: Channels, *datagrams: bytes) -> None:
             sock.sendto(each, (line.group, line.port))
 
 
-def test_what_is_forged_or_in_clear_is_counted_and_not_read(
+async def test_what_is_forged_or_in_clear_is_counted_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = watch_sent(monkeypatch, lambda place: False)
-
-    async def scenario() -> None:
-        known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
-        async with (
-            Receiver(known, [], receiving(path), sink.take) as receiver,
-            Publisher(known, [], sending(path)) as publisher,
-        ):
-            await publisher.publish("c1", update("true"))
-            await sink.until(lambda: sink.texts() == ["true"])
-            changed = bytearray(sent[0])
-            changed[32:40] = (1 << 20).to_bytes(8, "big")
-            forge(known, bytes(changed), update("false"), sent[0])
-            for number in range(5):
-                await publisher.publish("c1", update(str(number)))
-            await sink.until(lambda: len(sink.texts()) == 6)
-            drops = receiver.openers["c1"].drops
-        assert sink.texts() == ["true", *"01234"]
-        assert drops["forged"] == drops["replayed"] == 1
-        assert drops["not_sealed"] + drops["truncated"] == 1
-
-    asyncio.run(scenario())
+    known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
+    async with (
+        Receiver(known, [], receiving(path), sink.take) as receiver,
+        Publisher(known, [], sending(path)) as publisher,
+    ):
+        await publisher.publish("c1", update("true"))
+        await sink.until(lambda: sink.texts() == ["true"])
+        changed = bytearray(sent[0])
+        changed[32:40] = (1 << 20).to_bytes(8, "big")
+        forge(known, bytes(changed), update("false"), sent[0])
+        for number in range(5):
+            await publisher.publish("c1", update(str(number)))
+        await sink.until(lambda: len(sink.texts()) == 6)
+        drops = receiver.openers["c1"].drops
+    assert sink.texts() == ["true", *"01234"]
+    assert drops["forged"] == drops["replayed"] == 1
+    assert drops["not_sealed"] + drops["truncated"] == 1
 
 
-def test_a_key_that_is_rotated_while_both_run_loses_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
-        async with (
-            Receiver(known, [], receiving(path), sink.take) as receiver,
-            Publisher(known, [], sending(path)) as publisher,
-        ):
-            folder, number = KeyFolder(path), 0
-            folder.add(new_key(folder.ring("c1"), time.time_ns() + 2 * SECOND, FOREVER))
-            used: set[int] = set()
-            while used != {1, 2}:
-                number += 1
-                await publisher.publish("c1", update(str(number)))
-                await sink.until(lambda: len(sink.texts()) == number)  # noqa: B023
-                opener = receiver.openers["c1"]._receiver.opener
-                used = {each.key.id for each in opener._sessions.values()}
-        assert sink.texts() == [str(each + 1) for each in range(number)]
-
-    asyncio.run(scenario())
+async def test_a_key_that_is_rotated_while_both_run_loses_nothing(tmp_path: Path) -> None:
+    known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
+    async with (
+        Receiver(known, [], receiving(path), sink.take) as receiver,
+        Publisher(known, [], sending(path)) as publisher,
+    ):
+        folder, number = KeyFolder(path), 0
+        folder.add(new_key(folder.ring("c1"), time.time_ns() + 2 * SECOND, FOREVER))
+        used: set[int] = set()
+        while used != {1, 2}:
+            number += 1
+            await publisher.publish("c1", update(str(number)))
+            await sink.until(lambda: len(sink.texts()) == number)  # noqa: B023
+            opener = receiver.openers["c1"]._receiver.opener
+            used = {each.key.id for each in opener._sessions.values()}
+    assert sink.texts() == [str(each + 1) for each in range(number)]
 
 
 class FalseServer:
@@ -209,40 +199,36 @@ class FalseServer:
         writer.close()
 
 
-def test_a_false_server_of_a_sealed_channel_is_not_believed(
+async def test_a_false_server_of_a_sealed_channel_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses: list[bool] = []
     sent = watch_sent(monkeypatch, lambda place: bool(losses) and losses.pop(0))
-
-    async def scenario() -> None:
-        known, sink = channels(), Sink()
-        path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
-        given = tmp_path / "given"
-        shutil.copytree(path, given)
-        (given / "c1.sign").unlink()
-        false = FalseServer(given, other)
-        (group,) = known.retransmissions.values()
-        settings = replace(sending(path), serves=False)
-        listener = await asyncio.start_server(false.serve, *host_and_port(group.server))
-        quick = replace(
-            receiving(path, "before"), reception=ReceptionSettings(recovery_wait_ns=2_000_000_000)
-        )
-        async with listener, Receiver(known, [], quick, sink.take) as receiver:
-            async with Publisher(known, [], settings) as publisher:
-                await sink.until(lambda: bool(sink.events["c1"]))
-                false.recorded = sent[:1]
-                losses.extend([False, True, False])
-                for number in range(MANY):
-                    await publisher.publish("c1", update(f"{number} {'x' * 200}"))
-                await sink.until(lambda: any(isinstance(each, Lost) for each in sink.others()))
-            drops = receiver.openers["c1"].drops
-            assert false.requests
-            assert receiver.counts["answers_in_clear"]
-            assert drops["forged"]
-            assert drops["alarm_unsigned"]
-        texts = sink.texts()
-        assert "false" not in texts
-        assert len(texts) < MANY
-
-    asyncio.run(scenario())
+    known, sink = channels(), Sink()
+    path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
+    given = tmp_path / "given"
+    shutil.copytree(path, given)
+    (given / "c1.sign").unlink()
+    false = FalseServer(given, other)
+    (group,) = known.retransmissions.values()
+    settings = replace(sending(path), serves=False)
+    listener = await asyncio.start_server(false.serve, *host_and_port(group.server))
+    quick = replace(
+        receiving(path, "before"), reception=ReceptionSettings(recovery_wait_ns=2_000_000_000)
+    )
+    async with listener, Receiver(known, [], quick, sink.take) as receiver:
+        async with Publisher(known, [], settings) as publisher:
+            await sink.until(lambda: bool(sink.events["c1"]))
+            false.recorded = sent[:1]
+            losses.extend([False, True, False])
+            for number in range(MANY):
+                await publisher.publish("c1", update(f"{number} {'x' * 200}"))
+            await sink.until(lambda: any(isinstance(each, Lost) for each in sink.others()))
+        drops = receiver.openers["c1"].drops
+        assert false.requests
+        assert receiver.counts["answers_in_clear"]
+        assert drops["forged"]
+        assert drops["alarm_unsigned"]
+    texts = sink.texts()
+    assert "false" not in texts
+    assert len(texts) < MANY

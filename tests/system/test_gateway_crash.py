@@ -87,20 +87,16 @@ async def live_and_die(path: Path, url: str, packets: int) -> tuple[int, int]:
 
 @pytest.mark.timeout(60 + 20 * CRASHES)
 @pytest.mark.usefixtures("market")
-def test_a_killed_gateway_is_noticed_and_its_successor_goes_on(
+async def test_a_killed_gateway_is_noticed_and_its_successor_goes_on(
     config: Config, tmp_path: Path, seed: int
 ) -> None:
     instants = random.Random(seed)
     path = tmp_path / "gateway.toml"
     path.write_text(to_toml(config))
     url = f"amqp://{config.amqp.listen}"
-
-    async def scenario() -> None:
-        last = 0
-        for _ in range(CRASHES + 1):
-            async with asyncio.timeout(PATIENCE_S):
-                first, newest = await live_and_die(path, url, instants.randrange(1, 1500))
-            assert first > last
-            last = newest
-
-    asyncio.run(scenario())
+    last = 0
+    for _ in range(CRASHES + 1):
+        async with asyncio.timeout(PATIENCE_S):
+            first, newest = await live_and_die(path, url, instants.randrange(1, 1500))
+        assert first > last
+        last = newest

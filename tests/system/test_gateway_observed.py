@@ -67,75 +67,68 @@ def last(sequence: int) -> Any:
 
 
 @gateways_loop
-def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
+async def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "KEEP_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        total = 3000
-        config = configured(metrics=ANY_PORT)
-        async with (
-            running(config) as (gateway, exchange, url),
-            feedhandler.subscribe(url, "euronext.104") as messages,
-        ):
-            reader = asyncio.create_task(until(messages, last(total)))
-            scrapes = []
-            for begin in range(1, total + 1, 500):
-                await exchange.packets(begin, begin + 499)
-                scrapes.append(await samples(gateway))
-            got = await reader
-            assert [m.sequence for m in got if m.content == "packet"] == list(range(1, total + 1))
-            told = await samples(gateway)
-            assert told["feedhandler_channel_packets_total", "104"] == total
-            assert told["feedhandler_line_packets_total", "A", "104"] == total
-            assert told["feedhandler_channel_latency_seconds_count", "104"] > 0
-            assert told["feedhandler_channel_quality_state", "104", "OK"] == 1
-            assert told["feedhandler_channel_arbitration_state", "104", "FLOWING"] == 1
-            ((key, sent),) = (
-                (key, value)
-                for key, value in told.items()
-                if key[0] == "feedhandler_subscription_sent_total"
-            )
-            assert key[1].startswith("euronext.104")
-            assert key[2] == "127.0.0.1"
-            assert sent >= total
-            assert told["feedhandler_stage_seconds_count", "route"] > 0
-            assert told["feedhandler_web_scrapes_total",] >= 1
-            for before, after in zip([{}, *scrapes], [*scrapes, told], strict=True):
-                for key, value in before.items():
-                    if key[0].endswith("_total"):
-                        assert after[key] >= value, key
-
-    run(scenario())
+    total = 3000
+    config = configured(metrics=ANY_PORT)
+    async with (
+        running(config) as (gateway, exchange, url),
+        feedhandler.subscribe(url, "euronext.104") as messages,
+    ):
+        reader = asyncio.create_task(until(messages, last(total)))
+        scrapes = []
+        for begin in range(1, total + 1, 500):
+            await exchange.packets(begin, begin + 499)
+            scrapes.append(await samples(gateway))
+        got = await reader
+        assert [m.sequence for m in got if m.content == "packet"] == list(range(1, total + 1))
+        told = await samples(gateway)
+        assert told["feedhandler_channel_packets_total", "104"] == total
+        assert told["feedhandler_line_packets_total", "A", "104"] == total
+        assert told["feedhandler_channel_latency_seconds_count", "104"] > 0
+        assert told["feedhandler_channel_quality_state", "104", "OK"] == 1
+        assert told["feedhandler_channel_arbitration_state", "104", "FLOWING"] == 1
+        ((key, sent),) = (
+            (key, value)
+            for key, value in told.items()
+            if key[0] == "feedhandler_subscription_sent_total"
+        )
+        assert key[1].startswith("euronext.104")
+        assert key[2] == "127.0.0.1"
+        assert sent >= total
+        assert told["feedhandler_stage_seconds_count", "route"] > 0
+        assert told["feedhandler_web_scrapes_total",] >= 1
+        for before, after in zip([{}, *scrapes], [*scrapes, told], strict=True):
+            for key, value in before.items():
+                if key[0].endswith("_total"):
+                    assert after[key] >= value, key
 
 
 @gateways_loop
-def test_slow_lorises_and_garbage_do_not_hurt_the_stream(run: Run) -> None:
-    async def scenario() -> None:
-        total = 2000
-        async with (
-            running(configured(metrics=ANY_PORT)) as (gateway, exchange, url),
-            feedhandler.subscribe(url, "euronext.104") as messages,
-            contextlib.AsyncExitStack() as stack,
-        ):
-            assert gateway.watch.web is not None
-            address = gateway.watch.web.address
-            reader = asyncio.create_task(until(messages, last(total)))
-            for number in range(200):
-                _, writer = await asyncio.open_connection(*address)
-                stack.callback(writer.close)
-                writer.write((b"GET /met", os.urandom(3000), b"")[number % 3])
-                await exchange.packets(1 + 10 * number, 10 + 10 * number)
-            got = await reader
-            assert [m.sequence for m in got if m.content == "packet"] == list(range(1, total + 1))
-            status, _ = await fetch(gateway, "/live")
-            assert status == 200
-            counts = gateway.watch.web.counts()
-            assert counts["pushed_out"] > 0
-            assert gateway.snapshot()["channels"][0]["lost"] == 0
-
-    run(scenario())
+async def test_slow_lorises_and_garbage_do_not_hurt_the_stream(run: Run) -> None:
+    total = 2000
+    async with (
+        running(configured(metrics=ANY_PORT)) as (gateway, exchange, url),
+        feedhandler.subscribe(url, "euronext.104") as messages,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        assert gateway.watch.web is not None
+        address = gateway.watch.web.address
+        reader = asyncio.create_task(until(messages, last(total)))
+        for number in range(200):
+            _, writer = await asyncio.open_connection(*address)
+            stack.callback(writer.close)
+            writer.write((b"GET /met", os.urandom(3000), b"")[number % 3])
+            await exchange.packets(1 + 10 * number, 10 + 10 * number)
+        got = await reader
+        assert [m.sequence for m in got if m.content == "packet"] == list(range(1, total + 1))
+        status, _ = await fetch(gateway, "/live")
+        assert status == 200
+        counts = gateway.watch.web.counts()
+        assert counts["pushed_out"] > 0
+        assert gateway.snapshot()["channels"][0]["lost"] == 0
 
 
 @gateways_loop
@@ -206,35 +199,31 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
 
 
 @gateways_loop
-def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word(run: Run) -> None:
-    async def scenario() -> None:
-        control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
-        async with running(configured(control=control)) as (gateway, _, _url):
-            told = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
-            assert told["live"] == {"ok": True, "reasons": []}
-            assert told["ready"]["ok"]
-            assert gateway.watch.web is None
-            resume = {"do": "resume-requests"}
-            told = await asyncio.to_thread(ask, gateway.control.endpoint, resume)
-            assert told == {"resumed": []}
-            for server, reason in (("rts", "no server 'rts'"), (7, "`server` is no text")):
-                wrong = {**resume, "server": server}
-                with pytest.raises(PeerError, match=reason):
-                    await asyncio.to_thread(ask, gateway.control.endpoint, wrong)
-
-    run(scenario())
+async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word(
+    run: Run,
+) -> None:
+    control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
+    async with running(configured(control=control)) as (gateway, _, _url):
+        told = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
+        assert told["live"] == {"ok": True, "reasons": []}
+        assert told["ready"]["ok"]
+        assert gateway.watch.web is None
+        resume = {"do": "resume-requests"}
+        told = await asyncio.to_thread(ask, gateway.control.endpoint, resume)
+        assert told == {"resumed": []}
+        for server, reason in (("rts", "no server 'rts'"), (7, "`server` is no text")):
+            wrong = {**resume, "server": server}
+            with pytest.raises(PeerError, match=reason):
+                await asyncio.to_thread(ask, gateway.control.endpoint, wrong)
 
 
 @gateways_loop
-def test_an_endpoint_that_is_taken_ends_the_start(run: Run) -> None:
-    async def scenario() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            config = configured(metrics=MetricsConfig(listen=f"127.0.0.1:{port}"))
-            with pytest.raises(ConfigError, match=r"metrics\.listen"):
-                await Gateway(config).run()
-
-    run(scenario())
+async def test_an_endpoint_that_is_taken_ends_the_start(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = configured(metrics=MetricsConfig(listen=f"127.0.0.1:{port}"))
+        with pytest.raises(ConfigError, match=r"metrics\.listen"):
+            await Gateway(config).run()
 
 
 # -- the command -----------------------------------------------------------------------------

@@ -71,47 +71,38 @@ def test_what_came_in_and_what_went_out_are_recorded(run: Run, tmp_path: Path) -
     assert {one.time_ns for one in went} <= stamps
 
 
-def test_a_recording_that_stops_leaves_the_stream_alone(tmp_path: Path) -> None:
+async def test_a_recording_that_stops_leaves_the_stream_alone(tmp_path: Path) -> None:
     record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
     control = ControlConfig(bind="tcp://127.0.0.1:0")
-
-    async def scenario() -> None:
-        async with running(configured(record=record, control=control)) as (gateway, exchange, _):
-            for path in tmp_path.iterdir():
-                path.unlink()
-            tmp_path.rmdir()
-            await exchange.packets(1, 50)
-            endpoint = gateway.control.endpoint
-            told = await asked_until(endpoint, lambda s: s["recorder"]["state"] == "stopped")
-            assert "no such file or directory" in told["recorder"]["reason"]
-            assert status.verdict(told) == 1
-            await exchange.packets(51, 100)
-            told = await asked_until(endpoint, lambda s: s["channels"][0]["packets"] == 100)
-            assert told["channels"][0]["quality"] == "OK"
-            await asked_until(
-                endpoint, lambda s: s["recorder"]["series"]["lines"]["dropped"] == 200
-            )
-
-    asyncio.run(scenario())
+    async with running(configured(record=record, control=control)) as (gateway, exchange, _):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        tmp_path.rmdir()
+        await exchange.packets(1, 50)
+        endpoint = gateway.control.endpoint
+        told = await asked_until(endpoint, lambda s: s["recorder"]["state"] == "stopped")
+        assert "no such file or directory" in told["recorder"]["reason"]
+        assert status.verdict(told) == 1
+        await exchange.packets(51, 100)
+        told = await asked_until(endpoint, lambda s: s["channels"][0]["packets"] == 100)
+        assert told["channels"][0]["quality"] == "OK"
+        await asked_until(endpoint, lambda s: s["recorder"]["series"]["lines"]["dropped"] == 200)
 
 
-def test_what_cannot_be_recorded_or_asked_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_what_cannot_be_recorded_or_asked_is_told_at_the_start(tmp_path: Path) -> None:
     async def refusal(**sections: Any) -> str:
         with pytest.raises(ConfigError) as caught:
             await Gateway(configured(**sections)).run(lambda: pytest.fail("is ready"))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    async def scenario() -> None:
-        record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
-        missing = RecordConfig(dir=str(tmp_path / "missing"))
-        assert "no such folder" in await refusal(record=missing)
-        control = ControlConfig(bind=f"ipc://{tmp_path}/missing/gate.ipc")
-        assert "control.bind: cannot bind" in await refusal(record=record, control=control)
-        async with running(configured(record=record)):
-            assert "another gateway records there" in await refusal(record=record)
-
-    asyncio.run(scenario())
+    record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
+    missing = RecordConfig(dir=str(tmp_path / "missing"))
+    assert "no such folder" in await refusal(record=missing)
+    control = ControlConfig(bind=f"ipc://{tmp_path}/missing/gate.ipc")
+    assert "control.bind: cannot bind" in await refusal(record=record, control=control)
+    async with running(configured(record=record)):
+        assert "another gateway records there" in await refusal(record=record)
 
 
 def test_a_recorded_incident_replays_to_the_same_stream(tmp_path: Path) -> None:

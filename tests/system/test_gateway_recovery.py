@@ -193,146 +193,126 @@ def all_up(gateway: Any) -> bool:
 
 
 @gateways_loop
-def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run: Run) -> None:
-    async def session() -> None:
-        lossy = (LineFaults(loss=0.02), LineFaults(loss=0.02))
-        async with trading(together=0.02, faults=lossy) as work:
-            config = configured(work.plan, work.exchange)
+async def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run: Run) -> None:
+    lossy = (LineFaults(loss=0.02), LineFaults(loss=0.02))
+    async with trading(together=0.02, faults=lossy) as work:
+        config = configured(work.plan, work.exchange)
+        async with running(config) as (gateway, _, url), Watcher(url) as watcher:
+            await until(lambda: all_up(gateway))
+            work.start()
+            await work.until_closed()
+            await watcher.until_equal(truth(work.plan))
+            snapshot = gateway.snapshot()
+            assert watcher.lost == 0
+            assert sum(channel["lost"] for channel in snapshot["channels"]) == 0
+            recovered = snapshot["recovery"]
+            assert recovered["retransmitted"] > 10
+            missing = sum(channel["arbitration"]["missing"] for channel in snapshot["channels"])
+            assert recovered["requests"] <= missing
+            assert recovered["refreshes"] == 0
+            await until(lambda: all(c["recovery"]["state"] == "IN_SYNC"
+                                    for c in gateway.snapshot()["channels"]))  # fmt: skip
+            states = set().union(*watcher.states.values())
+            assert "RECOVERING" in states
+            assert "STALE" not in states
+
+
+@gateways_loop
+async def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
+    async with trading(gap_s=0.7) as work:
+        config = configured(work.plan, work.exchange)
+        async with running(config) as (gateway, _, url), Watcher(url) as watcher:
+            await until(lambda: all_up(gateway))
+            work.start()
+            await work.until_closed()
+            await watcher.until_equal(truth(work.plan))
+            assert watcher.lost == 1
+            assert watcher.blocks[ORDERS] == 1
+            assert sum(watcher.blocks.values()) == 1
+            states = watcher.states[ORDERS]
+            assert states.index("STALE") < states.index("REFRESHED")
+            assert gateway.snapshot()["channels"][3]["quality"] == "REFRESHED"
+
+
+async def test_a_gateway_that_starts_in_mid_day_comes_to_the_true_state() -> None:
+    # Long enough for a gateway that takes seconds to start, on a busy machine.
+    async with trading(seconds=6.0, together=0.01) as work:
+        config = configured(work.plan, work.exchange)
+        work.start()
+        await until(lambda: work.exchange.progress().elapsed_ns > 1.2e9)
+        # A block that was sent before the watcher is there is sent to it again.
+        async with (
+            running(config) as (gateway, _, url),
+            Watcher(url, snapshot=True) as watcher,
+        ):
+            await work.until_closed()
+            await watcher.until_equal(truth(work.plan))
+            assert gateway.snapshot()["recovery"]["mid_day_starts"] >= 3
+            assert watcher.blocks[REFERENCE] == 1
+            assert watcher.blocks[ORDERS] >= 1
+
+
+async def test_who_attaches_late_gets_the_state_first_if_it_wants() -> None:
+    async with trading(seconds=2.5) as work:
+        config = configured(work.plan, work.exchange)
+        async with running(config) as (gateway, _, url):
+            await until(lambda: all_up(gateway))
+            work.start()
+            await until(lambda: work.exchange.progress().elapsed_ns > 1.5e9)
+            async with (
+                Watcher(url, snapshot=True) as watcher,
+                Watcher(url, "euronext.104", as_="message", snapshot=True) as fine,
+                Watcher(url, "euronext.104") as without,
+            ):
+                await work.until_closed()
+                true = truth(work.plan)
+                await watcher.until_equal(true)
+                await fine.until_equal(true, [ORDERS])
+                assert watcher.blocks[ORDERS] == 1
+                assert without.blocks[ORDERS] == 0
+
+
+async def test_a_retransmission_server_that_dies_leaves_stale_and_then_refreshed_streams() -> None:
+    async with trading(seconds=2.5, together=0.02) as work:
+        exchange = work.exchange
+        config = configured(work.plan, exchange)
+        with socket.socket() as nobody:
+            # A port that refuses: the server is never there.
+            nobody.bind(("127.0.0.1", 0))
+            port = nobody.getsockname()[1]
+            dead = ServerConfig(name="rts", address=f"127.0.0.1:{port}")
+            config = Config(
+                channels=config.channels,
+                servers=(dead, config.servers[1]),
+                amqp=config.amqp,
+                arbitration=config.arbitration,
+                recovery=RecoverySettings(recovery_wait_us=50_000, refresh_timeout_us=2_000_000),
+            )
             async with running(config) as (gateway, _, url), Watcher(url) as watcher:
-                await until(lambda: all_up(gateway))
                 work.start()
                 await work.until_closed()
                 await watcher.until_equal(truth(work.plan))
                 snapshot = gateway.snapshot()
-                assert watcher.lost == 0
-                assert sum(channel["lost"] for channel in snapshot["channels"]) == 0
-                recovered = snapshot["recovery"]
-                assert recovered["retransmitted"] > 10
-                missing = sum(channel["arbitration"]["missing"] for channel in snapshot["channels"])
-                assert recovered["requests"] <= missing
-                assert recovered["refreshes"] == 0
-                await until(lambda: all(c["recovery"]["state"] == "IN_SYNC"
-                                        for c in gateway.snapshot()["channels"]))  # fmt: skip
-                states = set().union(*watcher.states.values())
-                assert "RECOVERING" in states
-                assert "STALE" not in states
-
-    run(session())
+                assert snapshot["recovery"]["retransmitted"] == 0
+                assert watcher.lost > 0
+                assert snapshot["recovery"]["refreshes"] > 0
+                assert "STALE" in watcher.states[ORDERS]
 
 
-@gateways_loop
-def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
-    async def session() -> None:
-        async with trading(gap_s=0.7) as work:
-            config = configured(work.plan, work.exchange)
-            async with running(config) as (gateway, _, url), Watcher(url) as watcher:
-                await until(lambda: all_up(gateway))
-                work.start()
-                await work.until_closed()
-                await watcher.until_equal(truth(work.plan))
-                assert watcher.lost == 1
-                assert watcher.blocks[ORDERS] == 1
-                assert sum(watcher.blocks.values()) == 1
-                states = watcher.states[ORDERS]
-                assert states.index("STALE") < states.index("REFRESHED")
-                assert gateway.snapshot()["channels"][3]["quality"] == "REFRESHED"
-
-    run(session())
-
-
-def test_a_gateway_that_starts_in_mid_day_comes_to_the_true_state() -> None:
-    async def session() -> None:
-        # Long enough for a gateway that takes seconds to start, on a busy machine.
-        async with trading(seconds=6.0, together=0.01) as work:
-            config = configured(work.plan, work.exchange)
-            work.start()
-            await until(lambda: work.exchange.progress().elapsed_ns > 1.2e9)
-            # A block that was sent before the watcher is there is sent to it again.
+async def test_symbols_are_known_by_name_and_by_index_once_reference_data_is_there() -> None:
+    async with trading() as work:
+        config = configured(work.plan, work.exchange)
+        async with running(config) as (gateway, _, url):
+            await until(lambda: all_up(gateway))
+            true = truth(work.plan)
+            symbol = next(iter(sorted(true.trades)))
+            name = true.names[symbol].replace(".", "_")
             async with (
-                running(config) as (gateway, _, url),
-                Watcher(url, snapshot=True) as watcher,
+                Watcher(url, f"euronext.102.{name}", as_="message") as by_name,
+                Watcher(url, f"euronext.102.{symbol}", as_="message") as by_index,
             ):
-                await work.until_closed()
-                await watcher.until_equal(truth(work.plan))
-                assert gateway.snapshot()["recovery"]["mid_day_starts"] >= 3
-                assert watcher.blocks[REFERENCE] == 1
-                assert watcher.blocks[ORDERS] >= 1
-
-    asyncio.run(session())
-
-
-def test_who_attaches_late_gets_the_state_first_if_it_wants() -> None:
-    async def session() -> None:
-        async with trading(seconds=2.5) as work:
-            config = configured(work.plan, work.exchange)
-            async with running(config) as (gateway, _, url):
-                await until(lambda: all_up(gateway))
                 work.start()
-                await until(lambda: work.exchange.progress().elapsed_ns > 1.5e9)
-                async with (
-                    Watcher(url, snapshot=True) as watcher,
-                    Watcher(url, "euronext.104", as_="message", snapshot=True) as fine,
-                    Watcher(url, "euronext.104") as without,
-                ):
-                    await work.until_closed()
-                    true = truth(work.plan)
-                    await watcher.until_equal(true)
-                    await fine.until_equal(true, [ORDERS])
-                    assert watcher.blocks[ORDERS] == 1
-                    assert without.blocks[ORDERS] == 0
-
-    asyncio.run(session())
-
-
-def test_a_retransmission_server_that_dies_leaves_stale_and_then_refreshed_streams() -> None:
-    async def session() -> None:
-        async with trading(seconds=2.5, together=0.02) as work:
-            exchange = work.exchange
-            config = configured(work.plan, exchange)
-            with socket.socket() as nobody:
-                # A port that refuses: the server is never there.
-                nobody.bind(("127.0.0.1", 0))
-                port = nobody.getsockname()[1]
-                dead = ServerConfig(name="rts", address=f"127.0.0.1:{port}")
-                config = Config(
-                    channels=config.channels,
-                    servers=(dead, config.servers[1]),
-                    amqp=config.amqp,
-                    arbitration=config.arbitration,
-                    recovery=RecoverySettings(
-                        recovery_wait_us=50_000, refresh_timeout_us=2_000_000
-                    ),
-                )
-                async with running(config) as (gateway, _, url), Watcher(url) as watcher:
-                    work.start()
-                    await work.until_closed()
-                    await watcher.until_equal(truth(work.plan))
-                    snapshot = gateway.snapshot()
-                    assert snapshot["recovery"]["retransmitted"] == 0
-                    assert watcher.lost > 0
-                    assert snapshot["recovery"]["refreshes"] > 0
-                    assert "STALE" in watcher.states[ORDERS]
-
-    asyncio.run(session())
-
-
-def test_symbols_are_known_by_name_and_by_index_once_reference_data_is_there() -> None:
-    async def session() -> None:
-        async with trading() as work:
-            config = configured(work.plan, work.exchange)
-            async with running(config) as (gateway, _, url):
-                await until(lambda: all_up(gateway))
-                true = truth(work.plan)
-                symbol = next(iter(sorted(true.trades)))
-                name = true.names[symbol].replace(".", "_")
-                async with (
-                    Watcher(url, f"euronext.102.{name}", as_="message") as by_name,
-                    Watcher(url, f"euronext.102.{symbol}", as_="message") as by_index,
-                ):
-                    work.start()
-                    await work.until_closed()
-                    await until(lambda: by_index.live[102] > 0)
-                    await until(lambda: by_name.live[102] == by_index.live[102])
-                    assert gateway.core.names[symbol] == name
-
-    asyncio.run(session())
+                await work.until_closed()
+                await until(lambda: by_index.live[102] > 0)
+                await until(lambda: by_name.live[102] == by_index.live[102])
+                assert gateway.core.names[symbol] == name

@@ -134,60 +134,57 @@ def books(market: VenueMarket) -> dict[str, Any]:
 
 
 @gateways_loop
-def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_true(
+async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_true(
     run: Run, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        session = Session(seed=19)
-        market, records = feedhandler.Market(FEED), feedhandler.Market(FEED)
-        assert isinstance(market, VenueMarket)
-        assert isinstance(records, VenueMarket)
-        reasons: list[str] = []
-        numbers: set[int] = set()
+    session = Session(seed=19)
+    market, records = feedhandler.Market(FEED), feedhandler.Market(FEED)
+    assert isinstance(market, VenueMarket)
+    assert isinstance(records, VenueMarket)
+    reasons: list[str] = []
+    numbers: set[int] = set()
 
-        async def follow(url: str, target: VenueMarket, **options: Any) -> None:
-            async with feedhandler.subscribe(url, "itch.#", **options) as subscribed:
-                following.release()
-                async for told in subscribed:
-                    target.update(told)
-                    if told.quality is not None and target is market:
-                        reasons.append(told.quality["reason"])
-                    elif target is market and not told.snapshot:
-                        numbers.add(told.sequence)
+    async def follow(url: str, target: VenueMarket, **options: Any) -> None:
+        async with feedhandler.subscribe(url, "itch.#", **options) as subscribed:
+            following.release()
+            async for told in subscribed:
+                target.update(told)
+                if told.quality is not None and target is market:
+                    reasons.append(told.quality["reason"])
+                elif target is market and not told.snapshot:
+                    numbers.add(told.sequence)
 
-        following = asyncio.Semaphore(0)
-        truth = VenueMarket(FEED)
-        for number in range(1, LAST + 1):
-            truth.apply_message(message(number))
-        async with (
-            serving(session) as (requests, glimpse, server),
-            running(session.gateway(requests, glimpse, tmp_path)) as (gateway, _, url),
-            asyncio.TaskGroup() as tasks,
-        ):
-            assert gateway.core.recovery_snapshot(0)["servers"]["glimpse"]["up"]
-            assert server.counts["clients"] == 0, "no connection before a snapshot is wanted"
-            followers = [
-                tasks.create_task(follow(url, market)),
-                tasks.create_task(follow(url, records, as_="mbo")),
-            ]
-            async with asyncio.timeout(PATIENCE_S):
-                for _ in followers:
-                    await following.acquire()
-            await session.publish()
-            await until(lambda: books(market) == books(truth) == books(records))
-            await until(lambda: not server.sessions)
-            assert gateway.core.recovery.snapshot(0)["lost"] == [], "all that was lost is healed"
-            assert gateway.snapshot()["recovery"]["retransmitted"] > 10
-            for follower in followers:
-                follower.cancel()
-        session.sock.close()
-        assert {"gap", "snapshot-begin", "snapshot-end"} <= set(reasons)
-        assert not set(FORGOTTEN[10:-10]) & numbers
-        assert server.counts["logins"] == server.counts["logouts"] >= 1
-        assert set(market.problems) <= {"unknown_orders"}, "orders of the lost stretch"
-        assert not records.problems
-
-    run(scenario())
+    following = asyncio.Semaphore(0)
+    truth = VenueMarket(FEED)
+    for number in range(1, LAST + 1):
+        truth.apply_message(message(number))
+    async with (
+        serving(session) as (requests, glimpse, server),
+        running(session.gateway(requests, glimpse, tmp_path)) as (gateway, _, url),
+        asyncio.TaskGroup() as tasks,
+    ):
+        assert gateway.core.recovery_snapshot(0)["servers"]["glimpse"]["up"]
+        assert server.counts["clients"] == 0, "no connection before a snapshot is wanted"
+        followers = [
+            tasks.create_task(follow(url, market)),
+            tasks.create_task(follow(url, records, as_="mbo")),
+        ]
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in followers:
+                await following.acquire()
+        await session.publish()
+        await until(lambda: books(market) == books(truth) == books(records))
+        await until(lambda: not server.sessions)
+        assert gateway.core.recovery.snapshot(0)["lost"] == [], "all that was lost is healed"
+        assert gateway.snapshot()["recovery"]["retransmitted"] > 10
+        for follower in followers:
+            follower.cancel()
+    session.sock.close()
+    assert {"gap", "snapshot-begin", "snapshot-end"} <= set(reasons)
+    assert not set(FORGOTTEN[10:-10]) & numbers
+    assert server.counts["logins"] == server.counts["logouts"] >= 1
+    assert set(market.problems) <= {"unknown_orders"}, "orders of the lost stretch"
+    assert not records.problems
 
 
 class Owner:
@@ -223,41 +220,38 @@ class Owner:
 
 @pytest.mark.parametrize("fault", ["nobody listens", "silent", "slow reader"])
 @gateways_loop
-def test_a_connection_on_demand_fails_and_works_again(run: Run, fault: str) -> None:
-    async def scenario() -> None:
-        session, owner = Session(seed=20), Owner()
-        for number in range(1, 4):
-            keep(FEED, session.store, session.packet(number, number + 1))
-        listener: RequestListener | asyncio.Server
-        listener = await serve(glimpse_server(session), "127.0.0.1", 0)
-        address = listener.address
-        connection = RequestConnection(owner.server, *address)
-        connection.start()
-        if fault == "slow reader":
-            await slow_reader(session)
-        else:
-            await listener.close()
-            if fault == "silent":
-                silent = await asyncio.start_server(lambda r, w: None, *address)
-            failed = await owner.ask(connection, 1)
-            assert isinstance(failed, RefreshFailed)
-            if fault == "silent":
-                assert "silent" in failed.reason
-                silent.close()
-            listener = await serve(glimpse_server(session), *address)
-        ids = itertools.count(2)
-        for _ in range(2):
-            request_id = next(ids)
-            # On a busy machine the server may seem silent: as recovery does, it is asked again.
-            while isinstance(came := await owner.ask(connection, request_id), RefreshFailed):
-                request_id = next(ids)
-            assert came == RefreshSnapshot(request_id, SERVICE, 3, open_orders(3))
-            await until(lambda: not connection.up)
-        await connection.close()
+async def test_a_connection_on_demand_fails_and_works_again(run: Run, fault: str) -> None:
+    session, owner = Session(seed=20), Owner()
+    for number in range(1, 4):
+        keep(FEED, session.store, session.packet(number, number + 1))
+    listener: RequestListener | asyncio.Server
+    listener = await serve(glimpse_server(session), "127.0.0.1", 0)
+    address = listener.address
+    connection = RequestConnection(owner.server, *address)
+    connection.start()
+    if fault == "slow reader":
+        await slow_reader(session)
+    else:
         await listener.close()
-        session.sock.close()
-
-    run(scenario())
+        if fault == "silent":
+            silent = await asyncio.start_server(lambda r, w: None, *address)
+        failed = await owner.ask(connection, 1)
+        assert isinstance(failed, RefreshFailed)
+        if fault == "silent":
+            assert "silent" in failed.reason
+            silent.close()
+        listener = await serve(glimpse_server(session), *address)
+    ids = itertools.count(2)
+    for _ in range(2):
+        request_id = next(ids)
+        # On a busy machine the server may seem silent: as recovery does, it is asked again.
+        while isinstance(came := await owner.ask(connection, request_id), RefreshFailed):
+            request_id = next(ids)
+        assert came == RefreshSnapshot(request_id, SERVICE, 3, open_orders(3))
+        await until(lambda: not connection.up)
+    await connection.close()
+    await listener.close()
+    session.sock.close()
 
 
 async def slow_reader(session: Session) -> None:

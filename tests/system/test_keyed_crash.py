@@ -24,7 +24,7 @@ from tests.support.gateway import Market, start
 from tests.support.keyed_client import open_effects
 
 KILLS = int(os.environ.get("KILLS", "2"))
-MESSAGES = int(os.environ.get("MESSAGES", "2400"))
+MESSAGES = int(os.environ.get("MESSAGES", "1200"))
 CLIENTS = int(os.environ.get("CLIENTS", "2"))
 KEYS = 300
 #: Without an effect for so long, something stands still.
@@ -139,7 +139,7 @@ class OutputSite(Site):
     """The effect of each message is one in another queue, which we read: what comes again has its
     token, and what was put twice has not."""
 
-    messages = max(MESSAGES // 10, 1200) // CLIENTS * CLIENTS
+    messages = max(MESSAGES // 10, 600) // CLIENTS * CLIENTS
     work = "transform"
 
     def __init__(self, folder: Path, market: Market, seed: int) -> None:
@@ -168,23 +168,20 @@ class OutputSite(Site):
 
 @pytest.mark.timeout(0 if KILLS > 50 else 280)
 @pytest.mark.parametrize(("kind", "kills"), [(Site, KILLS), (OutputSite, max(KILLS // 10, 2))])
-def test_each_message_has_one_effect_whoever_is_killed(
+async def test_each_message_has_one_effect_whoever_is_killed(
     tmp_path: Path, seed: int, kind: type[Site], kills: int
 ) -> None:
-    async def scenario() -> None:
-        with Market(1) as market:
-            site = kind(tmp_path, market, seed)
-            try:
-                await site.open()
-                for number in range(kills):
-                    await site.until(site.messages * (number + 1) // (kills + 2))
-                    await site.kill()
-                await site.until(site.messages)
-                site.check()
-                site.gateway.terminate()
-                assert await asyncio.wait_for(site.gateway.wait(), PATIENCE_S) == 0
-            finally:
-                await site.close()
-            print(f"{site.messages:,} messages, killed: {site.killed}")
-
-    asyncio.run(scenario())
+    with Market(1) as market:
+        site = kind(tmp_path, market, seed)
+        try:
+            await site.open()
+            for number in range(kills):
+                await site.until(site.messages * (number + 1) // (kills + 2))
+                await site.kill()
+            await site.until(site.messages)
+            site.check()
+            site.gateway.terminate()
+            assert await asyncio.wait_for(site.gateway.wait(), PATIENCE_S) == 0
+        finally:
+            await site.close()
+        print(f"{site.messages:,} messages, killed: {site.killed}")

@@ -75,38 +75,35 @@ async def put_more(rig: QueueRig) -> None:
      (doubled, {"workers": 2, "processes": True})],
     ids=["coroutines", "threads", "processes"],
 )  # fmt: skip
-def test_what_handlers_return_is_put_once_and_in_order(
+async def test_what_handlers_return_is_put_once_and_in_order(
     tmp_path: Path, handler: Callable[..., Any], options: dict[str, Any]
 ) -> None:
-    async def scenario() -> None:
-        configs = (
-            orders(tmp_path / "q", key=ACCOUNT),
-            out(tmp_path, key=ACCOUNT),
-            out(tmp_path, "audit"),
-        )
-        async with running(*configs) as rig:
-            await put(rig, 200, 100)
-            async with keyed.consume(url(rig), "orders", handler, **options) as work:
-                await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
-                await rig.until(lambda: work.done == 200, "the commits")
-            assert (work.failed, work.stale) == (0, 0)
-            assert rig.queues.transactions.open == 0
-            await rig.until(lambda: depth(rig, "audit") == 200, "what was put")
-            audit = await everything(rig, "audit", 200)
-            assert sorted(int(each.body) for each in audit) == list(range(200))
-            assert all(each.properties["account"] == int(each.body) % 100 for each in audit)
-            by_account: dict[int, list[int]] = defaultdict(list)
-            for each in await everything(rig, "out", 200):
-                told = json.loads(each.body)
-                assert each.message_id == f"m{told['n']}"
-                by_account[told["account"]].append(told["n"])
-            for account, numbers in by_account.items():
-                assert numbers == list(range(account, 200, 100))
-
-    asyncio.run(scenario())
+    configs = (
+        orders(tmp_path / "q", key=ACCOUNT),
+        out(tmp_path, key=ACCOUNT),
+        out(tmp_path, "audit"),
+    )
+    async with running(*configs) as rig:
+        await put(rig, 200, 100)
+        async with keyed.consume(url(rig), "orders", handler, **options) as work:
+            await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
+            await rig.until(lambda: work.done == 200, "the commits")
+        assert (work.failed, work.stale) == (0, 0)
+        assert rig.queues.transactions.open == 0
+        await rig.until(lambda: depth(rig, "audit") == 200, "what was put")
+        audit = await everything(rig, "audit", 200)
+        assert sorted(int(each.body) for each in audit) == list(range(200))
+        assert all(each.properties["account"] == int(each.body) % 100 for each in audit)
+        by_account: dict[int, list[int]] = defaultdict(list)
+        for each in await everything(rig, "out", 200):
+            told = json.loads(each.body)
+            assert each.message_id == f"m{told['n']}"
+            by_account[told["account"]].append(told["n"])
+        for account, numbers in by_account.items():
+            assert numbers == list(range(account, 200, 100))
 
 
-def test_an_output_that_is_not_taken_is_a_failure_of_its_handler_and_nothing_of_it_is_there(
+async def test_an_output_that_is_not_taken_is_a_failure_of_its_handler_and_nothing_of_it_is_there(
     tmp_path: Path,
 ) -> None:
     faults: dict[int, Any] = {
@@ -126,22 +123,19 @@ def test_an_output_that_is_not_taken_is_a_failure_of_its_handler_and_nothing_of_
             return good
         return fault if isinstance(fault, str) else [good, fault]
 
-    async def scenario() -> None:
-        configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path, key=ACCOUNT)
-        async with running(*configs) as rig:
-            await put(rig, 6, 6)
-            async with keyed.consume(url(rig), "orders", handler, workers=6) as work:
-                await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
-                await rig.until(lambda: work.done == 6, "the commits")
-            assert work.connects == 1
-            assert work.failed == 2 * len(faults)
-            assert all(tries[number] == [0, 1, 2] for number in faults)
-            await rig.until(lambda: depth(rig, "out") == 6, "what was put")
-
-    asyncio.run(scenario())
+    configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path, key=ACCOUNT)
+    async with running(*configs) as rig:
+        await put(rig, 6, 6)
+        async with keyed.consume(url(rig), "orders", handler, workers=6) as work:
+            await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
+            await rig.until(lambda: work.done == 6, "the commits")
+        assert work.connects == 1
+        assert work.failed == 2 * len(faults)
+        assert all(tries[number] == [0, 1, 2] for number in faults)
+        await rig.until(lambda: depth(rig, "out") == 6, "what was put")
 
 
-def test_a_node_without_room_for_transactions_is_asked_again(
+async def test_a_node_without_room_for_transactions_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare, asked = Transactions.declare, itertools.count()
@@ -152,19 +146,15 @@ def test_a_node_without_room_for_transactions_is_asked_again(
         return declare(transactions, owner)
 
     monkeypatch.setattr(Transactions, "declare", declared)
-
-    async def scenario() -> None:
-        configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path), out(tmp_path, "audit")
-        async with running(*configs) as rig:
-            await put(rig, 1, 1)
-            async with keyed.consume(url(rig), "orders", a_doubled) as work:
-                await rig.until(lambda: work.done == 1, "the commit")
-            assert (next(asked), work.failed) == (4, 0)
-
-    asyncio.run(scenario())
+    configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path), out(tmp_path, "audit")
+    async with running(*configs) as rig:
+        await put(rig, 1, 1)
+        async with keyed.consume(url(rig), "orders", a_doubled) as work:
+            await rig.until(lambda: work.done == 1, "the commit")
+        assert (next(asked), work.failed) == (4, 0)
 
 
-def test_a_commit_whose_answer_never_comes_is_not_tried_again(
+async def test_a_commit_whose_answer_never_comes_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered, lost = Coordinator._discharged, itertools.count()
@@ -176,25 +166,22 @@ def test_a_commit_whose_answer_never_comes_is_not_tried_again(
             control.end("amqp:internal-error", "the answer is lost")
 
     monkeypatch.setattr(Coordinator, "_discharged", discharged)
-
-    async def scenario() -> None:
-        configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path), out(tmp_path, "audit")
-        async with running(*configs) as rig:
-            await put(rig, 1, 1)
-            async with keyed.consume(url(rig), "orders", a_doubled) as work:
-                await rig.until(lambda: work.stale == 1, "the end of the commit")
-                await put_more(rig)
-                await rig.until(lambda: work.done == 1, "another commit")
-            await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
-            await rig.until(lambda: depth(rig, "out") == 2, "what was put")
-            assert sorted(
-                json.loads(each.body)["n"] for each in await everything(rig, "out", 2)
-            ) == [0, 7]
-
-    asyncio.run(scenario())
+    configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path), out(tmp_path, "audit")
+    async with running(*configs) as rig:
+        await put(rig, 1, 1)
+        async with keyed.consume(url(rig), "orders", a_doubled) as work:
+            await rig.until(lambda: work.stale == 1, "the end of the commit")
+            await put_more(rig)
+            await rig.until(lambda: work.done == 1, "another commit")
+        await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
+        await rig.until(lambda: depth(rig, "out") == 2, "what was put")
+        assert sorted(json.loads(each.body)["n"] for each in await everything(rig, "out", 2)) == [
+            0,
+            7,
+        ]
 
 
-def test_who_has_lost_his_message_puts_nothing(tmp_path: Path) -> None:
+async def test_who_has_lost_his_message_puts_nothing(tmp_path: Path) -> None:
     late = asyncio.Event()
     seen: list[int] = []
 
@@ -204,41 +191,36 @@ def test_who_has_lost_his_message_puts_nothing(tmp_path: Path) -> None:
             await late.wait()
         return keyed.Output("out", b"by %d" % message.fence)
 
-    async def scenario() -> None:
-        slow = keyed.Definition(fields=("account",), timeout_ms=1000)
-        async with running(orders(tmp_path / "q", key=slow), out(tmp_path)) as rig:
-            await put(rig, 1, 1)
-            async with keyed.consume(url(rig), "orders", handler, workers=2) as work:
-                await rig.until(lambda: depth(rig, "orders") == 0, "another worker's commit")
-                late.set()
-                await rig.until(lambda: work.stale >= 1, "the late one's answer")
-            await rig.until(lambda: depth(rig, "out") == 1, "what was put")
-            got = await everything(rig, "out", 1)
-            assert got[0].body in [b"by %d" % fence for fence in seen[1:]]
-
-    asyncio.run(scenario())
+    slow = keyed.Definition(fields=("account",), timeout_ms=1000)
+    async with running(orders(tmp_path / "q", key=slow), out(tmp_path)) as rig:
+        await put(rig, 1, 1)
+        async with keyed.consume(url(rig), "orders", handler, workers=2) as work:
+            await rig.until(lambda: depth(rig, "orders") == 0, "another worker's commit")
+            late.set()
+            await rig.until(lambda: work.stale >= 1, "the late one's answer")
+        await rig.until(lambda: depth(rig, "out") == 1, "what was put")
+        got = await everything(rig, "out", 1)
+        assert got[0].body in [b"by %d" % fence for fence in seen[1:]]
 
 
 @pytest.mark.random
-def test_connections_that_are_lost_at_any_moment_double_nothing(tmp_path: Path, seed: int) -> None:
+async def test_connections_that_are_lost_at_any_moment_double_nothing(
+    tmp_path: Path, seed: int
+) -> None:
     draw, count = random.Random(seed), 300
-
-    async def scenario() -> None:
-        configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path), out(tmp_path, "audit")
-        async with running(*configs) as rig:
-            await put(rig, count, 20)
-            async with keyed.consume(url(rig), "orders", a_doubled, workers=8) as work:
-                for left in sorted(draw.sample(range(20, count), 6), reverse=True):
-                    await rig.until(lambda left=left: depth(rig, "orders") <= left, "progress")
-                    for connection in list(rig.node.connections):
-                        connection.end()
-                await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
-            assert work.connects > 1
-            await rig.until(
-                lambda: rig.queues.all["orders"].snapshot()["parcels"] == 0, "the parcels' end"
-            )
-            for name in ("out", "audit"):
-                assert depth(rig, name) == count
-                assert rig.queues.all[name].snapshot()["put"] == count
-
-    asyncio.run(scenario())
+    configs = orders(tmp_path / "q", key=ACCOUNT), out(tmp_path), out(tmp_path, "audit")
+    async with running(*configs) as rig:
+        await put(rig, count, 20)
+        async with keyed.consume(url(rig), "orders", a_doubled, workers=8) as work:
+            for left in sorted(draw.sample(range(20, count), 6), reverse=True):
+                await rig.until(lambda left=left: depth(rig, "orders") <= left, "progress")
+                for connection in list(rig.node.connections):
+                    connection.end()
+            await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
+        assert work.connects > 1
+        await rig.until(
+            lambda: rig.queues.all["orders"].snapshot()["parcels"] == 0, "the parcels' end"
+        )
+        for name in ("out", "audit"):
+            assert depth(rig, name) == count
+            assert rig.queues.all[name].snapshot()["put"] == count

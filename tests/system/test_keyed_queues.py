@@ -92,33 +92,32 @@ def play(talk: Callable[[QueueClient], None], *configs: DurableQueueConfig) -> d
     return figures
 
 
-def test_one_of_each_key_is_out_and_the_next_follows_its_acknowledgement(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(keyed(tmp_path)) as rig:
-            one, two, three = [await rig.client() for _ in range(3)]
-            putting = await in_thread(one.sender)
-            sent = [of("a", 1), of("a", 2), of("b", 3), of("b", 4), of("c", 5)]
-            await in_thread(one.put, putting, *sent)
-            first = await in_thread(two.taker, credit=2)
-            await in_thread(two.wait_for, first, 2)
-            second = await in_thread(three.taker, credit=9)
-            await in_thread(three.wait_for, second, 1)
-            await in_thread(three.sync)
-            assert (numbers(two, first), numbers(three, second)) == (
-                [("a", 1), ("b", 3)],
-                [("c", 5)],
-            )
-            await in_thread(settle, two, first, 0)
-            await in_thread(three.wait_for, second, 2)
-            assert numbers(three, second)[1] == ("a", 2)
-            fences = [m.instructions["x-opt-fence"] for m, _ in two.of(first) + three.of(second)]
-            assert fences == sorted(set(fences))
-            tokens = {m.instructions["x-opt-token"] for m, _ in two.of(first) + three.of(second)}
-            assert len(tokens) == 4
-            await rig.until(lambda: rig.figure("in_hand") == 3, "the acknowledgement")
-            assert (rig.figure("depth"), rig.figure("delivered"), rig.figure("keys")) == (4, 1, 3)
-
-    asyncio.run(scenario())
+async def test_one_of_each_key_is_out_and_the_next_follows_its_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    async with running(keyed(tmp_path)) as rig:
+        one, two, three = [await rig.client() for _ in range(3)]
+        putting = await in_thread(one.sender)
+        sent = [of("a", 1), of("a", 2), of("b", 3), of("b", 4), of("c", 5)]
+        await in_thread(one.put, putting, *sent)
+        first = await in_thread(two.taker, credit=2)
+        await in_thread(two.wait_for, first, 2)
+        second = await in_thread(three.taker, credit=9)
+        await in_thread(three.wait_for, second, 1)
+        await in_thread(three.sync)
+        assert (numbers(two, first), numbers(three, second)) == (
+            [("a", 1), ("b", 3)],
+            [("c", 5)],
+        )
+        await in_thread(settle, two, first, 0)
+        await in_thread(three.wait_for, second, 2)
+        assert numbers(three, second)[1] == ("a", 2)
+        fences = [m.instructions["x-opt-fence"] for m, _ in two.of(first) + three.of(second)]
+        assert fences == sorted(set(fences))
+        tokens = {m.instructions["x-opt-token"] for m, _ in two.of(first) + three.of(second)}
+        assert len(tokens) == 4
+        await rig.until(lambda: rig.figure("in_hand") == 3, "the acknowledgement")
+        assert (rig.figure("depth"), rig.figure("delivered"), rig.figure("keys")) == (4, 1, 3)
 
 
 def test_who_has_nothing_in_hand_goes_before_who_has_room_for_more(tmp_path: Path) -> None:
@@ -277,29 +276,25 @@ def test_a_parked_message_holds_its_key_until_it_is_tried_again(tmp_path: Path) 
     assert play(again, config)["parked"] == 0
 
 
-def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
+async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
     key = Definition(fields=("account",), timeout_ms=50)
-
-    async def scenario() -> None:
-        async with running(keyed(tmp_path, key)) as rig:
-            slow, quick = await rig.client(), await rig.client()
-            putting = await in_thread(slow.sender)
-            await in_thread(slow.put, putting, of("a", 1), of("a", 2))
-            first = await in_thread(slow.taker, credit=1)
-            await in_thread(slow.wait_for, first, 1)
-            await rig.until(lambda: rig.figure("timeouts") == 1, "the time-out")
-            second = await in_thread(quick.taker, credit=1)
-            await in_thread(quick.wait_for, second, 1)
-            assert numbers(quick, second) == [("a", 1)]
-            # A busy machine may let more time-outs pass before somebody looks.
-            assert quick.of(second)[0][0].delivery_count >= 1
-            delivery = slow.of(first)[0][1]
-            delivery.update(ACCEPTED)  # and hears what the node says of it
-            await in_thread(slow.pump, lambda: delivery.settled, "the answer")
-            assert delivery.remote_state == RELEASED
-            assert (rig.figure("stale"), rig.figure("delivered"), rig.figure("depth")) == (1, 0, 2)
-
-    asyncio.run(scenario())
+    async with running(keyed(tmp_path, key)) as rig:
+        slow, quick = await rig.client(), await rig.client()
+        putting = await in_thread(slow.sender)
+        await in_thread(slow.put, putting, of("a", 1), of("a", 2))
+        first = await in_thread(slow.taker, credit=1)
+        await in_thread(slow.wait_for, first, 1)
+        await rig.until(lambda: rig.figure("timeouts") == 1, "the time-out")
+        second = await in_thread(quick.taker, credit=1)
+        await in_thread(quick.wait_for, second, 1)
+        assert numbers(quick, second) == [("a", 1)]
+        # A busy machine may let more time-outs pass before somebody looks.
+        assert quick.of(second)[0][0].delivery_count >= 1
+        delivery = slow.of(first)[0][1]
+        delivery.update(ACCEPTED)  # and hears what the node says of it
+        await in_thread(slow.pump, lambda: delivery.settled, "the answer")
+        assert delivery.remote_state == RELEASED
+        assert (rig.figure("stale"), rig.figure("delivered"), rig.figure("depth")) == (1, 0, 2)
 
 
 @pytest.mark.parametrize("wrong", list(Wrong))
@@ -513,42 +508,35 @@ def test_publishers_create_queues_that_are_kept(tmp_path: Path) -> None:
     asyncio.run(scenario(finds))
 
 
-def test_a_days_end_frees_what_waits_and_lets_who_has_one_finish(tmp_path: Path) -> None:
+async def test_a_days_end_frees_what_waits_and_lets_who_has_one_finish(tmp_path: Path) -> None:
     now_ns = 1_800_000_000 * 10**9
     config = keyed(tmp_path, day_end="00:00", day_zone="UTC")
-
-    async def scenario() -> None:
-        clock = [now_ns]
-        async with running(config, disk={"clock": lambda: clock[0]}) as rig:
-            client = await rig.client()
-            putting = await in_thread(client.sender)
-            items = [of("a", 1), of("a", 2), of("b", 3), of("b", 4)]
-            sent = await in_thread(client.put, putting, *items)
-            assert [each.remote_state for each in sent] == [ACCEPTED] * 4
-            link = await in_thread(client.taker, credit=1)
-            await in_thread(client.wait_for, link, 1)
-            clock[0] += 86_400 * 10**9
-            await rig.until(lambda: rig.figure("expired") > 0, "the day's end")
-            assert rig.figure("expired") == 3
-            await in_thread(client.put, putting, of("a", 5))
-            await in_thread(settle, client, link, 0)
-            link.flow(9)
-            await in_thread(client.wait_for, link, 2)
-            assert numbers(client, link) == [("a", 1), ("a", 5)]
-
-    asyncio.run(scenario())
+    clock = [now_ns]
+    async with running(config, disk={"clock": lambda: clock[0]}) as rig:
+        client = await rig.client()
+        putting = await in_thread(client.sender)
+        items = [of("a", 1), of("a", 2), of("b", 3), of("b", 4)]
+        sent = await in_thread(client.put, putting, *items)
+        assert [each.remote_state for each in sent] == [ACCEPTED] * 4
+        link = await in_thread(client.taker, credit=1)
+        await in_thread(client.wait_for, link, 1)
+        clock[0] += 86_400 * 10**9
+        await rig.until(lambda: rig.figure("expired") > 0, "the day's end")
+        assert rig.figure("expired") == 3
+        await in_thread(client.put, putting, of("a", 5))
+        await in_thread(settle, client, link, 0)
+        link.flow(9)
+        await in_thread(client.wait_for, link, 2)
+        assert numbers(client, link) == [("a", 1), ("a", 5)]
 
 
-def test_a_disk_that_fails_stops_the_queue_and_says_so(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(keyed(tmp_path)) as rig:
-            client = await rig.client()
-            putting = await in_thread(client.sender)
-            await in_thread(client.put, putting, of("a", 1))
-            queue = rig.orders
-            assert isinstance(queue, KeyedDurableQueue)
-            queue.store.engine.stop(OSError(5, "the disk is gone"))
-            await in_thread(client.refusal, putting)
-            assert rig.figure("state") == "stopped"
-
-    asyncio.run(scenario())
+async def test_a_disk_that_fails_stops_the_queue_and_says_so(tmp_path: Path) -> None:
+    async with running(keyed(tmp_path)) as rig:
+        client = await rig.client()
+        putting = await in_thread(client.sender)
+        await in_thread(client.put, putting, of("a", 1))
+        queue = rig.orders
+        assert isinstance(queue, KeyedDurableQueue)
+        queue.store.engine.stop(OSError(5, "the disk is gone"))
+        await in_thread(client.refusal, putting)
+        assert rig.figure("state") == "stopped"

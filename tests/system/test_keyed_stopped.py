@@ -74,49 +74,39 @@ async def wake(process: asyncio.subprocess.Process, folder: Path) -> None:
     await in_thread((folder / "go").write_text, "now")
 
 
-def test_a_worker_that_wakes_up_too_late_has_no_effect(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path / "queue", key=KEY)) as rig:
-            url = f"amqp://127.0.0.1:{rig.port}"
-            effects = open_effects(tmp_path)
-            async with keyed.producer(url, "orders") as put:
-                await put.put(b'{"key": "a", "p": "p", "n": 1}')
-            slow = await child(WORKER, rig, tmp_path)
-            fences = []
+async def test_a_worker_that_wakes_up_too_late_has_no_effect(tmp_path: Path) -> None:
+    async with running(orders(tmp_path / "queue", key=KEY)) as rig:
+        url = f"amqp://127.0.0.1:{rig.port}"
+        effects = open_effects(tmp_path)
+        async with keyed.producer(url, "orders") as put:
+            await put.put(b'{"key": "a", "p": "p", "n": 1}')
+        slow = await child(WORKER, rig, tmp_path)
+        fences = []
 
-            async def handler(message: keyed.Message) -> None:
-                fences.append(message.fence)
-                effects.execute("replace into fences values ('a', ?)", (message.fence,))
-                effects.execute(
-                    "insert into effects (token, key) values (?, 'a')", (message.token,)
-                )
+        async def handler(message: keyed.Message) -> None:
+            fences.append(message.fence)
+            effects.execute("replace into fences values ('a', ?)", (message.fence,))
+            effects.execute("insert into effects (token, key) values (?, 'a')", (message.token,))
 
-            async with keyed.consume(url, "orders", handler):
-                await rig.until(lambda: rig.figure("delivered") == 1, "the other's work")
-            await wake(slow, tmp_path)
-            await rig.until((tmp_path / "woken").exists, "the awakening")
-            await rig.until(lambda: rig.figure("stale") == 1, "what it says")
-            slow.kill()
-            await slow.wait()
-            assert effects.execute("select count(*) from effects").fetchone()[0] == 1
-            assert effects.execute("select fence from fences").fetchall() == [(fences[0],)]
-            effects.close()
-
-    asyncio.run(scenario())
+        async with keyed.consume(url, "orders", handler):
+            await rig.until(lambda: rig.figure("delivered") == 1, "the other's work")
+        await wake(slow, tmp_path)
+        await rig.until((tmp_path / "woken").exists, "the awakening")
+        await rig.until(lambda: rig.figure("stale") == 1, "what it says")
+        slow.kill()
+        await slow.wait()
+        assert effects.execute("select count(*) from effects").fetchone()[0] == 1
+        assert effects.execute("select fence from fences").fetchall() == [(fences[0],)]
+        effects.close()
 
 
-def test_a_producer_that_wakes_up_replaced_puts_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path / "queue", key=KEY)) as rig:
-            old = await child(PRODUCER, rig, tmp_path)
-            async with keyed.producer(
-                f"amqp://127.0.0.1:{rig.port}", "orders", id="p", epoch=2
-            ) as put:
-                await put.put(b'{"key": "a", "p": "p", "n": 2}')
-            await wake(old, tmp_path)
-            async with asyncio.timeout(SECONDS):
-                await old.wait()
-            assert "is over" in (tmp_path / "refused").read_text()
-            assert rig.figure("depth") == 2
-
-    asyncio.run(scenario())
+async def test_a_producer_that_wakes_up_replaced_puts_nothing(tmp_path: Path) -> None:
+    async with running(orders(tmp_path / "queue", key=KEY)) as rig:
+        old = await child(PRODUCER, rig, tmp_path)
+        async with keyed.producer(f"amqp://127.0.0.1:{rig.port}", "orders", id="p", epoch=2) as put:
+            await put.put(b'{"key": "a", "p": "p", "n": 2}')
+        await wake(old, tmp_path)
+        async with asyncio.timeout(SECONDS):
+            await old.wait()
+        assert "is over" in (tmp_path / "refused").read_text()
+        assert rig.figure("depth") == 2

@@ -57,25 +57,22 @@ async def until(event: asyncio.Event) -> None:
         await event.wait()
 
 
-def test_workers_are_serial_per_key_and_parallel_across(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path, key=ACCOUNT)) as rig:
-            ledger = Ledger(400)
-            async with (
-                keyed.consume(url(rig), "orders", ledger, workers=8) as work,
-                keyed.producer(url(rig), "orders", id="p") as put,
-            ):
-                for number in range(400):
-                    await put.put_soon(body(number % 10, number))
-                await put.flush()
-                await until(ledger.all_done)
-            assert all(got == list(range(account, 400, 10)) for account, got in ledger.got.items())
-            assert ledger.most > 1
-            assert len(set(ledger.tokens)) == 400
-            assert (work.done, put.accepted) == (400, 400)
-            await rig.until(lambda: rig.figure("delivered") == 400, "the acknowledgements")
-
-    asyncio.run(scenario())
+async def test_workers_are_serial_per_key_and_parallel_across(tmp_path: Path) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig:
+        ledger = Ledger(400)
+        async with (
+            keyed.consume(url(rig), "orders", ledger, workers=8) as work,
+            keyed.producer(url(rig), "orders", id="p") as put,
+        ):
+            for number in range(400):
+                await put.put_soon(body(number % 10, number))
+            await put.flush()
+            await until(ledger.all_done)
+        assert all(got == list(range(account, 400, 10)) for account, got in ledger.got.items())
+        assert ledger.most > 1
+        assert len(set(ledger.tokens)) == 400
+        assert (work.done, put.accepted) == (400, 400)
+        await rig.until(lambda: rig.figure("delivered") == 400, "the acknowledgements")
 
 
 @pytest.mark.parametrize(("run", "prefetch"), [(1, 8), (16, 0), (16, 24)])
@@ -136,24 +133,21 @@ def test_workers_share_a_queue_that_has_no_keys(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_producer_run_again_stores_nothing_twice(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path, key=ACCOUNT)) as rig:
-            for count in (30, 50):
-                async with keyed.producer(url(rig), "orders", id="file", epoch=1) as put:
-                    for number in range(count):
-                        await put.put_soon(body(1, number))
-            assert (rig.figure("depth"), rig.figure("repeated")) == (50, 30)
-            async with keyed.producer(url(rig), "orders", id="file", epoch=2) as newer:
-                await newer.put(body(1, 99))
-                async with keyed.producer(url(rig), "orders", id="file", epoch=1) as older:
-                    with pytest.raises(PeerError, match="is over"):
-                        await older.put(body(1, 100))
-
-    asyncio.run(scenario())
+async def test_a_producer_run_again_stores_nothing_twice(tmp_path: Path) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig:
+        for count in (30, 50):
+            async with keyed.producer(url(rig), "orders", id="file", epoch=1) as put:
+                for number in range(count):
+                    await put.put_soon(body(1, number))
+        assert (rig.figure("depth"), rig.figure("repeated")) == (50, 30)
+        async with keyed.producer(url(rig), "orders", id="file", epoch=2) as newer:
+            await newer.put(body(1, 99))
+            async with keyed.producer(url(rig), "orders", id="file", epoch=1) as older:
+                with pytest.raises(PeerError, match="is over"):
+                    await older.put(body(1, 100))
 
 
-def test_what_a_handler_raises_decides_what_becomes_of_its_message(tmp_path: Path) -> None:
+async def test_what_a_handler_raises_decides_what_becomes_of_its_message(tmp_path: Path) -> None:
     tries: list[tuple[int, int]] = []
     done = asyncio.Event()
 
@@ -167,22 +161,19 @@ def test_what_a_handler_raises_decides_what_becomes_of_its_message(tmp_path: Pat
         if number == 3:
             done.set()
 
-    async def scenario() -> None:
-        configs = (
-            orders(tmp_path / "a", key=ACCOUNT, dead="dead"),
-            orders(tmp_path / "b", name="dead"),
-        )
-        async with running(*configs) as rig:
-            async with keyed.producer(url(rig), "orders") as put:
-                for number in (1, 2, 3):
-                    await put.put(body(7, number))
-            async with keyed.consume(url(rig), "orders", handler, workers=4) as work:
-                await until(done)
-            assert tries == [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
-            assert (work.done, work.failed, work.rejected) == (2, 2, 1)
-            await rig.until(lambda: rig.figure("dead") == 1, "the dead message")
-
-    asyncio.run(scenario())
+    configs = (
+        orders(tmp_path / "a", key=ACCOUNT, dead="dead"),
+        orders(tmp_path / "b", name="dead"),
+    )
+    async with running(*configs) as rig:
+        async with keyed.producer(url(rig), "orders") as put:
+            for number in (1, 2, 3):
+                await put.put(body(7, number))
+        async with keyed.consume(url(rig), "orders", handler, workers=4) as work:
+            await until(done)
+        assert tries == [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
+        assert (work.done, work.failed, work.rejected) == (2, 2, 1)
+        await rig.until(lambda: rig.figure("dead") == 1, "the dead message")
 
 
 def double(message: keyed.Message) -> None:
@@ -192,50 +183,45 @@ def double(message: keyed.Message) -> None:
 
 
 @pytest.mark.parametrize("processes", [False, True])
-def test_handlers_in_threads_and_in_processes(tmp_path: Path, processes: bool) -> None:
+async def test_handlers_in_threads_and_in_processes(tmp_path: Path, processes: bool) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
-
-    async def scenario() -> None:
-        async with running(orders(tmp_path / "q", key=ACCOUNT)) as rig:
-            options: dict[str, Any] = {"workers": 2, "processes": processes}
-            async with (
-                keyed.consume(url(rig), "orders", double, **options),
-                keyed.producer(url(rig), "orders") as put,
-            ):
-                for number in range(10):
-                    told = {"account": number % 3, "n": number, "folder": str(marks)}
-                    await put.put(json.dumps(told).encode())
-                await rig.until(lambda: rig.figure("delivered") == 10, "the acknowledgements")
-        assert len(list(marks.iterdir())) == 10
-
-    asyncio.run(scenario())
+    async with running(orders(tmp_path / "q", key=ACCOUNT)) as rig:
+        options: dict[str, Any] = {"workers": 2, "processes": processes}
+        async with (
+            keyed.consume(url(rig), "orders", double, **options),
+            keyed.producer(url(rig), "orders") as put,
+        ):
+            for number in range(10):
+                told = {"account": number % 3, "n": number, "folder": str(marks)}
+                await put.put(json.dumps(told).encode())
+            await rig.until(lambda: rig.figure("delivered") == 10, "the acknowledgements")
+    assert len(list(marks.iterdir())) == 10
 
 
-def test_a_lost_connection_is_made_again_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path, key=ACCOUNT)) as rig:
-            ledger = Ledger(300)
-            async with (
-                keyed.consume(url(rig), "orders", ledger, workers=4) as work,
-                keyed.producer(url(rig), "orders", id="p", epoch=1) as put,
-            ):
-                for number in range(300):
-                    await put.put_soon(body(number % 5, number))
-                    if number in (80, 200):
-                        for connection in list(rig.node.connections):
-                            connection.end()
-                        await asyncio.sleep(0)
-                await put.flush()
-                await rig.until(lambda: rig.figure("depth") == 0, "the end of the queue")
-            assert put.connects > 1
-            assert work.connects > 1
-            assert sorted(set(ledger.tokens)) == sorted(set(ledger.tokens))
-            for account, got in ledger.got.items():
-                once = list(dict.fromkeys(got))
-                assert once == list(range(account, 300, 5)), "in order; what comes again is known"
-
-    asyncio.run(scenario())
+async def test_a_lost_connection_is_made_again_and_nothing_is_lost_or_doubled(
+    tmp_path: Path,
+) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig:
+        ledger = Ledger(300)
+        async with (
+            keyed.consume(url(rig), "orders", ledger, workers=4) as work,
+            keyed.producer(url(rig), "orders", id="p", epoch=1) as put,
+        ):
+            for number in range(300):
+                await put.put_soon(body(number % 5, number))
+                if number in (80, 200):
+                    for connection in list(rig.node.connections):
+                        connection.end()
+                    await asyncio.sleep(0)
+            await put.flush()
+            await rig.until(lambda: rig.figure("depth") == 0, "the end of the queue")
+        assert put.connects > 1
+        assert work.connects > 1
+        assert sorted(set(ledger.tokens)) == sorted(set(ledger.tokens))
+        for account, got in ledger.got.items():
+            once = list(dict.fromkeys(got))
+            assert once == list(range(account, 300, 5)), "in order; what comes again is known"
 
 
 def test_a_worker_that_is_refused_hears_why(tmp_path: Path) -> None:
@@ -257,17 +243,14 @@ def test_a_worker_that_is_refused_hears_why(tmp_path: Path) -> None:
         keyed.consume("amqp://localhost", "orders", Ledger(1), workers=0)
 
 
-def test_a_queue_is_created_and_looked_at_by_the_api(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(folder=str(tmp_path)) as rig:
-            made = Definition(fields=("account",), wrong=Wrong.REJECT)
-            assert await keyed.create(url(rig), "made", made)
-            assert not await keyed.create(url(rig), "made", made)
-            with pytest.raises(UsageError, match="created with fields"):
-                await keyed.create(url(rig), "made", Definition(fields=("symbol",)))
-            async with keyed.producer(url(rig), "made") as put:
-                await put.put(body(1, 1))
-            told, figures = await keyed.ask(url(rig), "made", operation="stat")
-            assert (told["answer"], figures["depth"], figures["keys"]) == ("stat", 1, 1)
-
-    asyncio.run(scenario())
+async def test_a_queue_is_created_and_looked_at_by_the_api(tmp_path: Path) -> None:
+    async with running(folder=str(tmp_path)) as rig:
+        made = Definition(fields=("account",), wrong=Wrong.REJECT)
+        assert await keyed.create(url(rig), "made", made)
+        assert not await keyed.create(url(rig), "made", made)
+        with pytest.raises(UsageError, match="created with fields"):
+            await keyed.create(url(rig), "made", Definition(fields=("symbol",)))
+        async with keyed.producer(url(rig), "made") as put:
+            await put.put(body(1, 1))
+        told, figures = await keyed.ask(url(rig), "made", operation="stat")
+        assert (told["answer"], figures["depth"], figures["keys"]) == ("stat", 1, 1)

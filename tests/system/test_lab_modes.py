@@ -23,6 +23,12 @@ SHORT: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn in `tests/unit/test_lab_report.py`."""
+    monkeypatch.setattr(drawing, "available", lambda: False)
+
+
 def test_the_papers_mode_times_every_odd_message_of_an_odd_packet(tmp_path: Path) -> None:
     plan = Plan(out=tmp_path / "out", scenarios=("messages",), mode="paper", **SHORT)
     assert lab.run(plan) == 0
@@ -39,11 +45,7 @@ def test_the_papers_mode_times_every_odd_message_of_an_odd_packet(tmp_path: Path
     assert {"replayer", "gateway", "clients", "stamper"} == {each.role for each in step.loads}
 
 
-def test_a_broker_that_runs_is_taken_and_left_as_it_was(
-    rabbitmq3: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The run above has its figures drawn.
-    monkeypatch.setattr(drawing, "available", lambda: False)
+def test_a_broker_that_runs_is_taken_and_left_as_it_was(rabbitmq3: Broker, tmp_path: Path) -> None:
     plan = Plan(
         out=tmp_path / "out",
         broker="rabbitmq",

@@ -38,7 +38,7 @@ from tests.support import places
 from tests.support.line_answers import keep
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
-SERVICE, PRODUCT, LAST = 3, 7, 3_000
+SERVICE, PRODUCT, LAST = 3, 7, 2_000
 #: Losses are waited for as long as the test's patience: nothing may be given up.
 RECOVERY = RecoverySettings(
     reconnect_us=20_000, reconnect_max_us=50_000, recovery_wait_us=60_000_000, retries=50
@@ -199,69 +199,60 @@ async def until(condition: Callable[[], bool]) -> None:
     ],
 )
 @gateways_loop
-def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missing(
+async def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missing(
     run: Run, feed: str, protocol: str, message: Callable[[int], bytes], named: dict[str, Any]
 ) -> None:
-    async def session() -> None:
-        publisher = Publisher(load_feed(feed), message, seed=17)
-        async with serving(publisher, protocol) as (listener, server):
-            host, port = listener.address
-            config = publisher.configuration(
-                ServerConfig(name="rts", address=f"{host}:{port}", **named)
-            )
-            async with running(config) as (gateway, _, url):
-                client = gateway.core.servers["rts"].client
-                await until(lambda: client.up)
-                await came_whole(publisher, gateway, url)
-        publisher.sock.close()
-        assert server.counts["packets"] >= client.counts["answered"] > 10
-
-    run(session())
+    publisher = Publisher(load_feed(feed), message, seed=17)
+    async with serving(publisher, protocol) as (listener, server):
+        host, port = listener.address
+        config = publisher.configuration(
+            ServerConfig(name="rts", address=f"{host}:{port}", **named)
+        )
+        async with running(config) as (gateway, _, url):
+            client = gateway.core.servers["rts"].client
+            await until(lambda: client.up)
+            await came_whole(publisher, gateway, url)
+    publisher.sock.close()
+    assert server.counts["packets"] >= client.counts["answered"] > 10
 
 
 @gateways_loop
-def test_what_no_proxy_gives_back_a_spin_makes_good(run: Run) -> None:
+async def test_what_no_proxy_gives_back_a_spin_makes_good(run: Run) -> None:
     """There is a Spin Server alone: what was lost is announced, and the open orders come whole."""
-
-    async def session() -> None:
-        publisher = Publisher(load_feed("cboe-byx-pitch"), pitch_message, seed=18)
-        #: What a subscriber knows: the latest spin, and what came live since; live, all in all.
-        known: list[bytes] = []
-        live: list[bytes] = []
-        reasons: list[str] = []
-        everything = [pitch_message(number) for number in range(1, LAST + 1)]
-        async with serving(publisher, "cboe-spin") as (listener, server):
-            host, port = listener.address
-            spin = ServerConfig(
-                name="spin", address=f"{host}:{port}", source_id="USER", session="0001"
-            )
-            config = publisher.configuration(spin)
-            channel = msgspec.structs.replace(
-                config.channels[0], retransmission="", retransmission_lines=(), refresh="spin"
-            )
-            config = msgspec.structs.replace(config, channels=(channel,))
-            async with running(config) as (gateway, _, url):
-                await until(lambda: gateway.core.servers["spin"].client.up)
-                async with feedhandler.subscribe(url, "byx.#") as subscribed:
-                    sending = asyncio.create_task(publisher.publish())
-                    async with asyncio.timeout(PATIENCE_S):
-                        async for told in subscribed:
-                            if told.quality is not None:
-                                reasons.append(told.quality["reason"])
-                                if reasons[-1] == "snapshot-begin":
-                                    known = []
-                            else:
-                                bodies = publisher.feed.messages_of(bytes(told.body))
-                                known += bodies
-                                live += [] if told.snapshot else known[-1:]
-                            if known == everything and reasons[-1] != "snapshot-begin":
-                                break
-                    await sending
-                assert gateway.snapshot()["channels"][0]["quality"] == "REFRESHED"
-        publisher.sock.close()
-        assert len(live) < LAST
-        assert set(live) < set(everything)
-        assert "gap" in reasons
-        assert server.counts["spins"] >= 1
-
-    run(session())
+    publisher = Publisher(load_feed("cboe-byx-pitch"), pitch_message, seed=18)
+    #: What a subscriber knows: the latest spin, and what came live since; live, all in all.
+    known: list[bytes] = []
+    live: list[bytes] = []
+    reasons: list[str] = []
+    everything = [pitch_message(number) for number in range(1, LAST + 1)]
+    async with serving(publisher, "cboe-spin") as (listener, server):
+        host, port = listener.address
+        spin = ServerConfig(name="spin", address=f"{host}:{port}", source_id="USER", session="0001")
+        config = publisher.configuration(spin)
+        channel = msgspec.structs.replace(
+            config.channels[0], retransmission="", retransmission_lines=(), refresh="spin"
+        )
+        config = msgspec.structs.replace(config, channels=(channel,))
+        async with running(config) as (gateway, _, url):
+            await until(lambda: gateway.core.servers["spin"].client.up)
+            async with feedhandler.subscribe(url, "byx.#") as subscribed:
+                sending = asyncio.create_task(publisher.publish())
+                async with asyncio.timeout(PATIENCE_S):
+                    async for told in subscribed:
+                        if told.quality is not None:
+                            reasons.append(told.quality["reason"])
+                            if reasons[-1] == "snapshot-begin":
+                                known = []
+                        else:
+                            bodies = publisher.feed.messages_of(bytes(told.body))
+                            known += bodies
+                            live += [] if told.snapshot else known[-1:]
+                        if known == everything and reasons[-1] != "snapshot-begin":
+                            break
+                await sending
+            assert gateway.snapshot()["channels"][0]["quality"] == "REFRESHED"
+    publisher.sock.close()
+    assert len(live) < LAST
+    assert set(live) < set(everything)
+    assert "gap" in reasons
+    assert server.counts["spins"] >= 1

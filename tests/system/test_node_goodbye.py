@@ -17,89 +17,78 @@ def told_goodbye(client: RawClient) -> str:
 
 
 @gateways_loop
-def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            quick, slow = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
-            links = [each.receiver("euronext.104?quality=0", 20_000) for each in (quick, slow)]
-            await in_thread(quick.attached, links[0])
-            await in_thread(slow.attached, links[1])
-            await rig.stream(1, 12_000)  # more than socket and engine hold
-            stopping = asyncio.create_task(rig.node.stop(15))
-            conditions = await asyncio.gather(
-                in_thread(told_goodbye, quick), in_thread(told_goodbye, slow)
-            )
-            assert conditions == ["amqp:connection:forced"] * 2
-            for client, link in zip((quick, slow), links, strict=True):
-                assert [each.sequence for each in client.got(link)] == list(range(1, 12_001))
-            for client in (quick, slow):
-                await in_thread(client.close)
-            await stopping
-            assert not rig.node.connections
-            assert rig.count("connections_failed") == 0
-
-    run(scenario())
+async def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
+    async with running() as rig:
+        rig.narrow()
+        quick, slow = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+        links = [each.receiver("euronext.104?quality=0", 20_000) for each in (quick, slow)]
+        await in_thread(quick.attached, links[0])
+        await in_thread(slow.attached, links[1])
+        await rig.stream(1, 2000)  # more than socket and engine hold
+        stopping = asyncio.create_task(rig.node.stop(15))
+        conditions = await asyncio.gather(
+            in_thread(told_goodbye, quick), in_thread(told_goodbye, slow)
+        )
+        assert conditions == ["amqp:connection:forced"] * 2
+        for client, link in zip((quick, slow), links, strict=True):
+            assert [each.sequence for each in client.got(link)] == list(range(1, 2001))
+        for client in (quick, slow):
+            await in_thread(client.close)
+        await stopping
+        assert not rig.node.connections
+        assert rig.count("connections_failed") == 0
 
 
 @gateways_loop
-def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> None:
+async def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> None:
     """Were the socket closed while the client still speaks, the kernel would answer its next
     word with a reset and drop what it had not sent yet."""
+    async with running() as rig:
+        client = RawClient(rig.port, receive_buffer=4096)
+        link = client.receiver("euronext.104?quality=0", 5000)
+        await in_thread(client.attached, link)
+        await rig.stream(1, 3000)
+        stopping = asyncio.create_task(rig.node.stop(15))
+        await rig.until(lambda: not rig.node.listening, "stop has begun")
 
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port, receive_buffer=4096)
-            link = client.receiver("euronext.104?quality=0", 5000)
-            await in_thread(client.attached, link)
-            await rig.stream(1, 3000)
-            stopping = asyncio.create_task(rig.node.stop(15))
-            await rig.until(lambda: not rig.node.listening, "stop has begun")
+        def talk_and_listen() -> str:
+            def more() -> bool:
+                link.flow(1)
+                return client.gone or bool(client.connection.state & REMOTE_CLOSED)
 
-            def talk_and_listen() -> str:
-                def more() -> bool:
-                    link.flow(1)
-                    return client.gone or bool(client.connection.state & REMOTE_CLOSED)
+            client.pump(more, "the goodbye")
+            return client.connection.remote_condition.name
 
-                client.pump(more, "the goodbye")
-                return client.connection.remote_condition.name
-
-            assert await in_thread(talk_and_listen) == "amqp:connection:forced"
-            assert [each.sequence for each in client.got(link)] == list(range(1, 3001))
-            await in_thread(client.close)
-            await stopping
-
-    run(scenario())
+        assert await in_thread(talk_and_listen) == "amqp:connection:forced"
+        assert [each.sequence for each in client.got(link)] == list(range(1, 3001))
+        await in_thread(client.close)
+        await stopping
 
 
 @gateways_loop
-def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            stuck, deaf = RawClient(rig.port, receive_buffer=4096), RawClient(rig.port)
-            for client in (stuck, deaf):
-                await in_thread(client.attached, client.receiver("euronext.104", 20_000))
-            await rig.stream(1, 12_000)
-            async with asyncio.timeout(PATIENCE_S):  # bounded by its own time, not by the clients
-                await rig.node.stop(0.5)
-            assert not rig.node.connections
-            assert rig.fanout.sender_queues == []
-            for client in (stuck, deaf):
-                client.drop()
-
-    run(scenario())
+async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) -> None:
+    async with running() as rig:
+        rig.narrow()
+        stuck, deaf = RawClient(rig.port, receive_buffer=4096), RawClient(rig.port)
+        for client in (stuck, deaf):
+            await in_thread(client.attached, client.receiver("euronext.104", 20_000))
+        await rig.stream(1, 2000)
+        async with asyncio.timeout(PATIENCE_S):  # bounded by its own time, not by the clients
+            await rig.node.stop(0.5)
+        assert not rig.node.connections
+        assert rig.fanout.sender_queues == []
+        for client in (stuck, deaf):
+            client.drop()
 
 
 @gateways_loop
-def test_a_stopped_node_accepts_nobody_and_stopping_twice_does_no_harm(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            port = rig.port
-            await rig.node.stop(1)
-            await rig.node.stop(1)
-            try:
-                RawClient(port)
-            except ConnectionRefusedError:
-                return
-            raise AssertionError("somebody still listens")
-
-    run(scenario())
+async def test_a_stopped_node_accepts_nobody_and_stopping_twice_does_no_harm(run: Run) -> None:
+    async with running() as rig:
+        port = rig.port
+        await rig.node.stop(1)
+        await rig.node.stop(1)
+        try:
+            RawClient(port)
+        except ConnectionRefusedError:
+            return
+        raise AssertionError("somebody still listens")

@@ -116,67 +116,55 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
 
 
 @gateways_loop
-def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port, max_frame=512)
-            link = client.receiver("e.1?types=" + "9" * 300, 10)
-            name, *_ = await in_thread(refused, client, link)
-            assert name == "amqp:invalid-field"
-            await in_thread(client.close)
-
-    run(scenario())
+async def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> None:
+    async with running() as rig:
+        client = RawClient(rig.port, max_frame=512)
+        link = client.receiver("e.1?types=" + "9" * 300, 10)
+        name, *_ = await in_thread(refused, client, link)
+        assert name == "amqp:invalid-field"
+        await in_thread(client.close)
 
 
 @gateways_loop
-def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port, max_frame=2048)
-            keys = ",".join(f"euronext.104.{number}" for number in range(200))
-            name, *_ = await in_thread(refused, client, client.receiver(keys, 10, name="long"))
-            assert name == "amqp:invalid-field"
-            fits = client.receiver(keys[:1500].rpartition(",")[0], 10, name="fits")
-            await in_thread(client.attached, fits)
-            await in_thread(client.close)
-
-    run(scenario())
+async def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run) -> None:
+    async with running() as rig:
+        client = RawClient(rig.port, max_frame=2048)
+        keys = ",".join(f"euronext.104.{number}" for number in range(200))
+        name, *_ = await in_thread(refused, client, client.receiver(keys, 10, name="long"))
+        assert name == "amqp:invalid-field"
+        fits = client.receiver(keys[:1500].rpartition(",")[0], 10, name="fits")
+        await in_thread(client.attached, fits)
+        await in_thread(client.close)
 
 
 @gateways_loop
-def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port)
-            link = client.new_session().sender("upstream")
-            link.target.address = "euronext.104"
-            link.open()
-            name, *_ = await in_thread(refused, client, link)
-            assert name == "amqp:not-allowed"
-            assert link.credit == 0
-            assert rig.count("links_not_allowed") == 1
-            good = client.receiver("euronext.104", 10)
-            await in_thread(client.attached, good)
-            await in_thread(client.close)
-
-    run(scenario())
+async def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
+    async with running() as rig:
+        client = RawClient(rig.port)
+        link = client.new_session().sender("upstream")
+        link.target.address = "euronext.104"
+        link.open()
+        name, *_ = await in_thread(refused, client, link)
+        assert name == "amqp:not-allowed"
+        assert link.credit == 0
+        assert rig.count("links_not_allowed") == 1
+        good = client.receiver("euronext.104", 10)
+        await in_thread(client.attached, good)
+        await in_thread(client.close)
 
 
 @gateways_loop
-def test_a_client_that_wants_transactions_is_told_that_there_are_none(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port)
-            link = client.new_session().sender("coordinator")
-            link.target.type = proton.Terminus.COORDINATOR
-            link.open()
-            name, description, _ = await in_thread(refused, client, link)
-            assert name == "amqp:not-implemented"
-            assert "no transactions" in description
-            assert rig.count("links_unsupported") == 1
-            await in_thread(client.close)
-
-    run(scenario())
+async def test_a_client_that_wants_transactions_is_told_that_there_are_none(run: Run) -> None:
+    async with running() as rig:
+        client = RawClient(rig.port)
+        link = client.new_session().sender("coordinator")
+        link.target.type = proton.Terminus.COORDINATOR
+        link.open()
+        name, description, _ = await in_thread(refused, client, link)
+        assert name == "amqp:not-implemented"
+        assert "no transactions" in description
+        assert rig.count("links_unsupported") == 1
+        await in_thread(client.close)
 
 
 def _unforeseen(*_arguments: Any) -> Any:
@@ -235,42 +223,38 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
 
 
 @gateways_loop
-def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(run: Run) -> None:
-    async def scenario() -> None:
-        async with running(Settings(max_links=2)) as rig:
-            client = RawClient(rig.port)
-            first, second = (client.receiver("euronext.104", 1, f"n{n}") for n in range(2))
-            await in_thread(client.attached, first, second)
-            third = client.receiver("euronext.104", 1, "third")
-            assert (await in_thread(refused, client, third))[0] == "amqp:resource-limit-exceeded"
-            first.close()
-            await in_thread(client.pump, lambda: bool(first.state & REMOTE_CLOSED), "detach")
-            fourth = client.receiver("euronext.104", 1, "fourth")
-            await in_thread(client.attached, fourth)
-            await in_thread(client.close)
-
-    run(scenario())
+async def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(
+    run: Run,
+) -> None:
+    async with running(Settings(max_links=2)) as rig:
+        client = RawClient(rig.port)
+        first, second = (client.receiver("euronext.104", 1, f"n{n}") for n in range(2))
+        await in_thread(client.attached, first, second)
+        third = client.receiver("euronext.104", 1, "third")
+        assert (await in_thread(refused, client, third))[0] == "amqp:resource-limit-exceeded"
+        first.close()
+        await in_thread(client.pump, lambda: bool(first.state & REMOTE_CLOSED), "detach")
+        fourth = client.receiver("euronext.104", 1, "fourth")
+        await in_thread(client.attached, fourth)
+        await in_thread(client.close)
 
 
 @gateways_loop
-def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
-    async def scenario() -> None:
-        async with running(Settings(max_connections=2)) as rig:
-            clients = [RawClient(rig.port) for _ in range(2)]
-            for client in clients:
-                await in_thread(client.attached, client.receiver("euronext.104", 1))
-            late = socket.create_connection(("127.0.0.1", rig.port))
-            assert await in_thread(read_all, late) == b""
-            assert rig.count("connections_refused") == 1
-            await in_thread(clients[0].close)
-            await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
-            again = RawClient(rig.port)
-            await in_thread(again.attached, again.receiver("euronext.104", 1))
-            for client in (clients[1], again):
-                await in_thread(client.close)
-            late.close()
-
-    run(scenario())
+async def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
+    async with running(Settings(max_connections=2)) as rig:
+        clients = [RawClient(rig.port) for _ in range(2)]
+        for client in clients:
+            await in_thread(client.attached, client.receiver("euronext.104", 1))
+        late = socket.create_connection(("127.0.0.1", rig.port))
+        assert await in_thread(read_all, late) == b""
+        assert rig.count("connections_refused") == 1
+        await in_thread(clients[0].close)
+        await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
+        again = RawClient(rig.port)
+        await in_thread(again.attached, again.receiver("euronext.104", 1))
+        for client in (clients[1], again):
+            await in_thread(client.close)
+        late.close()
 
 
 @gateways_loop
@@ -287,28 +271,25 @@ def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
     ],
     ids=["http", "tls", "amqp 0.9", "zeros", "random", "frames of nonsense", "a huge frame"],
 )
-def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: bytes) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port)
-            link = client.receiver("euronext.104?quality=0", 100)
-            await in_thread(client.attached, link)
-            stranger = socket.create_connection(("127.0.0.1", rig.port))
-            await in_thread(stranger.sendall, garbage)
-            await in_thread(read_all, stranger)
-            stranger.close()
-            await rig.until(lambda: len(rig.node.connections) == 1, "the stranger is gone")
-            assert rig.count("connections_failed") == 1
-            await rig.stream(1, 3)
-            await in_thread(client.pump, lambda: len(client.got(link)) == 3, "data")
-            await in_thread(client.close)
-
-    run(scenario())
+async def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: bytes) -> None:
+    async with running() as rig:
+        client = RawClient(rig.port)
+        link = client.receiver("euronext.104?quality=0", 100)
+        await in_thread(client.attached, link)
+        stranger = socket.create_connection(("127.0.0.1", rig.port))
+        await in_thread(stranger.sendall, garbage)
+        await in_thread(read_all, stranger)
+        stranger.close()
+        await rig.until(lambda: len(rig.node.connections) == 1, "the stranger is gone")
+        assert rig.count("connections_failed") == 1
+        await rig.stream(1, 3)
+        await in_thread(client.pump, lambda: len(client.got(link)) == 3, "data")
+        await in_thread(client.close)
 
 
 @gateways_loop
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -> None:
+async def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
 
@@ -318,245 +299,215 @@ def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -
             changed[chance.randrange(8, len(changed))] = chance.randrange(256)
         return bytes(changed)
 
-    async def scenario() -> None:
-        async with running() as rig:
-            # What a client says when it attaches, taken from its own engine.
-            client = RawClient(rig.port, sasl=False)
-            watched = client.receiver("euronext.104?quality=0", 1000)
-            spoken = client.transport.peek(client.transport.pending())
-            await in_thread(client.attached, watched)
-            for _ in range(60):
-                with socket.create_connection(("127.0.0.1", rig.port)) as stranger:
-                    await in_thread(stranger.sendall, damaged(spoken))
-                    stranger.shutdown(socket.SHUT_WR)
-                    await in_thread(read_all, stranger)
-            await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
-            assert rig.node.links == 1
-            await rig.stream(1, 3)
-            await in_thread(client.pump, lambda: len(client.got(watched)) == 3, "data")
-            await in_thread(client.close)
-
-    run(scenario())
+    async with running() as rig:
+        # What a client says when it attaches, taken from its own engine.
+        client = RawClient(rig.port, sasl=False)
+        watched = client.receiver("euronext.104?quality=0", 1000)
+        spoken = client.transport.peek(client.transport.pending())
+        await in_thread(client.attached, watched)
+        for _ in range(60):
+            with socket.create_connection(("127.0.0.1", rig.port)) as stranger:
+                await in_thread(stranger.sendall, damaged(spoken))
+                stranger.shutdown(socket.SHUT_WR)
+                await in_thread(read_all, stranger)
+        await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
+        assert rig.node.links == 1
+        await rig.stream(1, 3)
+        await in_thread(client.pump, lambda: len(client.got(watched)) == 3, "data")
+        await in_thread(client.close)
 
 
 @gateways_loop
-def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            steady, fleeting = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
-            kept = steady.receiver("euronext.104?quality=0", 10_000)
-            lost = fleeting.receiver("euronext.104?as=batch", 10_000)
-            await in_thread(steady.attached, kept)
-            await in_thread(fleeting.attached, lost)
-            rig.packets(1, 8000)
-            await rig.deliver()
-            await in_thread(fleeting._read)  # a part of a frame, no more
-            fleeting.drop()
-            await rig.until(lambda: len(rig.node.connections) == 1, "noticed")
-            assert rig.node.links == 1
-            assert len(rig.fanout.sender_queues) == 1
-            await in_thread(steady.pump, lambda: len(steady.got(kept)) == 8000, "the other")
-            assert [each.sequence for each in steady.got(kept)] == list(range(1, 8001))
-            await in_thread(steady.close)
-
-    run(scenario())
+async def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None:
+    async with running() as rig:
+        rig.narrow()
+        steady, fleeting = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+        kept = steady.receiver("euronext.104?quality=0", 10_000)
+        lost = fleeting.receiver("euronext.104?as=batch", 10_000)
+        await in_thread(steady.attached, kept)
+        await in_thread(fleeting.attached, lost)
+        rig.packets(1, 2000)
+        await rig.deliver()
+        await in_thread(fleeting._read)  # a part of a frame, no more
+        fleeting.drop()
+        await rig.until(lambda: len(rig.node.connections) == 1, "noticed")
+        assert rig.node.links == 1
+        assert len(rig.fanout.sender_queues) == 1
+        await in_thread(steady.pump, lambda: len(steady.got(kept)) == 2000, "the other")
+        assert [each.sequence for each in steady.got(kept)] == list(range(1, 2001))
+        await in_thread(steady.close)
 
 
 @gateways_loop
-def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything(
+async def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything(
     run: Run,
 ) -> None:
     bound = 300_000
-
-    async def scenario() -> None:
-        async with running(Settings(queue_bytes=bound)) as rig:
-            quick, stuck = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
-            good = quick.receiver("euronext.104?quality=0", 100_000)
-            bad = stuck.receiver("euronext.104?quality=0", 100_000)
-            no_credit = quick.receiver("euronext.104?quality=0", 0, "no credit")
-            await in_thread(quick.attached, good, no_credit)
-            await in_thread(stuck.attached, bad)
-            high = 0
-            sequence = 1
-            while rig.count("links_overrun") < 2:
-                await rig.stream(sequence, sequence + 499)
-                sequence += 500
-                await in_thread(quick.pump, lambda n=sequence: len(quick.got(good)) == n - 1)
-                high = max([high, *(o.queued_bytes for o in rig.fanout.sender_queues)])
-                assert sequence < 100_000
-            assert high <= bound
-            # The one without credit hears at once; the stuck one when it reads again.
-            name, *_ = await in_thread(refused, quick, no_credit)
-            assert name == "amqp:resource-limit-exceeded"
-            name, description, _ = await in_thread(refused, stuck, bad)
-            assert name == "amqp:resource-limit-exceeded"
-            assert str(bound) in description
-            got = [each.sequence for each in stuck.got(bad)]
-            assert got == list(range(1, len(got) + 1)), "what it got is whole and in order"
-            assert rig.node.links == 1
-            # The connection lives: the same client may come back.
-            again = stuck.receiver("euronext.104?quality=0", 10, "again")
-            await in_thread(stuck.attached, again)
-            await rig.stream(sequence, sequence)
-            await in_thread(stuck.pump, lambda: len(stuck.got(again)) == 1, "the new link")
-            await in_thread(quick.pump, lambda: len(quick.got(good)) == sequence, "the good one")
-            for client in (quick, stuck):
-                await in_thread(client.close)
-
-    run(scenario())
-
-
-@gateways_loop
-def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
-    async def scenario() -> None:
-        async with running(Settings(idle_timeout_ms=4_000)) as rig:
-            silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
-            mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
-            await in_thread(mute.attached, mute.receiver("euronext.104", 10))
-            alive = RawClient(rig.port)
-            link = alive.receiver("euronext.104?quality=0", 10)
-            await in_thread(alive.attached, link)
-
-            def speak_until_alone() -> None:
-                def beat() -> bool:
-                    alive.transport.tick(time.monotonic())
-                    return len(rig.node.connections) == 1
-
-                alive.pump(beat, "the silent ones dropped")
-
-            await in_thread(speak_until_alone)
-            assert rig.count("connections_failed") == 2
-            assert rig.node.links == 1
-            await rig.stream(1, 1)
-            await in_thread(alive.pump, lambda: len(alive.got(link)) == 1, "data")
-            await in_thread(read_all, silent)
-            silent.close()
-            mute.drop()
-            await in_thread(alive.close)
-
-    run(scenario())
-
-
-@gateways_loop
-def test_a_client_without_sasl_is_served(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port, sasl=False)
-            link = client.receiver("euronext.104", 10)
-            await in_thread(client.pump, lambda: len(client.got(link)) == 1, "quality")
+    async with running(Settings(queue_bytes=bound)) as rig:
+        rig.narrow()
+        quick, stuck = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+        good = quick.receiver("euronext.104?quality=0", 100_000)
+        bad = stuck.receiver("euronext.104?quality=0", 100_000)
+        no_credit = quick.receiver("euronext.104?quality=0", 0, "no credit")
+        await in_thread(quick.attached, good, no_credit)
+        await in_thread(stuck.attached, bad)
+        high = 0
+        sequence = 1
+        while rig.count("links_overrun") < 2:
+            await rig.stream(sequence, sequence + 499)
+            sequence += 500
+            await in_thread(quick.pump, lambda n=sequence: len(quick.got(good)) == n - 1)
+            high = max([high, *(o.queued_bytes for o in rig.fanout.sender_queues)])
+            assert sequence < 100_000
+        assert high <= bound
+        # The one without credit hears at once; the stuck one when it reads again.
+        name, *_ = await in_thread(refused, quick, no_credit)
+        assert name == "amqp:resource-limit-exceeded"
+        name, description, _ = await in_thread(refused, stuck, bad)
+        assert name == "amqp:resource-limit-exceeded"
+        assert str(bound) in description
+        got = [each.sequence for each in stuck.got(bad)]
+        assert got == list(range(1, len(got) + 1)), "what it got is whole and in order"
+        assert rig.node.links == 1
+        # The connection lives: the same client may come back.
+        again = stuck.receiver("euronext.104?quality=0", 10, "again")
+        await in_thread(stuck.attached, again)
+        await rig.stream(sequence, sequence)
+        await in_thread(stuck.pump, lambda: len(stuck.got(again)) == 1, "the new link")
+        await in_thread(quick.pump, lambda: len(quick.got(good)) == sequence, "the good one")
+        for client in (quick, stuck):
             await in_thread(client.close)
 
-    run(scenario())
+
+@gateways_loop
+async def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
+    async with running(Settings(idle_timeout_ms=4_000)) as rig:
+        silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
+        mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
+        await in_thread(mute.attached, mute.receiver("euronext.104", 10))
+        alive = RawClient(rig.port)
+        link = alive.receiver("euronext.104?quality=0", 10)
+        await in_thread(alive.attached, link)
+
+        def speak_until_alone() -> None:
+            def beat() -> bool:
+                alive.transport.tick(time.monotonic())
+                return len(rig.node.connections) == 1
+
+            alive.pump(beat, "the silent ones dropped")
+
+        await in_thread(speak_until_alone)
+        assert rig.count("connections_failed") == 2
+        assert rig.node.links == 1
+        await rig.stream(1, 1)
+        await in_thread(alive.pump, lambda: len(alive.got(link)) == 1, "data")
+        await in_thread(read_all, silent)
+        silent.close()
+        mute.drop()
+        await in_thread(alive.close)
 
 
 @gateways_loop
-def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            before = len(os.listdir("/proc/self/fd"))
-            for turn in range(40):
-                client = RawClient(rig.port)
-                link = client.receiver("euronext.104", 10)
-                await in_thread(client.attached, link)
-                if turn % 2:
-                    await in_thread(client.close)
-                else:
-                    client.drop()
-            await rig.until(lambda: not rig.node.connections, "all gone")
-            assert len(os.listdir("/proc/self/fd")) <= before + 1
-            assert rig.count("connections_opened") == 40
-
-    run(scenario())
+async def test_a_client_without_sasl_is_served(run: Run) -> None:
+    async with running() as rig:
+        client = RawClient(rig.port, sasl=False)
+        link = client.receiver("euronext.104", 10)
+        await in_thread(client.pump, lambda: len(client.got(link)) == 1, "quality")
+        await in_thread(client.close)
 
 
 @gateways_loop
-def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            second = Settings(address=("127.0.0.1", rig.port))
-            node = Node(
-                rig.fanout, second, rig.qualities, rig.feed.type_code, "second", pump=rig.share
-            )
-            with pytest.raises(ConfigError, match="cannot listen"):
-                node.start()
-            elsewhere = Settings(address=("192.0.2.1", 0))
-            node = Node(
-                rig.fanout, elsewhere, rig.qualities, rig.feed.type_code, "third", pump=rig.share
-            )
-            with pytest.raises(ConfigError, match="cannot listen"):
-                node.start()
-
-    run(scenario())
+async def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
+    async with running() as rig:
+        before = len(os.listdir("/proc/self/fd"))
+        for turn in range(40):
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.104", 10)
+            await in_thread(client.attached, link)
+            if turn % 2:
+                await in_thread(client.close)
+            else:
+                client.drop()
+        await rig.until(lambda: not rig.node.connections, "all gone")
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+        assert rig.count("connections_opened") == 40
 
 
 @gateways_loop
-def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            with socket.create_connection(("127.0.0.1", rig.port), PATIENCE_S):
-                limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-                free = os.dup(0)
-                os.close(free)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
-                try:
-                    await rig.until(lambda: rig.count("connections_refused") > 0, "no descriptor")
-                finally:
-                    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-                await rig.until(lambda: rig.count("connections_opened") == 1, "taken later")
-
-    run(scenario())
+async def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
+    async with running() as rig:
+        second = Settings(address=("127.0.0.1", rig.port))
+        node = Node(rig.fanout, second, rig.qualities, rig.feed.type_code, "second", pump=rig.share)
+        with pytest.raises(ConfigError, match="cannot listen"):
+            node.start()
+        elsewhere = Settings(address=("192.0.2.1", 0))
+        node = Node(
+            rig.fanout, elsewhere, rig.qualities, rig.feed.type_code, "third", pump=rig.share
+        )
+        with pytest.raises(ConfigError, match="cannot listen"):
+            node.start()
 
 
 @gateways_loop
-def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
-    async def scenario() -> None:
-        settings = Settings(address=("::1", 0))
-        try:
-            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-        except OSError as error:
-            pytest.skip(f"no IPv6 loopback here: {error}")
-        async with (
-            running(settings) as rig,
-            feedhandler.subscribe(f"amqp://[::1]:{rig.port}", "euronext.104") as messages,
-        ):
-            rig.packets(1, 1)
-            await rig.deliver()
-            assert [(await anext(messages)).content for _ in range(2)] == ["quality", "packet"]
+async def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Run) -> None:
+    async with running() as rig:
+        with socket.create_connection(("127.0.0.1", rig.port), PATIENCE_S):
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+            try:
+                await rig.until(lambda: rig.count("connections_refused") > 0, "no descriptor")
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            await rig.until(lambda: rig.count("connections_opened") == 1, "taken later")
 
-    run(scenario())
+
+@gateways_loop
+async def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
+    settings = Settings(address=("::1", 0))
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 loopback here: {error}")
+    async with (
+        running(settings) as rig,
+        feedhandler.subscribe(f"amqp://[::1]:{rig.port}", "euronext.104") as messages,
+    ):
+        rig.packets(1, 1)
+        await rig.deliver()
+        assert [(await anext(messages)).content for _ in range(2)] == ["quality", "packet"]
 
 
 # -- work -----------------------------------------------------------------------------------
 
 
 @gateways_loop
-def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop(run: Run) -> None:
+async def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop(
+    run: Run,
+) -> None:
     names = ",".join(f"#.S{n}" for n in range(200))
     share = TURN_UNITS // attach_units(names) + 1
+    async with running() as rig:
+        seen = [0]
 
-    async def main() -> None:
-        async with running() as rig:
-            seen = [0]
+        def look() -> None:
+            seen.append(rig.node.links)
+            if seen[-1] < 60:
+                rig.node.loop.call_soon(look)
 
-            def look() -> None:
-                seen.append(rig.node.links)
-                if seen[-1] < 60:
-                    rig.node.loop.call_soon(look)
-
-            client = await in_thread(socket.create_connection, ("127.0.0.1", rig.port))
-            links = b"".join(wire.attach(f"l{n}", n, names) for n in range(60))
-            look()
-            client.sendall(wire.opening() + wire.begin() + links)
-            await rig.until(lambda: rig.node.links == 60, "sixty links")
-            client.close()
-            steps = [after - before for before, after in itertools.pairwise(seen)]
-            assert max(steps) <= 2 * share  # a read, and those whose turn it is
-
-    run(main())
+        client = await in_thread(socket.create_connection, ("127.0.0.1", rig.port))
+        links = b"".join(wire.attach(f"l{n}", n, names) for n in range(60))
+        look()
+        client.sendall(wire.opening() + wire.begin() + links)
+        await rig.until(lambda: rig.node.links == 60, "sixty links")
+        client.close()
+        steps = [after - before for before, after in itertools.pairwise(seen)]
+        assert max(steps) <= 2 * share  # a read, and those whose turn it is
 
 
 @gateways_loop
-def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_and_links(
+async def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_and_links(
     run: Run,
 ) -> None:
     def talk(port: int) -> list[bool]:
@@ -565,12 +516,9 @@ def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_a
         client.pump(lambda: all(link.state & ANSWERED for link in links), "the answers")
         return [bool(link.remote_source.address) for link in links]
 
-    async def main() -> None:
-        async with running() as rig:
-            rig.node.budget = WorkBudget(rig.node.loop.call_soon, units_max=1)  # a read costs more
-            assert await in_thread(talk, rig.port) == [True] * 5
-
-    run(main())
+    async with running() as rig:
+        rig.node.budget = WorkBudget(rig.node.loop.call_soon, units_max=1)  # a read costs more
+        assert await in_thread(talk, rig.port) == [True] * 5
 
 
 class Unread:
@@ -587,7 +535,7 @@ class Unread:
 
 @gateways_loop
 @pytest.mark.parametrize("reads", [False, True], ids=["that reads nothing", "that closes no link"])
-def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
+async def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
     run: Run, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "OWED_BYTES_MAX", 1 << 20)
@@ -606,14 +554,11 @@ def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
             return
         raise AssertionError("the node takes everything")
 
-    async def main() -> None:
-        observer = Unread()
-        async with running(observer=observer) as rig:
-            await in_thread(attack, rig.port)
-            await rig.until(lambda: not rig.node.connections, "the end")
-            assert rig.count("connections_unread") == len(observer.reported) == 1
-            a_turn = connection.TURN_BYTES * 8
-            assert observer.reported[0] < (1 << 20) + a_turn
-            assert rig.node.owed_bytes == 0
-
-    run(main())
+    observer = Unread()
+    async with running(observer=observer) as rig:
+        await in_thread(attack, rig.port)
+        await rig.until(lambda: not rig.node.connections, "the end")
+        assert rig.count("connections_unread") == len(observer.reported) == 1
+        a_turn = connection.TURN_BYTES * 8
+        assert observer.reported[0] < (1 << 20) + a_turn
+        assert rig.node.owed_bytes == 0

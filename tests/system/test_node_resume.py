@@ -1,6 +1,5 @@
 """Links that resume at a node on a socket: from its history, then live, whatever the credit."""
 
-import asyncio
 import json
 import struct
 from typing import Any
@@ -37,175 +36,158 @@ async def published(rig: NodeRig, last: int) -> None:
 
 @gateways_loop
 @pytest.mark.parametrize("grain", GRAINS)
-def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_live_after_it(
+async def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_live_after_it(
     run: Run, grain: str
 ) -> None:
-    async def scenario() -> None:
-        settings = Settings(queue_bytes=20_000)
-        async with running(settings, history_bytes=HISTORY) as rig:
-            await published(rig, 2000)
-            client = RawClient(rig.port)
-            address = f"euronext.104?as={grain}&from={tag(10)}"
-            link = client.receiver(address, credit=5)
-            await in_thread(client.pump, lambda: len(client.got(link)) >= 5, "the first five")
-            await rig.stream(2001, 2010)
-            assert rig.count("links_overrun") == 0
-            wanted = 2000 * (5 if grain == "message" else 1)
-            size = len(packet(9))
+    settings = Settings(queue_bytes=20_000)
+    async with running(settings, history_bytes=HISTORY) as rig:
+        await published(rig, 600)
+        client = RawClient(rig.port)
+        address = f"euronext.104?as={grain}&from={tag(10)}"
+        link = client.receiver(address, credit=5)
+        await in_thread(client.pump, lambda: len(client.got(link)) >= 5, "the first five")
+        await rig.stream(601, 610)
+        assert rig.count("links_overrun") == 0
+        wanted = 600 * (5 if grain == "message" else 1)
+        size = len(packet(9))
 
-            def done() -> bool:
-                if link.credit < 100:
-                    link.flow(500)
-                got = client.got(link)
-                batched = sum(len(each.body) for each in data_of(got))
-                count = batched if grain == "batch" else len(got)
-                return count >= (wanted * size if grain == "batch" else wanted + 1)
+        def done() -> bool:
+            if link.credit < 100:
+                link.flow(500)
+            got = client.got(link)
+            batched = sum(len(each.body) for each in data_of(got))
+            count = batched if grain == "batch" else len(got)
+            return count >= (wanted * size if grain == "batch" else wanted + 1)
 
-            await in_thread(client.pump, done, "all of it")
-            got = data_of(client.got(link))
-            if grain == "batch":
-                assert len(b"".join(each.body for each in got)) == 2000 * size
-            else:
-                assert [each.sequence for each in got] == sorted(each.sequence for each in got)
-                assert {each.sequence for each in got} == set(range(11, 2011))
-                assert len(got) == wanted
-            numbers = [each.group_sequence for each in client.got(link)]
-            assert numbers == list(range(len(numbers)))
-            assert [each["reason"] for each in told(client.got(link))] == ["resume"]
-            await in_thread(client.close)
-
-    run(scenario())
+        await in_thread(client.pump, done, "all of it")
+        got = data_of(client.got(link))
+        if grain == "batch":
+            assert len(b"".join(each.body for each in got)) == 600 * size
+        else:
+            assert [each.sequence for each in got] == sorted(each.sequence for each in got)
+            assert {each.sequence for each in got} == set(range(11, 611))
+            assert len(got) == wanted
+        numbers = [each.group_sequence for each in client.got(link)]
+        assert numbers == list(range(len(numbers)))
+        assert [each["reason"] for each in told(client.got(link))] == ["resume"]
+        await in_thread(client.close)
 
 
-def test_a_tag_that_is_too_old_is_answered_with_the_numbers_that_are_gone() -> None:
-    async def scenario() -> None:
-        async with running(history_bytes=1 << 17) as rig:
-            await published(rig, 2000)
-            client = RawClient(rig.port)
-            link = client.receiver(f"euronext.104?from={tag(10)}", credit=3000)
-            done = lambda: client.got(link) and client.got(link)[-1].sequence == 2000  # noqa: E731
-            await in_thread(client.pump, done, "the rest")
-            first, *others = told(client.got(link))
-            got = data_of(client.got(link))
-            assert others == []
-            assert (first["reason"], first["state"], first["doubt"]) == (
-                "resume",
-                "STALE",
-                "too late",
-            )
-            assert first["lost"] == [[11, got[0].sequence - 1]]
-            assert [each.sequence for each in got] == list(range(got[0].sequence, 2001))
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+async def test_a_tag_that_is_too_old_is_answered_with_the_numbers_that_are_gone() -> None:
+    async with running(history_bytes=1 << 17) as rig:
+        await published(rig, 2000)
+        client = RawClient(rig.port)
+        link = client.receiver(f"euronext.104?from={tag(10)}", credit=3000)
+        done = lambda: client.got(link) and client.got(link)[-1].sequence == 2000  # noqa: E731
+        await in_thread(client.pump, done, "the rest")
+        first, *others = told(client.got(link))
+        got = data_of(client.got(link))
+        assert others == []
+        assert (first["reason"], first["state"], first["doubt"]) == (
+            "resume",
+            "STALE",
+            "too late",
+        )
+        assert first["lost"] == [[11, got[0].sequence - 1]]
+        assert [each.sequence for each in got] == list(range(got[0].sequence, 2001))
+        await in_thread(client.close)
 
 
-def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_its_own() -> None:
-    async def scenario() -> None:
-        async with running(services=(104, 105, 106), history_bytes=HISTORY) as rig:
-            for channel in range(3):
-                rig.control_event(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
-                rig.packets(1, 50, channel)
-            await rig.deliver()
-            client = RawClient(rig.port)
-            tags = f"{tag(40)},{tag(45, service=105)},{tag(1, service=999)}"
-            link = client.receiver(f"euronext.#?from={tags}", credit=3000)
-            await in_thread(client.settle_down, link)
-            for channel in range(3):
-                rig.packets(51, 52, channel)
-            await rig.deliver()
-            done = lambda: len(data_of(client.got(link))) == 12 + 7 + 2  # noqa: E731
-            await in_thread(client.pump, done, "the rest")
-            found = {key: [] for key in ("euronext.104", "euronext.105", "euronext.106")}
-            for each in data_of(client.got(link)):
-                found[each.key].append(each.sequence)
-            assert found == {
-                "euronext.104": list(range(41, 53)),
-                "euronext.105": list(range(46, 53)),
-                "euronext.106": [51, 52],
-            }
-            reasons = {each["service"]: each["reason"] for each in told(client.got(link))}
-            assert reasons == {104: "resume", 105: "resume", 106: "attached"}
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+async def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_its_own() -> None:
+    async with running(services=(104, 105, 106), history_bytes=HISTORY) as rig:
+        for channel in range(3):
+            rig.control_event(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
+            rig.packets(1, 50, channel)
+        await rig.deliver()
+        client = RawClient(rig.port)
+        tags = f"{tag(40)},{tag(45, service=105)},{tag(1, service=999)}"
+        link = client.receiver(f"euronext.#?from={tags}", credit=3000)
+        await in_thread(client.settle_down, link)
+        for channel in range(3):
+            rig.packets(51, 52, channel)
+        await rig.deliver()
+        done = lambda: len(data_of(client.got(link))) == 12 + 7 + 2  # noqa: E731
+        await in_thread(client.pump, done, "the rest")
+        found = {key: [] for key in ("euronext.104", "euronext.105", "euronext.106")}
+        for each in data_of(client.got(link)):
+            found[each.key].append(each.sequence)
+        assert found == {
+            "euronext.104": list(range(41, 53)),
+            "euronext.105": list(range(46, 53)),
+            "euronext.106": [51, 52],
+        }
+        reasons = {each["service"]: each["reason"] for each in told(client.got(link))}
+        assert reasons == {104: "resume", 105: "resume", 106: "attached"}
+        await in_thread(client.close)
 
 
-def test_a_client_that_drains_gets_the_history_that_its_credit_allows_and_the_rest_back() -> None:
-    async def scenario() -> None:
-        async with running(history_bytes=HISTORY) as rig:
-            await published(rig, 50)
-            client = RawClient(rig.port)
-            link = client.receiver(f"euronext.104?from={tag(20)}")
-            link.drain(100)
-            await in_thread(client.pump, lambda: link.credit == 0, "the drain")
-            assert [each.sequence for each in data_of(client.got(link))] == list(range(21, 51))
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
-
-
-def test_a_link_without_quality_messages_that_is_overtaken_is_detached() -> None:
-    async def scenario() -> None:
-        async with running(history_bytes=1 << 17) as rig:
-            await published(rig, 300)
-            client = RawClient(rig.port)
-            address = f"euronext.104?quality=0&from={tag(290)}"
-            link = client.receiver(address, credit=2)
-            await in_thread(client.pump, lambda: len(client.got(link)) == 2, "two")
-            await rig.stream(301, 2000)
-            link.flow(5)
-            closed = lambda: link.remote_condition is not None  # noqa: E731
-            await in_thread(client.pump, closed, "the detach")
-            assert link.remote_condition.name == "amqp:resource-limit-exceeded"
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+async def test_a_client_that_drains_gets_the_history_that_its_credit_allows_and_the_rest_back() -> (
+    None
+):
+    async with running(history_bytes=HISTORY) as rig:
+        await published(rig, 50)
+        client = RawClient(rig.port)
+        link = client.receiver(f"euronext.104?from={tag(20)}")
+        link.drain(100)
+        await in_thread(client.pump, lambda: link.credit == 0, "the drain")
+        assert [each.sequence for each in data_of(client.got(link))] == list(range(21, 51))
+        await in_thread(client.close)
 
 
-def test_where_no_history_is_kept_resuming_is_refused() -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port)
-            link = client.receiver(f"euronext.104?from={tag(290)}", credit=2)
-            closed = lambda: link.remote_condition is not None  # noqa: E731
-            await in_thread(client.pump, closed, "the detach")
-            assert link.remote_condition.name == "amqp:not-implemented"
-            await in_thread(client.close)
+async def test_a_link_without_quality_messages_that_is_overtaken_is_detached() -> None:
+    async with running(history_bytes=1 << 17) as rig:
+        await published(rig, 300)
+        client = RawClient(rig.port)
+        address = f"euronext.104?quality=0&from={tag(290)}"
+        link = client.receiver(address, credit=2)
+        await in_thread(client.pump, lambda: len(client.got(link)) == 2, "two")
+        await rig.stream(301, 2000)
+        link.flow(5)
+        closed = lambda: link.remote_condition is not None  # noqa: E731
+        await in_thread(client.pump, closed, "the detach")
+        assert link.remote_condition.name == "amqp:resource-limit-exceeded"
+        await in_thread(client.close)
 
-    asyncio.run(scenario())
+
+async def test_where_no_history_is_kept_resuming_is_refused() -> None:
+    async with running() as rig:
+        client = RawClient(rig.port)
+        link = client.receiver(f"euronext.104?from={tag(290)}", credit=2)
+        closed = lambda: link.remote_condition is not None  # noqa: E731
+        await in_thread(client.pump, closed, "the detach")
+        assert link.remote_condition.name == "amqp:not-implemented"
+        await in_thread(client.close)
 
 
-def test_two_links_of_one_connection_with_overlapping_patterns_can_be_joined_by_tags() -> None:
-    async def scenario() -> None:
-        async with running(history_bytes=HISTORY) as rig:
-            await published(rig, 20)
-            client = RawClient(rig.port)
-            old = client.receiver("euronext.104.1003?as=message", credit=3000)
-            await in_thread(client.settle_down, old)
-            await rig.stream(21, 40)
-            await in_thread(client.pump, lambda: len(data_of(client.got(old))) > 10, "the old")
-            last = data_of(client.got(old))[-1]
-            new = client.receiver(
-                f"euronext.104.1003,euronext.104.1004?as=message&from={last.tag.hex()}",
-                credit=3000,
-                name="changed",
-            )
-            await in_thread(client.settle_down, new)
-            await rig.stream(41, 60)
-            of_old = {each.tag: each.body for each in data_of(client.got(old))}
+async def test_two_links_of_one_connection_with_overlapping_patterns_can_be_joined_by_tags() -> (
+    None
+):
+    async with running(history_bytes=HISTORY) as rig:
+        await published(rig, 20)
+        client = RawClient(rig.port)
+        old = client.receiver("euronext.104.1003?as=message", credit=3000)
+        await in_thread(client.settle_down, old)
+        await rig.stream(21, 40)
+        await in_thread(client.pump, lambda: len(data_of(client.got(old))) > 10, "the old")
+        last = data_of(client.got(old))[-1]
+        new = client.receiver(
+            f"euronext.104.1003,euronext.104.1004?as=message&from={last.tag.hex()}",
+            credit=3000,
+            name="changed",
+        )
+        await in_thread(client.settle_down, new)
+        await rig.stream(41, 60)
+        of_old = {each.tag: each.body for each in data_of(client.got(old))}
 
-            def joined() -> bool:
-                return any(each.sequence == 60 for each in client.got(new))
+        def joined() -> bool:
+            return any(each.sequence == 60 for each in client.got(new))
 
-            await in_thread(client.pump, joined, "the new")
-            await in_thread(client.settle_down, new)
-            of_new = {each.tag: each.body for each in data_of(client.got(new))}
-            symbol = struct.pack(">I", 1003)
-            later = {t for t in of_new if t > last.tag and of_new[t][4:8] == symbol}
-            of_old = {each.tag: each.body for each in data_of(client.got(old))}
-            assert later == {t for t in of_old if t > last.tag}
-            assert min(of_new) > last.tag
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+        await in_thread(client.pump, joined, "the new")
+        await in_thread(client.settle_down, new)
+        of_new = {each.tag: each.body for each in data_of(client.got(new))}
+        symbol = struct.pack(">I", 1003)
+        later = {t for t in of_new if t > last.tag and of_new[t][4:8] == symbol}
+        of_old = {each.tag: each.body for each in data_of(client.got(old))}
+        assert later == {t for t in of_old if t > last.tag}
+        assert min(of_new) > last.tag
+        await in_thread(client.close)

@@ -90,7 +90,7 @@ def everything(sock: socket.socket) -> bytes:
 
 
 @gateways_loop
-def test_each_way_of_logging_in_over_tls(
+async def test_each_way_of_logging_in_over_tls(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
     mine = ours.issue("desk@example.org", common="desk 7")
@@ -101,28 +101,24 @@ def test_each_way_of_logging_in_over_tls(
         client_ca=ours.ca,
         anonymous=True,
     )
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            ways = {
-                "ann": {"user": "ann", "password": SECRET, "context": ours.context()},
-                "bob": {"mechanisms": "EXTERNAL", "context": ours.context(*mine)},
-                "anonymous": {"mechanisms": "ANONYMOUS", "context": ours.context()},
-            }
-            for name, options in ways.items():
-                client = await in_thread(functools.partial(RawClient, rig.tls_port, **options))
-                link = client.receiver("euronext.104?quality=0", 10)
-                await in_thread(opened, client)
-                assert await in_thread(answered, client, link) == ""
-                assert [each.user.name for each in rig.node.connections] == [name]
-                await rig.stream(1, 1)
-                await in_thread(received, client, link, 1)
-                await in_thread(client.close)
-                await rig.until(lambda: not rig.node.connections, "gone")
-            assert rig.count("logins") == 3
-            assert rig.count("logins_refused") == 0
-
-    run(scenario())
+    async with running(gate=door) as rig:
+        ways = {
+            "ann": {"user": "ann", "password": SECRET, "context": ours.context()},
+            "bob": {"mechanisms": "EXTERNAL", "context": ours.context(*mine)},
+            "anonymous": {"mechanisms": "ANONYMOUS", "context": ours.context()},
+        }
+        for name, options in ways.items():
+            client = await in_thread(functools.partial(RawClient, rig.tls_port, **options))
+            link = client.receiver("euronext.104?quality=0", 10)
+            await in_thread(opened, client)
+            assert await in_thread(answered, client, link) == ""
+            assert [each.user.name for each in rig.node.connections] == [name]
+            await rig.stream(1, 1)
+            await in_thread(received, client, link, 1)
+            await in_thread(client.close)
+            await rig.until(lambda: not rig.node.connections, "gone")
+        assert rig.count("logins") == 3
+        assert rig.count("logins_refused") == 0
 
 
 @gateways_loop
@@ -159,148 +155,123 @@ def test_who_is_nobody_is_turned_away_and_told_of_once(
     assert told.count("refused") <= 1
 
 
-def test_a_password_is_not_taken_without_tls_unless_that_is_allowed(
+async def test_a_password_is_not_taken_without_tls_unless_that_is_allowed(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
-    async def scenario() -> None:
-        async with running(gate=gate(user("ann"), tls=node)) as rig:
-            client = RawClient(rig.port, user="ann", password=SECRET)
-            await in_thread(turned_away, client)
-            assert rig.count("logins") == 0
-        async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
-            client = RawClient(rig.port, user="ann", password=SECRET)
-            await in_thread(opened, client)
-            assert rig.count("logins") == 1
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+    async with running(gate=gate(user("ann"), tls=node)) as rig:
+        client = RawClient(rig.port, user="ann", password=SECRET)
+        await in_thread(turned_away, client)
+        assert rig.count("logins") == 0
+    async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
+        client = RawClient(rig.port, user="ann", password=SECRET)
+        await in_thread(opened, client)
+        assert rig.count("logins") == 1
+        await in_thread(client.close)
 
 
-def test_who_fails_too_often_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_fails_too_often_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     door = gate(user("ann"), plain_without_tls=True, limits={"failed_logins": 2})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            for _ in range(2):
-                client = RawClient(rig.port, user="ann", password="no")
-                assert await in_thread(turned_away, client) == proton.SASL.AUTH
-            late = socket.create_connection(("127.0.0.1", rig.port))
-            assert await in_thread(everything, late) == b""
-            assert rig.count("logins_shut") == 1
-            monkeypatch.setattr(login_module.time, "monotonic_ns", lambda: 1 << 62)
-            assert not rig.node.gate.shut("127.0.0.1")
-
-    asyncio.run(scenario())
+    async with running(gate=door) as rig:
+        for _ in range(2):
+            client = RawClient(rig.port, user="ann", password="no")
+            assert await in_thread(turned_away, client) == proton.SASL.AUTH
+        late = socket.create_connection(("127.0.0.1", rig.port))
+        assert await in_thread(everything, late) == b""
+        assert rig.count("logins_shut") == 1
+        monkeypatch.setattr(login_module.time, "monotonic_ns", lambda: 1 << 62)
+        assert not rig.node.gate.shut("127.0.0.1")
 
 
-def test_passwords_that_wait_to_be_checked_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passwords_that_wait_to_be_checked_have_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(login_module, "CHECKS_MAX", 0)
-
-    async def scenario() -> None:
-        async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
-            client = RawClient(rig.port, user="ann", password=SECRET)
-            assert await in_thread(turned_away, client) == proton.SASL.TEMP
-            assert rig.count("logins_deferred") == 1
-            assert not rig.node.gate.shut("127.0.0.1")
-
-    asyncio.run(scenario())
+    async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
+        client = RawClient(rig.port, user="ann", password=SECRET)
+        assert await in_thread(turned_away, client) == proton.SASL.TEMP
+        assert rig.count("logins_deferred") == 1
+        assert not rig.node.gate.shut("127.0.0.1")
 
 
 # -- strangers, silence, broken handshakes --------------------------------------------------------
 
 
 @gateways_loop
-def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
+async def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
-    async def scenario() -> None:
-        async with running(gate=gate(tls=node)) as rig:
-            good = await in_thread(
-                functools.partial(RawClient, rig.tls_port, context=ours.context())
-            )
-            link = good.receiver("euronext.104?quality=0", 10)
-            assert await in_thread(answered, good, link) == ""
-            for said, answer in (
-                (SASL_HEADER, TLS_HEADER),
-                (b"GET / HTTP/1.1\r\n\r\n", b""),
-                (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" * 10, None),
-                (bytes(range(22, 250)) * 50, None),
-            ):
-                stranger = socket.create_connection(("127.0.0.1", rig.tls_port))
-                stranger.sendall(said)
-                stranger.shutdown(socket.SHUT_WR)
-                heard = await in_thread(everything, stranger)
-                assert answer is None or heard == answer
-            await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
-            assert rig.count("tls_failed") == 4
-            await rig.stream(1, 3)
-            await in_thread(received, good, link, 3)
-            await in_thread(good.close)
-
-    run(scenario())
+    async with running(gate=gate(tls=node)) as rig:
+        good = await in_thread(functools.partial(RawClient, rig.tls_port, context=ours.context()))
+        link = good.receiver("euronext.104?quality=0", 10)
+        assert await in_thread(answered, good, link) == ""
+        for said, answer in (
+            (SASL_HEADER, TLS_HEADER),
+            (b"GET / HTTP/1.1\r\n\r\n", b""),
+            (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" * 10, None),
+            (bytes(range(22, 250)) * 50, None),
+        ):
+            stranger = socket.create_connection(("127.0.0.1", rig.tls_port))
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            heard = await in_thread(everything, stranger)
+            assert answer is None or heard == answer
+        await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
+        assert rig.count("tls_failed") == 4
+        await rig.stream(1, 3)
+        await in_thread(received, good, link, 3)
+        await in_thread(good.close)
 
 
 @gateways_loop
-def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
+async def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
     run: Run, ours: Certificates
 ) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            with pytest.raises(ssl.SSLError):
-                await in_thread(functools.partial(RawClient, rig.port, context=ours.context()))
-            await rig.until(lambda: not rig.node.connections, "gone")
-
-    run(scenario())
+    async with running() as rig:
+        with pytest.raises(ssl.SSLError):
+            await in_thread(functools.partial(RawClient, rig.port, context=ours.context()))
+        await rig.until(lambda: not rig.node.connections, "gone")
 
 
 @gateways_loop
-def test_half_a_handshake_and_silence_are_ended_in_time(
+async def test_half_a_handshake_and_silence_are_ended_in_time(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
     hello = TlsHello(ours).bytes
     door = gate(user("ann"), tls=node, plain_without_tls=True, limits={"login_ms": 2_000})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            waiting = []
-            for port, said in (
-                (rig.tls_port, b""),
-                (rig.tls_port, hello[: len(hello) // 2]),
-                (rig.tls_port, hello),
-                (rig.port, b""),
-                (rig.port, SASL_HEADER),
-            ):
-                sock = socket.create_connection(("127.0.0.1", port))
-                sock.sendall(said)
-                waiting.append(sock)
-            await rig.until(lambda: rig.count("connections_opened") == 5, "all there")
-            await rig.until(lambda: not rig.node.connections, "all ended")
-            assert rig.count("logins_late") == 5
-            for sock in waiting:
-                sock.close()
-
-    run(scenario())
+    async with running(gate=door) as rig:
+        waiting = []
+        for port, said in (
+            (rig.tls_port, b""),
+            (rig.tls_port, hello[: len(hello) // 2]),
+            (rig.tls_port, hello),
+            (rig.port, b""),
+            (rig.port, SASL_HEADER),
+        ):
+            sock = socket.create_connection(("127.0.0.1", port))
+            sock.sendall(said)
+            waiting.append(sock)
+        await rig.until(lambda: rig.count("connections_opened") == 5, "all there")
+        await rig.until(lambda: not rig.node.connections, "all ended")
+        assert rig.count("logins_late") == 5
+        for sock in waiting:
+            sock.close()
 
 
 @gateways_loop
-def test_a_reset_in_mid_handshake_is_forgotten(
+async def test_a_reset_in_mid_handshake_is_forgotten(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
     hello = TlsHello(ours).bytes
-
-    async def scenario() -> None:
-        async with running(gate=gate(user("ann"), tls=node)) as rig:
-            for size in (1, 5, len(hello) // 2, len(hello)):
-                sock = socket.create_connection(("127.0.0.1", rig.tls_port))
-                sock.sendall(hello[:size])
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                sock.close()
-            await rig.until(lambda: rig.count("connections_opened") == 4, "there")
-            await rig.until(lambda: not rig.node.connections, "gone")
-            assert rig.count("tls_failed") == 4
-            assert not rig.node.gate.by_address
-
-    run(scenario())
+    async with running(gate=gate(user("ann"), tls=node)) as rig:
+        for size in (1, 5, len(hello) // 2, len(hello)):
+            sock = socket.create_connection(("127.0.0.1", rig.tls_port))
+            sock.sendall(hello[:size])
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        await rig.until(lambda: rig.count("connections_opened") == 4, "there")
+        await rig.until(lambda: not rig.node.connections, "gone")
+        assert rig.count("tls_failed") == 4
+        assert not rig.node.gate.by_address
 
 
 class TlsHello:
@@ -314,50 +285,44 @@ class TlsHello:
         self.bytes = outgoing.read()
 
 
-def test_a_node_that_stops_does_not_wait_for_who_has_not_logged_in(
+async def test_a_node_that_stops_does_not_wait_for_who_has_not_logged_in(
     node: tuple[str, str],
 ) -> None:
-    async def scenario() -> None:
-        async with running(gate=gate(tls=node)) as rig:
-            socks = [socket.create_connection(("127.0.0.1", p)) for p in (rig.port, rig.tls_port)]
-            await rig.until(lambda: len(rig.node.connections) == 2, "there")
-            began = asyncio.get_running_loop().time()
-            await rig.node.stop(60.0)
-            assert asyncio.get_running_loop().time() - began < 30.0
-            for sock in socks:
-                sock.close()
-
-    asyncio.run(scenario())
+    async with running(gate=gate(tls=node)) as rig:
+        socks = [socket.create_connection(("127.0.0.1", p)) for p in (rig.port, rig.tls_port)]
+        await rig.until(lambda: len(rig.node.connections) == 2, "there")
+        began = asyncio.get_running_loop().time()
+        await rig.node.stop(60.0)
+        assert asyncio.get_running_loop().time() - began < 30.0
+        for sock in socks:
+            sock.close()
 
 
 # -- much data ------------------------------------------------------------------------------------
 
 
 @gateways_loop
-def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_nobody(
+async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_nobody(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
-    async def scenario() -> None:
-        async with running(gate=gate(user("ann"), tls=node)) as rig:
-            made = functools.partial(
-                RawClient, rig.tls_port, user="ann", password=SECRET, context=ours.context()
-            )
-            quick = await in_thread(made)
-            slow = await in_thread(functools.partial(made, receive_buffer=4096))
-            good = quick.receiver("euronext.104?quality=0", 100_000)
-            late = slow.receiver("euronext.104?quality=0", 100_000)
-            for client, link in ((quick, good), (slow, late)):
-                assert await in_thread(answered, client, link) == ""
-            await rig.stream(1, 1500)
-            got = await in_thread(received, quick, good, 1500)
-            assert [each.sequence for each in got] == list(range(1, 1501))
-            got = await in_thread(received, slow, late, 1500)
-            assert [each.sequence for each in got] == list(range(1, 1501))
-            await in_thread(quick.close)
-            await in_thread(slow.close)
-            assert rig.count("tls_failed") == 0
-
-    run(scenario())
+    async with running(gate=gate(user("ann"), tls=node)) as rig:
+        made = functools.partial(
+            RawClient, rig.tls_port, user="ann", password=SECRET, context=ours.context()
+        )
+        quick = await in_thread(made)
+        slow = await in_thread(functools.partial(made, receive_buffer=4096))
+        good = quick.receiver("euronext.104?quality=0", 100_000)
+        late = slow.receiver("euronext.104?quality=0", 100_000)
+        for client, link in ((quick, good), (slow, late)):
+            assert await in_thread(answered, client, link) == ""
+        await rig.stream(1, 1500)
+        got = await in_thread(received, quick, good, 1500)
+        assert [each.sequence for each in got] == list(range(1, 1501))
+        got = await in_thread(received, slow, late, 1500)
+        assert [each.sequence for each in got] == list(range(1, 1501))
+        await in_thread(quick.close)
+        await in_thread(slow.close)
+        assert rig.count("tls_failed") == 0
 
 
 # -- what is whose --------------------------------------------------------------------------------
@@ -386,46 +351,38 @@ def test_a_link_outside_the_users_services_is_refused_and_counted(
     assert "user ann is not entitled to euronext.105" in capsys.readouterr().err
 
 
-def test_anonymous_has_what_a_user_of_that_name_has() -> None:
+async def test_anonymous_has_what_a_user_of_that_name_has() -> None:
     door = gate(user("anonymous", "euronext.104"), anonymous=True)
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            for options in ({"sasl": True}, {"sasl": False}):
-                client = RawClient(rig.port, **options)
-                outside = client.receiver("euronext.105", 10)
-                assert "not entitled" in await in_thread(answered, client, outside)
-                assert await in_thread(answered, client, client.receiver("euronext.104", 1)) == ""
-                await in_thread(client.close)
-
-    asyncio.run(scenario())
+    async with running(gate=door) as rig:
+        for options in ({"sasl": True}, {"sasl": False}):
+            client = RawClient(rig.port, **options)
+            outside = client.receiver("euronext.105", 10)
+            assert "not entitled" in await in_thread(answered, client, outside)
+            assert await in_thread(answered, client, client.receiver("euronext.104", 1)) == ""
+            await in_thread(client.close)
 
 
 # -- limits --------------------------------------------------------------------------------
 
 
-def test_connections_of_an_address_have_a_bound() -> None:
+async def test_connections_of_an_address_have_a_bound() -> None:
     door = gate(limits={"connections_per_address": 2})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            clients = [RawClient(rig.port) for _ in range(2)]
-            for client in clients:
-                await in_thread(opened, client)
-            late = socket.create_connection(("127.0.0.1", rig.port))
-            assert await in_thread(everything, late) == b""
-            assert rig.count("connections_limited") == 1
-            await in_thread(clients[0].close)
-            await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
-            again = RawClient(rig.port)
-            await in_thread(opened, again)
-            for client in (again, clients[1]):
-                await in_thread(client.close)
-
-    asyncio.run(scenario())
+    async with running(gate=door) as rig:
+        clients = [RawClient(rig.port) for _ in range(2)]
+        for client in clients:
+            await in_thread(opened, client)
+        late = socket.create_connection(("127.0.0.1", rig.port))
+        assert await in_thread(everything, late) == b""
+        assert rig.count("connections_limited") == 1
+        await in_thread(clients[0].close)
+        await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
+        again = RawClient(rig.port)
+        await in_thread(opened, again)
+        for client in (again, clients[1]):
+            await in_thread(client.close)
 
 
-def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> None:
+async def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> None:
     door = gate(limits={"connections_before_login": 6})
 
     def opened_from(host: str, port: int) -> socket.socket:
@@ -436,161 +393,135 @@ def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> None:
         assert client.recv(8) == wire.AMQP_HEADER
         return client
 
-    async def scenario() -> None:
-        async with running(Settings(max_connections=2), gate=door) as rig:
-            silent = [
-                socket.create_connection(("127.0.0.1", rig.port), source_address=(host, 0))
-                for _ in range(4)
-                for host in ("127.0.0.1", "127.0.0.2")
-            ]
-            await rig.until(lambda: rig.count("connections_crowded") == 2, "all places taken")
-            clients = [await in_thread(opened_from, "127.0.0.3", rig.port) for _ in range(2)]
-            assert len(door.strangers) == 5
-            late = socket.create_connection(("127.0.0.1", rig.port))
-            assert await in_thread(everything, late) == b""
-            assert rig.count("connections_refused") == 1
-            for each in (*silent, *clients):
-                each.close()
-
-    asyncio.run(scenario())
+    async with running(Settings(max_connections=2), gate=door) as rig:
+        silent = [
+            socket.create_connection(("127.0.0.1", rig.port), source_address=(host, 0))
+            for _ in range(4)
+            for host in ("127.0.0.1", "127.0.0.2")
+        ]
+        await rig.until(lambda: rig.count("connections_crowded") == 2, "all places taken")
+        clients = [await in_thread(opened_from, "127.0.0.3", rig.port) for _ in range(2)]
+        assert len(door.strangers) == 5
+        late = socket.create_connection(("127.0.0.1", rig.port))
+        assert await in_thread(everything, late) == b""
+        assert rig.count("connections_refused") == 1
+        for each in (*silent, *clients):
+            each.close()
 
 
-def test_connections_of_a_user_have_a_bound_and_the_excess_is_told_why() -> None:
+async def test_connections_of_a_user_have_a_bound_and_the_excess_is_told_why() -> None:
     door = gate(
         user("ann"),
         user("bob", connections=2),
         plain_without_tls=True,
         limits={"connections_per_user": 1},
     )
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            held = []
-            for name in ("ann", "bob", "bob"):
-                client = RawClient(rig.port, user=name, password=SECRET)
-                await in_thread(opened, client)
-                held.append(client)
-            for name in ("ann", "bob"):
-                client = RawClient(rig.port, user=name, password=SECRET)
-                shut = functools.partial(
-                    client.pump, lambda c=client: bool(c.connection.state & CLOSED), "refusal"
-                )
-                await in_thread(shut)
-                condition = client.connection.remote_condition
-                assert condition.name == "amqp:resource-limit-exceeded"
-                assert f"user {name} has" in condition.description
-                await in_thread(client.close)
-            assert rig.count("connections_limited") == 2
-            for client in held:
-                await in_thread(client.close)
-            await rig.until(lambda: not rig.node.connections, "gone")
-            assert not rig.node.gate.by_user
-
-    asyncio.run(scenario())
-
-
-def test_links_of_a_connection_have_a_bound() -> None:
-    door = gate(limits={"links_per_connection": 2})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            client, other = RawClient(rig.port), RawClient(rig.port)
-            links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(3)]
-            said = [await in_thread(answered, client, link) for link in links]
-            assert said == ["", "", "amqp:resource-limit-exceeded: too many links"]
-            assert await in_thread(answered, other, other.receiver("euronext.104", 1)) == ""
-            assert rig.count("links_limited") == 1
-            await in_thread(client.close)
-            await in_thread(other.close)
-
-    asyncio.run(scenario())
-
-
-def test_links_that_are_asked_for_too_quickly_are_refused() -> None:
-    door = gate(limits={"attaches_per_s": 2})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            client = RawClient(rig.port)
-            links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(20)]
-            said = [await in_thread(answered, client, link) for link in links]
-            assert said[:4] == [""] * 4
-            assert "amqp:resource-limit-exceeded: links are asked for too quickly" in said
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
-
-
-def test_sessions_of_a_connection_have_a_bound() -> None:
-    door = gate(limits={"sessions_per_connection": 3})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            client = RawClient(rig.port)
+    async with running(gate=door) as rig:
+        held = []
+        for name in ("ann", "bob", "bob"):
+            client = RawClient(rig.port, user=name, password=SECRET)
             await in_thread(opened, client)
-            assert client.transport.remote_channel_max == 2
+            held.append(client)
+        for name in ("ann", "bob"):
+            client = RawClient(rig.port, user=name, password=SECRET)
+            shut = functools.partial(
+                client.pump, lambda c=client: bool(c.connection.state & CLOSED), "refusal"
+            )
+            await in_thread(shut)
+            condition = client.connection.remote_condition
+            assert condition.name == "amqp:resource-limit-exceeded"
+            assert f"user {name} has" in condition.description
             await in_thread(client.close)
-            # A client that does not care what was said.
-            rude = socket.create_connection(("127.0.0.1", rig.port))
-            header = b"AMQP\x00\x01\x00\x00"
-            opening = bytes.fromhex("00000018 02000000 005310 c00b 01 a108") + b"stranger"
-            opening = struct.pack(">I", len(opening)) + opening[4:]
-            begin = bytes.fromhex("02000009 005311 c007 04 40 43 5264 5264".replace(" ", ""))
-            begin = struct.pack(">I", 4 + len(begin)) + begin
-            rude.sendall(header + opening + begin)
-
-            def told() -> None:
-                heard = b""
-                rude.settimeout(PATIENCE_S)
-                while b"amqp:" not in heard:
-                    data = rude.recv(65536)
-                    assert data, heard
-                    heard += data
-                rude.close()
-
-            await in_thread(told)
-            await rig.until(lambda: not rig.node.connections, "gone")
-
-    asyncio.run(scenario())
+        assert rig.count("connections_limited") == 2
+        for client in held:
+            await in_thread(client.close)
+        await rig.until(lambda: not rig.node.connections, "gone")
+        assert not rig.node.gate.by_user
 
 
-def test_messages_that_a_link_does_not_settle_have_a_bound() -> None:
+async def test_links_of_a_connection_have_a_bound() -> None:
+    door = gate(limits={"links_per_connection": 2})
+    async with running(gate=door) as rig:
+        client, other = RawClient(rig.port), RawClient(rig.port)
+        links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(3)]
+        said = [await in_thread(answered, client, link) for link in links]
+        assert said == ["", "", "amqp:resource-limit-exceeded: too many links"]
+        assert await in_thread(answered, other, other.receiver("euronext.104", 1)) == ""
+        assert rig.count("links_limited") == 1
+        await in_thread(client.close)
+        await in_thread(other.close)
+
+
+async def test_links_that_are_asked_for_too_quickly_are_refused() -> None:
+    door = gate(limits={"attaches_per_s": 2})
+    async with running(gate=door) as rig:
+        client = RawClient(rig.port)
+        links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(20)]
+        said = [await in_thread(answered, client, link) for link in links]
+        assert said[:4] == [""] * 4
+        assert "amqp:resource-limit-exceeded: links are asked for too quickly" in said
+        await in_thread(client.close)
+
+
+async def test_sessions_of_a_connection_have_a_bound() -> None:
+    door = gate(limits={"sessions_per_connection": 3})
+    async with running(gate=door) as rig:
+        client = RawClient(rig.port)
+        await in_thread(opened, client)
+        assert client.transport.remote_channel_max == 2
+        await in_thread(client.close)
+        # A client that does not care what was said.
+        rude = socket.create_connection(("127.0.0.1", rig.port))
+        header = b"AMQP\x00\x01\x00\x00"
+        opening = bytes.fromhex("00000018 02000000 005310 c00b 01 a108") + b"stranger"
+        opening = struct.pack(">I", len(opening)) + opening[4:]
+        begin = bytes.fromhex("02000009 005311 c007 04 40 43 5264 5264".replace(" ", ""))
+        begin = struct.pack(">I", 4 + len(begin)) + begin
+        rude.sendall(header + opening + begin)
+
+        def told() -> None:
+            heard = b""
+            rude.settimeout(PATIENCE_S)
+            while b"amqp:" not in heard:
+                data = rude.recv(65536)
+                assert data, heard
+                heard += data
+            rude.close()
+
+        await in_thread(told)
+        await rig.until(lambda: not rig.node.connections, "gone")
+
+
+async def test_messages_that_a_link_does_not_settle_have_a_bound() -> None:
     door = gate(limits={"unsettled_per_link": 5})
-
-    async def scenario() -> None:
-        async with running(gate=door) as rig:
-            client = RawClient(rig.port)
-            client.settle = False
-            link = client.receiver("euronext.104?quality=0", 100, settled=False)
-            assert await in_thread(answered, client, link) == ""
-            await rig.stream(1, 20)
-            await in_thread(received, client, link, 5)
-            await in_thread(client.settle_down, link)
-            assert len(client.got(link)) == 5
-            for _ in range(3):
-                for delivery in client.deliveries:
-                    delivery.update(proton.Delivery.ACCEPTED)
-                    delivery.settle()
-                client.deliveries.clear()
-                await in_thread(received, client, link, len(client.got(link)) + 5)
-            assert [each.sequence for each in client.got(link)] == list(range(1, 21))
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+    async with running(gate=door) as rig:
+        client = RawClient(rig.port)
+        client.settle = False
+        link = client.receiver("euronext.104?quality=0", 100, settled=False)
+        assert await in_thread(answered, client, link) == ""
+        await rig.stream(1, 20)
+        await in_thread(received, client, link, 5)
+        await in_thread(client.settle_down, link)
+        assert len(client.got(link)) == 5
+        for _ in range(3):
+            for delivery in client.deliveries:
+                delivery.update(proton.Delivery.ACCEPTED)
+                delivery.settle()
+            client.deliveries.clear()
+            await in_thread(received, client, link, len(client.got(link)) + 5)
+        assert [each.sequence for each in client.got(link)] == list(range(1, 21))
+        await in_thread(client.close)
 
 
-def test_a_small_frame_client_and_settings_still_fit_over_tls(
+async def test_a_small_frame_client_and_settings_still_fit_over_tls(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
-    async def scenario() -> None:
-        async with running(Settings(max_frame_bytes=512), gate=gate(tls=node)) as rig:
-            client = await in_thread(
-                functools.partial(RawClient, rig.tls_port, context=ours.context(), max_frame=512)
-            )
-            link = client.receiver("euronext.104?as=batch&quality=0", 100)
-            assert await in_thread(answered, client, link) == ""
-            await rig.stream(1, 100)
-            await in_thread(received, client, link, 1)
-            await in_thread(client.close)
-
-    asyncio.run(scenario())
+    async with running(Settings(max_frame_bytes=512), gate=gate(tls=node)) as rig:
+        client = await in_thread(
+            functools.partial(RawClient, rig.tls_port, context=ours.context(), max_frame=512)
+        )
+        link = client.receiver("euronext.104?as=batch&quality=0", 100)
+        assert await in_thread(answered, client, link) == ""
+        await rig.stream(1, 100)
+        await in_thread(received, client, link, 1)
+        await in_thread(client.close)

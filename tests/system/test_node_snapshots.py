@@ -49,165 +49,146 @@ async def story(messages: Any, until: int) -> list[Any]:
 
 @gateways_loop
 @pytest.mark.parametrize("grain", ["packet", "message"])
-def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) -> None:
-    async def scenario() -> None:
-        async with running(snapshots=True) as rig:
-            rig.node.on_attach = snapshots_to(rig)
-            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
-            rig.packets(1, 4)
+async def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) -> None:
+    async with running(snapshots=True) as rig:
+        rig.node.on_attach = snapshots_to(rig)
+        rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+        rig.packets(1, 4)
+        await rig.deliver()
+        async with (
+            feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as plain,
+            feedhandler.subscribe(rig.url, "euronext.104", as_=grain, snapshot=True) as full,
+        ):
+            rig.packets(5, 6)
             await rig.deliver()
-            async with (
-                feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as plain,
-                feedhandler.subscribe(rig.url, "euronext.104", as_=grain, snapshot=True) as full,
-            ):
-                rig.packets(5, 6)
-                await rig.deliver()
-                begun = ["attached", "snapshot-begin", "block", "snapshot-end"]
-                assert await story(full, 6) == [*begun, 5, 6]
-                assert await story(plain, 6) == ["attached", 5, 6]
-
-    run(scenario())
+            begun = ["attached", "snapshot-begin", "block", "snapshot-end"]
+            assert await story(full, 6) == [*begun, 5, 6]
+            assert await story(plain, 6) == ["attached", 5, 6]
 
 
 @gateways_loop
 @pytest.mark.parametrize("grain", GRAINS)
-def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: str) -> None:
-    async def scenario() -> None:
-        async with (
-            running() as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as messages,
-        ):
-            rig.packets(1, 4)
-            rig.pump()
-            rig.block(BLOCK, last=4)
-            rig.packets(5, 6)
-            await rig.deliver()
-            seen: list[tuple[bool, int]] = []
-            reasons: list[str] = []
-            async with asyncio.timeout(PATIENCE_S):
-                async for batch in messages.batches():
-                    reasons += [note["reason"] for note in batch.quality]
-                    if batch.count:
-                        seen += [(batch.snapshot, n) for n in batch.sequences.tolist()]
-                    if seen and seen[-1] == (False, 6 if grain != "batch" else 5):
-                        break
-            first = next(index for index, (block, _) in enumerate(seen) if block)
-            blocks = [n for block, n in seen if block]
-            assert [block for block, _ in seen[first : first + len(blocks)]] == [True] * len(blocks)
-            assert blocks[0] == 4 << 24
-            assert reasons == ["attached", "snapshot-begin", "snapshot-end"]
-            if grain == "packet":
-                assert blocks == [4 << 24 | index for index in range(50)]
-
-    run(scenario())
+async def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: str) -> None:
+    async with (
+        running() as rig,
+        feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as messages,
+    ):
+        rig.packets(1, 4)
+        rig.pump()
+        rig.block(BLOCK, last=4)
+        rig.packets(5, 6)
+        await rig.deliver()
+        seen: list[tuple[bool, int]] = []
+        reasons: list[str] = []
+        async with asyncio.timeout(PATIENCE_S):
+            async for batch in messages.batches():
+                reasons += [note["reason"] for note in batch.quality]
+                if batch.count:
+                    seen += [(batch.snapshot, n) for n in batch.sequences.tolist()]
+                if seen and seen[-1] == (False, 6 if grain != "batch" else 5):
+                    break
+        first = next(index for index, (block, _) in enumerate(seen) if block)
+        blocks = [n for block, n in seen if block]
+        assert [block for block, _ in seen[first : first + len(blocks)]] == [True] * len(blocks)
+        assert blocks[0] == 4 << 24
+        assert reasons == ["attached", "snapshot-begin", "snapshot-end"]
+        if grain == "packet":
+            assert blocks == [4 << 24 | index for index in range(50)]
 
 
 @gateways_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
-def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: str) -> None:
-    async def scenario() -> None:
-        events: list[Quality] = []
-        async with (
-            running(services=(104, 105)) as rig,
-            feedhandler.subscribe(rig.url, "euronext.#", on_quality=events.append) as messages,
-        ):
-            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
-            rig.packets(1, 3)
-            rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
-            rig.packets(9, 9)
+async def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: str) -> None:
+    events: list[Quality] = []
+    async with (
+        running(services=(104, 105)) as rig,
+        feedhandler.subscribe(rig.url, "euronext.#", on_quality=events.append) as messages,
+    ):
+        rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+        rig.packets(1, 3)
+        rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
+        rig.packets(9, 9)
+        await rig.deliver()
+
+        async def consume() -> None:
+            if form == "deliver":
+                await messages.deliver(lambda batch: None)
+            async for _ in messages if form == "messages" else messages.batches():
+                pass
+
+        consuming = asyncio.create_task(consume())
+        await rig.until(lambda: len(events) == 4, "every quality message")
+        assert [(each.service, each.reason) for each in events] == [
+            (104, "attached"),
+            (105, "attached"),
+            (104, "start"),
+            (104, "gap"),
+        ]
+        assert messages.quality == {104: events[3], 105: events[1]}
+        assert events[3].state == "STALE"
+        assert events[3].lost == events[3].stale == ((4, 8),)
+        assert not events[3].complete
+        consuming.cancel()
+
+
+@gateways_loop
+async def test_where_no_snapshots_are_offered_asking_is_refused(run: Run) -> None:
+    async with running() as rig:
+        with pytest.raises(PeerError) as refusal:
+            async with feedhandler.subscribe(rig.url, "euronext.104", snapshot=True):
+                pass
+        assert "amqp:not-implemented" in refusal.value.hint
+    async with running(snapshots=True) as rig:
+        with pytest.raises(PeerError) as refusal:
+            async with feedhandler.subscribe(rig.url, "euronext.104?snapshot=1&quality=0"):
+                pass
+        assert "amqp:invalid-field" in refusal.value.hint
+    with pytest.raises(UsageError):
+        feedhandler.subscribe("amqp://host", "e.1", snapshot=True, quality=False)
+
+
+@gateways_loop
+async def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
+    async with running(snapshots=True) as rig:
+        rig.node.on_attach = snapshots_to(rig)
+        async with feedhandler.subscribe(rig.url, "euronext.104", snapshot=True) as messages:
+            rig.packets(5, 6)
             await rig.deliver()
-
-            async def consume() -> None:
-                if form == "deliver":
-                    await messages.deliver(lambda batch: None)
-                async for _ in messages if form == "messages" else messages.batches():
-                    pass
-
-            consuming = asyncio.create_task(consume())
-            await rig.until(lambda: len(events) == 4, "every quality message")
-            assert [(each.service, each.reason) for each in events] == [
-                (104, "attached"),
-                (105, "attached"),
-                (104, "start"),
-                (104, "gap"),
-            ]
-            assert messages.quality == {104: events[3], 105: events[1]}
-            assert events[3].state == "STALE"
-            assert events[3].lost == events[3].stale == ((4, 8),)
-            assert not events[3].complete
-            consuming.cancel()
-
-    run(scenario())
+            market = feedhandler.Market(FEED)
+            async with asyncio.timeout(PATIENCE_S):
+                async for message in messages:
+                    market.update(message)
+                    if message.sequence == 6:
+                        break
+        expected = feedhandler.Market(FEED)
+        for data in (*BLOCK, packet(5), packet(6)):
+            expected.apply(data)
+        assert market.digest(104) == expected.digest(104)
 
 
 @gateways_loop
-def test_where_no_snapshots_are_offered_asking_is_refused(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            with pytest.raises(PeerError) as refusal:
-                async with feedhandler.subscribe(rig.url, "euronext.104", snapshot=True):
-                    pass
-            assert "amqp:not-implemented" in refusal.value.hint
-        async with running(snapshots=True) as rig:
-            with pytest.raises(PeerError) as refusal:
-                async with feedhandler.subscribe(rig.url, "euronext.104?snapshot=1&quality=0"):
-                    pass
-            assert "amqp:invalid-field" in refusal.value.hint
-        with pytest.raises(UsageError):
-            feedhandler.subscribe("amqp://host", "e.1", snapshot=True, quality=False)
-
-    run(scenario())
-
-
-@gateways_loop
-def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
-    async def scenario() -> None:
-        async with running(snapshots=True) as rig:
-            rig.node.on_attach = snapshots_to(rig)
-            async with feedhandler.subscribe(rig.url, "euronext.104", snapshot=True) as messages:
-                rig.packets(5, 6)
-                await rig.deliver()
-                market = feedhandler.Market(FEED)
-                async with asyncio.timeout(PATIENCE_S):
-                    async for message in messages:
-                        market.update(message)
-                        if message.sequence == 6:
-                            break
-            expected = feedhandler.Market(FEED)
-            for data in (*BLOCK, packet(5), packet(6)):
-                expected.apply(data)
-            assert market.digest(104) == expected.digest(104)
-
-    run(scenario())
-
-
-@gateways_loop
-def test_a_message_beyond_the_bound_is_a_peer_error(
+async def test_a_message_beyond_the_bound_is_a_peer_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attachment_module, "MESSAGE_BYTES_MAX", 100_000)
+    async with (
+        running() as rig,
+        feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages,
+    ):
+        rig.packets(1, 3)
+        await rig.deliver()
+        (sender_queue,) = rig.fanout.sender_queues
+        large = bytes(3_000_000)
+        sender_queue.sender.send(large, 0, len(large))
+        for connection in rig.node.connections:
+            connection.work()
+        got: list[int] = []
 
-    async def scenario() -> None:
-        async with (
-            running() as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages,
-        ):
-            rig.packets(1, 3)
-            await rig.deliver()
-            (sender_queue,) = rig.fanout.sender_queues
-            large = bytes(3_000_000)
-            sender_queue.sender.send(large, 0, len(large))
-            for connection in rig.node.connections:
-                connection.work()
-            got: list[int] = []
+        async def consume() -> None:
+            async for message in messages:
+                got.append(message.sequence)
 
-            async def consume() -> None:
-                async for message in messages:
-                    got.append(message.sequence)
-
-            async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(PeerError, match="more than 100000 bytes"):
-                    await consume()
-            assert got == [1, 2, 3]
-
-    run(scenario())
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(PeerError, match="more than 100000 bytes"):
+                await consume()
+        assert got == [1, 2, 3]

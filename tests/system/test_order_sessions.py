@@ -85,6 +85,8 @@ class Taken:
         self.records: dict[str, list[np.ndarray]] = {}
         self.symbols: dict[int, str] = {}
         self.came = asyncio.Event()
+        #: By how many packets there were: what followed from them.
+        self._expected: dict[int, np.ndarray] = {}
 
     async def collect(self, messages: Any, take: Callable[[Any], None]) -> None:
         async for message in messages:
@@ -114,6 +116,12 @@ class Taken:
 
     def expected(self) -> np.ndarray:
         """The order events of all packets, made apart from the gateway."""
+        count = len(self.packets)
+        if count not in self._expected:
+            self._expected = {count: self._events()}
+        return self._expected[count]
+
+    def _events(self) -> np.ndarray:
         records = Records(self.feed, "mbo")
         service = service_of(self.feed.name)
         for message in self.packets:

@@ -134,26 +134,6 @@ def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) ->
         assert ended(other)[0] == 0
 
 
-def test_datagrams_of_a_program_go_through_a_tree_to_a_program(tmp_path: Path) -> None:
-    tree = tmp_path / "tree.toml"
-    planned(tree, "--hedging", 0)
-    into = free_ports(1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as program:
-        program.bind(("127.0.0.1", 0))
-        program.settimeout(TIMEOUT_S)
-        to = f"127.0.0.1:{program.getsockname()[1]}"
-        with (
-            running("proxy", tree, "proxy-0-0"),
-            running("receive", tree, "receiver-0", "--to", to),
-            running("send", tree, "--from", f"127.0.0.1:{into}") as sender,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source,
-        ):
-            for n in range(20):
-                source.sendto(b"%d" % n, ("127.0.0.1", into))
-            assert [program.recv(2_048) for _ in range(20)] == [b"%d" % n for n in range(20)]
-            assert ended(sender)[0] == 0
-
-
 def test_two_trees_of_one_sender_are_merged_by_number(tmp_path: Path) -> None:
     tree, beside = tmp_path / "tree.toml", tmp_path / "tree-2.toml"
     planned(tree)

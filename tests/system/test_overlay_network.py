@@ -23,7 +23,7 @@ from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
 from tests.support.overlay_hooks import Network, NoNetwork, require
 
-KILLS = int(os.environ.get("KILLS", "20"))
+KILLS = int(os.environ.get("KILLS", "8"))
 PATIENCE_S = 60.0
 #: A port that no member has.
 PROBE_PORT = 9_998

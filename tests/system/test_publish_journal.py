@@ -80,31 +80,28 @@ def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(tmp_pat
     uvloop.run(story())
 
 
-def test_a_broker_that_stops_confirming_lets_what_comes_go_to_disk_and_drains_it_later(
+async def test_a_broker_that_stops_confirming_lets_what_comes_go_to_disk_and_drains_it_later(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        taking = asyncio.Event()
+    taking = asyncio.Event()
 
-        def answer(number: int, message: Any) -> Any:
-            return Delivery.ACCEPTED if taking.is_set() else None
+    def answer(number: int, message: Any) -> Any:
+        return Delivery.ACCEPTED if taking.is_set() else None
 
-        async with broker(answer) as peer:
-            settings = {"queue_bytes": 2 << 20, "window": 100, "confirm_timeout_us": 0}
-            async with publishing(peer.url, tmp_path, **settings) as rig:
-                await stream(rig, 1, 4000)
-                await rig.until(lambda: rig.seen["journal_backlog"] > 0, "to disk")
-                assert len(peer.messages) <= 100
-                taking.set()
-                peer.break_off()
-                await level(rig)
-                assert rig.seen["drained"] > 0
-                assert rig.seen["dropped"] == 0
-        came = sequences(peer)
-        assert [*dict.fromkeys(came)] == [*range(1, 4001)]
-        assert len(came) <= 4000 + 100, "only the unconfirmed come twice"
-
-    asyncio.run(story())
+    async with broker(answer) as peer:
+        settings = {"queue_bytes": 2 << 20, "window": 100, "confirm_timeout_us": 0}
+        async with publishing(peer.url, tmp_path, **settings) as rig:
+            await stream(rig, 1, 4000)
+            await rig.until(lambda: rig.seen["journal_backlog"] > 0, "to disk")
+            assert len(peer.messages) <= 100
+            taking.set()
+            peer.break_off()
+            await level(rig)
+            assert rig.seen["drained"] > 0
+            assert rig.seen["dropped"] == 0
+    came = sequences(peer)
+    assert [*dict.fromkeys(came)] == [*range(1, 4001)]
+    assert len(came) <= 4000 + 100, "only the unconfirmed come twice"
 
 
 def test_one_journal_has_one_owner_and_holds_messages_of_a_gateway_only(tmp_path: Path) -> None:
@@ -121,69 +118,60 @@ def test_one_journal_has_one_owner_and_holds_messages_of_a_gateway_only(tmp_path
     asyncio.run(story(ConfigError, "something else than a gateway's"))
 
 
-def test_a_folder_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-
-    async def story() -> None:
-        folder = str(tmp_path / "file" / "journal")
-        rig = PublishRig("amqp://127.0.0.1:1", when_full="journal", journal_folder=folder)
-        with pytest.raises(ConfigError, match=r"publish 'firm': journal_folder .*not a directory"):
-            await rig.publishers.open()
-
-    asyncio.run(story())
+    folder = str(tmp_path / "file" / "journal")
+    rig = PublishRig("amqp://127.0.0.1:1", when_full="journal", journal_folder=folder)
+    with pytest.raises(ConfigError, match=r"publish 'firm': journal_folder .*not a directory"):
+        await rig.publishers.open()
 
 
-def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(tmp_path: Path) -> None:
+async def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(
+    tmp_path: Path,
+) -> None:
     def fails(path: str, data: memoryview, offset: int) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    async def story() -> None:
-        taking = asyncio.Event()
+    taking = asyncio.Event()
 
-        def answer(number: int, message: Any) -> Any:
-            return Delivery.ACCEPTED if taking.is_set() else None
+    def answer(number: int, message: Any) -> Any:
+        return Delivery.ACCEPTED if taking.is_set() else None
 
-        async with broker(answer) as peer:
-            async with publishing(peer.url, tmp_path) as rig:
-                assert rig.publisher.spill_runner is not None
-                rig.publisher.spill_runner._disk.engine.files.pwrite = fails
-                await rig.stream(1, 200)
-                await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
-                taking.set()
-                peer.break_off()
-                await rig.stream(201, 500)
-                await rig.confirmed()
-                assert rig.seen["journal_faults"] == 1
-                assert rig.seen["dropped"] == 0
-            assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
-            (told,) = [line for line in rig.reported if "failed" in line]
-            assert "Input/output error" in told
-            assert not [line for line in rig.reported if "messages are not in the journal" in line]
-
-    asyncio.run(story())
+    async with broker(answer) as peer:
+        async with publishing(peer.url, tmp_path) as rig:
+            assert rig.publisher.spill_runner is not None
+            rig.publisher.spill_runner._disk.engine.files.pwrite = fails
+            await rig.stream(1, 200)
+            await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
+            taking.set()
+            peer.break_off()
+            await rig.stream(201, 500)
+            await rig.confirmed()
+            assert rig.seen["journal_faults"] == 1
+            assert rig.seen["dropped"] == 0
+        assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
+        (told,) = [line for line in rig.reported if "failed" in line]
+        assert "Input/output error" in told
+        assert not [line for line in rig.reported if "messages are not in the journal" in line]
 
 
-def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
+async def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = QueueSettings(
         block_bytes=1 << 20, blocks=2, blocks_max=2, journal_bytes=64 << 10, durability="fast"
     )
     monkeypatch.setattr(spill_runner, "settings_of", lambda *given: small)
-
-    async def story() -> None:
-        async with broker() as gone:
-            away = gone.url
-        async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
-            await rig.stream(1, 8000)
-            await rig.until(lambda: rig.seen["dropped"] > 0, "full")
-            await rig.until(lambda: any("journal is full" in line for line in rig.reported), "told")
-            assert rig.seen["overflows"] > 0
-            assert rig.seen["journal_bytes"] == 2 << 20
-        assert "are not in the journal, and lost" in rig.reported[-1]
-        assert "stay in the journal" in rig.reported[-2]
-
-    asyncio.run(story())
+    async with broker() as gone:
+        away = gone.url
+    async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
+        await rig.stream(1, 8000)
+        await rig.until(lambda: rig.seen["dropped"] > 0, "full")
+        await rig.until(lambda: any("journal is full" in line for line in rig.reported), "told")
+        assert rig.seen["overflows"] > 0
+        assert rig.seen["journal_bytes"] == 2 << 20
+    assert "are not in the journal, and lost" in rig.reported[-1]
+    assert "stay in the journal" in rig.reported[-2]
 
 
 def test_the_commands_for_queues_read_a_journal_that_is_in_use(

@@ -1,6 +1,5 @@
 """The publisher against a broker that does what brokers should not."""
 
-import asyncio
 import contextlib
 import random
 import struct
@@ -69,46 +68,42 @@ def sequences(found: FakeBroker) -> list[int]:
 
 
 @gateways_loop
-def test_a_stream_arrives_confirmed_and_in_order(run: Run) -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            async with publishing(peer.url) as rig:
-                await rig.stream(1, 500)
-                await rig.confirmed()
-                assert rig.seen["confirmed"] == rig.seen["sent"] == 501
-                assert (rig.seen["resent"], rig.seen["dropped"]) == (0, 0)
-            assert sequences(peer) == [*range(1, 501)]
-            assert all(message.durable for message in peer.messages)
-            assert peer.messages[1].subject == "euronext.104"
-            assert bytes(peer.messages[500].body) == packet(500)
-            assert peer.targets == ["/exchange/market%20data"]
-            assert peer.goodbyes == 1
-            assert rig.seen["state"] == "CLOSED"
-
-    run(story())
+async def test_a_stream_arrives_confirmed_and_in_order(run: Run) -> None:
+    async with broker() as peer:
+        async with publishing(peer.url) as rig:
+            await rig.stream(1, 500)
+            await rig.confirmed()
+            assert rig.seen["confirmed"] == rig.seen["sent"] == 501
+            assert (rig.seen["resent"], rig.seen["dropped"]) == (0, 0)
+        assert sequences(peer) == [*range(1, 501)]
+        assert all(message.durable for message in peer.messages)
+        assert peer.messages[1].subject == "euronext.104"
+        assert bytes(peer.messages[500].body) == packet(500)
+        assert peer.targets == ["/exchange/market%20data"]
+        assert peer.goodbyes == 1
+        assert rig.seen["state"] == "CLOSED"
 
 
-def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed(seed: int) -> None:
+async def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
 
     def answer(number: int, message: Any) -> Any:
         return "drop" if chance.random() < 0.01 else Delivery.ACCEPTED
 
-    async def story() -> None:
-        async with broker(answer) as peer:
-            async with publishing(peer.url, window=50) as rig:
-                await rig.stream(1, 2000, share=20)
-                await rig.confirmed()
-                assert rig.seen["resent"] > 0
-                assert rig.seen["connects"] == peer.accepted > 1
-                assert rig.seen["confirmed"] == rig.seen["sent"] == 2001
-            came = sequences(peer)
-            assert sorted(set(came)) == [*range(1, 2001)]
-            once = list(dict.fromkeys(came))
-            assert once == [*range(1, 2001)], "whatever came twice, first copies are in order"
-            assert len(peer.messages) - 2001 <= rig.seen["resent"]
-
-    asyncio.run(story())
+    async with broker(answer) as peer:
+        async with publishing(peer.url, window=50) as rig:
+            await rig.stream(1, 2000, share=20)
+            await rig.confirmed()
+            assert rig.seen["resent"] > 0
+            assert rig.seen["connects"] == peer.accepted > 1
+            assert rig.seen["confirmed"] == rig.seen["sent"] == 2001
+        came = sequences(peer)
+        assert sorted(set(came)) == [*range(1, 2001)]
+        once = list(dict.fromkeys(came))
+        assert once == [*range(1, 2001)], "whatever came twice, first copies are in order"
+        assert len(peer.messages) - 2001 <= rig.seen["resent"]
 
 
 @pytest.mark.parametrize(
@@ -120,177 +115,146 @@ def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed(see
         ("settle", "untold"),
     ],
 )
-def test_what_a_broker_gives_back_is_sent_again(answer: Any, counter: str) -> None:
-    async def story() -> None:
-        def once(number: int, message: Any) -> Any:
-            return answer if number == 5 else Delivery.ACCEPTED
+async def test_what_a_broker_gives_back_is_sent_again(answer: Any, counter: str) -> None:
+    def once(number: int, message: Any) -> Any:
+        return answer if number == 5 else Delivery.ACCEPTED
 
-        async with broker(once) as peer:
-            async with publishing(peer.url) as rig:
-                await rig.stream(1, 20)
-                await rig.confirmed()
-                assert rig.seen[counter] == 1
-                assert rig.seen["resent"] == 1
-                assert rig.seen["abandoned"] == 0
-                assert rig.seen["confirmed"] == 21
-            assert sequences(peer) == [*range(1, 21), 4]
-            assert peer.messages[4].id == peer.messages[21].id
-
-    asyncio.run(story())
+    async with broker(once) as peer:
+        async with publishing(peer.url) as rig:
+            await rig.stream(1, 20)
+            await rig.confirmed()
+            assert rig.seen[counter] == 1
+            assert rig.seen["resent"] == 1
+            assert rig.seen["abandoned"] == 0
+            assert rig.seen["confirmed"] == 21
+        assert sequences(peer) == [*range(1, 21), 4]
+        assert peer.messages[4].id == peer.messages[21].id
 
 
 @pytest.mark.parametrize("answer", [Delivery.REJECTED, "undeliverable"])
-def test_what_nobody_takes_is_given_up_told_and_never_counted_as_confirmed(answer: Any) -> None:
-    async def story() -> None:
-        def never_three(number: int, message: Any) -> Any:
-            tag = struct.unpack(">IHHQH", bytes(message.id))
-            return answer if tag[3:] == (3, 0xFFFF) else Delivery.ACCEPTED
+async def test_what_nobody_takes_is_given_up_told_and_never_counted_as_confirmed(
+    answer: Any,
+) -> None:
+    def never_three(number: int, message: Any) -> Any:
+        tag = struct.unpack(">IHHQH", bytes(message.id))
+        return answer if tag[3:] == (3, 0xFFFF) else Delivery.ACCEPTED
 
-        async with broker(never_three) as peer:
-            async with publishing(peer.url) as rig:
-                await rig.stream(1, 5)
-                await rig.until(lambda: rig.seen["abandoned"] == 1, "given up")
-                await rig.confirmed()
-            notes = [m for m in peer.messages if m.subject.endswith("quality")]
-            assert b'"reason":"overflow"' in bytes(notes[-1].body)
-            assert b'"lost":[[3,3]]' in bytes(notes[-1].body)
-            assert rig.seen["confirmed"] == rig.seen["sent"] - 1
-            assert any("given up" in line for line in rig.reported)
-            if answer == Delivery.REJECTED:
-                assert any("the test says no" in line for line in rig.reported)
-
-    asyncio.run(story())
-
-
-def test_a_broker_that_answers_nothing_costs_no_more_than_the_bound() -> None:
-    async def story() -> None:
-        async with broker(lambda number, message: None) as peer:
-            async with publishing(peer.url, window=10, queue_bytes=200_000) as rig:
-                await rig.until(lambda: rig.seen["state"] == "UP", "up")
-                await rig.stream(1, 3000)
-                seen = rig.seen
-                assert seen["unconfirmed"] == 10
-                assert seen["queued_bytes"] + seen["unconfirmed_bytes"] <= 200_000
-                assert seen["dropped"] > 0
-                await rig.until(lambda: any("does not keep up" in line for line in rig.reported))
-                peer.answer = lambda number, message: Delivery.ACCEPTED
-                peer.break_off()
-                await rig.confirmed()
-            notes = [m for m in peer.messages if m.subject.endswith("quality")]
-            assert b'"reason":"overflow"' in bytes(notes[-1].body)
-            assert sequences(peer)[-1] == 3000
-
-    asyncio.run(story())
-
-
-def test_a_broker_without_credit_gets_nothing_and_all_of_it_later() -> None:
-    async def story() -> None:
-        async with broker(credit=0) as peer:
-            async with publishing(peer.url) as rig:
-                await rig.until(lambda: rig.seen["state"] == "UP", "up")
-                await rig.stream(1, 30)
-                assert peer.messages == []
-                peer.credit = 1
-                peer.break_off()
-                await rig.confirmed()
-            assert sequences(peer) == [*range(1, 31)]
-
-    asyncio.run(story())
-
-
-def test_a_broker_that_is_not_there_is_told_once_and_waited_for() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            port = peer.port
-        async with publishing(f"amqp://127.0.0.1:{port}") as rig:
-            await rig.until(lambda: rig.seen["failures"] > 3, "several tries")
+    async with broker(never_three) as peer:
+        async with publishing(peer.url) as rig:
             await rig.stream(1, 5)
-            assert rig.seen["queued"] == 6
-            assert len(rig.reported) == 1
-            assert "refused" in rig.reported[0].lower()
-            assert rig.seen["reason"]
-        assert "6 messages were not confirmed" in rig.reported[-1]
-
-    asyncio.run(story())
-
-
-def test_a_link_that_is_refused_is_told_with_the_brokers_words() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            peer.refuse = ("amqp:not-found", "no such exchange")
-            async with publishing(peer.url) as rig:
-                await rig.until(lambda: rig.seen["failures"] > 1, "refused")
-                assert "amqp:not-found: no such exchange" in rig.reported[0]
-                peer.refuse = None
-                await rig.confirmed()
-
-    asyncio.run(story())
+            await rig.until(lambda: rig.seen["abandoned"] == 1, "given up")
+            await rig.confirmed()
+        notes = [m for m in peer.messages if m.subject.endswith("quality")]
+        assert b'"reason":"overflow"' in bytes(notes[-1].body)
+        assert b'"lost":[[3,3]]' in bytes(notes[-1].body)
+        assert rig.seen["confirmed"] == rig.seen["sent"] - 1
+        assert any("given up" in line for line in rig.reported)
+        if answer == Delivery.REJECTED:
+            assert any("the test says no" in line for line in rig.reported)
 
 
-def test_a_broker_of_an_unknown_kind_is_not_published_to() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            peer.properties = {"product": "Sparrow", "version": "9"}
-            async with publishing(peer.url) as rig:
-                await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-                assert "Sparrow 9 is of no kind that is known" in rig.reported[0]
-                assert peer.targets == []
-
-    asyncio.run(story())
-
-
-def test_a_kind_that_is_set_needs_no_detecting() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            peer.properties = {}
-            async with publishing(f"{peer.url}/market", kind="rabbitmq-3") as rig:
-                await rig.confirmed()
-                assert peer.hostnames == ["vhost:market"]
-
-    asyncio.run(story())
+async def test_a_broker_that_answers_nothing_costs_no_more_than_the_bound() -> None:
+    async with broker(lambda number, message: None) as peer:
+        async with publishing(peer.url, window=10, queue_bytes=200_000) as rig:
+            await rig.until(lambda: rig.seen["state"] == "UP", "up")
+            await rig.stream(1, 3000)
+            seen = rig.seen
+            assert seen["unconfirmed"] == 10
+            assert seen["queued_bytes"] + seen["unconfirmed_bytes"] <= 200_000
+            assert seen["dropped"] > 0
+            await rig.until(lambda: any("does not keep up" in line for line in rig.reported))
+            peer.answer = lambda number, message: Delivery.ACCEPTED
+            peer.break_off()
+            await rig.confirmed()
+        notes = [m for m in peer.messages if m.subject.endswith("quality")]
+        assert b'"reason":"overflow"' in bytes(notes[-1].body)
+        assert sequences(peer)[-1] == 3000
 
 
-def test_rabbitmq_3_is_not_trusted_without_a_look_at_its_bindings() -> None:
-    async def story() -> None:
-        async with broker() as peer, publishing(peer.url, require_route=True) as rig:
+async def test_a_broker_without_credit_gets_nothing_and_all_of_it_later() -> None:
+    async with broker(credit=0) as peer:
+        async with publishing(peer.url) as rig:
+            await rig.until(lambda: rig.seen["state"] == "UP", "up")
+            await rig.stream(1, 30)
+            assert peer.messages == []
+            peer.credit = 1
+            peer.break_off()
+            await rig.confirmed()
+        assert sequences(peer) == [*range(1, 31)]
+
+
+async def test_a_broker_that_is_not_there_is_told_once_and_waited_for() -> None:
+    async with broker() as peer:
+        port = peer.port
+    async with publishing(f"amqp://127.0.0.1:{port}") as rig:
+        await rig.until(lambda: rig.seen["failures"] > 3, "several tries")
+        await rig.stream(1, 5)
+        assert rig.seen["queued"] == 6
+        assert len(rig.reported) == 1
+        assert "refused" in rig.reported[0].lower()
+        assert rig.seen["reason"]
+    assert "6 messages were not confirmed" in rig.reported[-1]
+
+
+async def test_a_link_that_is_refused_is_told_with_the_brokers_words() -> None:
+    async with broker() as peer:
+        peer.refuse = ("amqp:not-found", "no such exchange")
+        async with publishing(peer.url) as rig:
+            await rig.until(lambda: rig.seen["failures"] > 1, "refused")
+            assert "amqp:not-found: no such exchange" in rig.reported[0]
+            peer.refuse = None
+            await rig.confirmed()
+
+
+async def test_a_broker_of_an_unknown_kind_is_not_published_to() -> None:
+    async with broker() as peer:
+        peer.properties = {"product": "Sparrow", "version": "9"}
+        async with publishing(peer.url) as rig:
             await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-            assert "set `management`, or require_route = false" in rig.reported[0]
+            assert "Sparrow 9 is of no kind that is known" in rig.reported[0]
             assert peer.targets == []
 
-    asyncio.run(story())
+
+async def test_a_kind_that_is_set_needs_no_detecting() -> None:
+    async with broker() as peer:
+        peer.properties = {}
+        async with publishing(f"{peer.url}/market", kind="rabbitmq-3") as rig:
+            await rig.confirmed()
+            assert peer.hostnames == ["vhost:market"]
 
 
-def test_a_batch_that_gathers_is_sent_after_its_time_though_more_waits() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            settings = {"grain": "batch", "batch_max_us": 5000, "quality": False}
-            async with publishing(peer.url, **settings) as rig:
-                await rig.until(lambda: rig.seen["state"] == "UP", "up")
-                rig.packets(1, 50)
-                rig.ring.publish()
-                for _ in range(20):
-                    assert rig.fanout.pump(1), "the loop has more to do"
-                assert rig.seen["sent"] == 0
-                await rig.until(lambda: len(peer.messages) == 1, "its time")
-                assert bytes(peer.messages[0].body) == b"".join(packet(n) for n in range(1, 21))
-                await rig.deliver()
-                await rig.confirmed()
-                await rig.until(lambda: len(peer.messages) == 2, "the rest, at once")
-            rest = b"".join(packet(n) for n in range(21, 51))
-            assert bytes(peer.messages[1].body) == rest
-
-    asyncio.run(story())
+async def test_rabbitmq_3_is_not_trusted_without_a_look_at_its_bindings() -> None:
+    async with broker() as peer, publishing(peer.url, require_route=True) as rig:
+        await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+        assert "set `management`, or require_route = false" in rig.reported[0]
+        assert peer.targets == []
 
 
-def test_a_queue_is_declared_by_the_links_target() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            goal = {"exchange": "", "queue": "all of it"}
-            async with publishing(peer.url, require_route=True, **goal) as rig:
-                await rig.confirmed()
-            assert peer.targets == ["/queue/all%20of%20it"]
+async def test_a_batch_that_gathers_is_sent_after_its_time_though_more_waits() -> None:
+    async with broker() as peer:
+        settings = {"grain": "batch", "batch_max_us": 5000, "quality": False}
+        async with publishing(peer.url, **settings) as rig:
+            await rig.until(lambda: rig.seen["state"] == "UP", "up")
+            rig.packets(1, 50)
+            rig.ring.publish()
+            for _ in range(20):
+                assert rig.fanout.pump(1), "the loop has more to do"
+            assert rig.seen["sent"] == 0
+            await rig.until(lambda: len(peer.messages) == 1, "its time")
+            assert bytes(peer.messages[0].body) == b"".join(packet(n) for n in range(1, 21))
+            await rig.deliver()
+            await rig.confirmed()
+            await rig.until(lambda: len(peer.messages) == 2, "the rest, at once")
+        rest = b"".join(packet(n) for n in range(21, 51))
+        assert bytes(peer.messages[1].body) == rest
 
-    asyncio.run(story())
+
+async def test_a_queue_is_declared_by_the_links_target() -> None:
+    async with broker() as peer:
+        goal = {"exchange": "", "queue": "all of it"}
+        async with publishing(peer.url, require_route=True, **goal) as rig:
+            await rig.confirmed()
+        assert peer.targets == ["/queue/all%20of%20it"]
 
 
 @pytest.mark.parametrize(
@@ -300,192 +264,159 @@ def test_a_queue_is_declared_by_the_links_target() -> None:
         (ARTEMIS, "topic", [None], "a/b.euronext.104"),
     ],
 )
-def test_without_a_target_each_message_says_where_it_goes(
+async def test_without_a_target_each_message_says_where_it_goes(
     properties: dict[str, str], goal: str, targets: list[str | None], to: str
 ) -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            peer.properties = properties
-            goals = {"exchange": "", goal: "a/b", "quality": False}
-            async with publishing(peer.url, **goals) as rig:
-                await rig.stream(1, 20)
-                await rig.confirmed()
-            assert peer.targets == targets
-            assert {message.address for message in peer.messages} == {to}
-            assert sequences(peer) == [*range(1, 21)]
-
-    asyncio.run(story())
+    async with broker() as peer:
+        peer.properties = properties
+        goals = {"exchange": "", goal: "a/b", "quality": False}
+        async with publishing(peer.url, **goals) as rig:
+            await rig.stream(1, 20)
+            await rig.confirmed()
+        assert peer.targets == targets
+        assert {message.address for message in peer.messages} == {to}
+        assert sequences(peer) == [*range(1, 21)]
 
 
-def test_what_a_broker_has_not_is_told_with_what_to_write_instead() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            goal = {"exchange": "", "topic": "md"}
-            async with publishing(peer.url, **goal) as rig:
-                await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-                assert 'RabbitMQ has no topics; write exchange = "amq.topic"' in rig.reported[0]
-                assert peer.targets == []
-
-    asyncio.run(story())
+async def test_what_a_broker_has_not_is_told_with_what_to_write_instead() -> None:
+    async with broker() as peer:
+        goal = {"exchange": "", "topic": "md"}
+        async with publishing(peer.url, **goal) as rig:
+            await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+            assert 'RabbitMQ has no topics; write exchange = "amq.topic"' in rig.reported[0]
+            assert peer.targets == []
 
 
-def test_a_broker_that_became_another_kind_gets_its_messages_in_the_new_way() -> None:
-    async def story() -> None:
-        async with broker(
-            lambda number, message: None if number > 5 else Delivery.ACCEPTED
-        ) as peer:
-            async with publishing(peer.url, quality=False) as rig:
-                await rig.stream(1, 20)
-                await rig.until(lambda: len(peer.messages) == 20, "sent")
-                peer.properties = RABBITMQ_4
-                peer.answer = lambda number, message: Delivery.ACCEPTED
-                peer.break_off()
-                await rig.confirmed()
-            again = peer.messages[20:]
-            assert sequences(peer)[20:] == [*range(6, 21)]
-            assert {m.address for m in again} == {"/exchanges/market%20data/euronext.104"}
-
-    asyncio.run(story())
-
-
-def test_brokers_of_two_kinds_are_published_to_at_once() -> None:
-    async def story() -> None:
-        async with broker() as old, broker() as new:
-            new.properties = RABBITMQ_4
-            rig = NodeRig()
-            configs = tuple(
-                PublishConfig(name=name, to=peer.url, exchange="x", require_route=False)
-                for name, peer in (("old", old), ("new", new))
-            )
-            both = Publishers(configs, rig.fanout, rig.feed.type_code, "gateway", lambda text: None)
-            rig.node.start()
-            both.start(rig.qualities)
-            await rig.stream(1, 100)
-            await rig.until(lambda: all(one["confirmed"] == 101 for one in both.snapshot()))
-            await both.stop(2.0)
-            await rig.node.stop(0.1)
-            assert sequences(old) == sequences(new) == [*range(1, 101)]
-            assert [m.body for m in old.messages] == [m.body for m in new.messages]
-            assert [m.id for m in old.messages] == [m.id for m in new.messages]
-
-    asyncio.run(story())
-
-
-def test_an_exchange_of_rabbitmq_4_that_is_not_there_is_waited_for() -> None:
-    async def story() -> None:
-        async with broker() as peer:
+async def test_a_broker_that_became_another_kind_gets_its_messages_in_the_new_way() -> None:
+    async with broker(lambda number, message: None if number > 5 else Delivery.ACCEPTED) as peer:
+        async with publishing(peer.url, quality=False) as rig:
+            await rig.stream(1, 20)
+            await rig.until(lambda: len(peer.messages) == 20, "sent")
             peer.properties = RABBITMQ_4
-            peer.refuse = ("amqp:not-found", "no exchange 'x'")
-            async with publishing(peer.url, exchange="x") as rig:
-                await rig.stream(1, 5)
-                await rig.until(lambda: rig.seen["failures"] > 1, "refused")
-                assert "amqp:not-found: no exchange 'x'" in rig.reported[0]
-                assert set(peer.targets) == {"/exchanges/x"}, "the link itself was not tried"
-                peer.refuse = None
-                await rig.confirmed()
-            assert sequences(peer) == [*range(1, 6)]
-
-    asyncio.run(story())
-
-
-def test_an_exchange_that_says_it_drops_what_it_cannot_route_is_not_trusted() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            peer.properties = BROKER_J
-            peer.capabilities = ("DISCARD_UNROUTABLE",)
-            async with publishing(peer.url, require_route=True) as rig:
-                await rig.until(lambda: rig.seen["failures"] > 0, "refused")
-                assert "unroutableMessageBehaviour to REJECT" in rig.reported[0]
-                peer.capabilities = ("REJECT_UNROUTABLE",)
-                await rig.confirmed()
-            for word in ("accepted", "rejected", "released", "modified"):
-                assert f"amqp:{word}:list" in peer.outcomes[-1]
-
-    asyncio.run(story())
-
-
-def test_virtual_hosts_are_asked_for_as_the_broker_wants_once_it_is_known() -> None:
-    async def story() -> None:
-        async with broker() as peer:
-            peer.properties = BROKER_J
-            async with publishing(f"{peer.url}/market") as rig:
-                await rig.confirmed()
-                assert rig.seen["failures"] == 0
-                assert len(rig.reported) == 1
-            assert peer.hostnames == ["vhost:market", "market"]
-
-    asyncio.run(story())
-
-
-def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_connection() -> None:
-    async def story() -> None:
-        def deaf(number: int, message: Any) -> Any:
-            return None if number <= 5 else Delivery.ACCEPTED
-
-        async with broker(deaf) as peer:
-            settings = {"confirm_timeout_us": 1000, "quality": False}
-            async with publishing(peer.url, **settings) as rig:
-                await rig.stream(1, 5)
-                await rig.confirmed()
-                assert any("nothing was said of a message" in line for line in rig.reported)
-            # On a busy machine the confirmations, too, may come too late, and all again.
-            assert sequences(peer)[:10] == [*range(1, 6)] * 2
-
-    asyncio.run(story())
-
-
-def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
-    async def story() -> None:
-        async with broker(lambda number, message: "drop") as peer, publishing(peer.url) as rig:
-            await rig.stream(1, 5)
-            await rig.until(lambda: rig.seen["failures"] > 5, "breaks again and again")
-            assert len(rig.reported) == 2, "up once, down once"
             peer.answer = lambda number, message: Delivery.ACCEPTED
+            peer.break_off()
             await rig.confirmed()
-            await rig.until(lambda: len(rig.reported) == 3, "up again, when it confirms")
-            assert "publishing to" in rig.reported[2]
+        again = peer.messages[20:]
+        assert sequences(peer)[20:] == [*range(6, 21)]
+        assert {m.address for m in again} == {"/exchanges/market%20data/euronext.104"}
 
-    asyncio.run(story())
+
+async def test_brokers_of_two_kinds_are_published_to_at_once() -> None:
+    async with broker() as old, broker() as new:
+        new.properties = RABBITMQ_4
+        rig = NodeRig()
+        configs = tuple(
+            PublishConfig(name=name, to=peer.url, exchange="x", require_route=False)
+            for name, peer in (("old", old), ("new", new))
+        )
+        both = Publishers(configs, rig.fanout, rig.feed.type_code, "gateway", lambda text: None)
+        rig.node.start()
+        both.start(rig.qualities)
+        await rig.stream(1, 100)
+        await rig.until(lambda: all(one["confirmed"] == 101 for one in both.snapshot()))
+        await both.stop(2.0)
+        await rig.node.stop(0.1)
+        assert sequences(old) == sequences(new) == [*range(1, 101)]
+        assert [m.body for m in old.messages] == [m.body for m in new.messages]
+        assert [m.id for m in old.messages] == [m.id for m in new.messages]
 
 
-def test_a_link_that_the_broker_offers_is_refused_and_harms_nothing() -> None:
-    async def story() -> None:
-        async with broker() as peer, publishing(peer.url) as rig:
+async def test_an_exchange_of_rabbitmq_4_that_is_not_there_is_waited_for() -> None:
+    async with broker() as peer:
+        peer.properties = RABBITMQ_4
+        peer.refuse = ("amqp:not-found", "no exchange 'x'")
+        async with publishing(peer.url, exchange="x") as rig:
+            await rig.stream(1, 5)
+            await rig.until(lambda: rig.seen["failures"] > 1, "refused")
+            assert "amqp:not-found: no exchange 'x'" in rig.reported[0]
+            assert set(peer.targets) == {"/exchanges/x"}, "the link itself was not tried"
+            peer.refuse = None
             await rig.confirmed()
-            (connection,) = peer.connections
-            session = connection.connection.session_head(Endpoint.LOCAL_ACTIVE)
-            links = [session.receiver("mine"), session.sender("mine too")]
-            for link in links:
-                link.open()
-            connection.work()
-            closed = Endpoint.REMOTE_CLOSED
-            await rig.until(lambda: all(link.state & closed for link in links), "refused")
-            assert links[0].remote_condition.name == "amqp:not-allowed"
-            links[1].close()
-            connection.work()
+        assert sequences(peer) == [*range(1, 6)]
+
+
+async def test_an_exchange_that_says_it_drops_what_it_cannot_route_is_not_trusted() -> None:
+    async with broker() as peer:
+        peer.properties = BROKER_J
+        peer.capabilities = ("DISCARD_UNROUTABLE",)
+        async with publishing(peer.url, require_route=True) as rig:
+            await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+            assert "unroutableMessageBehaviour to REJECT" in rig.reported[0]
+            peer.capabilities = ("REJECT_UNROUTABLE",)
+            await rig.confirmed()
+        for word in ("accepted", "rejected", "released", "modified"):
+            assert f"amqp:{word}:list" in peer.outcomes[-1]
+
+
+async def test_virtual_hosts_are_asked_for_as_the_broker_wants_once_it_is_known() -> None:
+    async with broker() as peer:
+        peer.properties = BROKER_J
+        async with publishing(f"{peer.url}/market") as rig:
+            await rig.confirmed()
+            assert rig.seen["failures"] == 0
+            assert len(rig.reported) == 1
+        assert peer.hostnames == ["vhost:market", "market"]
+
+
+async def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_connection() -> (
+    None
+):
+    def deaf(number: int, message: Any) -> Any:
+        return None if number <= 5 else Delivery.ACCEPTED
+
+    async with broker(deaf) as peer:
+        settings = {"confirm_timeout_us": 1000, "quality": False}
+        async with publishing(peer.url, **settings) as rig:
             await rig.stream(1, 5)
             await rig.confirmed()
-            assert rig.seen["connects"] == 1
+            assert any("nothing was said of a message" in line for line in rig.reported)
+        # On a busy machine the confirmations, too, may come too late, and all again.
+        assert sequences(peer)[:10] == [*range(1, 6)] * 2
 
-    asyncio.run(story())
+
+async def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
+    async with broker(lambda number, message: "drop") as peer, publishing(peer.url) as rig:
+        await rig.stream(1, 5)
+        await rig.until(lambda: rig.seen["failures"] > 5, "breaks again and again")
+        assert len(rig.reported) == 2, "up once, down once"
+        peer.answer = lambda number, message: Delivery.ACCEPTED
+        await rig.confirmed()
+        await rig.until(lambda: len(rig.reported) == 3, "up again, when it confirms")
+        assert "publishing to" in rig.reported[2]
 
 
-def test_a_broker_that_sends_a_message_on_our_link_is_left_and_gets_the_unconfirmed_again() -> None:
-    async def story() -> None:
-        def deaf(number: int, message: Any) -> Any:
-            return None if 3 <= number <= 5 else Delivery.ACCEPTED
+async def test_a_link_that_the_broker_offers_is_refused_and_harms_nothing() -> None:
+    async with broker() as peer, publishing(peer.url) as rig:
+        await rig.confirmed()
+        (connection,) = peer.connections
+        session = connection.connection.session_head(Endpoint.LOCAL_ACTIVE)
+        links = [session.receiver("mine"), session.sender("mine too")]
+        for link in links:
+            link.open()
+        connection.work()
+        closed = Endpoint.REMOTE_CLOSED
+        await rig.until(lambda: all(link.state & closed for link in links), "refused")
+        assert links[0].remote_condition.name == "amqp:not-allowed"
+        links[1].close()
+        connection.work()
+        await rig.stream(1, 5)
+        await rig.confirmed()
+        assert rig.seen["connects"] == 1
 
-        async with broker(deaf) as peer, publishing(peer.url, quality=False) as rig:
-            await rig.stream(1, 5)
-            await rig.until(lambda: len(peer.messages) == 5, "five have come")
-            (connection,) = peer.connections
-            tag = Value(0xA0, b"t")
-            connection.socket.write(frame(TRANSFER, 0, 0, tag, 0, False, payload=b"not yours"))
-            await rig.until(lambda: rig.seen["connects"] == 2, "a new connection")
-            assert connection.connection.remote_condition.name == "amqp:not-allowed"
-            await rig.confirmed()
-            assert any("whose sender is the other side" in line for line in rig.reported)
-            assert sequences(peer) == [1, 2, 3, 4, 5, 3, 4, 5]
-            assert (rig.seen["resent"], rig.seen["abandoned"]) == (3, 0)
 
-    asyncio.run(story())
+async def test_a_broker_that_sends_on_our_link_is_left_and_gets_the_unconfirmed_again() -> None:
+    def deaf(number: int, message: Any) -> Any:
+        return None if 3 <= number <= 5 else Delivery.ACCEPTED
+
+    async with broker(deaf) as peer, publishing(peer.url, quality=False) as rig:
+        await rig.stream(1, 5)
+        await rig.until(lambda: len(peer.messages) == 5, "five have come")
+        (connection,) = peer.connections
+        tag = Value(0xA0, b"t")
+        connection.socket.write(frame(TRANSFER, 0, 0, tag, 0, False, payload=b"not yours"))
+        await rig.until(lambda: rig.seen["connects"] == 2, "a new connection")
+        assert connection.connection.remote_condition.name == "amqp:not-allowed"
+        await rig.confirmed()
+        assert any("whose sender is the other side" in line for line in rig.reported)
+        assert sequences(peer) == [1, 2, 3, 4, 5, 3, 4, 5]
+        assert (rig.seen["resent"], rig.seen["abandoned"]) == (3, 0)

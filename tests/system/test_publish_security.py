@@ -63,29 +63,25 @@ class Published(NodeRig):
 
 
 @gateways_loop
-def test_a_stream_is_published_over_tls(run: Run, ours: Certificates) -> None:
+async def test_a_stream_is_published_over_tls(run: Run, ours: Certificates) -> None:
     mine = ours.issue("gateway.example", common="gateway")
-
-    async def scenario() -> None:
-        for clients, settings in (
-            (False, {}),
-            (True, {"certificate": mine[0], "key": mine[1]}),
-        ):
-            context = serving(ours, ours.issue("127.0.0.1"), clients)
-            async with broker(tls=context) as peer:
-                to = peer.url.replace("amqp:", "amqps:")
-                async with Published(to, ca=ours.ca, **settings) as rig:
-                    await rig.stream(1, 300)
-                    await rig.until(lambda: rig.seen["confirmed"] == 301, "confirmed")
-                    assert rig.seen["to"] == f"127.0.0.1:{peer.port}"
-                    peer.break_off()
-                    await rig.stream(301, 400)
-                    await rig.until(lambda: rig.seen["confirmed"] >= 401, "after a break")
-
-    run(scenario())
+    for clients, settings in (
+        (False, {}),
+        (True, {"certificate": mine[0], "key": mine[1]}),
+    ):
+        context = serving(ours, ours.issue("127.0.0.1"), clients)
+        async with broker(tls=context) as peer:
+            to = peer.url.replace("amqp:", "amqps:")
+            async with Published(to, ca=ours.ca, **settings) as rig:
+                await rig.stream(1, 300)
+                await rig.until(lambda: rig.seen["confirmed"] == 301, "confirmed")
+                assert rig.seen["to"] == f"127.0.0.1:{peer.port}"
+                peer.break_off()
+                await rig.stream(301, 400)
+                await rig.until(lambda: rig.seen["confirmed"] >= 401, "after a break")
 
 
-def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
+async def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
     ours: Certificates, tmp_path: Any
 ) -> None:
     theirs = Certificates(tmp_path, "theirs")
@@ -99,24 +95,18 @@ def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
         (serving(ours, good, True), {"ca": ours.ca}, "", "want a client certificate"),
         (serving(ours, good), {"ca": ours.ca}, "feed@", "it takes no passwords"),
     )
-
-    async def scenario() -> None:
-        for context, settings, who, words in cases:
-            async with broker(tls=context) as peer:
-                to = f"amqps://{who}127.0.0.1:{peer.port}"
-                if who:
-                    (tmp_path / "word").write_text(SECRET)
-                    settings["password_file"] = str(tmp_path / "word")
-                async with Published(to, **settings) as rig:
-                    await rig.until(lambda r=rig: len(r.reported) > 0, words)
-                    await rig.until(lambda r=rig: r.seen["failures"] > 2, f"tried again: {words}")
-                    assert words in rig.reported[0]
-                    assert len([line for line in rig.reported if "not connected" in line]) == 1
-                    assert SECRET not in str(rig.reported) + str(rig.seen) + repr(
-                        rig.publishers.all
-                    )
-
-    asyncio.run(scenario())
+    for context, settings, who, words in cases:
+        async with broker(tls=context) as peer:
+            to = f"amqps://{who}127.0.0.1:{peer.port}"
+            if who:
+                (tmp_path / "word").write_text(SECRET)
+                settings["password_file"] = str(tmp_path / "word")
+            async with Published(to, **settings) as rig:
+                await rig.until(lambda r=rig: len(r.reported) > 0, words)
+                await rig.until(lambda r=rig: r.seen["failures"] > 2, f"tried again: {words}")
+                assert words in rig.reported[0]
+                assert len([line for line in rig.reported if "not connected" in line]) == 1
+                assert SECRET not in str(rig.reported) + str(rig.seen) + repr(rig.publishers.all)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +117,7 @@ def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
     ],
     ids=["a broker without TLS", "one that never answers"],
 )
-def test_a_broker_without_tls_is_named(
+async def test_a_broker_without_tls_is_named(
     ours: Certificates, answer: bytes, words: str, timeout_us: int
 ) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -136,15 +126,12 @@ def test_a_broker_without_tls_is_named(
         await reader.read()
         writer.close()
 
-    async def scenario() -> None:
-        server = await asyncio.start_server(talk, "127.0.0.1", 0)
-        to = f"amqps://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with Published(to, ca=ours.ca, connect_timeout_us=timeout_us) as rig:
-            await rig.until(lambda: len(rig.reported) > 0, words)
-            assert words in rig.reported[0]
-        server.close()
-
-    asyncio.run(scenario())
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    to = f"amqps://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with Published(to, ca=ours.ca, connect_timeout_us=timeout_us) as rig:
+        await rig.until(lambda: len(rig.reported) > 0, words)
+        assert words in rig.reported[0]
+    server.close()
 
 
 def test_files_that_are_not_there_are_named_before_anything_runs() -> None:

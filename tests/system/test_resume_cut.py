@@ -54,30 +54,26 @@ def soon_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(60 + 10 * CUTS)
-def test_a_subscriber_whose_connection_is_cut_misses_nothing_and_gets_nothing_twice(
+async def test_a_subscriber_whose_connection_is_cut_misses_nothing_and_gets_nothing_twice(
     tmp_path: Path, seed: int
 ) -> None:
     instants = random.Random(seed)
-
-    async def scenario() -> None:
-        async with AsyncExitStack() as stack:
-            market = stack.enter_context(Market(RATE))
-            relay, ledgers = await rig(stack, market, tmp_path, 64 << 20)
-            market.start()
-            await passed(market, ledgers, 1)
-            for turn in range(CUTS):
-                if turn % 2 == 0:  # every other one cuts what the one before it has to send again
-                    await passed(market, ledgers, instants.randrange(1, LULL))
-                relay.cut()
-                await come_back(ledgers, relay.url, 2 + turn)
-            market.stop()
-            await until(ledgers, lambda x: x.has(market.sent), "all that was sent")
-            for ledger in ledgers:
-                ledger.assert_whole()
-                assert ledger.messages.reconnects == CUTS
-                assert ledger.notices("resume")
-
-    asyncio.run(scenario())
+    async with AsyncExitStack() as stack:
+        market = stack.enter_context(Market(RATE))
+        relay, ledgers = await rig(stack, market, tmp_path, 64 << 20)
+        market.start()
+        await passed(market, ledgers, 1)
+        for turn in range(CUTS):
+            if turn % 2 == 0:  # every other one cuts what the one before it has to send again
+                await passed(market, ledgers, instants.randrange(1, LULL))
+            relay.cut()
+            await come_back(ledgers, relay.url, 2 + turn)
+        market.stop()
+        await until(ledgers, lambda x: x.has(market.sent), "all that was sent")
+        for ledger in ledgers:
+            ledger.assert_whole()
+            assert ledger.messages.reconnects == CUTS
+            assert ledger.notices("resume")
 
 
 def joined(ranges: list[list[int]]) -> list[tuple[int, int]]:
@@ -110,26 +106,23 @@ def assert_told(ledger: Ledger, service: int) -> None:
     assert (quality.lost_ranges, quality.lost_total) == (len(ranges), lost)
 
 
-def test_what_a_small_history_no_longer_has_is_told_to_the_number(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with AsyncExitStack() as stack:
-            market = stack.enter_context(Market(RATE))
-            relay, ledgers = await rig(stack, market, tmp_path, HISTORY_BYTES_MIN)
-            market.start()
-            await passed(market, ledgers, 100)
-            relay.open = False
-            relay.cut()
-            goal = {service: number + TOO_MANY for service, number in market.sent.items()}
-            while any(market.sent[service] < goal[service] for service in SERVICES):
-                await asyncio.sleep(0.01)
-            relay.open = True
-            await come_back(ledgers, relay.url, 2)
-            await passed(market, ledgers, 100)
-            market.stop()
-            await until(ledgers, lambda x: x.has(market.sent), "all that was sent")
-            assert ledgers[0].reached == market.sent
-            for ledger in ledgers:
-                for service in SERVICES:
-                    assert_told(ledger, service)
-
-    asyncio.run(scenario())
+async def test_what_a_small_history_no_longer_has_is_told_to_the_number(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        market = stack.enter_context(Market(RATE))
+        relay, ledgers = await rig(stack, market, tmp_path, HISTORY_BYTES_MIN)
+        market.start()
+        await passed(market, ledgers, 100)
+        relay.open = False
+        relay.cut()
+        goal = {service: number + TOO_MANY for service, number in market.sent.items()}
+        while any(market.sent[service] < goal[service] for service in SERVICES):
+            await asyncio.sleep(0.01)
+        relay.open = True
+        await come_back(ledgers, relay.url, 2)
+        await passed(market, ledgers, 100)
+        market.stop()
+        await until(ledgers, lambda x: x.has(market.sent), "all that was sent")
+        assert ledgers[0].reached == market.sent
+        for ledger in ledgers:
+            for service in SERVICES:
+                assert_told(ledger, service)

@@ -139,92 +139,80 @@ async def until_counted(server: RequestServer, name: str, count: int = 1) -> Non
 
 
 @gateways_loop
-def test_many_clients_get_what_they_ask_for(run: Run) -> None:
-    async def scenario() -> None:
-        server, listener = await listening()
-        owners = [Owner(listener.address[1], source_id=f"C{n}") for n in range(5)]
-        for owner in owners:
-            await owner.until(lambda owner=owner: owner.ups, "connected")
-            for request_id in range(10):
-                owner.ask(request_id, 1 + 100 * request_id, 101 + 100 * request_id)
-        for owner in owners:
-            await owner.until(lambda owner=owner: owner.answered(9), "all answered")
-            for request_id in range(10):
-                expected = list(range(1 + 100 * request_id, 101 + 100 * request_id))
-                assert owner.numbers(request_id) == expected
-            packets = [event for event in owner.events if isinstance(event, Packet)]
-            assert all(event.data == sent_again(event.sequence) for event in packets[::97])
-            await owner.connection.close()
-            assert owner.downs == []
-        assert server.counts["accepted"] == 50
-        assert server.counts["packets"] == 5000
-        await listener.close()
-        assert not server.sessions
-
-    run(scenario())
+async def test_many_clients_get_what_they_ask_for(run: Run) -> None:
+    server, listener = await listening()
+    owners = [Owner(listener.address[1], source_id=f"C{n}") for n in range(5)]
+    for owner in owners:
+        await owner.until(lambda owner=owner: owner.ups, "connected")
+        for request_id in range(10):
+            owner.ask(request_id, 1 + 100 * request_id, 101 + 100 * request_id)
+    for owner in owners:
+        await owner.until(lambda owner=owner: owner.answered(9), "all answered")
+        for request_id in range(10):
+            expected = list(range(1 + 100 * request_id, 101 + 100 * request_id))
+            assert owner.numbers(request_id) == expected
+        packets = [event for event in owner.events if isinstance(event, Packet)]
+        assert all(event.data == sent_again(event.sequence) for event in packets[::97])
+        await owner.connection.close()
+        assert owner.downs == []
+    assert server.counts["accepted"] == 50
+    assert server.counts["packets"] == 5000
+    await listener.close()
+    assert not server.sessions
 
 
 @gateways_loop
-def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> None:
-    async def scenario() -> None:
-        _, listener = await listening(ServerSettings(chunk_bytes=2048))
-        greedy, modest = Owner(listener.address[1]), Owner(listener.address[1])
-        await greedy.until(lambda: greedy.ups, "connected")
-        await modest.until(lambda: modest.ups, "connected")
-        for request_id in range(40):
-            greedy.ask(request_id, 1, 1001)
-        await greedy.until(lambda: greedy.events, "begun")
-        modest.ask(1, 1, 2)
-        await modest.until(lambda: modest.answered(1), "answered")
-        assert not greedy.answered(39)
-        await greedy.until(lambda: greedy.answered(39), "everything after all")
-        for owner in (greedy, modest):
-            await owner.connection.close()
-        await listener.close()
-
-    run(scenario())
+async def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> None:
+    _, listener = await listening(ServerSettings(chunk_bytes=2048))
+    greedy, modest = Owner(listener.address[1]), Owner(listener.address[1])
+    await greedy.until(lambda: greedy.ups, "connected")
+    await modest.until(lambda: modest.ups, "connected")
+    for request_id in range(40):
+        greedy.ask(request_id, 1, 1001)
+    await greedy.until(lambda: greedy.events, "begun")
+    modest.ask(1, 1, 2)
+    await modest.until(lambda: modest.answered(1), "answered")
+    assert not greedy.answered(39)
+    await greedy.until(lambda: greedy.answered(39), "everything after all")
+    for owner in (greedy, modest):
+        await owner.connection.close()
+    await listener.close()
 
 
 @gateways_loop
-def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
-    async def scenario() -> None:
-        port = places.port()
-        owner = Owner(port)
-        await owner.until(lambda: owner.server.losses >= 5, "five attempts")
-        assert len(owner.downs) == 1
-        assert owner.downs[0].startswith(f"cannot connect to {HOST}:{port}: ")
-        assert not owner.connection.up
-        assert not owner.asks(Ask(1, 104, 1, 2, 0))
+async def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
+    port = places.port()
+    owner = Owner(port)
+    await owner.until(lambda: owner.server.losses >= 5, "five attempts")
+    assert len(owner.downs) == 1
+    assert owner.downs[0].startswith(f"cannot connect to {HOST}:{port}: ")
+    assert not owner.connection.up
+    assert not owner.asks(Ask(1, 104, 1, 2, 0))
+    _, listener = await listening(port=port)
+    await owner.until(lambda: owner.ups == 1, "connected")
+    owner.ask(1, 1, 3)
+    await owner.until(lambda: owner.answered(1), "answered")
+    await owner.connection.close()
+    await listener.close()
+    assert len(owner.downs) == 1
+
+
+@gateways_loop
+async def test_a_server_that_restarts_is_found_again(run: Run) -> None:
+    _, listener = await listening()
+    port = listener.address[1]
+    owner = Owner(port)
+    for restart in range(3):
+        await owner.until(lambda restart=restart: owner.ups == restart + 1, "connected")
+        owner.ask(restart, 1, 101)
+        await owner.until(lambda restart=restart: owner.answered(restart), "answered")
+        await listener.close()
+        await owner.until(lambda restart=restart: len(owner.downs) == restart + 1, "gone")
         _, listener = await listening(port=port)
-        await owner.until(lambda: owner.ups == 1, "connected")
-        owner.ask(1, 1, 3)
-        await owner.until(lambda: owner.answered(1), "answered")
-        await owner.connection.close()
-        await listener.close()
-        assert len(owner.downs) == 1
-
-    run(scenario())
-
-
-@gateways_loop
-def test_a_server_that_restarts_is_found_again(run: Run) -> None:
-    async def scenario() -> None:
-        _, listener = await listening()
-        port = listener.address[1]
-        owner = Owner(port)
-        for restart in range(3):
-            await owner.until(lambda restart=restart: owner.ups == restart + 1, "connected")
-            owner.ask(restart, 1, 101)
-            await owner.until(lambda restart=restart: owner.answered(restart), "answered")
-            await listener.close()
-            await owner.until(lambda restart=restart: len(owner.downs) == restart + 1, "gone")
-            _, listener = await listening(port=port)
-        await owner.until(lambda: owner.ups == 4, "connected")
-        await owner.connection.close()
-        await listener.close()
-        assert owner.downs == ["the server closed it"] * 3
-
-    run(scenario())
+    await owner.until(lambda: owner.ups == 4, "connected")
+    await owner.connection.close()
+    await listener.close()
+    assert owner.downs == ["the server closed it"] * 3
 
 
 async def hostile(
@@ -258,7 +246,7 @@ def port_of(server: asyncio.Server) -> int:
     ],
     ids=["http", "unasked", "live", "cut off"],
 )
-def test_a_hostile_server_is_left_and_tried_again_later(
+async def test_a_hostile_server_is_left_and_tried_again_later(
     run: Run, said: bytes, reason: str, counter: str
 ) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -268,38 +256,31 @@ def test_a_hostile_server_is_left_and_tried_again_later(
         if counter != "cut_off":
             await reader.read()
 
-    async def scenario() -> None:
-        server = await hostile(talk)
-        owner = Owner(port_of(server))
-        await owner.until(lambda: len(owner.downs) == 3, "left three times")
-        assert all(down.startswith(reason) for down in owner.downs)
-        assert owner.events == []
-        assert owner.server.client.counts[counter or "length_too_big"] >= 3
-        await owner.connection.close()
-        server.close()
-
-    run(scenario())
+    server = await hostile(talk)
+    owner = Owner(port_of(server))
+    await owner.until(lambda: len(owner.downs) == 3, "left three times")
+    assert all(down.startswith(reason) for down in owner.downs)
+    assert owner.events == []
+    assert owner.server.client.counts[counter or "length_too_big"] >= 3
+    await owner.connection.close()
+    server.close()
 
 
 @gateways_loop
-def test_a_silent_server_is_left(run: Run) -> None:
+async def test_a_silent_server_is_left(run: Run) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.read(16))
         await reader.read()
 
     heard: list[bytes] = []
-
-    async def scenario() -> None:
-        server = await hostile(talk)
-        settings = RecoverySettings(heartbeat_us=20_000, dead_us=1_000_000)
-        owner = Owner(port_of(server), settings)
-        await owner.until(lambda: owner.downs and any(heard), "left, after a heartbeat")
-        assert any(down.startswith("the server was silent for ") for down in owner.downs)
-        assert PROTOCOL.read(next(filter(None, heard))) == PROTOCOL.read(PROTOCOL.heartbeat(0))
-        await owner.connection.close()
-        server.close()
-
-    run(scenario())
+    server = await hostile(talk)
+    settings = RecoverySettings(heartbeat_us=20_000, dead_us=1_000_000)
+    owner = Owner(port_of(server), settings)
+    await owner.until(lambda: owner.downs and any(heard), "left, after a heartbeat")
+    assert any(down.startswith("the server was silent for ") for down in owner.downs)
+    assert PROTOCOL.read(next(filter(None, heard))) == PROTOCOL.read(PROTOCOL.heartbeat(0))
+    await owner.connection.close()
+    server.close()
 
 
 @gateways_loop
@@ -330,17 +311,14 @@ def test_a_server_that_does_not_read_is_left(run: Run) -> None:
 
 
 @gateways_loop
-def test_a_client_that_does_not_read_is_closed(run: Run) -> None:
-    async def scenario() -> None:
-        settings = ServerSettings(heartbeat_us=250_000, dead_us=1_000_000)
-        server, listener = await listening(settings)
-        sock = reluctant(listener.address[1], 1000)
-        await until_counted(server, "clients_slow")
-        assert not server.sessions
-        await listener.close()
-        sock.close()
-
-    run(scenario())
+async def test_a_client_that_does_not_read_is_closed(run: Run) -> None:
+    settings = ServerSettings(heartbeat_us=250_000, dead_us=1_000_000)
+    server, listener = await listening(settings)
+    sock = reluctant(listener.address[1], 1000)
+    await until_counted(server, "clients_slow")
+    assert not server.sessions
+    await listener.close()
+    sock.close()
 
 
 def paused(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
@@ -367,43 +345,37 @@ def reluctant(port: int, requests: int) -> socket.socket:
 
 
 @gateways_loop
-def test_a_client_that_reads_late_still_gets_everything(
+async def test_a_client_that_reads_late_still_gets_everything(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        full = paused(monkeypatch)
-        server, listener = await listening()
-        sock = reluctant(listener.address[1], 100)
-        loop, framer = asyncio.get_running_loop(), StreamFramer(FEED)
-        async with asyncio.timeout(PATIENCE_S):
-            await full.wait()
-            count = 0
-            while count < 100 * 1001:
-                count += len(framer.feed(await loop.sock_recv(sock, 1 << 16)))
-        assert server.counts["packets"] == 100_000
-        assert len(server.sessions) == 1
-        sock.close()
-        await listener.close()
-
-    run(scenario())
+    full = paused(monkeypatch)
+    server, listener = await listening()
+    sock = reluctant(listener.address[1], 100)
+    loop, framer = asyncio.get_running_loop(), StreamFramer(FEED)
+    async with asyncio.timeout(PATIENCE_S):
+        await full.wait()
+        count = 0
+        while count < 100 * 1001:
+            count += len(framer.feed(await loop.sock_recv(sock, 1 << 16)))
+    assert server.counts["packets"] == 100_000
+    assert len(server.sessions) == 1
+    sock.close()
+    await listener.close()
 
 
 @gateways_loop
-def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
+async def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
-        full = paused(monkeypatch)
-        server, listener = await listening()
-        sock = reluctant(listener.address[1], 1000)
-        async with asyncio.timeout(PATIENCE_S):
-            await full.wait()
-            await listener.close()
-        assert not server.sessions
-        sock.close()
-
-    run(scenario())
+    monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
+    full = paused(monkeypatch)
+    server, listener = await listening()
+    sock = reluctant(listener.address[1], 1000)
+    async with asyncio.timeout(PATIENCE_S):
+        await full.wait()
+        await listener.close()
+    assert not server.sessions
+    sock.close()
 
 
 @gateways_loop
@@ -436,115 +408,97 @@ def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
 
 
 @gateways_loop
-def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run) -> None:
-    async def scenario() -> None:
-        settings = ServerSettings(heartbeat_us=20_000, dead_us=1_000_000)
-        server, listener = await listening(settings)
-        silent, broken = socket.socket(), socket.socket()
-        for sock in (silent, broken):
-            sock.connect((HOST, listener.address[1]))
-        broken.sendall(bytes(100))
-        await until_counted(server, "clients_wrong")
-        await until_counted(server, "heartbeats_sent")
-        await until_counted(server, "clients_silent")
-        await listener.close()
-        for sock in (silent, broken):
-            sock.close()
-
-    run(scenario())
+async def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run) -> None:
+    settings = ServerSettings(heartbeat_us=20_000, dead_us=1_000_000)
+    server, listener = await listening(settings)
+    silent, broken = socket.socket(), socket.socket()
+    for sock in (silent, broken):
+        sock.connect((HOST, listener.address[1]))
+    broken.sendall(bytes(100))
+    await until_counted(server, "clients_wrong")
+    await until_counted(server, "heartbeats_sent")
+    await until_counted(server, "clients_silent")
+    await listener.close()
+    for sock in (silent, broken):
+        sock.close()
 
 
 @gateways_loop
-def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
-    async def scenario() -> None:
-        server, listener = await listening(ServerSettings(heartbeat_us=5_000, dead_us=5_000_000))
-        owner = Owner(listener.address[1])
-        await owner.until(lambda: owner.ups, "connected")
-        await until_counted(server, "heartbeats_answered")
-        assert owner.server.client.counts["heartbeats"] >= 1
-        assert owner.downs == []
-        await owner.connection.close()
-        await listener.close()
-
-    run(scenario())
+async def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
+    server, listener = await listening(ServerSettings(heartbeat_us=5_000, dead_us=5_000_000))
+    owner = Owner(listener.address[1])
+    await owner.until(lambda: owner.ups, "connected")
+    await until_counted(server, "heartbeats_answered")
+    assert owner.server.client.counts["heartbeats"] >= 1
+    assert owner.downs == []
+    await owner.connection.close()
+    await listener.close()
 
 
 @gateways_loop
-def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
-    async def scenario() -> None:
-        server, listener = await listening(ServerSettings(clients_max=1))
-        first = Owner(listener.address[1])
-        await first.until(lambda: first.ups, "connected")
-        await until_counted(server, "clients")
-        second = Owner(listener.address[1])
-        await second.until(lambda: second.downs, "closed")
-        assert server.counts["clients_refused"] >= 1
-        first.ask(1, 1, 2)
-        await first.until(lambda: first.answered(1), "answered")
-        await first.connection.close()
-        # What it connects before its place is free looks up for a moment, too.
-        await until_counted(server, "clients", 2)
-        await second.until(lambda: second.connection.up, "a place is free")
-        second.ask(1, 1, 2)
-        await second.until(lambda: second.answered(1), "answered")
-        await second.connection.close()
-        await listener.close()
-
-    run(scenario())
+async def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
+    server, listener = await listening(ServerSettings(clients_max=1))
+    first = Owner(listener.address[1])
+    await first.until(lambda: first.ups, "connected")
+    await until_counted(server, "clients")
+    second = Owner(listener.address[1])
+    await second.until(lambda: second.downs, "closed")
+    assert server.counts["clients_refused"] >= 1
+    first.ask(1, 1, 2)
+    await first.until(lambda: first.answered(1), "answered")
+    await first.connection.close()
+    # What it connects before its place is free looks up for a moment, too.
+    await until_counted(server, "clients", 2)
+    await second.until(lambda: second.connection.up, "a place is free")
+    second.ask(1, 1, 2)
+    await second.until(lambda: second.answered(1), "answered")
+    await second.connection.close()
+    await listener.close()
 
 
 @gateways_loop
-def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
-    async def scenario() -> None:
-        refresher = Snapshots()
-        _, listener = await listening(ServerSettings(refresh_over_tcp=True), refresher)
-        owner = Owner(listener.address[1])
-        await owner.until(lambda: owner.ups, "connected")
-        owner.asks(AskRefresh(1, 104))
-        await owner.until(lambda: owner.events, "accepted")
-        packets = [refresh_packet(number) for number in range(1, 2001)]
-        refresher.give(packets)
-        await owner.until(lambda: len(owner.events) == 2001, "the snapshot")
-        assert owner.events[0] == RefreshAccepted(1)
-        assert owner.events[-1] == RefreshPacket(104, 2000, packets[-1])
-        await owner.connection.close()
-        await listener.close()
-        assert refresher.callbacks == []
-
-    run(scenario())
+async def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
+    refresher = Snapshots()
+    _, listener = await listening(ServerSettings(refresh_over_tcp=True), refresher)
+    owner = Owner(listener.address[1])
+    await owner.until(lambda: owner.ups, "connected")
+    owner.asks(AskRefresh(1, 104))
+    await owner.until(lambda: owner.events, "accepted")
+    packets = [refresh_packet(number) for number in range(1, 2001)]
+    refresher.give(packets)
+    await owner.until(lambda: len(owner.events) == 2001, "the snapshot")
+    assert owner.events[0] == RefreshAccepted(1)
+    assert owner.events[-1] == RefreshPacket(104, 2000, packets[-1])
+    await owner.connection.close()
+    await listener.close()
+    assert refresher.callbacks == []
 
 
 @gateways_loop
-def test_closing_is_orderly_at_any_moment(run: Run) -> None:
-    async def scenario() -> None:
-        server, listener = await listening()
-        port = listener.address[1]
-        never = Owner(places.port())
-        await never.connection.close()
-        asked = Owner(port)
-        await asked.until(lambda: asked.ups, "connected")
-        asked.ask(1, 1, 1001)
-        await asked.until(lambda: Accepted(1) in asked.events, "accepted")
-        await asked.connection.close()
-        await asked.connection.close()
-        await until_counted(server, "clients_left")
-        assert asked.downs == []
-        assert never.ups == 0
-        asked.connection.start()
-        await asked.until(lambda: asked.ups == 2, "connected again")
-        await asked.connection.close()
-        await listener.close()
-        assert len(asyncio.all_tasks()) == 1
-
-    run(scenario())
+async def test_closing_is_orderly_at_any_moment(run: Run) -> None:
+    server, listener = await listening()
+    port = listener.address[1]
+    never = Owner(places.port())
+    await never.connection.close()
+    asked = Owner(port)
+    await asked.until(lambda: asked.ups, "connected")
+    asked.ask(1, 1, 1001)
+    await asked.until(lambda: Accepted(1) in asked.events, "accepted")
+    await asked.connection.close()
+    await asked.connection.close()
+    await until_counted(server, "clients_left")
+    assert asked.downs == []
+    assert never.ups == 0
+    asked.connection.start()
+    await asked.until(lambda: asked.ups == 2, "connected again")
+    await asked.connection.close()
+    await listener.close()
+    assert len(asyncio.all_tasks()) == 1
 
 
 @gateways_loop
-def test_an_address_that_cannot_be_had_is_the_operators_fault(run: Run) -> None:
-    async def scenario() -> None:
-        server, listener = await listening()
-        with pytest.raises(ConfigError, match="cannot listen"):
-            await serve(server, HOST, listener.address[1])
-        await listener.close()
-
-    run(scenario())
+async def test_an_address_that_cannot_be_had_is_the_operators_fault(run: Run) -> None:
+    server, listener = await listening()
+    with pytest.raises(ConfigError, match="cannot listen"):
+        await serve(server, HOST, listener.address[1])
+    await listener.close()

@@ -114,42 +114,39 @@ def levels_of(market: VenueMarket) -> Levels:
 
 
 @gateways_loop
-def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_the_exchange(
+async def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_the_exchange(
     run: Run,
 ) -> None:
-    async def session() -> None:
-        exchange = Exchange()
-        market = feedhandler.Market(FEED)
-        assert isinstance(market, VenueMarket)
-        reasons: list[str] = []
-        looping: list[asyncio.Task[None]] = []
-        try:
-            async with running(exchange.configuration()) as (gateway, _, url):
-                async with feedhandler.subscribe(url, "cme.#") as subscribed:
-                    sending = asyncio.create_task(exchange.publish())
-                    looping = [asyncio.create_task(exchange.loop(line)) for line in (0, 1)]
-                    at, whole = 0, True
-                    async with asyncio.timeout(PATIENCE_S):
-                        async for told in subscribed:
-                            market.update(told)
-                            if told.quality is not None:
-                                reasons.append(told.quality["reason"])
-                                whole = told.quality["state"] in ("OK", "REFRESHED")
-                            elif not told.snapshot:
-                                at = max(at, told.sequence)
-                            if at == LAST and whole:
-                                break
-                    await sending
-                assert gateway.snapshot()["channels"][0]["quality"] in ("OK", "REFRESHED")
-                loops = gateway.core.recovery.snapshot(0)["refresh"]
-        finally:
-            for task in looping:
-                task.cancel()
-            exchange.sock.close()
-        assert exchange.lost > 5
-        assert "gap" in reasons
-        assert loops["snapshots"] >= 1
-        assert levels_of(market) == exchange.levels
-        assert not market.problems["bad_packet"]
-
-    run(session())
+    exchange = Exchange()
+    market = feedhandler.Market(FEED)
+    assert isinstance(market, VenueMarket)
+    reasons: list[str] = []
+    looping: list[asyncio.Task[None]] = []
+    try:
+        async with running(exchange.configuration()) as (gateway, _, url):
+            async with feedhandler.subscribe(url, "cme.#") as subscribed:
+                sending = asyncio.create_task(exchange.publish())
+                looping = [asyncio.create_task(exchange.loop(line)) for line in (0, 1)]
+                at, whole = 0, True
+                async with asyncio.timeout(PATIENCE_S):
+                    async for told in subscribed:
+                        market.update(told)
+                        if told.quality is not None:
+                            reasons.append(told.quality["reason"])
+                            whole = told.quality["state"] in ("OK", "REFRESHED")
+                        elif not told.snapshot:
+                            at = max(at, told.sequence)
+                        if at == LAST and whole:
+                            break
+                await sending
+            assert gateway.snapshot()["channels"][0]["quality"] in ("OK", "REFRESHED")
+            loops = gateway.core.recovery.snapshot(0)["refresh"]
+    finally:
+        for task in looping:
+            task.cancel()
+        exchange.sock.close()
+    assert exchange.lost > 5
+    assert "gap" in reasons
+    assert loops["snapshots"] >= 1
+    assert levels_of(market) == exchange.levels
+    assert not market.problems["bad_packet"]

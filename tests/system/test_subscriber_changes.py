@@ -121,156 +121,145 @@ class Load:
 @FORMS
 @GRAINS
 @pytest.mark.parametrize("cuts", [False, True], ids=["", "connection-lost"])
-def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
+async def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
     run: Run, grain: str, form: str, cuts: bool, seed: int
 ) -> None:
     name = f"{seed}/{grain}/{form}/{cuts}"
-
-    async def scenario() -> None:
-        rng = random.Random(name)
-        story = Pieces()
-        steps: list[set[int]] = [{1000, 1001}]
-        async with (
-            running(history_bytes=HISTORY) as rig,
-            feedhandler.subscribe(
-                rig.url,
-                ",".join(patterns(steps[0])),
-                as_=grain,
-                credit=rng.choice([8, 200, 4096]),
-                **story.options,
-            ) as messages,
-        ):
-            if rng.random() < 0.7:
-                rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
-            load = Load(rig, rng, story)
-            loading = asyncio.create_task(load.run())
-            # The last packet of all is one that every subscription wants: it has symbol 1000.
-            end = (10**6, 0 if grain == "message" else 0xFFFF)
-            consuming = asyncio.create_task(story.consume(messages, form, end))
-            for _ in range(5):
-                await asyncio.sleep(rng.random() * 0.02)
-                steps.append({1000, *rng.sample(SYMBOLS, rng.randrange(0, 4))})
-                if cuts and rng.random() < 0.6:
-                    asyncio.get_running_loop().call_later(rng.random() * 0.004, cut_off, rig)
-                async with asyncio.timeout(PATIENCE_S):
-                    await messages.change(*patterns(steps[-1]))
+    rng = random.Random(name)
+    story = Pieces()
+    steps: list[set[int]] = [{1000, 1001}]
+    async with (
+        running(history_bytes=HISTORY) as rig,
+        feedhandler.subscribe(
+            rig.url,
+            ",".join(patterns(steps[0])),
+            as_=grain,
+            credit=rng.choice([8, 200, 4096]),
+            **story.options,
+        ) as messages,
+    ):
+        if rng.random() < 0.7:
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+        load = Load(rig, rng, story)
+        loading = asyncio.create_task(load.run())
+        # The last packet of all is one that every subscription wants: it has symbol 1000.
+        end = (10**6, 0 if grain == "message" else 0xFFFF)
+        consuming = asyncio.create_task(story.consume(messages, form, end))
+        for _ in range(5):
+            await asyncio.sleep(rng.random() * 0.02)
+            steps.append({1000, *rng.sample(SYMBOLS, rng.randrange(0, 4))})
+            if cuts and rng.random() < 0.6:
+                asyncio.get_running_loop().call_later(rng.random() * 0.004, cut_off, rig)
             async with asyncio.timeout(PATIENCE_S):
-                await rig.until(lambda: messages.state.value == "UP", "up at the end")
-            load.stopped = True
-            await loading
-            rig.put(packet(10**6, [FEED.encode_message(
-                230, symbol_index=1000, price=1, price_scale_code=2
-            )]), 10**6, 1)  # fmt: skip
-            await rig.deliver()
-            await consuming
-            got = story.places
-            assert got == sorted(set(got)), name
-            assert got[-1] == end
-            always = wanted(grain, set.intersection(*steps), got[0][0] + 1, load.last)
-            assert always <= set(got), (name, sorted(always - set(got))[:5])
-            anything = wanted(grain, set.union(*steps), 1, load.last) | {end}
-            assert set(got) <= anything, name
-            notes = [x for x in story.seen if not isinstance(x[0], int)]
-            assert not [x for x in notes if x[2]], (name, notes)
-
-    run(scenario())
+                await messages.change(*patterns(steps[-1]))
+        async with asyncio.timeout(PATIENCE_S):
+            await rig.until(lambda: messages.state.value == "UP", "up at the end")
+        load.stopped = True
+        await loading
+        rig.put(packet(10**6, [FEED.encode_message(
+            230, symbol_index=1000, price=1, price_scale_code=2
+        )]), 10**6, 1)  # fmt: skip
+        await rig.deliver()
+        await consuming
+        got = story.places
+        assert got == sorted(set(got)), name
+        assert got[-1] == end
+        always = wanted(grain, set.intersection(*steps), got[0][0] + 1, load.last)
+        assert always <= set(got), (name, sorted(always - set(got))[:5])
+        anything = wanted(grain, set.union(*steps), 1, load.last) | {end}
+        assert set(got) <= anything, name
+        notes = [x for x in story.seen if not isinstance(x[0], int)]
+        assert not [x for x in notes if x[2]], (name, notes)
 
 
 @users_loop
 @FORMS
-def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_is_gone_ends(
+async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_is_gone_ends(
     run: Run, form: str
 ) -> None:
-    async def scenario() -> None:
-        story = Pieces()
-        async with (
-            running() as rig,
-            feedhandler.subscribe(
-                rig.url, "euronext.104.1001", as_="message", **story.options
-            ) as messages,
-        ):
-            await rig.stream(1, 100)
-            changing = asyncio.create_task(messages.change("euronext.104.1002"))
-            await rig.stream(101, 150)
-            await changing
-            await messages._finish_change()  # what is published from now on is the new one's
-            await rig.stream(151, 200)
-            until = max(wanted("message", {1002}, 151, 200))
-            await story.consume(messages, form, until)
-            new = [x for x in story.places if symbols_of(x[0])[x[1]] == 1002]
-            old = [x for x in story.places if symbols_of(x[0])[x[1]] == 1001]
-            assert set(new) == wanted("message", {1002}, new[0][0], 200)
-            assert set(old) == wanted("message", {1001}, 1, old[-1][0])
-            assert {*wanted("message", {1002}, 151, 200)} <= set(new)
-            assert messages.request.pattern == "euronext.104.1002"
-            await messages.change(types=[140])
-            await messages._finish_change()
-            await rig.stream(201, 220)
-            last = max(x for x in wanted("message", {1002}, 201, 220) if x[1] % 2)
-            await story.consume(messages, form, last)
-            other = {x for x in wanted("message", {1002}, 201, 220) if x[1] % 2}
-            assert other <= set(story.places)
-            assert rig.count("links_overrun") == 0
-
-    run(scenario())
+    story = Pieces()
+    async with (
+        running() as rig,
+        feedhandler.subscribe(
+            rig.url, "euronext.104.1001", as_="message", **story.options
+        ) as messages,
+    ):
+        await rig.stream(1, 100)
+        changing = asyncio.create_task(messages.change("euronext.104.1002"))
+        await rig.stream(101, 150)
+        await changing
+        await messages._finish_change()  # what is published from now on is the new one's
+        await rig.stream(151, 200)
+        until = max(wanted("message", {1002}, 151, 200))
+        await story.consume(messages, form, until)
+        new = [x for x in story.places if symbols_of(x[0])[x[1]] == 1002]
+        old = [x for x in story.places if symbols_of(x[0])[x[1]] == 1001]
+        assert set(new) == wanted("message", {1002}, new[0][0], 200)
+        assert set(old) == wanted("message", {1001}, 1, old[-1][0])
+        assert {*wanted("message", {1002}, 151, 200)} <= set(new)
+        assert messages.request.pattern == "euronext.104.1002"
+        await messages.change(types=[140])
+        await messages._finish_change()
+        await rig.stream(201, 220)
+        last = max(x for x in wanted("message", {1002}, 201, 220) if x[1] % 2)
+        await story.consume(messages, form, last)
+        other = {x for x in wanted("message", {1002}, 201, 220) if x[1] % 2}
+        assert other <= set(story.places)
+        assert rig.count("links_overrun") == 0
 
 
 @users_loop
-def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was(run: Run) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with (
-            running() as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
-        ):
-            await rig.stream(1, 5)
-            with pytest.raises(PeerError, match="colour"):
-                await messages.change("euronext.104?colour=red")
-            await rig.stream(6, 9)
-            await story.consume(messages, "messages", 9)
-            assert story.sequences == list(range(1, 10))
-            assert messages.request.pattern == "euronext.104"
-            cut_off(rig)
-            await came_back(rig, story)
-            with pytest.raises(UsageError, match="to what"):
-                await messages.change()
-            with pytest.raises(UsageError, match="alone"):
-                await messages.change("euronext.104", "euronext.105?as=message")
-
-    run(scenario())
+async def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was(run: Run) -> None:
+    story = Story()
+    async with (
+        running() as rig,
+        feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
+    ):
+        await rig.stream(1, 5)
+        with pytest.raises(PeerError, match="colour"):
+            await messages.change("euronext.104?colour=red")
+        await rig.stream(6, 9)
+        await story.consume(messages, "messages", 9)
+        assert story.sequences == list(range(1, 10))
+        assert messages.request.pattern == "euronext.104"
+        cut_off(rig)
+        await came_back(rig, story)
+        with pytest.raises(UsageError, match="to what"):
+            await messages.change()
+        with pytest.raises(UsageError, match="alone"):
+            await messages.change("euronext.104", "euronext.105?as=message")
 
 
 @users_loop
-def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(run: Run) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with running(history_bytes=HISTORY) as rig:
-            port = rig.port
-            messages = feedhandler.subscribe(
-                rig.url, "euronext.104.1000", give_up_seconds=3.0, **story.options
-            )
-            await messages.__aenter__()
-            await rig.stream(1, 5)
-            await rig.node.stop(1)
-        async with running(Settings(address=("127.0.0.1", port))) as again:
-            async with asyncio.timeout(PATIENCE_S):
-                await messages.change("euronext.104")
-            await messages._finish_change()
-            await again.stream(10, 20)
-            await story.consume(messages, "messages", 20)
-            assert set(range(10, 21)) <= set(story.sequences)
-            await again.node.stop(1)
-            async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(PeerError, match="gone"):
-                    await messages.change("euronext.104.1000")
-        await messages.close()
-
-    run(scenario())
+async def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(
+    run: Run,
+) -> None:
+    story = Story()
+    async with running(history_bytes=HISTORY) as rig:
+        port = rig.port
+        messages = feedhandler.subscribe(
+            rig.url, "euronext.104.1000", give_up_seconds=3.0, **story.options
+        )
+        await messages.__aenter__()
+        await rig.stream(1, 5)
+        await rig.node.stop(1)
+    async with running(Settings(address=("127.0.0.1", port))) as again:
+        async with asyncio.timeout(PATIENCE_S):
+            await messages.change("euronext.104")
+        await messages._finish_change()
+        await again.stream(10, 20)
+        await story.consume(messages, "messages", 20)
+        assert set(range(10, 21)) <= set(story.sequences)
+        await again.node.stop(1)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(PeerError, match="gone"):
+                await messages.change("euronext.104.1000")
+    await messages.close()
 
 
 @users_loop
 @FORMS
-def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
+async def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
     run: Run, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def send_only(connection: Any, sender_queue: Any, asked: bool = False) -> None:
@@ -278,63 +267,54 @@ def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
         if sender_queue.catching:
             connection.node.catch_up_soon()
 
-    async def scenario() -> None:
-        story = Pieces()
-        async with (
-            running(history_bytes=HISTORY) as rig,
-            feedhandler.subscribe(
-                rig.url, "euronext.104.1000", as_="message", **story.options
-            ) as messages,
-        ):
-            monkeypatch.setattr(upstream, "OVERLAP_SECONDS", 0.05)
-            monkeypatch.setattr(NodeConnection, "_drain_link", send_only)
-            await rig.stream(1, 50)
-            consuming = asyncio.create_task(
-                story.consume(messages, form, max(wanted("message", {1000}, 51, 200)))
-            )
-            await messages.change("euronext.104.1000,euronext.104.1002")
-            await rig.until(lambda: [e.connected for e in story.events] == [True, False, True])
-            assert "did not drain" in story.events[1].reason
-            assert story.events[2].resumed
-            await rig.stream(51, 200)
-            await consuming
-            assert story.places == sorted(set(story.places))
-            assert wanted("message", {1000}, 1, 200) <= set(story.places)
-            assert wanted("message", {1000, 1002}, 51, 199) <= set(story.places)
-
-    run(scenario())
+    story = Pieces()
+    async with (
+        running(history_bytes=HISTORY) as rig,
+        feedhandler.subscribe(
+            rig.url, "euronext.104.1000", as_="message", **story.options
+        ) as messages,
+    ):
+        monkeypatch.setattr(upstream, "OVERLAP_SECONDS", 0.05)
+        monkeypatch.setattr(NodeConnection, "_drain_link", send_only)
+        await rig.stream(1, 50)
+        consuming = asyncio.create_task(
+            story.consume(messages, form, max(wanted("message", {1000}, 51, 200)))
+        )
+        await messages.change("euronext.104.1000,euronext.104.1002")
+        await rig.until(lambda: [e.connected for e in story.events] == [True, False, True])
+        assert "did not drain" in story.events[1].reason
+        assert story.events[2].resumed
+        await rig.stream(51, 200)
+        await consuming
+        assert story.places == sorted(set(story.places))
+        assert wanted("message", {1000}, 1, 200) <= set(story.places)
+        assert wanted("message", {1000, 1002}, 51, 199) <= set(story.places)
 
 
-def test_a_subscription_to_several_gateways_is_not_changed() -> None:
-    async def scenario() -> None:
-        async with (
-            running() as a,
-            running() as b,
-            feedhandler.subscribe([a.url, b.url], "euronext.104") as messages,
-        ):
-            with pytest.raises(UsageError, match="several gateways cannot be changed"):
-                await messages.change("euronext.105")
-
-    asyncio.run(scenario())
+async def test_a_subscription_to_several_gateways_is_not_changed() -> None:
+    async with (
+        running() as a,
+        running() as b,
+        feedhandler.subscribe([a.url, b.url], "euronext.104") as messages,
+    ):
+        with pytest.raises(UsageError, match="several gateways cannot be changed"):
+            await messages.change("euronext.105")
 
 
-def test_a_change_in_the_midst_of_consuming_needs_nobody_else_to_consume() -> None:
-    async def scenario() -> None:
-        async with (
-            running(Settings(queue_bytes=32 << 20)) as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", credit=10) as messages,
-        ):
-            await rig.stream(1, 300)
-            got = []
-            async with asyncio.timeout(PATIENCE_S):
-                async for message in messages:
-                    if message.content == "quality":
-                        continue
-                    got.append(message.sequence)
-                    if len(got) in (5, 7, 50, 90):
-                        await messages.change("euronext.104", types=[230, len(got)])
-                    if message.sequence == 300:
-                        break
-            assert got == list(range(1, 301))
-
-    asyncio.run(scenario())
+async def test_a_change_in_the_midst_of_consuming_needs_nobody_else_to_consume() -> None:
+    async with (
+        running(Settings(queue_bytes=32 << 20)) as rig,
+        feedhandler.subscribe(rig.url, "euronext.104", credit=10) as messages,
+    ):
+        await rig.stream(1, 300)
+        got = []
+        async with asyncio.timeout(PATIENCE_S):
+            async for message in messages:
+                if message.content == "quality":
+                    continue
+                got.append(message.sequence)
+                if len(got) in (5, 7, 50, 90):
+                    await messages.change("euronext.104", types=[230, len(got)])
+                if message.sequence == 300:
+                    break
+        assert got == list(range(1, 301))

@@ -91,38 +91,35 @@ async def came_back(rig: NodeRig, story: Story) -> None:
 @users_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
+async def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
     run: Run, grain: str, form: str
 ) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with (
-            running() as rig,
-            feedhandler.subscribe(
-                rig.url, "euronext.104", as_=grain, resume=False, **story.options
-            ) as messages,
-        ):
-            await rig.stream(1, 50)
-            await story.consume(messages, form, 50)
-            cut_off(rig)
-            await rig.stream(51, 60)
-            await came_back(rig, story)
-            assert messages.state is State.UP
-            await rig.stream(61, 70)
-            await story.consume(messages, form, 70)
-            assert sorted({*story.sequences}) == [*range(1, 51), *range(61, 71)]
-            notes = [x for x in story.seen if not isinstance(x, int)]
-            assert [(x[0], x[1]) for x in notes] == [
-                ("attached", "WAITING"), ("resume", "STALE"), ("attached", "STALE")
-            ]  # fmt: skip
-            assert notes[1][2] == [[51, 60]]
-            assert messages.quality[104].stale == ((51, 60),)
-            assert not messages.quality[104].complete
-            assert [e.connected for e in story.events] == [True, False, True]
-            assert story.events[1].reason
-            assert messages.reconnects == 1
-
-    run(scenario())
+    story = Story()
+    async with (
+        running() as rig,
+        feedhandler.subscribe(
+            rig.url, "euronext.104", as_=grain, resume=False, **story.options
+        ) as messages,
+    ):
+        await rig.stream(1, 50)
+        await story.consume(messages, form, 50)
+        cut_off(rig)
+        await rig.stream(51, 60)
+        await came_back(rig, story)
+        assert messages.state is State.UP
+        await rig.stream(61, 70)
+        await story.consume(messages, form, 70)
+        assert sorted({*story.sequences}) == [*range(1, 51), *range(61, 71)]
+        notes = [x for x in story.seen if not isinstance(x, int)]
+        assert [(x[0], x[1]) for x in notes] == [
+            ("attached", "WAITING"), ("resume", "STALE"), ("attached", "STALE")
+        ]  # fmt: skip
+        assert notes[1][2] == [[51, 60]]
+        assert messages.quality[104].stale == ((51, 60),)
+        assert not messages.quality[104].complete
+        assert [e.connected for e in story.events] == [True, False, True]
+        assert story.events[1].reason
+        assert messages.reconnects == 1
 
 
 async def bids(rig: NodeRig, first: int, last: int) -> None:
@@ -150,172 +147,149 @@ async def records_until(number: int, messages: Any, story: Story) -> None:
 @users_loop
 @pytest.mark.parametrize(("snapshot", "state"), [(True, "REFRESHED"), (False, "STALE")])
 @pytest.mark.parametrize("schema", ["mbo", "bbo"])
-def test_books_as_they_are_make_good_what_was_lost_in_between(
+async def test_books_as_they_are_make_good_what_was_lost_in_between(
     run: Run, schema: str, snapshot: bool, state: str
 ) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with (
-            running(records=True) as rig,
-            feedhandler.subscribe(
-                rig.url, "euronext.104", as_=schema, snapshot=snapshot, **story.options
-            ) as messages,
-        ):
-            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
-            await bids(rig, 1, 50)
-            await records_until(50, messages, story)
-            cut_off(rig)
-            await bids(rig, 51, 60)
-            await came_back(rig, story)
-            await story.consume(messages, "messages", ("attached", state, []))
-            assert ("resume", "STALE", [[51, 60]]) in story.seen
-            assert messages.quality[104].complete == snapshot
-            await bids(rig, 61, 61)
-            await records_until(61, messages, story)
-
-    run(scenario())
+    story = Story()
+    async with (
+        running(records=True) as rig,
+        feedhandler.subscribe(
+            rig.url, "euronext.104", as_=schema, snapshot=snapshot, **story.options
+        ) as messages,
+    ):
+        rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+        await bids(rig, 1, 50)
+        await records_until(50, messages, story)
+        cut_off(rig)
+        await bids(rig, 51, 60)
+        await came_back(rig, story)
+        await story.consume(messages, "messages", ("attached", state, []))
+        assert ("resume", "STALE", [[51, 60]]) in story.seen
+        assert messages.quality[104].complete == snapshot
+        await bids(rig, 61, 61)
+        await records_until(61, messages, story)
 
 
 @users_loop
-def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with (
-            running() as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
-        ):
-            await rig.stream(1, 5)
-            await story.consume(messages, "messages", 5)
-            refused = rig.count("links_refused")
-            cut_off(rig)
-            await came_back(rig, story)
-            await rig.stream(6, 9)
-            await story.consume(messages, "messages", 9)
-            assert story.sequences == list(range(1, 10))
-            assert "resume" not in [x[0] for x in story.seen if not isinstance(x, int)]
-            if story.events[-1].resumed is False:
-                assert rig.count("links_refused") == refused + 1
-
-    run(scenario())
+async def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run) -> None:
+    story = Story()
+    async with (
+        running() as rig,
+        feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
+    ):
+        await rig.stream(1, 5)
+        await story.consume(messages, "messages", 5)
+        refused = rig.count("links_refused")
+        cut_off(rig)
+        await came_back(rig, story)
+        await rig.stream(6, 9)
+        await story.consume(messages, "messages", 9)
+        assert story.sequences == list(range(1, 10))
+        assert "resume" not in [x[0] for x in story.seen if not isinstance(x, int)]
+        if story.events[-1].resumed is False:
+            assert rig.count("links_refused") == refused + 1
 
 
 @users_loop
-def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with running() as first:
-            port = first.port
-            messages = feedhandler.subscribe(first.url, "euronext.104", **story.options)
-            await messages.__aenter__()
-            await first.stream(1, 20)
-            await first.node.stop(1)
-        async with running(Settings(address=("127.0.0.1", port))) as second:
-            await came_back(second, story)
-            await second.stream(31, 40)
-            await story.consume(messages, "messages", 40)
-            assert story.sequences == [*range(1, 21), *range(31, 41)]
-            await messages.close()
-        assert "the gateway stops" in story.events[1].reason
-        assert messages.state is State.CLOSED
-
-    run(scenario())
-
-
-@users_loop
-def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback(run: Run) -> None:
-    async def scenario() -> None:
-        told: list[feedhandler.Quality] = []
-        story = Story(on_quality=told.append)
-        async with (
-            running() as rig,
-            feedhandler.subscribe(
-                rig.url, "euronext.104", quality=False, resume=False, **story.options
-            ) as messages,
-        ):
-            await rig.stream(1, 5)
-            await story.consume(messages, "batches", 5)
-            cut_off(rig)
-            await rig.stream(6, 7)
-            await came_back(rig, story)
-            await rig.stream(8, 9)
-            await story.consume(messages, "batches", 9)
-            assert story.seen == [1, 2, 3, 4, 5, 8, 9]
-            assert [(x.reason, x.lost) for x in told] == [("resume", ((6, 7),))]
-
-    run(scenario())
-
-
-@users_loop
-def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with (
-            running(Settings(queue_bytes=50_000)) as rig,
-            feedhandler.subscribe(
-                rig.url, "euronext.104", credit=10, resume=False, **story.options
-            ) as messages,
-        ):
-            await rig.stream(1, 1000)
-            await came_back(rig, story)
-            await rig.stream(1001, 1003)
-            await story.consume(messages, "messages", 1003)
-            got = story.sequences
-            assert got[-3:] == [1001, 1002, 1003]
-            assert got[:-3] == list(range(1, len(got) - 2))
-            assert ("resume", "STALE", [[got[-4] + 1, 1000]]) in story.seen
-
-    run(scenario())
-
-
-@users_loop
-def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            url = rig.url
-            messages = feedhandler.subscribe(url, "euronext.104", give_up_seconds=0.2)
-            await messages.__aenter__()
-            await rig.node.stop(1)
-        async with patience():
-            with pytest.raises(PeerError, match=r"gone for more than 0\.2 s"):
-                async for _ in messages:
-                    pass
+async def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run) -> None:
+    story = Story()
+    async with running() as first:
+        port = first.port
+        messages = feedhandler.subscribe(first.url, "euronext.104", **story.options)
+        await messages.__aenter__()
+        await first.stream(1, 20)
+        await first.node.stop(1)
+    async with running(Settings(address=("127.0.0.1", port))) as second:
+        await came_back(second, story)
+        await second.stream(31, 40)
+        await story.consume(messages, "messages", 40)
+        assert story.sequences == [*range(1, 21), *range(31, 41)]
         await messages.close()
-
-    run(scenario())
+    assert "the gateway stops" in story.events[1].reason
+    assert messages.state is State.CLOSED
 
 
 @users_loop
-def test_a_node_that_falls_silent_is_given_up_and_found_again(
+async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback(
+    run: Run,
+) -> None:
+    told: list[feedhandler.Quality] = []
+    story = Story(on_quality=told.append)
+    async with (
+        running() as rig,
+        feedhandler.subscribe(
+            rig.url, "euronext.104", quality=False, resume=False, **story.options
+        ) as messages,
+    ):
+        await rig.stream(1, 5)
+        await story.consume(messages, "batches", 5)
+        cut_off(rig)
+        await rig.stream(6, 7)
+        await came_back(rig, story)
+        await rig.stream(8, 9)
+        await story.consume(messages, "batches", 9)
+        assert story.seen == [1, 2, 3, 4, 5, 8, 9]
+        assert [(x.reason, x.lost) for x in told] == [("resume", ((6, 7),))]
+
+
+@users_loop
+async def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
+    story = Story()
+    async with (
+        running(Settings(queue_bytes=50_000)) as rig,
+        feedhandler.subscribe(
+            rig.url, "euronext.104", credit=10, resume=False, **story.options
+        ) as messages,
+    ):
+        await rig.stream(1, 1000)
+        await came_back(rig, story)
+        await rig.stream(1001, 1003)
+        await story.consume(messages, "messages", 1003)
+        got = story.sequences
+        assert got[-3:] == [1001, 1002, 1003]
+        assert got[:-3] == list(range(1, len(got) - 2))
+        assert ("resume", "STALE", [[got[-4] + 1, 1000]]) in story.seen
+
+
+@users_loop
+async def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
+    async with running() as rig:
+        url = rig.url
+        messages = feedhandler.subscribe(url, "euronext.104", give_up_seconds=0.2)
+        await messages.__aenter__()
+        await rig.node.stop(1)
+    async with patience():
+        with pytest.raises(PeerError, match=r"gone for more than 0\.2 s"):
+            async for _ in messages:
+                pass
+    await messages.close()
+
+
+@users_loop
+async def test_a_node_that_falls_silent_is_given_up_and_found_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "IDLE_TIMEOUT_MS", 300)
-
-    async def scenario() -> None:
-        story = Story()
-        async with (
-            running() as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
-        ):
-            (connection,) = rig.node.connections
-            rig.node.loop.remove_reader(connection.sock.fileno())
-            rig.node.connections.discard(connection)  # neither read nor ticked any more
-            await came_back(rig, story)
-            assert messages.reconnects == 1
-            connection.sock.close()
-
-    run(scenario())
+    story = Story()
+    async with (
+        running() as rig,
+        feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
+    ):
+        (connection,) = rig.node.connections
+        rig.node.loop.remove_reader(connection.sock.fileno())
+        rig.node.connections.discard(connection)  # neither read nor ticked any more
+        await came_back(rig, story)
+        assert messages.reconnects == 1
+        connection.sock.close()
 
 
 @users_loop
-def test_leaving_while_it_is_coming_back_is_no_trouble(run: Run) -> None:
-    async def scenario() -> None:
-        story = Story()
-        async with running() as rig:
-            async with feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages:
-                await rig.node.stop(1)
-                await rig.until(lambda: messages.state is not State.UP, "lost")
-            assert messages.state is State.CLOSED
-            async with patience():
-                assert [m.content async for m in messages] in ([], ["quality"])
-
-    run(scenario())
+async def test_leaving_while_it_is_coming_back_is_no_trouble(run: Run) -> None:
+    story = Story()
+    async with running() as rig:
+        async with feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages:
+            await rig.node.stop(1)
+            await rig.until(lambda: messages.state is not State.UP, "lost")
+        assert messages.state is State.CLOSED
+        async with patience():
+            assert [m.content async for m in messages] in ([], ["quality"])

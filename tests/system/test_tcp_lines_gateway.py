@@ -110,53 +110,49 @@ async def taken(
 
 
 @gateways_loop
-def test_what_one_line_lost_the_session_brings_though_its_connection_breaks(
+async def test_what_one_line_lost_the_session_brings_though_its_connection_breaks(
     run: Run, tmp_path: Path
 ) -> None:
     password = tmp_path / "password"
     password.write_text(PASSWORD)
     password.chmod(0o600)
-
-    async def scenario() -> None:
-        async with TcpFeed() as server:
-            server.cut_after = [20_001, 30_002]
-            session = Session(server, seed=31)
-            group, port = session.lines[0]
-            config = configuration(
-                ITCH.name,
-                LineConfig(name="A", group=group, port=port),
-                LineConfig(
-                    name="B",
-                    tcp=TcpConfig(
-                        address=server.address,
-                        framing="soupbin",
-                        username=USER,
-                        password_file=str(password),
-                    ),
+    async with TcpFeed() as server:
+        server.cut_after = [20_001, 30_002]
+        session = Session(server, seed=31)
+        group, port = session.lines[0]
+        config = configuration(
+            ITCH.name,
+            LineConfig(name="A", group=group, port=port),
+            LineConfig(
+                name="B",
+                tcp=TcpConfig(
+                    address=server.address,
+                    framing="soupbin",
+                    username=USER,
+                    password_file=str(password),
                 ),
-            )
-            async with taken(config, ITCH.key, LAST) as (gateway, came, reasons, all_of_them):
-                await until(lambda: bool(server.logins))
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(session.publish())
-                    tasks.create_task(all_of_them())
-                # What line A brought need not wait for line B, which has all the same.
-                await until(lambda: gateway.snapshot()["tcp_lines"][0]["messages"] == LAST)
-                snapshot = gateway.snapshot()
-            session.sock.close()
-        assert came == [message(number) for number in range(1, LAST + 1)]
-        assert session.lost > 50
-        assert server.cuts == 2
-        assert [login.session for login in server.logins] == ["", SESSION, SESSION]
-        assert not {"gap", "reset"} & set(reasons)
-        (channel,) = snapshot["channels"]
-        assert channel["lost"] == 0
-        assert channel["lines"]["B"]["first"] >= 1
-        (line,) = snapshot["tcp_lines"]
-        assert (line["line"], line["messages"]) == (f"{SERVICE}/B", LAST)
-        assert (line["connections"], line["disconnects"]) == (3, 2)
-
-    run(scenario())
+            ),
+        )
+        async with taken(config, ITCH.key, LAST) as (gateway, came, reasons, all_of_them):
+            await until(lambda: bool(server.logins))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(session.publish())
+                tasks.create_task(all_of_them())
+            # What line A brought need not wait for line B, which has all the same.
+            await until(lambda: gateway.snapshot()["tcp_lines"][0]["messages"] == LAST)
+            snapshot = gateway.snapshot()
+        session.sock.close()
+    assert came == [message(number) for number in range(1, LAST + 1)]
+    assert session.lost > 50
+    assert server.cuts == 2
+    assert [login.session for login in server.logins] == ["", SESSION, SESSION]
+    assert not {"gap", "reset"} & set(reasons)
+    (channel,) = snapshot["channels"]
+    assert channel["lost"] == 0
+    assert channel["lines"]["B"]["first"] >= 1
+    (line,) = snapshot["tcp_lines"]
+    assert (line["line"], line["messages"]) == (f"{SERVICE}/B", LAST)
+    assert (line["connections"], line["disconnects"]) == (3, 2)
 
 
 async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
@@ -175,7 +171,7 @@ async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
 
 
 @gateways_loop
-def test_a_length_line_alone_brings_everything_and_its_recording_can_be_played(
+async def test_a_length_line_alone_brings_everything_and_its_recording_can_be_played(
     run: Run, tmp_path: Path
 ) -> None:
     feed = load_feed("euronext-utp-md")
@@ -183,32 +179,25 @@ def test_a_length_line_alone_brings_everything_and_its_recording_can_be_played(
     def body(number: int) -> bytes:
         return feed.encode_message(230, symbol_index=7, price=number, price_scale_code=2)
 
-    async def scenario() -> None:
-        async with TcpFeed(
-            framed=lambda packet: len(packet).to_bytes(2, "little") + packet
-        ) as server:
-            tcp = TcpConfig(address=server.address, framing="length-little")
-            record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
-            config = configuration(feed.name, LineConfig(name="A", tcp=tcp), record=record)
-            async with taken(config, feed.key, LAST) as (gateway, came, reasons, all_of_them):
-                await until(lambda: bool(server.clients))
-                for number in range(1, LAST + 1):
-                    server.send(
-                        feed.encode_packet(
-                            sequence=number, service=SERVICE, messages=[body(number)]
-                        )
-                    )
-                    if number % 100 == 0:
-                        await asyncio.sleep(0)
-                await all_of_them()
-                snapshot = gateway.snapshot()
-        assert came == [body(number) for number in range(1, LAST + 1)]
-        assert "gap" not in reasons
-        (line,) = snapshot["tcp_lines"]
-        assert (line["packets"], line["up"], line["disconnects"]) == (LAST, True, 0)
-        assert await replayed(feed.name, server.address, tmp_path) == came
-
-    run(scenario())
+    async with TcpFeed(framed=lambda packet: len(packet).to_bytes(2, "little") + packet) as server:
+        tcp = TcpConfig(address=server.address, framing="length-little")
+        record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
+        config = configuration(feed.name, LineConfig(name="A", tcp=tcp), record=record)
+        async with taken(config, feed.key, LAST) as (gateway, came, reasons, all_of_them):
+            await until(lambda: bool(server.clients))
+            for number in range(1, LAST + 1):
+                server.send(
+                    feed.encode_packet(sequence=number, service=SERVICE, messages=[body(number)])
+                )
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+            await all_of_them()
+            snapshot = gateway.snapshot()
+    assert came == [body(number) for number in range(1, LAST + 1)]
+    assert "gap" not in reasons
+    (line,) = snapshot["tcp_lines"]
+    assert (line["packets"], line["up"], line["disconnects"]) == (LAST, True, 0)
+    assert await replayed(feed.name, server.address, tmp_path) == came
 
 
 def messages_in(capture: Path) -> list[bytes]:
@@ -230,45 +219,41 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return capture
 
 
-@pytest.mark.parametrize("framing", ["soupbin", "length", "length-little"])
+@pytest.mark.parametrize("framing", ["soupbin", "length"])
 @gateways_loop
-def test_a_capture_is_served_as_a_line_by_tcp(
+async def test_a_capture_is_served_as_a_line_by_tcp(
     run: Run, framing: str, tmp_path: Path, generated: Path
 ) -> None:
     capture, password = generated, tmp_path / "password"
     password.write_text("any")
     password.chmod(0o600)
-
-    async def scenario() -> None:
-        messages, server = messages_in(capture), None
-        address = f"127.0.0.1:{places.port()}"
-        tcp = TcpConfig(address=address, framing=framing)  # type: ignore[arg-type]
-        if framing == "soupbin":
-            tcp = TcpConfig(
-                address=address, framing="soupbin", username=USER,
-                password_file=str(password), begin="first",
+    messages, server = messages_in(capture), None
+    address = f"127.0.0.1:{places.port()}"
+    tcp = TcpConfig(address=address, framing=framing)  # type: ignore[arg-type]
+    if framing == "soupbin":
+        tcp = TcpConfig(
+            address=address, framing="soupbin", username=USER,
+            password_file=str(password), begin="first",
+        )  # fmt: skip
+    config = configuration(ITCH.name, LineConfig(name="A", tcp=tcp))
+    try:
+        async with taken(config, ITCH.key, len(messages)) as each:
+            gateway, came, _, all_of_them = each
+            # Nothing comes before the subscriber is there: till then the gateway tries again.
+            server = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "feedhandler", "replay", str(capture),
+                "--feed", ITCH.name, "--speed", "4x", "--tcp", f"{framing}:{address}",
             )  # fmt: skip
-        config = configuration(ITCH.name, LineConfig(name="A", tcp=tcp))
-        try:
-            async with taken(config, ITCH.key, len(messages)) as each:
-                gateway, came, _, all_of_them = each
-                # Nothing comes before the subscriber is there: till then the gateway tries again.
-                server = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "feedhandler", "replay", str(capture),
-                    "--feed", ITCH.name, "--speed", "4x", "--tcp", f"{framing}:{address}",
-                )  # fmt: skip
-                await all_of_them()
-                (told,) = gateway.snapshot()["channels"]
-            server.send_signal(signal.SIGINT)
-            async with asyncio.timeout(PATIENCE_S):
-                assert await server.wait() == 0
-        finally:
-            if server is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    server.kill()
-                await server.wait()
-        assert came == messages
-        assert told["lost"] == 0
-        assert told["messages"] == len(messages)
-
-    run(scenario())
+            await all_of_them()
+            (told,) = gateway.snapshot()["channels"]
+        server.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await server.wait() == 0
+    finally:
+        if server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                server.kill()
+            await server.wait()
+    assert came == messages
+    assert told["lost"] == 0
+    assert told["messages"] == len(messages)

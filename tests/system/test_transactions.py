@@ -73,46 +73,43 @@ async def taken(
 
 @pytest.mark.parametrize("target", KINDS)
 @pytest.mark.parametrize("home", KINDS)
-def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
+async def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
     tmp_path: Path, home: str, target: str
 ) -> None:
-    async def scenario() -> None:
-        configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", target)
-        async with running(*configs) as rig:
-            client = await rig.client()
-            link = await taken(client, of(1), of(2, "b"))
-            control = await in_thread(client.coordinator)
-            name = await in_thread(client.declare, control)
-            out, back = [await in_thread(client.sender, f"queue.{n}") for n in ("out", "orders")]
-            await in_thread(client.put_in, out, name, of(11), of(12))
-            await in_thread(client.put_in, back, name, of(3, "c"))
-            first, second = (delivery for _, delivery in client.of(link))
-            client.say_in(first, name)
-            client.say_in(second, name, settle=False)
-            await in_thread(client.sync)
-            assert figures(rig, "out")[::2] == (0, 0)
-            assert figures(rig, "orders")[:3] == (2, 0, 2)
-            assert await in_thread(client.discharge, control, name) == ""
-            await rig.until(lambda: figures(rig, "out") == (2, 0, 2, 0), "what was produced")
-            await rig.until(lambda: figures(rig, "orders") == (1, 2, 3, 0), "the parcels' end")
-            await in_thread(client.pump, lambda: second.settled, "our settlement")
-            assert second.remote_state == ACCEPTED
-            await in_thread(client.wait_for, link, 3)
-            assert numbers(client, link) == [1, 2, 3]
-            reading = await in_thread(client.taker, "queue.out", 5 if target == "plain" else 1)
-            count = 2 if target == "plain" else 1
-            await in_thread(client.wait_for, reading, count)
-            assert numbers(client, reading) == [11, 12][:count]
-            assert not client.of(reading)[0][0].annotations
-            again = await in_thread(client.discharge, control, name)
-            assert again.startswith("amqp:transaction:unknown-id")
-            assert rig.queues.transactions.kept_bytes == 0
-
-    asyncio.run(scenario())
+    configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", target)
+    async with running(*configs) as rig:
+        client = await rig.client()
+        link = await taken(client, of(1), of(2, "b"))
+        control = await in_thread(client.coordinator)
+        name = await in_thread(client.declare, control)
+        out, back = [await in_thread(client.sender, f"queue.{n}") for n in ("out", "orders")]
+        await in_thread(client.put_in, out, name, of(11), of(12))
+        await in_thread(client.put_in, back, name, of(3, "c"))
+        first, second = (delivery for _, delivery in client.of(link))
+        client.say_in(first, name)
+        client.say_in(second, name, settle=False)
+        await in_thread(client.sync)
+        assert figures(rig, "out")[::2] == (0, 0)
+        assert figures(rig, "orders")[:3] == (2, 0, 2)
+        assert await in_thread(client.discharge, control, name) == ""
+        await rig.until(lambda: figures(rig, "out") == (2, 0, 2, 0), "what was produced")
+        await rig.until(lambda: figures(rig, "orders") == (1, 2, 3, 0), "the parcels' end")
+        await in_thread(client.pump, lambda: second.settled, "our settlement")
+        assert second.remote_state == ACCEPTED
+        await in_thread(client.wait_for, link, 3)
+        assert numbers(client, link) == [1, 2, 3]
+        reading = await in_thread(client.taker, "queue.out", 5 if target == "plain" else 1)
+        count = 2 if target == "plain" else 1
+        await in_thread(client.wait_for, reading, count)
+        assert numbers(client, reading) == [11, 12][:count]
+        assert not client.of(reading)[0][0].annotations
+        again = await in_thread(client.discharge, control, name)
+        assert again.startswith("amqp:transaction:unknown-id")
+        assert rig.queues.transactions.kept_bytes == 0
 
 
 @pytest.mark.parametrize("home", KINDS)
-def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
+async def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
     tmp_path: Path, home: str
 ) -> None:
     def talk(client: QueueClient) -> None:
@@ -128,14 +125,11 @@ def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
         client.put_in(putting, name, of(1))
         assert client.discharge(control, name) == ""
 
-    async def scenario() -> None:
-        configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", home)
-        async with running(*configs) as rig:
-            await in_thread(talk, await rig.client())
-            await rig.until(lambda: figures(rig, "orders") == (1, 0, 1, 0), "what was put")
-            assert figures(rig, "out") == (0, 0, 0, 0)
-
-    asyncio.run(scenario())
+    configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", home)
+    async with running(*configs) as rig:
+        await in_thread(talk, await rig.client())
+        await rig.until(lambda: figures(rig, "orders") == (1, 0, 1, 0), "what was put")
+        assert figures(rig, "out") == (0, 0, 0, 0)
 
 
 class Held(RealFiles):
@@ -156,129 +150,121 @@ class Held(RealFiles):
 
 @pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize("home", KINDS)
-def test_a_discharge_is_answered_once_it_is_on_the_disk_or_by_the_end_of_its_link(
+async def test_a_discharge_is_answered_once_it_is_on_the_disk_or_by_the_end_of_its_link(
     tmp_path: Path, home: str, broken: bool
 ) -> None:
-    async def scenario() -> None:
-        files = Held()
-        async with running(queue(tmp_path, "orders", home), disk={"files": files}) as rig:
+    files = Held()
+    async with running(queue(tmp_path, "orders", home), disk={"files": files}) as rig:
+        client = await rig.client()
+        link = await taken(client, of(1))
+        control = await in_thread(client.coordinator)
+        name = await in_thread(client.declare, control)
+        client.say_in(client.of(link)[0][1], name)
+        await in_thread(client.sync)
+        files.gate.clear()
+        body = proton.Described(proton.ulong(DISCHARGE), [name, False])
+        sent = await in_thread(client.send, control, proton.Message(body=body))
+        await in_thread(client.sync)
+        assert not sent.settled
+        files.broken = broken
+        files.gate.set()
+        if broken:
+            refusal = await in_thread(client.refusal, control)
+            assert refusal.name == "amqp:internal-error"
+            assert "whether the transaction counts" in refusal.description
+        else:
+            await in_thread(client.pump, lambda: sent.settled, "the answer")
+            assert sent.remote_state == ACCEPTED
+
+
+async def test_a_journal_of_the_first_format_has_no_transactions(tmp_path: Path) -> None:
+    config = queue(tmp_path, "orders", "plain")
+    steps, _ = creation(config.folder, config.settings(), bytes(16), 1, VERSION_MIN)
+    carry_out(RealFiles(), steps)
+    with patch("feedhandler.journal.opening.VERSION", VERSION_MIN):  # or it is made anew
+        async with running(config) as rig:
             client = await rig.client()
             link = await taken(client, of(1))
-            control = await in_thread(client.coordinator)
-            name = await in_thread(client.declare, control)
-            client.say_in(client.of(link)[0][1], name)
-            await in_thread(client.sync)
-            files.gate.clear()
-            body = proton.Described(proton.ulong(DISCHARGE), [name, False])
-            sent = await in_thread(client.send, control, proton.Message(body=body))
-            await in_thread(client.sync)
-            assert not sent.settled
-            files.broken = broken
-            files.gate.set()
-            if broken:
-                refusal = await in_thread(client.refusal, control)
-                assert refusal.name == "amqp:internal-error"
-                assert "whether the transaction counts" in refusal.description
-            else:
-                await in_thread(client.pump, lambda: sent.settled, "the answer")
-                assert sent.remote_state == ACCEPTED
-
-    asyncio.run(scenario())
-
-
-def test_a_journal_of_the_first_format_has_no_transactions(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = queue(tmp_path, "orders", "plain")
-        steps, _ = creation(config.folder, config.settings(), bytes(16), 1, VERSION_MIN)
-        carry_out(RealFiles(), steps)
-        with patch("feedhandler.journal.opening.VERSION", VERSION_MIN):  # or it is made anew
-            async with running(config) as rig:
-                client = await rig.client()
-                link = await taken(client, of(1))
-                putting, control = [
-                    await in_thread(make) for make in (client.sender, client.coordinator)
-                ]
-                names = [await in_thread(client.declare, control) for _ in range(2)]
-                client.say_in(client.of(link)[0][1], names[0])
-                sent = client.send_in(putting, names[1], of(2))
-                await in_thread(client.pump, lambda: sent.settled, "the refusal")
-                assert sent.remote_state == REJECTED
-                for name in names:
-                    assert "format 1" in await in_thread(client.discharge, control, name)
-                assert figures(rig, "orders")[:3] == (1, 0, 1)
-
-    asyncio.run(scenario())
+            putting, control = [
+                await in_thread(make) for make in (client.sender, client.coordinator)
+            ]
+            names = [await in_thread(client.declare, control) for _ in range(2)]
+            client.say_in(client.of(link)[0][1], names[0])
+            sent = client.send_in(putting, names[1], of(2))
+            await in_thread(client.pump, lambda: sent.settled, "the refusal")
+            assert sent.remote_state == REJECTED
+            for name in names:
+                assert "format 1" in await in_thread(client.discharge, control, name)
+            assert figures(rig, "orders")[:3] == (1, 0, 1)
 
 
 @pytest.mark.parametrize("home", KINDS)
-def test_a_rollback_forgets_what_was_put_and_gives_again_what_the_client_had_settled(
+async def test_a_rollback_forgets_what_was_put_and_gives_again_what_the_client_had_settled(
     tmp_path: Path, home: str
 ) -> None:
-    async def scenario() -> None:
-        async with running(queue(tmp_path, "orders", home), queue(tmp_path, "out", home)) as rig:
-            client = await rig.client()
-            link = await taken(client, of(1), of(2, "b"))
-            control = await in_thread(client.coordinator)
-            name = await in_thread(client.declare, control)
-            out = await in_thread(client.sender, "queue.out")
-            await in_thread(client.put_in, out, name, of(11))
-            first, second = (delivery for _, delivery in client.of(link))
-            client.say_in(first, name)
-            client.say_in(second, name, settle=False)
-            assert await in_thread(client.discharge, control, name, True) == ""
-            await in_thread(client.wait_for, link, 3)
-            message = client.of(link)[2][0]
-            assert (numbers(client, link)[2], message.delivery_count) == (1, 1)
-            assert not second.settled
-            # What the client has not settled is its own still, to be disposed of anew.
-            second.update(ACCEPTED)
-            second.settle()
-            name = await in_thread(client.declare, control)
-            client.say_in(client.of(link)[2][1], name)
-            assert await in_thread(client.discharge, control, name) == ""
-            await rig.until(lambda: figures(rig, "orders") == (0, 2, 2, 0), "both ends")
-            assert figures(rig, "out") == (0, 0, 0, 0)
-
-    asyncio.run(scenario())
+    async with running(queue(tmp_path, "orders", home), queue(tmp_path, "out", home)) as rig:
+        client = await rig.client()
+        link = await taken(client, of(1), of(2, "b"))
+        control = await in_thread(client.coordinator)
+        name = await in_thread(client.declare, control)
+        out = await in_thread(client.sender, "queue.out")
+        await in_thread(client.put_in, out, name, of(11))
+        first, second = (delivery for _, delivery in client.of(link))
+        client.say_in(first, name)
+        client.say_in(second, name, settle=False)
+        assert await in_thread(client.discharge, control, name, True) == ""
+        await in_thread(client.wait_for, link, 3)
+        message = client.of(link)[2][0]
+        assert (numbers(client, link)[2], message.delivery_count) == (1, 1)
+        assert not second.settled
+        # What the client has not settled is its own still, to be disposed of anew.
+        second.update(ACCEPTED)
+        second.settle()
+        name = await in_thread(client.declare, control)
+        client.say_in(client.of(link)[2][1], name)
+        assert await in_thread(client.discharge, control, name) == ""
+        await rig.until(lambda: figures(rig, "orders") == (0, 2, 2, 0), "both ends")
+        assert figures(rig, "out") == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("gone", ["coordinator", "session", "connection"])
-def test_what_is_not_discharged_is_rolled_back_with_its_link(tmp_path: Path, gone: str) -> None:
-    async def scenario() -> None:
-        async with running(queue(tmp_path, "orders", "keyed")) as rig:
-            client = await rig.client()
-            link = await taken(client, of(1), credit=1)
-            control = await in_thread(client.coordinator)
-            name = await in_thread(client.declare, control)
-            putting = await in_thread(client.sender)
-            await in_thread(client.put_in, putting, name, of(2))
-            client.say_in(client.of(link)[0][1], name)
-            await in_thread(client.sync)
-            if gone == "coordinator":
-                control.close()
-                link.flow(1)
-                await in_thread(client.wait_for, link, 2)
-                assert client.of(link)[1][0].delivery_count == 0
-                sent = client.send_in(putting, name, of(3))
-                await in_thread(client.pump, lambda: sent.settled, "the refusal")
-                assert sent.remote.condition.name == "amqp:transaction:unknown-id"
-            elif gone == "session":
-                client.sessions[-1].close()
-                await in_thread(client.new_session)
-                await in_thread(client.taker)
-            else:
-                client.drop()
-                other = await rig.client()
-                await in_thread(other.wait_for, await in_thread(other.taker), 1)
-            await rig.until(lambda: rig.queues.transactions.open == 0, "the rollback")
-            assert rig.queues.transactions.kept_bytes == 0
-            assert figures(rig, "orders")[:3] == (1, 0, 1)
-
-    asyncio.run(scenario())
+async def test_what_is_not_discharged_is_rolled_back_with_its_link(
+    tmp_path: Path, gone: str
+) -> None:
+    async with running(queue(tmp_path, "orders", "keyed")) as rig:
+        client = await rig.client()
+        link = await taken(client, of(1), credit=1)
+        control = await in_thread(client.coordinator)
+        name = await in_thread(client.declare, control)
+        putting = await in_thread(client.sender)
+        await in_thread(client.put_in, putting, name, of(2))
+        client.say_in(client.of(link)[0][1], name)
+        await in_thread(client.sync)
+        if gone == "coordinator":
+            control.close()
+            link.flow(1)
+            await in_thread(client.wait_for, link, 2)
+            assert client.of(link)[1][0].delivery_count == 0
+            sent = client.send_in(putting, name, of(3))
+            await in_thread(client.pump, lambda: sent.settled, "the refusal")
+            assert sent.remote.condition.name == "amqp:transaction:unknown-id"
+        elif gone == "session":
+            client.sessions[-1].close()
+            await in_thread(client.new_session)
+            await in_thread(client.taker)
+        else:
+            client.drop()
+            other = await rig.client()
+            await in_thread(other.wait_for, await in_thread(other.taker), 1)
+        await rig.until(lambda: rig.queues.transactions.open == 0, "the rollback")
+        assert rig.queues.transactions.kept_bytes == 0
+        assert figures(rig, "orders")[:3] == (1, 0, 1)
 
 
 @pytest.mark.parametrize("why", ["two queues", "outside", "rejected", "structure", "gone", "stamp"])
-def test_what_cannot_be_is_rolled_back_as_a_whole_with_the_reason(tmp_path: Path, why: str) -> None:
+async def test_what_cannot_be_is_rolled_back_as_a_whole_with_the_reason(
+    tmp_path: Path, why: str
+) -> None:
     reasons = {
         "two queues": "of orders, and not of other too",
         "outside": "disposed of outside of it",
@@ -287,51 +273,45 @@ def test_what_cannot_be_is_rolled_back_as_a_whole_with_the_reason(tmp_path: Path
         "gone": "not its consumer's any more",
         "stamp": "a producer's sequence number counts where",
     }
-
-    async def scenario() -> None:
-        configs = queue(tmp_path, "orders", "keyed"), queue(tmp_path, "other", "keyed")
-        async with running(*configs) as rig:
-            client = await rig.client()
-            link = await taken(client, of(1), credit=1)
-            putting = await in_thread(client.sender)
-            aside = await in_thread(client.sender, "queue.other")
-            await in_thread(client.put, aside, of(2))
-            other = await in_thread(client.taker, "queue.other")
-            await in_thread(client.wait_for, other, 1)
-            control = await in_thread(client.coordinator)
-            name = await in_thread(client.declare, control)
-            await in_thread(client.put_in, aside, name, of(3))
-            mine, theirs = client.of(link)[0][1], client.of(other)[0][1]
-            client.say_in(mine, name, settle=why != "outside")
-            if why == "two queues":
-                client.say_in(theirs, name)
-            elif why == "outside":
-                await in_thread(client.sync)
-                mine.update(ACCEPTED)
-            elif why == "rejected":
-                client.say_in(theirs, name, proton.Described(proton.ulong(REJECTED), []))
-            elif why == "structure":
-                sent = client.send_in(putting, name, proton.Message(body=b"{}"))
-                await in_thread(client.pump, lambda: sent.settled, "the refusal")
-                assert sent.remote_state == REJECTED
-            elif why == "gone":
-                link.close()
-            else:
-                await in_thread(
-                    client.put_in, aside, name, of(4, producer="p", epoch=0, sequence=1)
-                )
-            answer = await in_thread(client.discharge, control, name)
-            assert answer.startswith("amqp:transaction:rollback: ")
-            assert reasons[why] in answer
+    configs = queue(tmp_path, "orders", "keyed"), queue(tmp_path, "other", "keyed")
+    async with running(*configs) as rig:
+        client = await rig.client()
+        link = await taken(client, of(1), credit=1)
+        putting = await in_thread(client.sender)
+        aside = await in_thread(client.sender, "queue.other")
+        await in_thread(client.put, aside, of(2))
+        other = await in_thread(client.taker, "queue.other")
+        await in_thread(client.wait_for, other, 1)
+        control = await in_thread(client.coordinator)
+        name = await in_thread(client.declare, control)
+        await in_thread(client.put_in, aside, name, of(3))
+        mine, theirs = client.of(link)[0][1], client.of(other)[0][1]
+        client.say_in(mine, name, settle=why != "outside")
+        if why == "two queues":
+            client.say_in(theirs, name)
+        elif why == "outside":
             await in_thread(client.sync)
-            assert figures(rig, "orders")[1:3] == (0, 1)
-            assert figures(rig, "other")[1:3] == (0, 1)
-            assert rig.queues.transactions.kept_bytes == 0
+            mine.update(ACCEPTED)
+        elif why == "rejected":
+            client.say_in(theirs, name, proton.Described(proton.ulong(REJECTED), []))
+        elif why == "structure":
+            sent = client.send_in(putting, name, proton.Message(body=b"{}"))
+            await in_thread(client.pump, lambda: sent.settled, "the refusal")
+            assert sent.remote_state == REJECTED
+        elif why == "gone":
+            link.close()
+        else:
+            await in_thread(client.put_in, aside, name, of(4, producer="p", epoch=0, sequence=1))
+        answer = await in_thread(client.discharge, control, name)
+        assert answer.startswith("amqp:transaction:rollback: ")
+        assert reasons[why] in answer
+        await in_thread(client.sync)
+        assert figures(rig, "orders")[1:3] == (0, 1)
+        assert figures(rig, "other")[1:3] == (0, 1)
+        assert rig.queues.transactions.kept_bytes == 0
 
-    asyncio.run(scenario())
 
-
-def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path) -> None:
+async def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         control, putting = client.coordinator(), client.sender()
         for fields, condition in (
@@ -358,51 +338,44 @@ def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path
         assert answer.remote.condition.name == "amqp:resource-limit-exceeded"
         assert [client.discharge(control, name) for name in names] == [""] * 64
 
-    async def scenario() -> None:
-        async with running(queue(tmp_path, "orders", "plain")) as rig:
-            await in_thread(talk, await rig.client())
-            assert figures(rig, "orders") == (1, 0, 1, 0)
-
-    asyncio.run(scenario())
+    async with running(queue(tmp_path, "orders", "plain")) as rig:
+        await in_thread(talk, await rig.client())
+        assert figures(rig, "orders") == (1, 0, 1, 0)
 
 
 @pytest.mark.parametrize("home", KINDS)
-def test_what_waits_to_be_sent_on_is_handed_to_nobody_nor_cancelled(
+async def test_what_waits_to_be_sent_on_is_handed_to_nobody_nor_cancelled(
     tmp_path: Path, home: str
 ) -> None:
     full = Definition(fields=("account",), messages_max=1)
     configs = queue(tmp_path, "orders", home), orders(tmp_path / "out", name="out", key=full)
-
-    async def scenario() -> None:
-        async with running(*configs) as rig:
-            client = await rig.client()
-            putting, out = [
-                await in_thread(client.sender, f"queue.{each}") for each in ("orders", "out")
-            ]
-            control = await in_thread(client.coordinator)
-            name = await in_thread(client.declare, control)
-            await in_thread(client.put_in, putting, name, of(1))
-            await in_thread(client.put_in, out, name, of(11))
-            await in_thread(client.put, out, of(10))
-            assert await in_thread(client.discharge, control, name) == ""
-            await in_thread(client.put, putting, of(2, "b"))
-            link = await in_thread(client.taker)
-            await in_thread(client.wait_for, link, 2)
-            await in_thread(client.sync)
-            assert numbers(client, link) == [1, 2]
-            assert figures(rig, "orders")[0::3] == (3, 1)
-            _, body = await in_thread(client.ask, operation="cancel-all")
-            assert body["cancelled"] == 0
-            reading = await in_thread(client.taker, "queue.out", 1)
-            await in_thread(client.wait_for, reading, 1)
-            client.of(reading)[0][1].update(ACCEPTED)
-            client.of(reading)[0][1].settle()
-            reading.flow(1)
-            await in_thread(client.wait_for, reading, 2)
-            assert numbers(client, reading) == [10, 11]
-            await rig.until(lambda: figures(rig, "orders")[0::3] == (2, 0), "the parcel's end")
-
-    asyncio.run(scenario())
+    async with running(*configs) as rig:
+        client = await rig.client()
+        putting, out = [
+            await in_thread(client.sender, f"queue.{each}") for each in ("orders", "out")
+        ]
+        control = await in_thread(client.coordinator)
+        name = await in_thread(client.declare, control)
+        await in_thread(client.put_in, putting, name, of(1))
+        await in_thread(client.put_in, out, name, of(11))
+        await in_thread(client.put, out, of(10))
+        assert await in_thread(client.discharge, control, name) == ""
+        await in_thread(client.put, putting, of(2, "b"))
+        link = await in_thread(client.taker)
+        await in_thread(client.wait_for, link, 2)
+        await in_thread(client.sync)
+        assert numbers(client, link) == [1, 2]
+        assert figures(rig, "orders")[0::3] == (3, 1)
+        _, body = await in_thread(client.ask, operation="cancel-all")
+        assert body["cancelled"] == 0
+        reading = await in_thread(client.taker, "queue.out", 1)
+        await in_thread(client.wait_for, reading, 1)
+        client.of(reading)[0][1].update(ACCEPTED)
+        client.of(reading)[0][1].settle()
+        reading.flow(1)
+        await in_thread(client.wait_for, reading, 2)
+        assert numbers(client, reading) == [10, 11]
+        await rig.until(lambda: figures(rig, "orders")[0::3] == (2, 0), "the parcel's end")
 
 
 @pytest.mark.parametrize("target", KINDS)
@@ -435,7 +408,7 @@ def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
     asyncio.run(again())
 
 
-def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:
+async def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:
     """The target is full, so that the messages for it wait at their homes when the gateway dies."""
     full = Definition(fields=("account",), messages_max=2)
     configs = (
@@ -469,28 +442,25 @@ def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path
         client.sync()
         return numbers(client, link)
 
-    async def life() -> None:
-        market = Market(1)
-        config = market.config()
-        config = type(config)(amqp=config.amqp, channels=config.channels, queues=configs)
-        gateway = await start(config, tmp_path / "gateway.toml")
-        try:
-            client = await in_thread(QueueClient, config.amqp.address[1])
-            await in_thread(before, client)
-        finally:
-            await kill(gateway)
-        client.drop()
-        async with running(*configs) as rig:
-            waiting = [figures(rig, name)[0::3] for name in ("keyed", "plain")]
-            assert waiting == [(2, 2), (2, 2)]
-            found = await in_thread(take, await rig.client(), 6)
-            assert sorted(found) == [1, 2, 11, 12, 21, 22]
-            await rig.until(
-                lambda: [figures(rig, name)[0::3] for name in ("keyed", "plain")] == [(0, 0)] * 2,
-                "the parcels' end",
-            )
-        async with running(*configs) as rig:
-            left = [figures(rig, name)[0::3] for name in ("keyed", "plain", "out")]
-            assert left == [(0, 0)] * 3
-
-    asyncio.run(life())
+    market = Market(1)
+    config = market.config()
+    config = type(config)(amqp=config.amqp, channels=config.channels, queues=configs)
+    gateway = await start(config, tmp_path / "gateway.toml")
+    try:
+        client = await in_thread(QueueClient, config.amqp.address[1])
+        await in_thread(before, client)
+    finally:
+        await kill(gateway)
+    client.drop()
+    async with running(*configs) as rig:
+        waiting = [figures(rig, name)[0::3] for name in ("keyed", "plain")]
+        assert waiting == [(2, 2), (2, 2)]
+        found = await in_thread(take, await rig.client(), 6)
+        assert sorted(found) == [1, 2, 11, 12, 21, 22]
+        await rig.until(
+            lambda: [figures(rig, name)[0::3] for name in ("keyed", "plain")] == [(0, 0)] * 2,
+            "the parcels' end",
+        )
+    async with running(*configs) as rig:
+        left = [figures(rig, name)[0::3] for name in ("keyed", "plain", "out")]
+        assert left == [(0, 0)] * 3

@@ -62,7 +62,7 @@ class PacketPublisher(Publisher):
     ],
 )
 @gateways_loop
-def test_what_both_lines_lose_comes_to_the_asker_alone_and_nothing_is_missing(
+async def test_what_both_lines_lose_comes_to_the_asker_alone_and_nothing_is_missing(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
     feed: str,
@@ -74,36 +74,30 @@ def test_what_both_lines_lose_comes_to_the_asker_alone_and_nothing_is_missing(
     if password:
         monkeypatch.setenv("REPLAY_PASSWORD", password)
         named = {**named, "password_env": "REPLAY_PASSWORD"}
-
-    async def session() -> None:
-        publisher = make(load_feed(feed), message, seed=19)
-        assert publisher.feed.recovery is not None
-        facts = publisher.feed.recovery.retransmission
-        assert facts is not None
-        made = REGISTRY[facts.name].server
-        assert made is not None
-        server = made(ServerSetup(publisher.feed, {SERVICE: publisher.store}, ServerSettings()))
-        listen: Any = serve_datagrams if facts.transport == "udp" else serve
-        listener = await listen(server, "127.0.0.1", 0)
-        host, port = listener.address
-        config = publisher.configuration(
-            ServerConfig(name="rts", address=f"{host}:{port}", **named)
-        )
-        channel = msgspec.structs.replace(config.channels[0], retransmission_lines=())
-        recovery = config.recovery
-        if facts.transport == "tcp":  # however busy the machine, an answer comes
-            recovery = msgspec.structs.replace(recovery, request_timeout_us=10_000_000)
-        config = msgspec.structs.replace(config, channels=(channel,), recovery=recovery)
-        try:
-            async with running(config) as (gateway, _, url):
-                client = gateway.core.servers["rts"].client
-                snapshot = await came_whole(publisher, gateway, url)
-        finally:
-            closing = listener.close()
-            if closing is not None:
-                await closing
-            publisher.sock.close()
-        assert snapshot["recovery"]["servers"]["rts"]["up"]
-        assert server.counts["packets"] >= client.counts["answered"] > 10
-
-    run(session())
+    publisher = make(load_feed(feed), message, seed=19)
+    assert publisher.feed.recovery is not None
+    facts = publisher.feed.recovery.retransmission
+    assert facts is not None
+    made = REGISTRY[facts.name].server
+    assert made is not None
+    server = made(ServerSetup(publisher.feed, {SERVICE: publisher.store}, ServerSettings()))
+    listen: Any = serve_datagrams if facts.transport == "udp" else serve
+    listener = await listen(server, "127.0.0.1", 0)
+    host, port = listener.address
+    config = publisher.configuration(ServerConfig(name="rts", address=f"{host}:{port}", **named))
+    channel = msgspec.structs.replace(config.channels[0], retransmission_lines=())
+    recovery = config.recovery
+    if facts.transport == "tcp":  # however busy the machine, an answer comes
+        recovery = msgspec.structs.replace(recovery, request_timeout_us=10_000_000)
+    config = msgspec.structs.replace(config, channels=(channel,), recovery=recovery)
+    try:
+        async with running(config) as (gateway, _, url):
+            client = gateway.core.servers["rts"].client
+            snapshot = await came_whole(publisher, gateway, url)
+    finally:
+        closing = listener.close()
+        if closing is not None:
+            await closing
+        publisher.sock.close()
+    assert snapshot["recovery"]["servers"]["rts"]["up"]
+    assert server.counts["packets"] >= client.counts["answered"] > 10

@@ -1,8 +1,8 @@
 """A feed of each family through everything: replay, two lossy lines, gateway, subscribers.
 
-What a packet is differs: MoldUDP64 has no length and no send time, PITCH units count messages, SBE
-messages name their instruments in groups, symbols of CTA have eleven bytes, and a datagram of MIAX
-holds several packets. Gateway and player are processes of their own, as an operator starts them.
+What a packet is differs: SBE messages name their instruments in groups, symbols of CTA have eleven
+bytes, and a datagram of MIAX holds several packets; families with a generated session are in
+`test_order_sessions.py`. Gateway and player are processes of their own, as an operator starts them.
 """
 
 import asyncio
@@ -28,22 +28,6 @@ PACKETS = 400
 RUN_SECONDS = 120
 #: Feed to the messages of its packets, made of a number, and one symbol with the word for it.
 FAMILIES: dict[str, tuple[Callable[[Feed, int], bytes], str]] = {
-    "nasdaq-totalview-itch": (
-        lambda feed, n: feed.encode_message(
-            "A", stock_locate=n % 7, order_reference_number=n, stock="ZVZZT", price=1_000 + n
-        ),
-        "3",
-    ),
-    "cboe-byx-pitch": (
-        lambda feed, n: feed.encode_message(
-            "add_order_short", order_id=n, symbol=f"SYM{n % 7}", price_short=n % 9_000
-        ),
-        "SYM3",
-    ),
-    "memx-memoir": (
-        lambda feed, n: feed.encode_message("order_deleted", security_id=n % 7, order_id=n),
-        "3",
-    ),
     "cme-mdp3": (
         lambda feed, n: feed.encode_message(
             "incremental_refresh_book",
