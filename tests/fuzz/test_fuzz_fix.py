@@ -13,7 +13,7 @@ from tests.fuzz import fix_fuzz
 
 
 def test_every_damaged_message_gets_one_typed_answer_and_every_reason_comes(seed: int) -> None:
-    count = int(os.environ.get("FEEDHANDLER_FUZZ", "150000"))
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "75000"))
     print(f"python -m tests.fuzz.fix_fuzz --count {count} --seed {seed}")
     fuzzer = fix_fuzz.run(count, seed)
     print(fuzzer.report())

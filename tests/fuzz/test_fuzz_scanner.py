@@ -16,7 +16,7 @@ MOST = 1_200_000
 
 
 def test_every_mutated_packet_gets_one_typed_answer_and_every_reason_comes(seed):
-    count = int(os.environ.get("FEEDHANDLER_FUZZ", "100000"))
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "40000"))
     print(f"python -m tests.fuzz.scanner_fuzz --count {count} --seed {seed}")
     outcome = scanner_fuzz.run(count, seed, most=MOST)
     print(outcome.report())

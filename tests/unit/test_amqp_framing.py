@@ -11,6 +11,7 @@ from proton import Message, symbol, timestamp, ulong
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp import framing
+from tests.support.seeds import drawn
 
 INTERPRETED = load_interpreted("feedhandler.amqp.framing")
 TWINS = [framing, INTERPRETED]
@@ -179,9 +180,8 @@ def rich_message(chance: random.Random) -> Message:
     return message
 
 
-@pytest.mark.parametrize("seed", range(40))
+@drawn(6)
 def test_the_reader_reads_whatever_proton_encodes(module: Any, seed: int) -> None:
-    print(f"seed {seed}")
     message = rich_message(random.Random(seed))
     data = message.encode()
     reader = module.Reader()
@@ -260,12 +260,11 @@ def hostile(chance: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@drawn(3)
 def test_on_mutated_messages_both_twins_agree_and_stay_inside(seed: int) -> None:
-    print(f"seed {seed}: pytest -k on_mutated_messages")
     chance = random.Random(seed)
     read = 0
-    for _ in range(1500):
+    for _ in range(1000):
         data = hostile(chance)
         # What follows the message must make no difference: nobody may look at it.
         results = {

@@ -8,6 +8,7 @@ import pytest
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.states import TABLE, Action, Input, State
 from tests.support.recovery import MS, SECOND, Watched, make, monkey_input
+from tests.support.seeds import drawn
 
 I, S, Q, F, X = State
 
@@ -115,7 +116,7 @@ def walk(seed: int) -> set[tuple[State, Input, State]]:
     return watched.arrows
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_whatever_a_monkey_does_the_invariants_hold(seed: int) -> None:
     walk(seed)
 
