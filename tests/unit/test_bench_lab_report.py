@@ -180,7 +180,7 @@ def test_a_page_replaces_the_one_before_and_its_parts_fail_alone(
 
 def test_the_figures_are_beside_the_page_that_names_them(seed: int, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    found = Measured(report.run(seed, report.step(seed, 1), report.step(seed, 10)))
+    found = Measured(report.run(seed, report.step(seed, 10)))
     path = lab_report.write(found, tmp_path)
     named = set(re.findall(r"\]\((figure[^)]*|bandwidth[^)]*)\)", path.read_text()))
     assert named == {each.name for pattern in lab_report.FIGURES for each in tmp_path.glob(pattern)}
