@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, symbol, timestamp, ulong
 
@@ -291,14 +291,12 @@ def test_every_truncation_of_a_message_is_refused_or_ends_inside(module: Any) ->
             assert found[6] + found[7] <= end
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_alike_by_both_twins(data: bytes) -> None:
     assert parts(framing, data) == parts(INTERPRETED, data)
     assert framing.value_end(data, 0, len(data), 0) == INTERPRETED.value_end(data, 0, len(data), 0)
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 2**64 - 1), st.sampled_from([1, 2, 4, 8]))
 def test_numbers_are_written_big_endian(value: int, size: int) -> None:
     for module in TWINS:

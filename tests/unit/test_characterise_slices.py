@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
@@ -341,7 +341,6 @@ Messages = st.lists(
 )
 
 
-@settings(max_examples=80)
 @given(messages=Messages, cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_stretches_put_together_are_the_window_function_of_the_whole(
     messages: list[tuple[int, int, int]], cuts: list[int]

@@ -25,7 +25,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def packets():
-    generator = SessionGenerator(FEED, 3, instruments=30, messages_per_s=4000.0)
+    generator = SessionGenerator(FEED, 3, instruments=30, messages_per_s=2500.0)
     return [packet.packet for packet in generator.packets(SECOND)]
 
 

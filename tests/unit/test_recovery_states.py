@@ -103,7 +103,6 @@ def test_the_table_is_whole() -> None:
 
 def walk(seed: int) -> set[tuple[State, Input, State]]:
     """The arrows gone in 120 inputs of any kind, everything checked after each."""
-    print(f"seed {seed}: pytest tests/unit/test_recovery_states.py -k 'monkey and {seed}'")
     chance = random.Random(seed)
     watched = Watched(
         make(refresh=seed % 5 != 0, refresh_timeout_us=200_000, refresh_retry_us=5_000_000)
