@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 @lru_cache(maxsize=8)
-def session(seed, instruments=40, seconds=3, rate=8000.0):
+def session(seed, instruments=40, seconds=3, rate=6000.0):
     """(packets, decoded packets) of one session with its close."""
     generator = SessionGenerator(FEED, seed, instruments=instruments, messages_per_s=rate)
     packets = [*generator.packets(seconds * SECOND), *generator.close(seconds * SECOND)]
