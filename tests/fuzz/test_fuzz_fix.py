@@ -1,6 +1,6 @@
 """Damaged FIX messages of many types, through the compiled codec.
 
-`FEEDHANDLER_FUZZ` is the number of messages (150,000 by default, 100 million for a campaign).
+`FEEDHANDLER_FUZZ` is the number of messages (75,000 by default, 100 million for a campaign).
 """
 
 import os

@@ -1,6 +1,6 @@
 """Mutated packets of every type of every feed, through the compiled scanner.
 
-`FEEDHANDLER_FUZZ` is the number of packets: 100,000 by default, of which each family has its share,
+`FEEDHANDLER_FUZZ` is the number of packets: 40,000 by default, of which each family has its share,
 and more only where a rare reject reason has not come by then. In a campaign (`make fuzz`) there are
 ten million of each family, and each goes through the interpreted twin as well.
 """
