@@ -197,7 +197,7 @@ def test_heartbeats_and_other_packets_are_passed_over_and_size_and_epoch_bound_a
     assert made.deadline_ns > 1 << 62
 
 
-@drawn(6)
+@drawn(24)
 def test_behind_a_refresh_each_symbol_goes_on_behind_its_own_number(seed: int) -> None:
     """Orders applied once each, whatever number each symbol's state reaches."""
     draw = random.Random(seed)
@@ -221,7 +221,7 @@ def test_behind_a_refresh_each_symbol_goes_on_behind_its_own_number(seed: int) -
     assert came == [n for n in range(last + 1, count + 1) if n > reaches.get(sent[n], last)]
 
 
-@drawn(6)
+@drawn(24)
 def test_mutated_datagrams_never_raise(seed: int) -> None:
     draw = random.Random(seed)
     made = assembler()
