@@ -123,7 +123,7 @@ soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: 
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.everything ## the simulation campaign (SEEDS=10000)
-	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 $(PY) -m pytest --timeout=0 -s tests/simulation
+	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 PACKETS=6 $(PY) -m pytest --timeout=0 -s tests/simulation
 	PACKED=4 $(PY) -m pytest --timeout=0 -s tests/unit/test_ingest_packings.py
 
 simulate-journal: $(VENV)/.everything ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
@@ -161,7 +161,7 @@ crash-overlay: $(VENV)/.everything ## proxies of a tree killed, links cut, in na
 		tests/system/test_overlay_network.py
 
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=115000000 packets, FRAMES=10000000)
-	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_TWIN=1 FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) OVERLAY=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
+	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_TWIN=1 FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) OVERLAY=$(FRAMES) SEALED=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
 fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, under AddressSanitizer (ASAN="--frames 2000000")
 	$(PY) -m tests.fuzz.asan $(ASAN)

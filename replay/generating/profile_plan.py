@@ -235,10 +235,8 @@ def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) ->
         retold[at] = second.books
     if duration_s is not None:
         length = max(1, min(length, int(duration_s)))
-    slots = [slot for count in seconds[:length].tolist() for slot in _slots(count, prng)]
-    packets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(slots, np.int64))])
     return Plan(
-        SLOT_NS, packets,
+        SLOT_NS, _cumulative(seconds[:length], prng),
         np.repeat(bodies[:length], SLOTS_PER_S), np.repeat(retold[:length], SLOTS_PER_S),
     )  # fmt: skip
 
@@ -281,20 +279,20 @@ def _shared(weights: Array, total: int, most: int) -> Array:
         sum_ = int(weights[open_].sum())
         if left <= 0 or sum_ == 0:
             break
-        grown = shares[open_] + [int(weight) * left // sum_ for weight in weights[open_]]
-        shares[open_] = np.minimum(grown, most)
+        more = [weight * left // sum_ for weight in weights[open_].tolist()]
+        if not any(more):
+            break
+        shares[open_] = np.minimum(shares[open_] + more, most)
         left = total - int(shares.sum())
         open_ &= shares < most
     return shares
 
 
-def _slots(count: int, prng: Prng) -> list[int]:
-    """Split a second's packets into tenths, with random variation."""
+def _cumulative(seconds: Array, prng: Prng) -> Array:
+    """Split each second's packets into tenths, with random variation, and add all up from 0."""
     low, spread = SLOT_WEIGHTS
-    weights = [low + prng.below(spread) for _ in range(SLOTS_PER_S)]
-    sum_, so_far, done, answer = sum(weights), 0, 0, []
-    for weight in weights:
-        so_far += weight
-        answer.append(count * so_far // sum_ - done)
-        done += answer[-1]
-    return answer
+    drawn = [low + prng.below(spread) for _ in range(len(seconds) * SLOTS_PER_S)]
+    weights = np.cumsum(np.array(drawn, np.int64).reshape(-1, SLOTS_PER_S), axis=1)
+    within = seconds[:, None] * weights // weights[:, -1:]
+    before = np.cumsum(seconds) - seconds
+    return np.concatenate([np.zeros(1, np.int64), (before[:, None] + within).ravel()])

@@ -1,6 +1,6 @@
 """Damaged FIX messages of many types, through the compiled codec.
 
-`FEEDHANDLER_FUZZ` is the number of messages (150,000 by default, 100 million for a campaign).
+`FEEDHANDLER_FUZZ` is the number of messages (75,000 by default, 100 million for a campaign).
 """
 
 import os
@@ -13,7 +13,7 @@ from tests.fuzz import fix_fuzz
 
 
 def test_every_damaged_message_gets_one_typed_answer_and_every_reason_comes(seed: int) -> None:
-    count = int(os.environ.get("FEEDHANDLER_FUZZ", "150000"))
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "75000"))
     print(f"python -m tests.fuzz.fix_fuzz --count {count} --seed {seed}")
     fuzzer = fix_fuzz.run(count, seed)
     print(fuzzer.report())

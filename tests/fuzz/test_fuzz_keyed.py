@@ -22,7 +22,7 @@ from feedhandler.keyed.settings import Format, Rule
 from feedhandler.keyed.structure import READ_BYTES_MAX, VALUE_BYTES_MAX, Misfit, Structure, encoded
 from tests.fuzz.test_fuzz_door import damaged
 
-MESSAGES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000")) // 5
+MESSAGES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "30000")) // 5
 REASON_CHARACTERS_MAX = 300
 ACCOUNT, SECOND = "account", "legs.0.id"
 VALUES: list[Any] = [

@@ -16,7 +16,7 @@ from feedhandler.overlay.topology import make_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import HEAD_BYTES, Head, Kind, encode
 
-DATAGRAMS = int(os.environ.get("OVERLAY", "100000"))
+DATAGRAMS = int(os.environ.get("OVERLAY", "40000"))
 NOW = 1_800_000_000 * 10**9
 
 

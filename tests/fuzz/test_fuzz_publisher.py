@@ -15,7 +15,7 @@ from tests.fuzz.hostile_broker import Hearing, Script
 from tests.support.amqp_wire import ACCEPTED, DISPOSITION, TRANSFER, Frame, Value, described, frame
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000")) // 10
+FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "40000")) // 10
 
 
 @pytest.mark.timeout(0 if FRAMES > 10_000 else 300)

@@ -8,7 +8,7 @@ from feedhandler.fixcast.sealing import OVERHEAD_BYTES, Opener, Reason, Sealer
 from tests.support.fix_keys import CHANNEL, START, bytes_of, key, receiver, ring
 
 #: As many in `make test`; `SEALED=10000000` for a campaign.
-DATAGRAMS = int(os.environ.get("SEALED", "100000"))
+DATAGRAMS = int(os.environ.get("SEALED", "40000"))
 
 
 def mutated(chance: random.Random, datagram: bytes) -> bytes:

@@ -16,7 +16,7 @@ from feedhandler.codecs import PeerError
 from tests.fuzz.frame_mutator import FOLDER, Mutator, Part, copy_of
 from tests.support.amqp_wire import BEGIN, TRANSFER, Frame, split, wire
 
-FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000")) // 10
+FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "40000")) // 10
 #: How long one conversation may take: the node that says it has closed by then.
 PATIENCE_S = 60.0
 #: How a client's attach begins, and how long the node waits for one.

@@ -9,7 +9,7 @@ import gc
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sessions import DATA
@@ -169,9 +169,13 @@ def _prepare() -> None:
     gc.disable()
 
 
-def campaign(seeds: Iterable[int]) -> Coverage:
-    """Play them all."""
+def campaign(seeds: Sequence[int]) -> Coverage:
+    """Play them all; few in this process, for others would first make the sessions anew."""
     total = Coverage()
+    if len(seeds) < PROCESSES * CHUNK:
+        for seed in seeds:
+            total.add(play(seed))
+        return total
     context = multiprocessing.get_context("fork")
     with context.Pool(PROCESSES, initializer=_prepare) as pool:
         for coverage in pool.imap_unordered(play, seeds, chunksize=CHUNK):

@@ -313,13 +313,17 @@ class ChannelWorld:
         """There is no operator."""
 
 
-def play_seeds(play: Callable[[int], Counter[str]], wanted: set[str]) -> None:
-    """Play `SEEDS` seeds (50), or just `SEED`; together they must have seen all that is wanted.
+def play_seeds(
+    play: Callable[[int], Counter[str]], wanted: set[str], rare: tuple[int, ...] = ()
+) -> None:
+    """Play `SEEDS` seeds (8, and `rare`, which bring what others seldom do), or just `SEED`;
+    together they must have seen all that is wanted.
 
     A seed that fails is named by the error.
     """
     seen: Counter[str] = Counter()
-    for seed in seeds_to_play(range(int(os.environ.get("SEEDS", "50")))):
+    asked = os.environ.get("SEEDS")
+    for seed in seeds_to_play(range(int(asked)) if asked else (*range(8), *rare)):
         try:
             seen += play(seed)
         except Exception as error:

@@ -9,9 +9,13 @@ checked. Every case is then a walk over checked steps, and all walks end in a ch
 that did not come are announced, or told as missing and, brought by recovery, published.
 
 That a standing tells the whole state is not believed but tested, on the interpreted twin, of which
-every field can be seen. Three packets are, as a check of the argument, played one by one as well.
+every field can be seen. Half as many are, as a check of the argument, played one by one as well.
+
+`PACKETS=6` plays six packets (`make simulate`); without it there are four.
 """
 
+import math
+import os
 import random
 from itertools import combinations, product
 from typing import NamedTuple
@@ -30,6 +34,8 @@ from feedhandler.ingest.records import (
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.ingest import BODY, MS, TWINS, body_of
 
+#: Packets of a case, two at least.
+PACKETS = int(os.environ.get("PACKETS", "4"))
 OK, LOST, DOUBLED = range(3)
 FATES = (OK, LOST, DOUBLED)
 COPIES = {OK: 1, LOST: 0, DOUBLED: 2}
@@ -212,31 +218,33 @@ def check_step(
 
 
 @pytest.mark.parametrize("recovery", [False, True], ids=["alone", "with recovery"])
-def test_every_fate_of_six_packets_in_every_order(recovery):
-    standings, steps, cases = explore(6, Player("compiled", recovery))
+def test_every_fate_in_every_order(recovery):
+    standings, steps, cases = explore(PACKETS, Player("compiled", recovery))
     print(f"{standings:,} standings, {steps:,} steps, {cases:,} cases")
-    assert cases == 3**12 * 924
+    assert cases == 9**PACKETS * math.comb(2 * PACKETS, PACKETS)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_every_fate_of_three_packets_in_every_order_one_by_one(twin):
-    player = Player(twin)
-    for fates in product(FATES, repeat=6):
-        for a_places in combinations(range(6), 3):
-            standing = Standing(0, 0, (None,) * 3)
-            for step in range(6):
+def test_every_fate_in_every_order_one_by_one(twin):
+    player, count = Player(twin), PACKETS // 2
+    for fates in product(FATES, repeat=2 * count):
+        for a_places in combinations(range(2 * count), count):
+            standing = Standing(0, 0, (None,) * count)
+            for step in range(2 * count):
                 line = int(step not in a_places)
                 index = standing.b if line else standing.a
-                fate = fates[3 * line + index]
+                fate = fates[count * line + index]
                 player.give(line, index, COPIES[fate])
                 standing = standing.after(line, fate)
             player.finish(standing.first, player.read())
 
 
+#: Histories whose standings are compared.
+PLAYS = 4_000 if PACKETS > 4 else 800
 #: What is no state: counters, the ring, settings, and the slots that packets lie in.
 NO_STATE = {"out", "ring", "settings", "actions", "pool", "order", "head"}
 #: What a line showed when: it decides of packets that their own line went back behind, or that the
-#: other line passes by; no line does so here before a case ends. (The cases of three packets, which
+#: other line passes by; no line does so here before a case ends. (The cases which
 #: are played one by one, depend on none of this.)
 NO_STATE |= {"belief", "by_line", "latest"}
 
@@ -271,15 +279,15 @@ def test_a_standing_tells_the_whole_state(recovery):
     draw = random.Random(seed)
     known: dict[Standing, dict[str, object]] = {}
     again = 0
-    for _ in range(4_000):
+    for _ in range(PLAYS):
         player = Player("interpreted", recovery)
-        standing = Standing(0, 0, (None,) * 6)
-        for _ in range(draw.randrange(13)):
-            line = draw.choice([line for line in (0, 1) if standing[line] < 6])
+        standing = Standing(0, 0, (None,) * PACKETS)
+        for _ in range(draw.randrange(2 * PACKETS + 1)):
+            line = draw.choice([line for line in (0, 1) if standing[line] < PACKETS])
             fate = draw.choice(FATES)
             player.give(line, standing[line], COPIES[fate])
             standing = standing.after(line, fate)
         state = state_of(player.arbiter)
         again += standing in known
         assert known.setdefault(standing, state) == state, f"{standing}"
-    assert again > 1_000
+    assert again > PLAYS // 4

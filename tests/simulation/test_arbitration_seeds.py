@@ -33,7 +33,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import BODY, MS, TWINS, body_of
-from tests.support.seeds import seeds_to_play
+from tests.support.seeds import drawn, seeds_to_play
 
 DATA, HEARTBEAT, RESET, _, OUTSIDE, _ = map(int, PacketKind)
 PACKETS = 2_000
@@ -41,7 +41,7 @@ PACKETS = 2_000
 BEATS = 3
 #: Nanoseconds between two packets.
 PACE = 400_000
-SEEDS = int(os.environ.get("SEEDS", "25"))
+SEEDS = int(os.environ.get("SEEDS", "10"))
 #: Lines that fall silent for longer than quarantine remembers: played whatever `SEEDS` is.
 DIRECTED = 86
 
@@ -278,7 +278,7 @@ def test_what_comes_out_is_what_went_in():
         assert verdicts >= set(Verdict) - rarely, "some verdict was never reached"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@drawn(3)
 def test_the_interpreted_twin_says_the_same(seed):
     world = World(seed, packets=400)
     world.add_outside()
@@ -294,7 +294,7 @@ def test_the_interpreted_twin_says_the_same(seed):
     assert (ours.arbiter.channel_array == twin.arbiter.channel_array).all()
 
 
-@pytest.mark.parametrize("seed", range(24))
+@drawn(6)
 def test_packets_outside_the_sequence_change_nothing_else(seed):
     plain, world = World(seed, packets=400), World(seed, packets=400)
     world.add_outside()

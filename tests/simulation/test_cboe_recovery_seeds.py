@@ -66,13 +66,13 @@ def test_what_comes_out_of_a_unit_is_what_went_in_or_is_marked() -> None:
         "gap", "MISSING", "CLOSED", "snapshot-begin", "rts packets", "rts rejected",
         "rts broken", "rts bad_packets", "rts cancelled", "snapshots spins", "snapshots broken",
     }  # fmt: skip
-    play_seeds(lambda seed: play(VENUE, apply, seed), wanted)
+    play_seeds(lambda seed: play(VENUE, apply, seed), wanted, rare=(9, 20))
 
 
 def test_a_seed_does_the_same_again() -> None:
     assert story(VENUE, 3) == story(VENUE, 3)
 
 
-@pytest.mark.parametrize("seed_", range(5))
+@pytest.mark.parametrize("seed_", range(2))
 def test_the_ledger_finds_what_was_lost_doubled_moved_or_changed(seed_: int) -> None:
     assert bites(VENUE, apply, seed_) == []

@@ -105,13 +105,13 @@ def test_what_comes_out_of_a_channel_with_loops_is_what_went_in_or_is_marked_and
         "gap", "MISSING", "snapshot-begin", "rts packets", "loops snapshots",
         "loops failed_gap", "loops malformed", "loops outside", "loops began",
     }  # fmt: skip
-    play_seeds(seen_in, wanted)
+    play_seeds(seen_in, wanted, rare=(13, 37))
 
 
 def test_a_seed_does_the_same_again() -> None:
     assert story(VENUE, 3, LoopWorld) == story(VENUE, 3, LoopWorld)
 
 
-@pytest.mark.parametrize("seed_", range(5))
+@pytest.mark.parametrize("seed_", range(2))
 def test_the_ledger_finds_what_was_lost_doubled_moved_or_changed(seed_: int) -> None:
     assert bites(VENUE, apply, seed_, LoopWorld) == []

@@ -242,7 +242,7 @@ def test_a_common_loss_that_costs_more_is_caught(
     fault: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     COMMON_LOSS[fault](monkeypatch)
-    assert is_caught(lambda: check_a_common_loss(seed, 30)), "nothing was noticed"
+    assert is_caught(lambda: check_a_common_loss(seed, 15)), "nothing was noticed"
 
 
 @pytest.mark.parametrize("fault", OWN_LOSS)

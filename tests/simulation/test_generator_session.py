@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 @lru_cache(maxsize=8)
-def session(seed, instruments=40, seconds=3, rate=8000.0):
+def session(seed, instruments=40, seconds=3, rate=6000.0):
     """(packets, decoded packets) of one session with its close."""
     generator = SessionGenerator(FEED, seed, instruments=instruments, messages_per_s=rate)
     packets = [*generator.packets(seconds * SECOND), *generator.close(seconds * SECOND)]
@@ -65,9 +65,8 @@ def apply(books, order):
         assert book.pop(key)[:2] == (order["Side"], order["Price"])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_book_rebuilt_from_orders_equals_every_quote_and_never_crosses(seed):
-    print(f"seed {seed}: pytest tests/simulation/test_generator_session.py -k 'rebuilt and {seed}'")
     _, decoded = session(seed)
     shares = {order["SymbolIndex"] for order in of_type(decoded, 230)}
     orders = iter(of_type(decoded, 230))
@@ -89,9 +88,8 @@ def test_a_book_rebuilt_from_orders_equals_every_quote_and_never_crosses(seed):
     assert quoted > 500
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_change_of_the_top_is_quoted_and_level_figures_in_orders_are_right(seed):
-    print(f"seed {seed}")
     _, decoded = session(seed)
     shown = {
         (quote["SymbolIndex"], quote["SourceSeqNum"]): (quote["BidPrice"], quote["AskPrice"])
@@ -128,7 +126,7 @@ def test_prices_are_on_the_tick_that_reference_data_tells():
 
 
 def test_trades_add_up_and_happen_at_a_price_that_rested():
-    _, decoded = session(2, rate=20000.0)
+    _, decoded = session(2, rate=10000.0)
     resting, traded = defaultdict(dict), defaultdict(int)
     events = [("trade", t["SourceSeqNum"], t) for t in of_type(decoded, 240)]
     warrants = {t["SymbolIndex"] for t in of_type(decoded, 247)} - {
@@ -310,9 +308,7 @@ def test_heartbeats_say_of_the_sequence_what_the_description_tells(word, less, t
 
 def test_the_mix_is_the_papers():
     """Table 1 (packets by service, of real-time packets), mean messages and payload bytes."""
-    seed = 7
-    print(f"seed {seed}")
-    packets = [packet for packet in SessionGenerator(FEED, seed).packets(6 * SECOND)
+    packets = [packet for packet in SessionGenerator(FEED, 7).packets(6 * SECOND)
                if packet.due_ns > SECOND and packet.messages]  # fmt: skip
     shares = {service: sum(packet.service == service for packet in packets) / len(packets)
               for service in SERVICES}  # fmt: skip
@@ -329,7 +325,7 @@ def test_the_mix_is_the_papers():
 def test_most_repeats_of_a_symbol_come_within_a_millisecond():
     """Figure 6: 70 % within 1 ms, 80 % within 10 ms, on each service's own stream."""
     last, gaps = {}, []
-    for packet in SessionGenerator(FEED, 7).packets(5 * SECOND):
+    for packet in SessionGenerator(FEED, 7).packets(3 * SECOND):
         if packet.due_ns > SECOND:
             for symbol in FEED.decode_packet(packet.packet).symbols:
                 key = (packet.service, symbol)

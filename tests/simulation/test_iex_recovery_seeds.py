@@ -72,6 +72,6 @@ def test_a_seed_does_the_same_again() -> None:
     assert story(VENUE, 3, GapFillWorld) == story(VENUE, 3, GapFillWorld)
 
 
-@pytest.mark.parametrize("seed_", range(5))
+@pytest.mark.parametrize("seed_", range(2))
 def test_the_ledger_finds_what_was_lost_doubled_moved_or_changed(seed_: int) -> None:
     assert bites(VENUE, apply, seed_, GapFillWorld) == []

@@ -23,7 +23,7 @@ from tests.simulation.journal_map import Map, Place, View, differing, view_of
 from tests.support.journal import FOLDER, Script
 from tests.support.simulated_disk import SimulatedDisk
 
-FLIPS = int(os.environ.get("FLIPS", "250"))
+FLIPS = int(os.environ.get("FLIPS", "150"))
 SWEEP = bool(os.environ.get("SWEEP"))
 SEED = int(os.environ.get("SEED", "1"))
 #: Bits flipped in one queue before another is made.
@@ -147,7 +147,7 @@ def test_a_status_that_decayed_is_told_and_takes_back_no_more_than_it_said() -> 
         for path in queue.map.paths():
             for place in queue.map.places(path):
                 if place.kind == "status record":
-                    for bit in range(8 * place.start, 8 * (place.start + 24), 1 if SWEEP else 67):
+                    for bit in range(8 * place.start, 8 * (place.start + 24), 1 if SWEEP else 101):
                         queue.flip(path, bit)
         brought_back += queue.brought_back
     assert brought_back

@@ -31,7 +31,7 @@ from tests.support.needs import absent
 from tests.support.seeds import seeds_to_play
 
 OPERATIONS = 10_000
-HISTORIES = int(os.environ.get("HISTORIES", "2"))
+HISTORIES = int(os.environ.get("HISTORIES", "1"))
 #: Histories that a mutant has to be noticed in one of.
 MUTANT_HISTORIES = 24
 CONSUMERS, PRODUCERS = 6, 4

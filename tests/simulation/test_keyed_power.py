@@ -41,7 +41,7 @@ from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL
 from tests.support.seeds import seeds_to_play
 from tests.support.simulated_disk import SimulatedDisk
 
-OPERATIONS = int(os.environ.get("OPERATIONS", "100"))
+OPERATIONS = int(os.environ.get("OPERATIONS", "50"))
 SAMPLES = int(os.environ.get("SAMPLES", "2"))
 #: Operations of one seed.
 SCRIPT = 100

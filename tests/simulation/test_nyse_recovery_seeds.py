@@ -101,13 +101,13 @@ def test_what_comes_out_of_an_xdp_channel_is_what_went_in_or_is_marked() -> None
         "snapshots accepted", "snapshots mappings", "snapshots broken",
         "refresh snapshots", "refresh failed_gap", "refresh outside", "refresh malformed",
     }  # fmt: skip
-    play_seeds(seen_in, wanted)
+    play_seeds(seen_in, wanted, rare=(9, 27))
 
 
 def test_a_seed_does_the_same_again() -> None:
     assert story(VENUE, 3) == story(VENUE, 3)
 
 
-@pytest.mark.parametrize("seed_", range(5))
+@pytest.mark.parametrize("seed_", range(2))
 def test_the_ledger_finds_what_was_lost_doubled_moved_or_changed(seed_: int) -> None:
     assert bites(VENUE, apply, seed_) == []

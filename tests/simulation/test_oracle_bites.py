@@ -109,4 +109,6 @@ def test_the_oracle_notices(sabotage, monkeypatch):
                 world.subscriber.check_end(world.plan.heal_ns)
             except AssertionError:
                 caught += 1
-    assert caught >= 2, f"{caught} of {len(SEEDS)} seeds"
+        if caught == 2:
+            return
+    pytest.fail(f"{caught} of {len(SEEDS)} seeds")

@@ -30,7 +30,7 @@ from tests.support.overlay_trees import (
 )
 from tests.support.seeds import seeds_to_play
 
-SEEDS = int(os.environ.get("SEEDS", "50"))
+SEEDS = int(os.environ.get("SEEDS", "16"))
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 BEGIN_NS = 1_800_000_000 * S
 BOUND_NS = 3 * MS

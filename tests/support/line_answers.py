@@ -97,6 +97,66 @@ def exchange(
     assert len(came) == len(set(came)), "a number came twice"
 
 
+def exchange_by_lines(
+    asking: RecoveryClient,
+    answered: Callable[[bytes], list[bytes]],
+    feed: Feed,
+    service: int,
+    message: Callable[[int], bytes],
+    draw: random.Random,
+) -> None:
+    """Ask by a connection for a run of numbers that lines bring, lose and double, until all came.
+
+    As recovery does, what has not come is cancelled and asked for again. `answered` is told what is
+    sent, and returns what the connection says, before or behind the lines, and then what they
+    bring; of `message`s each must come, once.
+    """
+    missing = set(range(100, draw.randint(101, 900)))
+    came: dict[int, bytes] = {}
+    for request_id in range(1, 1_000):
+        if not missing:
+            break
+        low = min(missing)
+        high = next(n for n in range(low, low + 1000) if n not in missing)
+        asking.ask(Ask(request_id, service, low, high, 0), request_id)
+        said, *sent = answered(asking.data_to_send())
+        before = draw.random() < 0.5
+        events = asking.feed(said, request_id) if before else []
+        for data in sent:
+            for _ in range(draw.choice([0, 1, 1, 2])):
+                events += asking.datagram(service, data, request_id)
+        events += [] if before else asking.feed(said, request_id)
+        found = messages(feed, events)
+        assert not found.keys() - missing
+        came |= found
+        missing -= found.keys()
+        asking.cancel(request_id)
+        if not asking.up:
+            asking.connected(request_id)
+    assert not missing
+    assert all(body == message(number) for number, body in came.items())
+
+
+def check_pieces(
+    at_once: RecoveryClient,
+    in_pieces: RecoveryClient,
+    data: bytes,
+    draw: random.Random,
+    now_ns: int,
+) -> None:
+    """Both clients make the same of what a server says, one in pieces; of the bytes one may be
+    turned into another before."""
+    said = bytearray(data)
+    if draw.random() < 0.5:
+        said[draw.randrange(len(said))] ^= 1 << draw.randrange(8)
+    events: list[Event] = []
+    for chunk in chunks(bytes(said), draw):
+        events += in_pieces.feed(chunk, now_ns)
+    assert events == at_once.feed(bytes(said), now_ns)
+    assert in_pieces.data_to_send() == at_once.data_to_send()
+    assert in_pieces.counts == at_once.counts
+
+
 class Lines:
     """Where a server puts its packets for one service: they are kept."""
 

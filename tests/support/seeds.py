@@ -9,6 +9,8 @@ import hashlib
 import os
 from collections.abc import Iterable
 
+import pytest
+
 #: What else a test's course depends on; repeated where a run is told how to do it again.
 BESIDE = ("CRASHES", "ROUNDS", "FEEDHANDLER_FUZZ", "FEEDHANDLER_FUZZ_FRAMES")
 
@@ -33,3 +35,8 @@ def rerun(test: str, seed: int) -> str:
     """The command that runs a test with this seed again."""
     beside = "".join(f"{name}={os.environ[name]} " for name in BESIDE if name in os.environ)
     return f"{beside}SEED={seed} python -m pytest '{test}'"
+
+
+def drawn(times: int) -> pytest.MarkDecorator:
+    """Run a random test so many times, each with a `seed` of its own."""
+    return pytest.mark.parametrize("seed", [None] * times, indirect=True)

@@ -1,4 +1,4 @@
-"""Shared by tests of feed descriptions: layout tables as text, random messages, decodes.
+"""Shared by tests of feed descriptions: layout tables as text, packets put together again, decodes.
 
 A layout table is text such as `4+4 source_time  8+2 reserved_1`: offset, size and name of each
 field. A text decode is what a dissector printed of a real packet: `Name: value` lines, indented.
@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import dpkt
-from hypothesis import settings
-from hypothesis import strategies as st
 
-from feedhandler.codecs import Feed, Field, Layout, PacketKind, Price, Record
+from feedhandler.codecs import Feed, Field, Layout, PacketKind, Record
 from feedhandler.codecs.layouts import Block, record_values
-
-#: Random tests print the blob that reproduces a failure (`@reproduce_failure`).
-RANDOM = settings(max_examples=25, print_blob=True)
-
 
 # -- layout tables ------------------------------------------------------------------------------
 
@@ -51,78 +45,8 @@ def covers(block: Block, begin: int) -> bool:
     return at == block.size
 
 
-# -- random messages ----------------------------------------------------------------------------
-
-_PRINTABLE = st.characters(min_codepoint=32, max_codepoint=126)
-
-
-def values_of(given: Field) -> st.SearchStrategy[Any]:
-    """Any value that the field can carry and give back."""
-    bits = 8 * given.size
-    if given.kind == "u":
-        return st.integers(0, 2**bits - 1)
-    if given.kind == "i":
-        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if given.size == 1:
-        return st.characters(min_codepoint=1, max_codepoint=255)
-    return st.text(_PRINTABLE, max_size=given.size).map(lambda text: text.rstrip(" "))
-
-
-def fields_of(block: Block) -> st.SearchStrategy[dict[str, Any]]:
-    """Values for every field of a block, and for the elements of a layout's group."""
-    chosen = {each.name: values_of(each) for each in block.named}
-    if isinstance(block, Layout) and block.group is not None:
-        chosen[block.group.name] = st.lists(fields_of(block.group), max_size=4)
-    return st.fixed_dictionaries(chosen)
-
-
-def raw_values(record: Record) -> dict[str, Any]:
-    """A record's attributes as they were given to the encoder: prices as wire integers, elements
-    as dictionaries; full times left out."""
-    computed = {name for name, _ in record.layout.times}
-    return {
-        name: _raw(value) for name, value in record_values(record).items() if name not in computed
-    }
-
-
-def _raw(value: Any) -> Any:
-    if isinstance(value, Price):
-        return value.raw
-    return [raw_values(element) for element in value] if isinstance(value, tuple) else value
-
-
 def every_layout(feed: Feed) -> list[Layout]:
     return [layout for ways in feed.layouts.values() for layout in ways]
-
-
-def packet_type_of(feed: Feed, layout: Layout) -> int | None:
-    """The packet type under which a feed sends a message, where the packet tells it."""
-    return layout.code if feed.table.type_in_packet else None
-
-
-def check_round_trip(feed: Feed, layout: Layout, values: dict[str, Any]) -> None:
-    """decode(encode(x)) == x, alone and in a packet, and encode(decode(bytes)) == bytes."""
-    message = feed.encode_message(layout.name, **values)
-    record = feed.decode_message(message, type=layout.label)
-    assert isinstance(record, Record)
-    assert raw_values(record) == values
-    assert feed.encode_message(record) == message
-    packet_type = packet_type_of(feed, layout)
-    sent = feed.encode_packet(sequence=7, messages=[message, message], packet_type=packet_type)
-    packet = feed.decode_packet(sent)
-    assert packet.types == [layout.label] * 2
-    assert [raw_values(each) for each in packet.messages] == [values, values]
-
-
-def check_control_round_trip(feed: Feed, code: int, values: dict[str, Any]) -> None:
-    """The same for a control packet's body."""
-    body = feed.encode_control(code, **values)
-    kinds = feed.description.packet.kind
-    assert kinds is not None
-    kind = "reset" if code in kinds.reset else "control"
-    packet = feed.decode_packet(feed.encode_packet(kind=kind, packet_type=code, body=body))
-    assert packet.control is not None
-    assert raw_values(packet.control) == values
 
 
 def reencode(feed: Feed, data: bytes) -> bytes:

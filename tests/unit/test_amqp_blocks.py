@@ -12,6 +12,7 @@ from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePack
 from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.store import PacketStore
 from tests.support.amqp import STAMP_NS, Rig, Sent, order, packet, quote, reference
+from tests.support.seeds import drawn
 
 GRAINS = ("packet", "batch", "message")
 
@@ -297,9 +298,8 @@ def test_who_applies_a_new_numbering_still_finds_what_is_stored_of_the_old_one()
     assert reasons(link.sent) == ["live", "reset", "live"]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@drawn(2)
 def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
-    print(f"seed {seed}: pytest -k test_random_blocks_and_marks_never_mix")
     chance = random.Random(seed)
     rig = Rig()
     stream = rig.streams[0]

@@ -5,12 +5,13 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, symbol, timestamp, ulong
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp import framing
+from tests.support.seeds import drawn
 
 INTERPRETED = load_interpreted("feedhandler.amqp.framing")
 TWINS = [framing, INTERPRETED]
@@ -179,9 +180,8 @@ def rich_message(chance: random.Random) -> Message:
     return message
 
 
-@pytest.mark.parametrize("seed", range(40))
+@drawn(6)
 def test_the_reader_reads_whatever_proton_encodes(module: Any, seed: int) -> None:
-    print(f"seed {seed}")
     message = rich_message(random.Random(seed))
     data = message.encode()
     reader = module.Reader()
@@ -260,12 +260,11 @@ def hostile(chance: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@drawn(3)
 def test_on_mutated_messages_both_twins_agree_and_stay_inside(seed: int) -> None:
-    print(f"seed {seed}: pytest -k on_mutated_messages")
     chance = random.Random(seed)
     read = 0
-    for _ in range(1500):
+    for _ in range(1000):
         data = hostile(chance)
         # What follows the message must make no difference: nobody may look at it.
         results = {
@@ -292,14 +291,12 @@ def test_every_truncation_of_a_message_is_refused_or_ends_inside(module: Any) ->
             assert found[6] + found[7] <= end
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_alike_by_both_twins(data: bytes) -> None:
     assert parts(framing, data) == parts(INTERPRETED, data)
     assert framing.value_end(data, 0, len(data), 0) == INTERPRETED.value_end(data, 0, len(data), 0)
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 2**64 - 1), st.sampled_from([1, 2, 4, 8]))
 def test_numbers_are_written_big_endian(value: int, size: int) -> None:
     for module in TWINS:

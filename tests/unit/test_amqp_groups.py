@@ -21,6 +21,7 @@ from feedhandler.amqp.serving.groups import (
 )
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, FakeLink, Rig, decoded, order, packet
+from tests.support.seeds import drawn
 
 
 class Consumer(FakeLink):
@@ -268,7 +269,7 @@ def test_members_are_bounded_and_have_to_ask_for_the_same() -> None:
     assert group_name("ann", "prices") != group_name("bob", "prices")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_members_that_come_go_settle_and_give_back_lose_nothing_together(seed: int) -> None:
     print(f"python -m pytest {__file__} -k 'together and {seed}'")
     chance = random.Random(seed)

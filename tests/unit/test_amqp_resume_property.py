@@ -25,7 +25,7 @@ from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, FakeLink, Rig, Sent, order, packet, prefix_of, quote
 
-SEEDS = 12
+SEEDS = 6
 ADDRESSES = [
     f"euronext.104{symbol}?as={grain}{types}"
     for symbol in ("", ".1003")

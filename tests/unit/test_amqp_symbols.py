@@ -7,6 +7,7 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp import symbols
+from tests.support.seeds import drawn
 
 TWINS = [symbols, load_interpreted("feedhandler.amqp.symbols")]
 
@@ -16,9 +17,8 @@ def module(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-@pytest.mark.parametrize("seed", range(3))
+@drawn(2)
 def test_the_map_agrees_with_a_dict(module: Any, seed: int) -> None:
-    print(f"seed {seed}: pytest -k test_the_map_agrees_with_a_dict")
     chance = random.Random(seed)
     table, known = module.SymbolMap(10_000), {}
     # Small numbers, text, and the two ends: what feeds use, and what collides.

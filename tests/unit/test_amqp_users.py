@@ -111,7 +111,7 @@ def random_pattern(chance: random.Random) -> tuple[str, ...]:
 def test_admission_and_delivery_agree_with_every_key_tried(seed: int) -> None:
     chance = random.Random(seed)
     keys = [(f, s, y) for f in FEEDS for s in SERVICES for y in (*SYMBOLS, "MSX", "AB")]
-    for _ in range(3000):
+    for _ in range(600):
         entitlement, pattern = random_entitlement(chance), random_pattern(chance)
         wanted = Subscription((pattern,))
         got = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -150,7 +150,6 @@ Sent = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sent=Sent,
     size=st.integers(90, 9_000),

@@ -261,7 +261,7 @@ def test_killed_again_and_again_it_ends_with_the_job_s_tables(
             process.wait()
     append(growing, recordings[0], 1)
     _write(folder / "b.pcap", recordings[1])
-    subprocess.run([*command, "--once"], check=True, stdout=subprocess.DEVNULL)
+    assert follow(options(folder, out, once=True)) == ExitCode.OK
     expected = {t.name: t for t in tables_of(characterise([str(folder)], UTP), FEED, FEED.zone)}
     found = json.loads((out / "session.json").read_text())
     assert found["about"]["followed to batch"] >= KILLS

@@ -25,14 +25,14 @@ FEED = load_feed("euronext-utp-md")
 
 def session() -> Traffic:
     """What is generated here; each call the same."""
-    return Traffic(load_profile("market"), 7, rate_mbps=20.0, duration_s=4, loss=(0.01, 0.01))
+    return Traffic(load_profile("market"), 7, rate_mbps=10.0, duration_s=3, loss=(0.01, 0.01))
 
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, dict[str, Any], Path]:
     path = tmp_path_factory.mktemp("day") / "market.pcap"
     write_capture(session(), path)
-    outcome = characterise([str(path)], Request("euronext-utp-md"), slice_size=700_000)
+    outcome = characterise([str(path)], Request("euronext-utp-md"), slice_size=300_000)
     return Tables(outcome, FEED, "Europe/Lisbon"), ledger_of(path), path
 
 
@@ -156,7 +156,7 @@ def test_a_profile_that_was_measured_generates_a_session_like_it(
     assert ops.run(asked) == 0
     profile = load_profile(target)
     assert profile == profile_of(tables, "ours")
-    assert profile.rate_mbps == pytest.approx(20.0, rel=0.05)
+    assert profile.rate_mbps == pytest.approx(10.0, rel=0.05)
     whole = tables.whole_interarrival()
     assert profile.repeats.within_1_ms == pytest.approx(whole.within_1ms / whole.count, abs=1e-4)
     again = tmp_path / "again.pcap"

@@ -149,6 +149,13 @@ def _page_of(first: str, last: str) -> tuple[list[Table], list[Figure], dict[str
     return tables, [], {"zone": "Europe/Paris"}
 
 
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (figures, report):
+        monkeypatch.setattr(module, "available", lambda: False)
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_odd_files_are_told_in_one_line_each_and_in_the_report(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +170,7 @@ def test_odd_files_are_told_in_one_line_each_and_in_the_report(
     assert not Page(page).open
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_json_gives_an_object_a_table(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,11 +211,8 @@ def test_a_folder_that_cannot_be_written_is_told(session: Path, tmp_path: Path) 
         report.write([Table("files", "Files", [], [])], {}, tmp_path / "file")
 
 
-def test_without_matplotlib_the_report_has_its_tables(
-    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (figures, report):
-        monkeypatch.setattr(module, "available", lambda: False)
+@pytest.mark.usefixtures("without_figures")
+def test_without_matplotlib_the_report_has_its_tables(session: Path, tmp_path: Path) -> None:
     assert ops.run(options(session, tmp_path)) == ExitCode.OK
     assert "matplotlib is not installed" in (tmp_path / "report.html").read_text()
     assert not list(tmp_path.glob("*.svg"))

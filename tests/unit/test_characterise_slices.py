@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
@@ -50,7 +50,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_session(tmp_path_factory.mktemp("day") / "day.pcap", seed=5, seconds=0.3)
 
 
-@pytest.mark.parametrize("size", [5_000, 33_333, 200_000])
+@pytest.mark.parametrize("size", [5_000, 33_333])
 def test_a_capture_cut_into_slices_gives_what_it_gives_whole(session: Path, size: int) -> None:
     whole = characterise([str(session)], UTP)
     parts = characterise([str(session)], UTP, slice_size=size)
@@ -62,7 +62,7 @@ def test_a_capture_cut_into_slices_gives_what_it_gives_whole(session: Path, size
 def test_every_datagram_lies_in_one_slice(session: Path, seed: int) -> None:
     rng = random.Random(seed)
     everything = [each.payload for each in Capture(session)]
-    for _ in range(20):
+    for _ in range(5):
         size = rng.randrange(100, 60_000)
         found: list[bytes] = []
         for part in cut_into_slices([look_at(str(session))], size):
@@ -85,7 +85,7 @@ def test_payloads_that_look_like_records_lead_nobody_astray(tmp_path: Path) -> N
             payload = decoy(20, OPENING_NS // 10**9) if number % 3 else packet
             writer.write(OPENING_NS + number * 1_000, LINE_A, PORT, payload)
     whole = characterise([str(path)], UTP)
-    for size in (1_300, 7_777):
+    for size in (3_333,):
         parts = characterise([str(path)], UTP, slice_size=size)
         assert parts.files[0].read_again > 0
         assert told(parts) == told(whole)
@@ -341,7 +341,6 @@ Messages = st.lists(
 )
 
 
-@settings(max_examples=80)
 @given(messages=Messages, cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_stretches_put_together_are_the_window_function_of_the_whole(
     messages: list[tuple[int, int, int]], cuts: list[int]

@@ -84,35 +84,54 @@ def test_a_short_help_is_the_long_one(
     assert short == capfd.readouterr().out != ""
 
 
-def completed(words: str, shell: str) -> str:
-    """What the shell is told for a line of which the last word is begun."""
-    given = {
+def asked(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What the command says to a shell."""
+    from feedhandler.cli.app import chosen
+
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        chosen([])
+    return capsys.readouterr().out
+
+
+def completing(words: str, shell: str) -> dict[str, str]:
+    """What a shell says of a line of which the last word is begun."""
+    return {
         "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
+        "COMP_CWORD": str(words.count(" ")),
         "_TYPER_COMPLETE_ARGS": words,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_FEEDHANDLER_COMPLETE": f"complete_{shell}",
     }
-    return asked(given)
 
 
-def asked(given: dict[str, str]) -> str:
-    """What the command says to a shell."""
-    command = [sys.executable, "-m", "feedhandler"]
-    environment = {**os.environ, **given}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
-    return done.stdout.decode()
+def test_a_shell_is_answered_by_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "feedhandler"], capture_output=True, timeout=60, check=False,
+        env={**os.environ, **completing("feedhandler dec", "bash")},
+    )  # fmt: skip
+    assert b"decode" in done.stdout.split()
 
 
-def test_the_shell_completes_commands_and_feeds() -> None:
-    assert "decode" in completed("feedhandler dec", "bash").split()
-    assert "iex-deep" in completed("feedhandler feeds iex", "zsh")
-    assert "euronext-utp-md" in completed("feedhandler decode x.pcap --feed euro", "fish")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_has_its_script(shell: str) -> None:
-    assert f"complete_{shell}" in asked({"_FEEDHANDLER_COMPLETE": f"source_{shell}"})
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (completing("feedhandler feeds iex", "zsh"), "iex-deep"),
+        (completing("feedhandler decode x.pcap --feed euro", "fish"), "euronext-utp-md"),
+        *(({"_FEEDHANDLER_COMPLETE": f"source_{shell}"}, f"complete_{shell}")
+          for shell in ("bash", "zsh", "fish")),
+    ],
+)  # fmt: skip
+def test_every_shell_has_its_script_and_its_answers(
+    given: dict[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert said in asked(given, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +157,4 @@ def test_values_are_completed_wherever_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from feedhandler.cli.app import chosen
-
-    monkeypatch.setenv("_FEEDHANDLER_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    with pytest.raises(SystemExit):
-        chosen([])
-    assert capsys.readouterr().out.split() == offered
+    assert asked(completing(words, "bash"), monkeypatch, capsys).split() == offered

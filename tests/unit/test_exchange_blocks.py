@@ -3,11 +3,11 @@
 import random
 
 import numpy as np
-import pytest
 
 from feedhandler.replay.exchange.blocks import BlockMaker, LineSet
 from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.playing.inject import LineFaults
+from tests.support.seeds import drawn
 
 DESTINATIONS = [{104: 0, 103: 1}, {104: 2, 103: 3}]
 
@@ -61,9 +61,8 @@ def test_without_faults_both_lines_get_everything_in_order_at_its_time():
     assert np.all(np.diff([due for _, _, due in sent]) >= 0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_faults_lose_displace_and_delay_but_invent_nothing(seed):
-    print(f"seed {seed}: pytest tests/unit/test_exchange_blocks.py -k 'invent and {seed}'")
     rng = random.Random(seed)
     faults = [
         LineFaults(loss=rng.choice((0, 0.1)), reorder=rng.choice((0, 0.2)), delay_us=line * 2000)

@@ -6,6 +6,7 @@ import pytest
 
 from feedhandler.codecs.errors import PeerError
 from feedhandler.replay.state.book import BUY, NO_ROW, SELL, Book, Row
+from tests.support.seeds import drawn
 
 
 def book_of(*orders: tuple[str, int, int, int]) -> Book:
@@ -55,9 +56,8 @@ def test_a_crossed_book_says_so():
     assert book_of(("a", BUY, 10, 5), ("b", SELL, 10, 5)).crossed()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_levels_always_add_up_whatever_happens(seed):
-    print(f"seed {seed}: pytest tests/unit/test_exchange_book.py -k 'add_up and {seed}'")
     rng = random.Random(seed)
     book, plain, number = Book(), {}, 0
     for _ in range(400):

@@ -17,6 +17,7 @@ from feedhandler.replay.exchange.ledger import (
 )
 from feedhandler.replay.exchange.ledger_check import Offender, Selection, check, matches
 from feedhandler.replay.generating.generator import SessionGenerator
+from tests.support.seeds import drawn
 
 FEED = load_feed("euronext-utp-md")
 SECOND = 1_000_000_000
@@ -24,7 +25,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def packets():
-    generator = SessionGenerator(FEED, 3, instruments=30, messages_per_s=4000.0)
+    generator = SessionGenerator(FEED, 3, instruments=30, messages_per_s=2500.0)
     return [packet.packet for packet in generator.packets(SECOND)]
 
 
@@ -390,11 +391,10 @@ def test_what_is_no_packet_and_an_empty_range_are_refused(tmp_path):
             ledger.lost(104, 5, 4)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@drawn(3)
 @pytest.mark.parametrize("packed", [False, True])
 def test_random_faults_are_counted_exactly(sent, packets, received, seed, packed):
     """Each data packet meets at most one fault; the report must count messages as planted."""
-    print(f"seed {seed}: pytest tests/unit/test_exchange_ledger.py -k 'random and {seed}'")
     rng = random.Random(seed)
     writer, verdict = received
     planted = dict.fromkeys(("announced", "unannounced", "duplicated", "late", "ok"), 0)

@@ -5,19 +5,12 @@ from pathlib import Path
 
 import pytest
 from feed_checks import (
-    RANDOM,
     check_against_decode,
-    check_control_round_trip,
-    check_round_trip,
-    every_layout,
-    fields_of,
     plain,
     read_decode,
     read_packet,
     reencode,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from feedhandler.codecs import BadPacket, PacketKind, Price, Reject, load_feed
 
@@ -112,19 +105,6 @@ def test_a_price_has_a_value_once_the_mapping_has_told_its_scale(folder: Path):
     assert FEED.to_dicts(data)[0]["price_raw"] == 488_700
     assert FEED.decode_packet(data, scales={2_511: 4}).messages[0].price.decimal == Decimal("48.87")
     assert FEED.to_dicts(data, scales={2_511: 4})[0]["price"] == 48.87
-
-
-@pytest.mark.parametrize("layout", every_layout(FEED), ids=lambda layout: layout.name)
-@RANDOM
-@given(data=st.data())
-def test_any_message_survives_encoding_and_decoding(layout, data):
-    check_round_trip(FEED, layout, data.draw(fields_of(layout)))
-
-
-@RANDOM
-@given(data=st.data())
-def test_any_control_packet_survives_encoding_and_decoding(data):
-    check_control_round_trip(FEED, 21, data.draw(fields_of(FEED.controls[21])))
 
 
 def test_lengths_of_packets_and_messages_include_themselves():

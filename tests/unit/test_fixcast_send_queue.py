@@ -47,7 +47,7 @@ def taken(queue: Any, bucket: TokenBucket, now_ns: int, most: int = 1000) -> lis
 @pytest.mark.parametrize("twin", TWINS, ids=IDS)
 def test_it_packs_as_the_packer_does(twin: tuple[ModuleType, ModuleType], seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(30):
+    for _ in range(10):
         period_ns, bytes_max = rng.choice([0, MS]), rng.randint(100, 1400)
         longest = rng.choice([bytes_max, 3000])
         queue = twin[0].SendQueue(period_ns, bytes_max, longest, rng.randint(2, 40))

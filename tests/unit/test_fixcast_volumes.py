@@ -38,11 +38,11 @@ SEED = 18
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole day at a 300th of its rate, of some thousand instruments, as a capture; line A
+    """A whole day at a 600th of its rate, of some thousand instruments, as a capture; line A
     loses 2 %, line B nothing."""
-    profile = msgspec.structs.replace(load_profile("euronext-2011-03"), instruments=1_330_000)
+    profile = msgspec.structs.replace(load_profile("euronext-2011-03"), instruments=2_660_000)
     path = tmp_path_factory.mktemp("measured") / "day.pcap"
-    write_capture(Traffic(profile, SEED, scale=0.003, loss=(0.02, 0.0)), path, lambda *_: None)
+    write_capture(Traffic(profile, SEED, scale=0.0015, loss=(0.02, 0.0)), path, lambda *_: None)
     return path
 
 

@@ -37,7 +37,7 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
         "trickle": lambda step: 1,
         "bursts": lambda step: chance.choice([0, 0, 0, 0, 3, 60]),
     }[stalls]
-    for step in range(300):
+    for step in range(150):
         for _ in range(chance.randrange(1, 6)):
             index = chance.randrange(2)
             made.put(traffic[index].messages(chance.randrange(1, 8)), index)

@@ -31,7 +31,7 @@ STALLS: dict[str, Any] = {
 }
 
 
-def conflated(name: str, seed: int, address: str = "#", duration_s: float = 0.5) -> Any:
+def conflated(name: str, seed: int, address: str = "#", duration_s: float = 0.3) -> Any:
     """A link of a feed, and the packets of a generated session for it."""
     feed = load_feed(name)
     session = OrderSession(feed, seed, instruments=4, messages_per_s=5_000.0)

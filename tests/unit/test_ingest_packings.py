@@ -41,7 +41,7 @@ def test_every_packing_of_few_messages_in_every_order_with_every_loss(kind):
 def test_random_packings_lost_doubled_and_delayed_on_each_line(kind, twin, seed):
     rng = random.Random(seed)
     channel = PackedChannel(kind, 12, twin)
-    for _ in range(1_500 if twin == "compiled" else 150):
+    for _ in range(400 if twin == "compiled" else 100):
         lines = [[(line, *each) for each in rng.choice(PACKED)] for line in (0, 1)]
         steps = []
         while any(lines):
@@ -59,7 +59,7 @@ PACKED = packings(12)
 def test_both_twins_say_the_same_of_the_same_packets(kind, seed):
     rng = random.Random(seed)
     channels = [PackedChannel(kind, 12, twin) for twin in ("compiled", "interpreted")]
-    for _ in range(200):
+    for _ in range(80):
         steps = [
             (line, *each) for line in (0, 1) for each in rng.choice(PACKED) if rng.random() < 0.8
         ]

@@ -114,7 +114,7 @@ def test_a_wrong_capacity_is_refused(ring_module, capacity):
 
 def test_two_threads_pass_every_record_in_order():
     ring = compiled_ring.Ring(1 << 18)
-    total = 50_000
+    total = 20_000
 
     def produce():
         for number in range(total):

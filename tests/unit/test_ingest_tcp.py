@@ -277,7 +277,7 @@ def test_reconnection_at_any_byte_gives_each_message_once(seed: int) -> None:
     draw = random.Random(seed)
     messages = [message(number) for number in range(1, 41)]
     size = len(sequenced(*range(1, 41)))
-    for cut in range(size):
+    for cut in range(0, size, 3):
         client, reader = soup(), Reader()
         at = cut
         for _ in range(3):

@@ -65,7 +65,7 @@ def pairs(items: list) -> list[tuple[int, bytes]]:
 
 def test_any_items_come_back_however_they_are_asked_for(twin, seed: int) -> None:
     draw = random.Random(seed)
-    for _ in range(40):
+    for _ in range(10):
         groups = [
             [draw.randbytes(draw.choice((0, 1, 7, 500, 5000))) for _ in range(draw.randint(1, 400))]
             for _ in range(2)
@@ -86,7 +86,7 @@ def test_what_is_damaged_costs_what_it_hit(twin) -> None:
     contents = [draw.randbytes(50) for _ in range(20)]
     numbers = list(range(1, 31))
     costs = set()
-    for bit in range(0, 8 * 2048, 7):
+    for bit in range(0, 8 * 2048, 23):
         written = Written(contents, contents[:10])
         written.disk.decay(PATH, bit)
         found = pairs(twin.SegmentReader(written.disk).items(written.block, numbers))

@@ -15,7 +15,7 @@ from tests.support.seeds import rerun
 
 interpreted = load_interpreted("feedhandler.keyed.dispatch")
 
-SEEDS = int(os.environ.get("SEEDS", "500"))
+SEEDS = int(os.environ.get("SEEDS", "100"))
 #: Steps of one seed, and of those between two looks at everything.
 STEPS = 200
 LOOK = 10

@@ -9,7 +9,7 @@ from feedhandler.amqp.working.message_order import MessageOrder, OrderedMessage
 from feedhandler.amqp.working.messages import read
 
 #: Courses of the random test: `SEEDS` in a campaign.
-COURSES = int(os.environ.get("SEEDS", "25"))
+COURSES = int(os.environ.get("SEEDS", "8"))
 
 
 def begun(order: MessageOrder[int]) -> list[OrderedMessage[int]]:

@@ -24,6 +24,7 @@ from feedhandler.replay.state.book import BUY, SELL, Book
 from feedhandler.replay.state.market_problems import PROBLEMS
 from feedhandler.retrans.snapshots import SnapshotCutter
 from tests.support.market import DAY, FEED, SYMBOL, TWINS, order, packet, queues, session
+from tests.support.seeds import drawn
 
 #: The type of order updates, as it goes on the wire.
 UPDATE = (230).to_bytes(2, "big")
@@ -58,7 +59,7 @@ def fresh_from_snapshot(make: Any, market: Any, service: int) -> Any:
 # -- snapshots say all of the state ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@drawn(3)
 def test_a_snapshot_at_any_cut_and_the_packets_after_it_lead_to_the_same_state(make, seed):
     draw = random.Random(seed)
     packets = session(seed)
@@ -194,7 +195,7 @@ def test_a_refresh_applied_packet_by_packet_replaces_what_was_there(make, market
 # -- books ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(2))
+@drawn(2)
 def test_books_equal_the_generators_own_at_every_moment(make, seed):
     generator = SessionGenerator(FEED, seed, instruments=12)
     market = make(FEED)
@@ -218,7 +219,7 @@ def test_books_equal_the_generators_own_at_every_moment(make, seed):
     assert not market.problems
 
 
-@pytest.mark.parametrize("seed", range(3))
+@drawn(2)
 def test_books_equal_the_quotes_numbered_the_same(make, seed):
     orders: dict[int, list[Any]] = defaultdict(list)
     quotes: dict[tuple[int, int], list[Any]] = defaultdict(list)
@@ -529,7 +530,7 @@ def test_every_problem_that_the_market_counts_is_documented():
     assert counted == set(PROBLEMS)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@drawn(2)
 def test_mangled_streams_are_survived_and_both_twins_see_the_same(seed):
     draw = random.Random(seed)
     compiled, interpreted = (twin.Market(FEED) for twin in TWINS.values())

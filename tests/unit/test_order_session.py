@@ -60,7 +60,7 @@ def mbo_of(
     return records
 
 
-def flow(seed: int = 5, count: int = 3000) -> list[order_flow.Action]:
+def flow(seed: int = 5, count: int = 1200) -> list[order_flow.Action]:
     return list(islice(OrderFlow(seed, start_ns=START_NS, instruments=7).actions(), count))
 
 
@@ -96,7 +96,7 @@ def test_every_packet_decodes_and_numbers_follow_one_another(name):
     feed = load_feed(name)
     session = OrderSession(feed, 3, instruments=9, messages_per_s=2000, opening_ns=9 * 3600 * 10**9)
     expected, count, kinds, messages = 1, 0, Counter(), Counter()
-    for outgoing in session.packets(2 * SECOND_NS):
+    for outgoing in session.packets(SECOND_NS):
         packet = feed.decode_packet(outgoing.packet)
         assert packet.sequence == expected
         assert len(packet.messages) == outgoing.messages
@@ -163,7 +163,7 @@ def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
     actions = list(simple(iter(flow())))
     expected = numpy.concatenate([mbo_of(a, number, 1, 1) for number, a in enumerate(actions)])
     records = normalised(name, actions)
-    assert len(expected) > 3000
+    assert len(expected) > 1200
     assert records.tobytes() == expected.tobytes()
 
 
@@ -175,7 +175,7 @@ def test_levels_are_told_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]
     orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), VenueMarket(feed)
     write = writer.new()
-    for action in islice(orders.actions(), 3000):
+    for action in islice(orders.actions(), 1200):
         for message in writer.messages(feed, write(action, 0)):
             market.apply_message(message)
     for instrument, book in enumerate(orders.books, 1):

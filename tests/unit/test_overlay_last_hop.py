@@ -266,7 +266,7 @@ def test_the_difference_held_leaves_a_quarter_of_the_window(seed: int) -> None:
     medians = {}
     for exchanged in (False, True):
         tree = Model3(Shape(20, 2, 4, 1), random.Random(seed), exchanged=exchanged)
-        windows = tree.windows(3)
+        windows = tree.windows(2)
         assert len(windows) > 100
         medians[exchanged] = sorted(windows)[len(windows) // 2]
         longest = max(tree.hop_us.values()) * US

@@ -130,7 +130,7 @@ def test_what_is_sent_again_goes_where_the_new_link_wants_it() -> None:
 
 
 def test_a_large_queue_that_is_full_gives_way_by_so_many_messages_at_a_time() -> None:
-    broker = Broker(queue_bytes=1 << 23)
+    broker = Broker(queue_bytes=1 << 22)
     seen, number = [], 1
     while len(seen) < 3:
         before = broker.destination.dropped
@@ -138,7 +138,7 @@ def test_a_large_queue_that_is_full_gives_way_by_so_many_messages_at_a_time() ->
         number += 1
         if broker.destination.dropped > before:
             seen.append(broker.destination.dropped - before)
-        assert broker.destination.queued_bytes <= 1 << 23
+        assert broker.destination.queued_bytes <= 1 << 22
     assert seen == [DROP_MESSAGES_MAX] * 3
     assert broker.destination.overflows == 1
 

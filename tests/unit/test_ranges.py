@@ -7,6 +7,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.ranges import RangeSet
+from tests.support.seeds import drawn
 
 
 def numbers(ranges: RangeSet) -> set[int]:
@@ -67,9 +68,8 @@ def test_sets_with_the_same_ranges_are_equal():
     assert repr(RangeSet([(1, 2)])) == "RangeSet([(1, 2)])"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@drawn(6)
 def test_any_mix_of_changes_equals_a_plain_set(seed):
-    print(f"seed {seed}: pytest tests/unit/test_ranges.py -k 'plain_set and {seed}'")
     rng = random.Random(seed)
     ranges, plain = RangeSet(), set()
     for _ in range(300):
@@ -92,9 +92,8 @@ def test_any_mix_of_changes_equals_a_plain_set(seed):
     assert all(end + 1 < begin for (_, end), (begin, _) in itertools.pairwise(ends))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@drawn(3)
 def test_a_bounded_set_never_forgets_a_number_and_never_holds_more_ranges(seed):
-    print(f"seed {seed}")
     rng = random.Random(seed)
     ranges, plain = RangeSet(limit=5), set()
     for _ in range(100):
@@ -105,9 +104,8 @@ def test_a_bounded_set_never_forgets_a_number_and_never_holds_more_ranges(seed):
         assert plain <= numbers(ranges)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@drawn(3)
 def test_a_coarsened_set_claims_what_joining_one_by_one_would(seed):
-    print(f"seed {seed}: pytest tests/unit/test_ranges.py -k 'coarsened and {seed}'")
     rng = random.Random(seed)
     most = rng.randint(1, 30)
     parts = [(first, first + rng.randrange(3)) for first in range(0, 400, rng.randint(5, 9))]
@@ -136,9 +134,8 @@ def test_a_set_touches_what_it_has_a_number_of():
         ranges.touches(5, 4)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_a_set_filled_at_once_equals_one_filled_range_by_range(seed):
-    print(f"seed {seed}: pytest tests/unit/test_ranges.py -k 'filled_at_once and {seed}'")
     draw = random.Random(seed)
     drawn = [(first, first + draw.randrange(6)) for first in draw.choices(range(300), k=40)]
     at_once = RangeSet([(5000, 6000)])

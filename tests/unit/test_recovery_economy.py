@@ -6,6 +6,7 @@ import pytest
 
 from feedhandler.retrans.states import State
 from tests.support.recovery import MS, SECOND, Faults, World, make
+from tests.support.seeds import drawn
 
 
 def world(seed: int, faults: Faults | None = None, **settings: int) -> World:
@@ -86,9 +87,8 @@ def test_a_blackout_that_the_server_fills_is_one_set_of_requests() -> None:
 # -- convergence --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@drawn(6)
 def test_after_healing_everything_is_in_sync_again(seed: int) -> None:
-    print(f"seed {seed}: pytest tests/unit/test_recovery_economy.py -k 'after_healing and {seed}'")
     chance = random.Random(seed)
 
     def draw(most: float) -> float:

@@ -31,6 +31,7 @@ from feedhandler.retrans.protocol import RETRANSMITTED, RefreshReject, RetransRe
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
 from feedhandler.retrans.states import State
+from tests.support.seeds import drawn
 
 FEED = load_feed("euronext-utp-md")
 MS = 1_000_000
@@ -534,7 +535,7 @@ def test_a_lost_connection_is_waited_for_and_its_ranges_asked_again():
     assert ("ask", RTS, 10, 12) in core.story()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_deadlines_always_lie_ahead(seed):
     core = joined()
     core.control_event(RecordKind.MISSING, 10, 12 + seed)

@@ -13,6 +13,7 @@ from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
 from tests.support.recovery import MS, NEVER, SECOND, SERVICE, UTC, asks, make
+from tests.support.seeds import drawn
 
 
 def lossy(**settings: int) -> Recovery:
@@ -244,9 +245,8 @@ def test_asking_again_after_a_reconnect_keeps_the_try_and_its_time() -> None:
     assert recovery.state is State.STALE
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_no_attempt_lasts_longer_than_its_bound_whatever_a_server_does(seed: int) -> None:
-    print(f"seed {seed}: pytest tests/unit/test_recovery_refresh.py -k 'no_attempt and {seed}'")
     chance = random.Random(seed)
     recovery = lossy()
     bound_ns = attempt_us(RecoverySettings()) * 1000

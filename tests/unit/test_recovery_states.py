@@ -8,6 +8,7 @@ import pytest
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.states import TABLE, Action, Input, State
 from tests.support.recovery import MS, SECOND, Watched, make, monkey_input
+from tests.support.seeds import drawn
 
 I, S, Q, F, X = State
 
@@ -102,7 +103,6 @@ def test_the_table_is_whole() -> None:
 
 def walk(seed: int) -> set[tuple[State, Input, State]]:
     """The arrows gone in 120 inputs of any kind, everything checked after each."""
-    print(f"seed {seed}: pytest tests/unit/test_recovery_states.py -k 'monkey and {seed}'")
     chance = random.Random(seed)
     watched = Watched(
         make(refresh=seed % 5 != 0, refresh_timeout_us=200_000, refresh_retry_us=5_000_000)
@@ -115,7 +115,7 @@ def walk(seed: int) -> set[tuple[State, Input, State]]:
     return watched.arrows
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_whatever_a_monkey_does_the_invariants_hold(seed: int) -> None:
     walk(seed)
 

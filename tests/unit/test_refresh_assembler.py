@@ -22,6 +22,7 @@ from feedhandler.retrans.refresh import (
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
 from tests.support.market import FEED, order, session
+from tests.support.seeds import drawn
 
 SETTINGS = RecoverySettings(refresh_timeout_us=1_000)
 TIMEOUT_NS = 1_000_000
@@ -122,7 +123,7 @@ def test_a_whole_refresh_becomes_a_snapshot_of_plain_packets(line, compress):
     assert line.counted() == {"began": 1, "snapshots": 1}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@drawn(2)
 def test_a_market_refreshed_by_every_service_equals_the_exchanges(seed):
     exchange, user = Market(FEED), Market(FEED)
     packets = session(seed)
@@ -323,7 +324,7 @@ def test_a_feed_without_refresh_is_refused():
 # -- anything at all ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(30))
+@drawn(6)
 def test_whatever_the_line_does_a_snapshot_is_whole_and_the_rest_is_told(seed):
     draw = random.Random(seed)
     line = Line(snapshot_bytes_max=14_000)

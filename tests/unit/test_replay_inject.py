@@ -11,7 +11,7 @@ from feedhandler.replay.playing.inject import Injector, LineFaults, LineSends
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "7"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/unit/test_replay_inject.py"
-COUNT = 200_000
+COUNT = 80_000
 
 EVERYTHING = LineFaults(
     loss=0.03, duplicate=0.02, reorder=0.05, reorder_distance=16, delay_us=700, jitter_us=300

@@ -24,6 +24,7 @@ from feedhandler.replay.playing.renumbering import Renumberer
 from feedhandler.replay.playing.selection import LeftOut, Selection
 from feedhandler.replay.playing.timeline import LONE_DISTANCE_NS, Timeline
 from tests.support.ingest import Channel
+from tests.support.seeds import drawn
 from tests.support.unsequenced import setting_aside
 
 UTP, IEX = load_feed("euronext-utp-md"), load_feed("iex-deep")
@@ -91,9 +92,8 @@ def session(random_source: random.Random, lag: int) -> list[tuple[int, str, byte
     return [(1_000 * at, group, payload) for at, (group, payload) in enumerate(both)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@drawn(3)
 def test_a_looped_session_is_one_session_to_arbitration_by_seed(tmp_path: Path, seed: int) -> None:
-    print(f"seed {seed}")
     random_source = random.Random(seed)
     path = recorded(tmp_path, session(random_source, lag=random_source.randrange(20)))
     datagrams = played(path, UTP)

@@ -3,6 +3,7 @@ face to face, each before a peer that is not what it should be."""
 
 import random
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import (
     Lines,
-    chunks,
+    check_pieces,
+    exchange_by_lines,
     keep,
     messages,
     mutated,
@@ -45,6 +47,7 @@ from tests.support.line_answers import (
     stored,
     whole,
 )
+from tests.support.seeds import drawn
 
 FEED = load_feed("cboe-byx-pitch")
 UNIT = 3
@@ -689,25 +692,16 @@ def asked_of(make: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [grp, spinning])
-@pytest.mark.parametrize("repeat", range(20))
-def test_any_chunking_gives_the_same_events(make: Any, seed: int, repeat: int) -> None:
-    draw = random.Random(seed * 20 + repeat)
-    data = bytearray(talk(make, draw))
-    if repeat % 2:
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    at_once, in_pieces = asked_of(make), asked_of(make)
-    events: list[Event] = []
-    for chunk in chunks(bytes(data), draw):
-        events += in_pieces.feed(chunk, NOON_NS)
-    assert events == at_once.feed(bytes(data), NOON_NS)
-    assert in_pieces.data_to_send() == at_once.data_to_send()
-    assert in_pieces.counts == at_once.counts
+@drawn(6)
+def test_any_chunking_gives_the_same_events(make: Any, seed: int) -> None:
+    draw = random.Random(seed)
+    check_pieces(asked_of(make), asked_of(make), talk(make, draw), draw, NOON_NS)
 
 
 @pytest.mark.parametrize("make", [grp, spinning])
-@pytest.mark.parametrize("repeat", range(20))
-def test_mutated_bytes_raise_nothing(make: Any, seed: int, repeat: int) -> None:
-    draw = random.Random(seed * 20 + repeat)
+@drawn(4)
+def test_mutated_bytes_raise_nothing(make: Any, seed: int) -> None:
+    draw = random.Random(seed)
     state = State()
     for _ in range(100):
         asking = asked_of(make)
@@ -725,36 +719,14 @@ def test_mutated_bytes_raise_nothing(make: Any, seed: int, repeat: int) -> None:
         session.tick(IMAGE_NS)
 
 
-@pytest.mark.parametrize("repeat", range(50))
-def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int, repeat: int) -> None:
-    """As recovery does, what has not come is cancelled and asked for again."""
-    draw = random.Random(seed * 50 + repeat)
-    asking, packets, first = grp(), [], 1
+@drawn(6)
+def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int) -> None:
+    draw = random.Random(seed)
+    packets, first = [], 1
     while first < 2_000:
         count = draw.randint(1, 30)
         packets.append(packet(first, count))
         first += count
     serving, lines = grp_server(stored(FEED, packets, 1 << 20), chunk_bytes=1 << 12)
     session = entered(serving.session("c", NOON_NS))
-    missing = set(range(100, draw.randint(101, 900)))
-    came: dict[int, bytes] = {}
-    for request_id in range(1, 1_000):
-        if not missing:
-            break
-        low = min(missing)
-        high = next(n for n in range(low, low + 1000) if n not in missing)
-        asking.ask(Ask(request_id, UNIT, low, high, 0), NOON_NS)
-        said, *sent = answered(session, lines, asking.data_to_send())
-        before = draw.random() < 0.5
-        events = asking.feed(said, NOON_NS) if before else []
-        for data in sent:
-            for _ in range(draw.choice([0, 1, 1, 2])):
-                events += asking.datagram(UNIT, data, NOON_NS)
-        events += [] if before else asking.feed(said, NOON_NS)
-        found = messages(FEED, events)
-        assert not found.keys() - missing
-        came |= found
-        missing -= found.keys()
-        asking.cancel(request_id)
-    assert not missing
-    assert all(body == message(number) for number, body in came.items())
+    exchange_by_lines(grp(), partial(answered, session, lines), FEED, UNIT, message, draw)

@@ -47,6 +47,7 @@ from tests.support.retrans import (
     refresh_packet,
     sent_again,
 )
+from tests.support.seeds import drawn
 
 
 @dataclass
@@ -453,7 +454,7 @@ def test_two_requests_for_one_number_both_get_it(lone: Lone) -> None:
     assert lone.client.counts["late_packets"] == 1
 
 
-@pytest.mark.parametrize("seed", range(15))
+@drawn(3)
 def test_whatever_the_server_has_arrives_whole_and_once(seed: int) -> None:
     """Requests of two services, cancelled at random, through the real server, cut anywhere."""
     print("seed", seed)
@@ -495,7 +496,7 @@ def test_whatever_the_server_has_arrives_whole_and_once(seed: int) -> None:
             assert event.data == sent_again(event.sequence, event.service)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@drawn(3)
 def test_mutated_answers_break_or_are_harmless(seed: int) -> None:
     """Whatever a server sends, what is handed on was asked for and fits; nothing is raised."""
     print("seed", seed)

@@ -23,6 +23,7 @@ from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import chunks, keep, mutated, numbers
+from tests.support.seeds import drawn
 
 FEED = load_feed("cme-mdp3")
 CHANNEL, OTHER = 310, 311
@@ -459,7 +460,7 @@ def test_a_connection_is_made_when_something_is_asked_for_and_closed_behind_it()
     assert NOON_NS < kept.deadline_ns < NOON_NS + 1_000 * MS, "the request waits for another try"
 
 
-@pytest.mark.parametrize("seed", range(50))
+@drawn(6)
 def test_however_the_bytes_are_cut_all_comes_once_and_unchanged(seed: int) -> None:
     draw = random.Random(seed)
     asking = client()
@@ -491,7 +492,7 @@ def test_however_the_bytes_are_cut_all_comes_once_and_unchanged(seed: int) -> No
     assert came == wanted, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(100))
+@drawn(6)
 def test_mutated_bytes_never_raise_and_bring_nothing_that_was_not_asked_for(seed: int) -> None:
     draw = random.Random(seed)
     serving = server({CHANNEL: stored(1, 100)})

@@ -19,6 +19,7 @@ from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.cme_books import FEED, Levels, apply, key, packet, snapshot, update
 from tests.support.line_answers import keep, mutated
+from tests.support.seeds import drawn
 
 CHANNEL = 310
 A, B = 0, 1
@@ -199,7 +200,7 @@ def test_the_form_is_that_of_the_feed_and_judges_by_send_times() -> None:
             LoopSnapshots(load_feed(name), RecoverySettings())
 
 
-@pytest.mark.parametrize("seed", range(50))
+@drawn(6)
 def test_updates_that_are_in_some_books_already_change_nothing_in_the_end(seed: int) -> None:
     """Whole loops, cut amid updates: what came behind the lowest is applied over all."""
     draw = random.Random(seed)
@@ -224,7 +225,7 @@ def test_updates_that_are_in_some_books_already_change_nothing_in_the_end(seed: 
     assert levels == truth, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(100))
+@drawn(6)
 def test_mutated_datagrams_never_raise(seed: int) -> None:
     draw = random.Random(seed)
     made = assembler()

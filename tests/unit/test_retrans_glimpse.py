@@ -15,7 +15,6 @@ from feedhandler.market.venue_market import VenueMarket
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import (
     Broken,
-    Event,
     Finished,
     RefreshAccepted,
     RefreshFailed,
@@ -35,7 +34,8 @@ from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, Serv
 from feedhandler.retrans.reconnection import FINISHED, OnDemandClient, ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import chunks, keep, mutated, stored
+from tests.support.line_answers import check_pieces, keep, mutated, stored
+from tests.support.seeds import drawn
 
 FEED = load_feed("nasdaq-totalview-itch")
 SERVICE = 7
@@ -572,24 +572,14 @@ def test_a_cancelled_request_has_its_connection_closed_and_nobody_is_told() -> N
 # -- pieces, mutations ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("repeat", range(20))
-def test_any_chunking_gives_the_same_events(seed: int, repeat: int) -> None:
-    draw = random.Random(seed * 20 + repeat)
-    data = bytearray(HEARTBEAT + SNAPSHOT)
-    if repeat % 2:
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    at_once, in_pieces = asking(), asking()
-    events: list[Event] = []
-    for chunk in chunks(bytes(data), draw):
-        events += in_pieces.feed(chunk, NOON_NS)
-    assert events == at_once.feed(bytes(data), NOON_NS)
-    assert in_pieces.data_to_send() == at_once.data_to_send()
-    assert in_pieces.counts == at_once.counts
+@drawn(6)
+def test_any_chunking_gives_the_same_events(seed: int) -> None:
+    check_pieces(asking(), asking(), HEARTBEAT + SNAPSHOT, random.Random(seed), NOON_NS)
 
 
-@pytest.mark.parametrize("repeat", range(20))
-def test_mutated_bytes_raise_nothing(seed: int, repeat: int) -> None:
-    draw = random.Random(seed * 20 + repeat)
+@drawn(4)
+def test_mutated_bytes_raise_nothing(seed: int) -> None:
+    draw = random.Random(seed)
     server = serving()
     form = GlimpseSnapshots(FEED, RecoverySettings())
     for _ in range(100):

@@ -24,6 +24,7 @@ from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import exchange, keep, mutated, numbers, stored, whole
+from tests.support.seeds import drawn
 
 FEED = load_feed("iex-deep")
 CHANNEL, OTHER_CHANNEL = 1, 2
@@ -356,7 +357,7 @@ def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> N
 # -- both, and bytes of all kinds ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(50))
+@drawn(6)
 def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchanged(
     seed: int,
 ) -> None:
@@ -370,7 +371,7 @@ def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchange
     exchange(client(), lambda data, now: answers(serving, data), segment, CHANNEL, draw)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@drawn(6)
 def test_mutated_bytes_never_raise_and_nothing_is_handed_on_that_was_not_asked_for(
     seed: int,
 ) -> None:

@@ -16,6 +16,7 @@ from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, Serv
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import exchange, keep, numbers, stored
+from tests.support.seeds import drawn
 
 FEED = load_feed("nasdaq-totalview-itch")
 #: By the specification: session, first number, count; a message is a length and its bytes.
@@ -203,7 +204,7 @@ def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> N
     assert not serving.session("b", 50 * MS).closed
 
 
-@pytest.mark.parametrize("seed", range(50))
+@drawn(6)
 def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchanged(
     seed: int,
 ) -> None:

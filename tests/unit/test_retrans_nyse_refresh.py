@@ -18,6 +18,7 @@ from feedhandler.retrans.refresh import RefreshEvent, Snapshot, SnapshotBegan, S
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import Lines, keep, mutated, stored
+from tests.support.seeds import drawn
 
 FEED = load_feed("nyse-integrated-xdp")
 CHANNEL, PRODUCT = 3, 7
@@ -196,7 +197,7 @@ def test_heartbeats_and_other_packets_are_passed_over_and_size_and_epoch_bound_a
     assert made.deadline_ns > 1 << 62
 
 
-@pytest.mark.parametrize("seed", range(50))
+@drawn(24)
 def test_behind_a_refresh_each_symbol_goes_on_behind_its_own_number(seed: int) -> None:
     """Orders applied once each, whatever number each symbol's state reaches."""
     draw = random.Random(seed)
@@ -220,7 +221,7 @@ def test_behind_a_refresh_each_symbol_goes_on_behind_its_own_number(seed: int) -
     assert came == [n for n in range(last + 1, count + 1) if n > reaches.get(sent[n], last)]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@drawn(24)
 def test_mutated_datagrams_never_raise(seed: int) -> None:
     draw = random.Random(seed)
     made = assembler()

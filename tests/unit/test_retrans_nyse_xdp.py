@@ -3,6 +3,7 @@ before a server that is not what it should be, and the server before such a clie
 
 import random
 import struct
+from functools import partial
 
 import pytest
 
@@ -29,7 +30,17 @@ from feedhandler.retrans.protocols.setup import (
 )
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import Lines, chunks, messages, mutated, numbers, stored, whole
+from tests.support.line_answers import (
+    Lines,
+    check_pieces,
+    exchange_by_lines,
+    messages,
+    mutated,
+    numbers,
+    stored,
+    whole,
+)
+from tests.support.seeds import drawn
 
 FEED = load_feed("nyse-integrated-xdp")
 SERVICE, PRODUCT, SOURCE = 3, 7, b"US"
@@ -486,25 +497,15 @@ def asked_of(asking: XdpClient) -> XdpClient:
     return asking
 
 
-@pytest.mark.parametrize("repeat", range(20))
-def test_any_chunking_gives_the_same_events(seed: int, repeat: int) -> None:
-    draw = random.Random(seed * 20 + repeat)
-    data = bytearray(conversation(seed + repeat))
-    if repeat % 2:
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    whole_client, cut_client = asked_of(client()), asked_of(client())
-    at_once = whole_client.feed(bytes(data), NOON_NS)
-    events: list[Event] = []
-    for chunk in chunks(bytes(data), draw):
-        events += cut_client.feed(chunk, NOON_NS)
-    assert events == at_once
-    assert cut_client.data_to_send() == whole_client.data_to_send()
-    assert cut_client.counts == whole_client.counts
+@drawn(6)
+def test_any_chunking_gives_the_same_events(seed: int) -> None:
+    both = asked_of(client()), asked_of(client())
+    check_pieces(*both, conversation(seed), random.Random(seed), NOON_NS)
 
 
-@pytest.mark.parametrize("repeat", range(20))
-def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int, repeat: int) -> None:
-    draw = random.Random(seed * 20 + repeat)
+@drawn(4)
+def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int) -> None:
+    draw = random.Random(seed)
     for _ in range(100):
         asking = asked_of(client())
         serving, _ = server(stored(FEED, [packet(1, 50)]), state)
@@ -519,37 +520,14 @@ def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int, repeat: in
         session.tick(NOON_NS)
 
 
-@pytest.mark.parametrize("repeat", range(50))
-def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int, repeat: int) -> None:
-    """As recovery does, what has not come is cancelled and asked for again."""
-    draw = random.Random(seed * 50 + repeat)
-    asking, packets, first = client(), [], 1
+@drawn(6)
+def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int) -> None:
+    draw = random.Random(seed)
+    packets, first = [], 1
     while first < 2_000:
         count = draw.randint(1, 30)
         packets.append(packet(first, count))
         first += count
     serving, lines = server(stored(FEED, packets, 1 << 20), chunk_bytes=1 << 12)
     session = serving.session("c", NOON_NS)
-    missing = set(range(100, draw.randint(101, 900)))
-    came: dict[int, bytes] = {}
-    for request_id in range(1, 1_000):
-        if not missing:
-            break
-        low = min(missing)
-        high = next(n for n in range(low, low + 1000) if n not in missing)
-        asking.ask(Ask(request_id, SERVICE, low, high, 0), NOON_NS)
-        said, *sent = answered(session, lines, asking.data_to_send())
-        events = asking.feed(said, NOON_NS) if draw.random() < 0.5 else []
-        for data in sent:
-            for _ in range(draw.choice([0, 1, 1, 2])):
-                events += asking.datagram(SERVICE, data, NOON_NS)
-        events += asking.feed(said, NOON_NS) if not events else []
-        found = messages(FEED, events)
-        assert not found.keys() - missing
-        came |= found
-        missing -= found.keys()
-        asking.cancel(request_id)
-        if not asking.up:
-            asking.connected(NOON_NS)
-    assert not missing
-    assert all(body == message(number) for number, body in came.items())
+    exchange_by_lines(client(), partial(answered, session, lines), FEED, SERVICE, message, draw)

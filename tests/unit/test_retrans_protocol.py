@@ -25,6 +25,7 @@ from feedhandler.retrans.protocol import (
     StreamFramer,
     WireError,
 )
+from tests.support.seeds import drawn
 
 FEED = load_feed("euronext-utp-md")
 PROTOCOL = RecoveryProtocol(FEED)
@@ -213,7 +214,7 @@ def test_a_packet_may_be_as_long_as_the_bound() -> None:
     assert framer.failure is not None
 
 
-@pytest.mark.parametrize("seed", range(10))
+@drawn(3)
 def test_random_bytes_end_in_packets_or_in_a_failure(seed: int) -> None:
     print("seed", seed)
     chance = random.Random(seed)

@@ -6,6 +6,7 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.retrans import store as compiled
+from tests.support.seeds import drawn
 
 TWINS = {
     "compiled": compiled.PacketStore,
@@ -134,7 +135,7 @@ def test_packets_of_several_numbers_are_found_by_each(make):
     assert not store.covers(15, 21)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@drawn(4)
 def test_it_agrees_with_a_plain_list(make, seed):
     """Random packets, sizes and holes; reproduce with `-k 'plain_list and <seed>'`."""
     print("seed", seed)

@@ -18,6 +18,7 @@ from feedhandler.retrans.snapshots import (
     SnapshotCutter,
 )
 from tests.support.market import FEED, order, session
+from tests.support.seeds import drawn
 
 
 def messages_of(packets: list[bytes]) -> list[bytes]:
@@ -51,7 +52,7 @@ def check(packets: list[bytes], messages: list[bytes], last: int, first: int) ->
 
 
 @pytest.mark.parametrize("compress", [True, False])
-@pytest.mark.parametrize("seed", range(10))
+@drawn(3)
 def test_messages_of_any_size_and_likeness_come_back_as_they_were(seed, compress):
     draw = random.Random(seed)
     messages = []

@@ -152,7 +152,10 @@ class Trace:
                     hops[:, :, copy] += (turned + 1) * numpy.float32(self.model.child_us)
                 else:
                     hops[:, :, copy] += waits
-            arrived = hops.min(axis=2)
+            # Several times faster than the minimum along a short axis.
+            arrived = hops[:, :, 0].copy()
+            for copy in range(1, copies):
+                numpy.minimum(arrived, hops[:, :, copy], out=arrived)
             arrived += numpy.float32(self.model.hop_us)
             arrived += self.machines(layer, width, layer == shape.depth - 1)
         return arrived
@@ -198,7 +201,10 @@ class Trace:
                     model.hop_us + model.child_us * (width // before + 1)
                 )
                 helpers = extra
-            arrived = hops.min(axis=2)
+            # Several times faster than the minimum along a short axis.
+            arrived = hops[:, :, 0].copy()
+            for copy in range(1, copies):
+                numpy.minimum(arrived, hops[:, :, copy], out=arrived)
             arrived += numpy.float32(model.hop_us)
             arrived += self.machines(layer, width, layer == shape.depth - 1)
         return arrived
