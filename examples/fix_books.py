@@ -80,7 +80,11 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
         # The gateway is there before the exchange's server: it looks for it often. What is missing
         # is waited for as long as it takes, for these books are to be whole.
         recovery=RecoverySettings(
-            reconnect_us=50_000, reconnect_max_us=50_000, retries=20, recovery_wait_us=60_000_000
+            reconnect_us=50_000,
+            reconnect_max_us=50_000,
+            retries=20,
+            recovery_wait_us=60_000_000,
+            request_timeout_us=2_000_000,
         ),
         stats=StatsConfig(bind=""),
     )

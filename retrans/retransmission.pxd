@@ -24,7 +24,7 @@ cdef class Retransmission:
     cdef object _backoff, _reported, _closing
     cdef set _alerted
     cdef int64_t _wait_ns, _reserve_ns, _timeout_ns, _quota_due_ns
-    cdef int64_t _grace_ns, _grace_end_ns, _gather_ns, _asked_ns, _gathered_ns
+    cdef int64_t _grace_end_ns, _gather_ns, _asked_ns, _gathered_ns
     cdef object _reported_end, _given_up, _next_id, _void_below
 
     cpdef report(self, first, end, epoch, int64_t now_ns)

@@ -17,10 +17,10 @@ that is missing lies before it, `GiveUp` says so. What is not under way when an 
 is left is abandoned then: its answer would come too late, and where the quota is short a place is
 worth more to a younger gap.
 
-A server that is down is waited for as long as a reconnect takes that works at once
-(`GRACE_RECONNECTS`); after that, and while a server is silent (`quota`), everything is abandoned as
-soon as it is reported, so that a dead server does not hold the stream back. Its first sign of life
-ends that.
+A server that is down is waited for once, for as long as a gap may hold the stream back
+(`recovery_wait_us`); after that, and while a server is silent (`quota`), everything is abandoned as
+soon as it is reported, so that a dead server does not hold the stream back again and again. Its
+first sign of life ends that.
 
 Bounds: `RUNS_MAX` runs that wait; a channel with more gaps than that is better healed by a
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
@@ -49,9 +49,6 @@ MISSING_RANGES_MAX = 1 << 16
 NEVER = (1 << 63) - 1
 #: A range is requested while more than one part in so many of its time is left.
 RESERVE_PARTS = 8
-#: The grace of a server that is down, in first waits before a reconnect: one for the wait, one for
-#: connecting.
-GRACE_RECONNECTS = 2
 #: Limit of the set of all claims: never reached, since runs and requests are bounded.
 _CLAIMS_MAX = 1 << 20
 
@@ -113,9 +110,8 @@ class Retransmission:
         self._wait_ns = settings.recovery_wait_us * 1000
         self._timeout_ns = settings.request_timeout_us * 1000
         self._reserve_ns = self._wait_ns // RESERVE_PARTS
-        # The grace and its end. It begins with a disconnect, or with the first range reported
-        # before there was any connection; NEVER where it has not begun.
-        self._grace_ns = settings.reconnect_us * 1000 * GRACE_RECONNECTS
+        # Until when a server that is down is waited for: from a disconnect on, or from the first
+        # range reported before there was any connection; NEVER where that has not begun.
         self._grace_end_ns = NEVER
         self._reported_end = 0
         self._given_up = 0
@@ -214,7 +210,7 @@ class Retransmission:
     def disconnect(self, now_ns: int) -> None:
         """Turn the requests under way into runs that wait for the server, spending no try."""
         if self.connected:
-            self._grace_end_ns = now_ns + self._grace_ns
+            self._grace_end_ns = now_ns + self._wait_ns
         self.connected = False
         for request_id, request in list(self.requests.items()):
             self._close(request_id)
@@ -350,14 +346,14 @@ class Retransmission:
         return self.quota
 
     def _is_gone(self, now_ns: int) -> bool:
-        """Return whether the server is down for longer than the grace, or silent.
+        """Return whether the server is down for longer than it is waited for, or silent.
 
-        Starts the grace where runs wait for a server that was never connected.
+        The wait begins where runs are for a server that was never connected.
         """
         if self.connected:
             return self._served.silent(now_ns)
         if self._ready and self._grace_end_ns == NEVER:
-            self._grace_end_ns = now_ns + self._grace_ns
+            self._grace_end_ns = now_ns + self._wait_ns
         return self._grace_end_ns <= now_ns
 
     def _hear(self) -> None:

@@ -40,7 +40,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     recovery_wait_us: int = 500_000
     """longest that a gap holds the live stream back, beyond `gap_wait_us`; what is missing then is
-    announced lost"""
+    announced lost. A server that cannot be reached is waited for so long, once"""
 
     refresh_timeout_us: int = 10_000_000
     """how long a refresh may go without a sign of progress, or take in all once its snapshot has

@@ -9,7 +9,7 @@ from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.quota import SILENCE_NS, Quota
 from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION
 from feedhandler.retrans.recovery import COUNTS, Recovery
-from feedhandler.retrans.retransmission import GRACE_RECONNECTS, RUNS_MAX
+from feedhandler.retrans.retransmission import RUNS_MAX
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
 from tests.support.recovery import MS, NEVER, SECOND, SERVICE, UTC, asks, make
@@ -248,14 +248,14 @@ def test_a_server_that_is_down_is_waited_for() -> None:
 
 def test_a_server_that_stays_down_holds_nothing_back() -> None:
     recovery = make()
-    grace_ns = RecoverySettings().reconnect_us * 1000 * GRACE_RECONNECTS
-    recovery.missing(10, 12, 1, 0)
+    wait_ns = RecoverySettings().recovery_wait_us * 1000
     recovery.server_down(MS)
-    recovery.pop_actions()
+    recovery.missing(10, 12, 1, 300 * MS)
     # Being told again does not prolong it.
-    recovery.server_down(50 * MS)
-    assert recovery.deadline_ns == MS + grace_ns
-    recovery.tick(MS + grace_ns)
+    recovery.server_down(350 * MS)
+    recovery.pop_actions()
+    assert recovery.deadline_ns == MS + wait_ns
+    recovery.tick(MS + wait_ns)
     assert recovery.pop_actions() == [GiveUp(12, 1)]
     for at in range(1, 100):
         recovery.missing(10 + 10 * at, 12 + 10 * at, 1, SECOND * at)
