@@ -46,6 +46,7 @@ cdef class Arbiter:
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
     cpdef int start(self, unsigned long long now_ns) except -1 nogil
     cpdef int tick(self, unsigned long long now_ns) except -1 nogil
+    cpdef int note_read(self, unsigned long long now_ns) noexcept nogil
     cpdef unsigned long long next_deadline(self) noexcept nogil
 
     cdef int _sort(

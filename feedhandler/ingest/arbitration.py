@@ -237,6 +237,13 @@ class Arbiter:
             self._advance(now_ns)
         return 0
 
+    def note_read(self, now_ns):
+        """Note that all lines have been read up to `now_ns`: until the next call, no packet makes a
+        gap be given up for a deadline after it. Without any call packets do so by their own time.
+        """
+        self.stream.read_up_to = now_ns
+        return 0
+
     def next_deadline(self):
         """Return when `tick` must be called next."""
         if self.watch.next_check < self.work_deadline:

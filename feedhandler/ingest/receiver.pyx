@@ -9,7 +9,8 @@ it to its channel's arbiter; then publishes the ring once and wakes the consumer
 Two clocks: the kernel's receive stamp (CLOCK_REALTIME) goes with the packet, deadlines run on
 CLOCK_MONOTONIC. A deadline only takes effect once every line has been read up to it: a thread that
 was not scheduled for a while must not declare a gap whose packets wait in the other line's socket.
-That wait ends after `LAG_NS`, so that a line that never runs dry cannot stop the clock.
+That wait ends after `LAG_NS` and `LAG_READS`, so that a line that never runs dry cannot stop the
+clock.
 
 Recovery's packets and refusals come from the event loop through a second ring, the inlet, and are
 taken between batches: only this thread ever touches the arbiters. With a `tap`, a copy of every
@@ -64,8 +65,10 @@ cdef enum:
     BATCH = 64
     CONTROL_BYTES = 96
 
-#: How long a deadline waits for a line that never runs dry.
+#: How long a deadline waits for a line that never runs dry, and how many full batches of it: time
+#: that the thread did not run, or waited for room in the ring, says nothing of a line.
 cdef unsigned long long LAG_NS = 100_000_000
+cdef int LAG_READS = 1024
 #: Longest sleep.
 cdef unsigned long long SLEEP_NS = 1_000_000_000
 #: How long to leave a full ring to its consumer before checking again.
@@ -102,6 +105,7 @@ cdef struct Socket:
     int route_count
     int beside                   # another line of the first channel; itself where there is none
     unsigned long long dry_ns    # when the socket was last known to be empty
+    int full_reads               # full batches read since then, LAG_READS at most
 
 
 cdef class Receiver:
@@ -438,13 +442,15 @@ cdef class Receiver:
         self._sleep(before, 0, self.socket_count + 2)
         for index in range(self.socket_count):
             if self.polled[index].revents == 0:
-                self.socks[index].dry_ns = before
+                self._note_dry(index, before)
                 continue
             any_read = True
             before = clock_ns(CLOCK_MONOTONIC)
             got = self._read(index, before)
             if got < BATCH:
-                self.socks[index].dry_ns = before
+                self._note_dry(index, before)
+            elif self.socks[index].full_reads < LAG_READS:
+                self.socks[index].full_reads += 1
         if any_read:
             self._hand_over()
             self._read_beside()
@@ -515,8 +521,13 @@ cdef class Receiver:
             if self.polled[index].revents == 0 and self.polled[self.socks[index].beside].revents:
                 now = clock_ns(CLOCK_MONOTONIC)
                 if self._read(index, now) < BATCH:
-                    self.socks[index].dry_ns = now
+                    self._note_dry(index, now)
         return 0
+
+    cdef void _note_dry(self, int index, unsigned long long now) noexcept nogil:
+        """Note that nothing was left of a line at that time."""
+        self.socks[index].dry_ns = now
+        self.socks[index].full_reads = 0
 
     cdef int _sleep(self, unsigned long long now, int first, int end) except -1 nogil:
         """Wait in ppoll over polled[first:end], no longer than to the next deadline.
@@ -555,13 +566,16 @@ cdef class Receiver:
         """Handle the deadlines that every line has been read up to."""
         cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
         cdef unsigned long long read_up_to = now
+        cdef unsigned long long dry_ns
         cdef int index
         for index in range(self.socket_count):
-            if self.socks[index].dry_ns < read_up_to:
-                read_up_to = self.socks[index].dry_ns
-        if read_up_to + LAG_NS < now:
-            read_up_to = now - LAG_NS
+            dry_ns = self.socks[index].dry_ns
+            if dry_ns + LAG_NS < now and self.socks[index].full_reads == LAG_READS:
+                dry_ns = now - LAG_NS
+            if dry_ns < read_up_to:
+                read_up_to = dry_ns
         for index in range(self.arbiter_count):
+            (<Arbiter>self.arbiter_pointers[index]).note_read(read_up_to)
             if (<Arbiter>self.arbiter_pointers[index]).next_deadline() <= read_up_to:
                 (<Arbiter>self.arbiter_pointers[index]).tick(read_up_to)
         return 0

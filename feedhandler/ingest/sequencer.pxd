@@ -30,7 +30,7 @@ cdef class Sequencer:
     # losses announced in error
     cdef Runs runs
     cdef readonly Islands islands
-    cdef unsigned long long island_at, island_since
+    cdef unsigned long long island_at, island_since, read_up_to
 
     cpdef int publish(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,

@@ -76,6 +76,8 @@ class Sequencer:
         self.islands = Islands()
         # Where the stream stands, and since when, while there are islands.
         self.island_at = self.island_since = 0
+        # No gap is given up for a deadline after this time: a line may not be read up to it yet.
+        self.read_up_to = NEVER
         self.copies = copies
         self.lost = LostRanges(lines)
         self.gap_wait = gap_wait_ns
@@ -625,6 +627,7 @@ class Sequencer:
         """Return one past the missing range that must be given up now; 0 when none must."""
         end: cython.ulonglong = 0
         lowest: cython.ulonglong
+        read_ns: cython.ulonglong = now_ns if now_ns < self.read_up_to else self.read_up_to
         self._set_aside()
         lowest = self.lowest()
         if self.forced_until > self.expected:
@@ -635,11 +638,11 @@ class Sequencer:
                 if self.island_at != self.expected:
                     self.island_at = self.expected
                     self.island_since = now_ns
-                if now_ns >= self.island_since + ISLAND_WAIT_NS:
+                if read_ns >= self.island_since + ISLAND_WAIT_NS:
                     end = self.islands.first[0]
-            if self.known_next > self.expected and now_ns >= self.known_since + self.give_up_wait:
+            if self.known_next > self.expected and read_ns >= self.known_since + self.give_up_wait:
                 end = self.known_next
-            if lowest and now_ns >= (
+            if lowest and read_ns >= (
                 self.pool.word(self.hold.lowest(), slots.NOTICED) + self.give_up_wait
             ):
                 end = lowest

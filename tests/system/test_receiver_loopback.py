@@ -360,6 +360,26 @@ def test_a_full_ring_makes_the_kernel_wait_and_nothing_is_lost(groups, sender):
         assert consumer.receiver.snapshot()["lines"]["A"]["kernel_drops"] == 0
 
 
+def test_what_a_line_has_not_been_read_for_is_not_lost_however_long_the_ring_is_full(
+    groups, sender
+):
+    """Line A is read far ahead of line B, which has what A lacks, and then the ring is full."""
+    total, plan = 1500, [ChannelPlan(104, groups)]
+    settings = ArbitrationSettings(silent_us=60_000_000, packet_bytes_max=512)
+    consumer = Consumer(plan, settings, ring_bytes=1 << 18)
+    for sequence in range(1, total + 1):
+        if sequence % 3 != 2:
+            sender.send(groups[0], packet(sequence))
+        for _ in range(3):
+            sender.send(groups[1], packet(sequence))
+    with consumer:
+        end = time.monotonic() + LIMIT_S
+        while consumer.receiver.ring_waits < 1500:  # of 0.2 ms at least: more than LAG_NS
+            assert time.monotonic() < end, "the ring never filled"
+        assert consumer.until_packets(total) == list(range(1, total + 1))
+        assert RecordKind.GAP not in consumer.kinds()
+
+
 def test_what_the_kernel_drops_for_want_of_room_is_counted_to_the_datagram(groups, sender):
     flood = 2000
     consumer = Consumer([ChannelPlan(104, groups[:1])], receive_buffer_bytes=4096)

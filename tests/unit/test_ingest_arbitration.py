@@ -90,6 +90,19 @@ def test_a_gap_is_announced_with_its_exact_range_at_its_deadline(started):
     assert started.count(ChannelCounter.LOST) == 2
 
 
+def test_a_gap_is_kept_open_until_the_lines_are_read_up_to_its_deadline(started):
+    started.arbiter.note_read(started.now)
+    started.data(0, 5)
+    started.now += 400 * MS
+    started.data(0, 7)
+    started.data(1, 4)
+    assert started.story() == packets(4, 5)
+    started.now += 400 * MS
+    started.arbiter.note_read(started.now)
+    started.wait(0)
+    assert started.story() == [("gap", 6, 7), *packets(7)]
+
+
 def test_each_gap_has_its_own_deadline(started):
     started.data(0, 5)
     started.wait(4)
