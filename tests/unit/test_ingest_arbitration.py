@@ -92,9 +92,8 @@ def test_a_gap_is_announced_with_its_exact_range_at_its_deadline(started):
 
 def test_a_gap_is_kept_open_until_the_lines_are_read_up_to_its_deadline(started):
     started.arbiter.note_read(started.now)
-    started.data(0, 5)
+    started.data(0, 5, 7)
     started.now += 400 * MS
-    started.data(0, 7)
     started.data(1, 4)
     assert started.story() == packets(4, 5)
     started.now += 400 * MS
