@@ -123,8 +123,9 @@ soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: 
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.everything ## the simulation campaign (SEEDS=10000)
-	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 PACKETS=6 $(PY) -m pytest --timeout=0 -s tests/simulation
-	PACKED=4 $(PY) -m pytest --timeout=0 -s tests/unit/test_ingest_packings.py
+	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 PACKETS=6 $(PY) -m pytest --timeout=0 -rP -n $(JOBS) tests/simulation
+	PACKED=4 FORGED=1000000 $(PY) -m pytest --timeout=0 -rP tests/unit/test_ingest_packings.py \
+		tests/system/test_receiver_loopback.py
 
 simulate-journal: $(VENV)/.everything ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 VARIANTS=8 FLIPS=100000 SWEEP=1 $(PY) -m pytest \
