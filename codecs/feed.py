@@ -135,10 +135,10 @@ class Clock(msgspec.Struct, frozen=True):
         data = bytes(message[self.field.at : self.field.at + self.field.size])
         if len(data) < self.field.size:
             return None
-        told_ns = self.field.integer(data, self.byte_order) * self.unit_ns
+        value_ns = self.field.integer(data, self.byte_order) * self.unit_ns
         if not self.from_midnight:
-            return told_ns
-        return None if midnights is None else midnights.moment_ns(told_ns)
+            return value_ns
+        return None if midnights is None else midnights.moment_ns(value_ns)
 
 
 def _stripped(message: bytes | memoryview, field: Field) -> str:
@@ -628,9 +628,9 @@ class Feed:
         context = TimeContext(midnights, sent)
         if known is not None:
             if self.clock is not None and code == self.clock.code:
-                told_ns = self.clock.read(message, midnights)
-                if told_ns is not None:
-                    known.clocks[service] = told_ns
+                value_ns = self.clock.read(message, midnights)
+                if value_ns is not None:
+                    known.clocks[service] = value_ns
             context.clock_ns = known.clocks.get(service)
             if code in known.references:
                 known.learn(code, message)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Types of the administrative messages: heartbeat to logout, logon, our time beacon.
 ADMINISTRATIVE = frozenset({*range(0x30, 0x36), 0x41, 0x5542})
 #: Tags whose values a row of JSON has under `seq` and `type`.
-_TOLD_ANYWAY = frozenset({34, 35})
+_SHOWN_ELSEWHERE = frozenset({34, 35})
 
 
 def type_code(label: str) -> int:
@@ -68,7 +68,7 @@ class FixMessage(msgspec.Struct, frozen=True):
         """Return JSON-ready values by tag, lists where a tag comes again; without tags 34, 35."""
         found: dict[str, Any] = {}
         for tag, value in self.fields:
-            if tag in _TOLD_ANYWAY:
+            if tag in _SHOWN_ELSEWHERE:
                 continue
             key, text = str(tag), value.decode("latin-1")
             if key not in found:

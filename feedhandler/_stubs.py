@@ -233,7 +233,7 @@ class _Stub:
         self.lines += [f"@{ast.unparse(decorator)}" for decorator in decorators]
         self.lines.append(f"class {node.name}{bases}:")
         attributes = dict(self.scopes.get(node.name, CScope()).visible)
-        members = _told_in_init(node, keep_all=node.name not in self.scopes and not decorators)
+        members = _declared_in_init(node, keep_all=node.name not in self.scopes and not decorators)
         attributes |= {name: kind for name, kind in members.items() if name in attributes or not
                        self.scopes.get(node.name)}  # fmt: skip
         begin = len(self.lines)
@@ -271,7 +271,7 @@ class _Stub:
         )
 
 
-def _told_in_init(node: ast.ClassDef, keep_all: bool) -> dict[str, str]:
+def _declared_in_init(node: ast.ClassDef, keep_all: bool) -> dict[str, str]:
     """Return the types of attributes annotated in `__init__`; with `keep_all` of all."""
     found: dict[str, str] = {}
     for method in node.body:

@@ -35,7 +35,7 @@ class Shortage:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._told_at = float("-inf")
+        self._reported_at = float("-inf")
 
     def reaches(self, descriptor: int) -> bool:
         """Check whether a descriptor just assigned is in the reserve; if so, log that."""
@@ -48,9 +48,9 @@ class Shortage:
     def report(self, found: str | None) -> None:
         """Log the shortage, at most once in `TELL_SECONDS`."""
         now = time.monotonic()
-        if now - self._told_at < TELL_SECONDS:
+        if now - self._reported_at < TELL_SECONDS:
             return
-        self._told_at = now
+        self._reported_at = now
         text = (
             f"no file descriptor is left for {self._what} ({found}): they are turned away; raise "
             "LimitNOFILE of the unit, or ulimit -n (`feedhandler doctor` says how many it takes)"

@@ -169,7 +169,7 @@ class FailoverPair:
         self._there = [True, self.on_demand]
         #: When RETURNING ends.
         self._due_ns = NEVER_NS
-        self._told_up = self.on_demand
+        self._reported_up = self.on_demand
 
     # -- what it shows ----------------------------------------------------------------------
 
@@ -318,9 +318,9 @@ class FailoverPair:
     def _report(self, reason: str, now_ns: int) -> None:
         """Say whether there is a server to ask."""
         up = self._up[self.asked_end]
-        if up == self._told_up:
+        if up == self._reported_up:
             return
-        self._told_up = up
+        self._reported_up = up
         if up:
             self._on_up(now_ns)
         else:

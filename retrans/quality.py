@@ -71,7 +71,7 @@ from feedhandler.retrans.stream_events import StreamEventKind
 #: What brought a packet that no line of the channel brought.
 RECOVERED = "R"
 #: Ranges of each kind in one message; older ones are counted only.
-RANGES_TOLD_MAX = 256
+RANGES_REPORTED_MAX = 256
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -394,5 +394,5 @@ class QualityState:
 
 
 def _pairs(ranges: RangeSet) -> list[tuple[int, int]]:
-    """Return the latest ranges of a set, at most `RANGES_TOLD_MAX`."""
-    return ranges.latest(RANGES_TOLD_MAX)
+    """Return the latest ranges of a set, at most `RANGES_REPORTED_MAX`."""
+    return ranges.latest(RANGES_REPORTED_MAX)

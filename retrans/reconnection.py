@@ -122,7 +122,7 @@ class Reconnection(Generic[ClientType]):
         self._on_down = on_down
         self._backoff = Backoff(settings.reconnect_us, settings.reconnect_max_us, seed)
         self._lasting_ns = settings.reconnect_max_us * 1000
-        self._stands = self._told_down = False
+        self._stands = self._reported_down = False
         self._failures = 0
         self._made_ns = 0
 
@@ -145,13 +145,13 @@ class Reconnection(Generic[ClientType]):
     @property
     def available(self) -> bool:
         """Whether there is a connection; on demand: whether the latest attempt at one was well."""
-        return self.client.up if self._on_demand is None else not self._told_down
+        return self.client.up if self._on_demand is None else not self._reported_down
 
     # -- the connection ---------------------------------------------------------------------
 
     def made(self, now_ns: int) -> None:
         """Record that the connection is made, and start the client on it."""
-        self._stands, self._told_down, self.finished = True, False, False
+        self._stands, self._reported_down, self.finished = True, False, False
         self._made_ns = now_ns
         self.client.connected(now_ns)
         if self._on_demand is None:
@@ -175,8 +175,8 @@ class Reconnection(Generic[ClientType]):
         self.retry_ns = now_ns + self._backoff.delay_ns(self._failures)
         if self._on_demand is not None and (failed := self._on_demand.failed(reason, now_ns)):
             self._on_events(failed, now_ns)
-        if not self._told_down:
-            self._told_down = True
+        if not self._reported_down:
+            self._reported_down = True
             self._on_down(reason, now_ns)
 
     def left(self, now_ns: int) -> None:

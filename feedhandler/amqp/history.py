@@ -381,7 +381,7 @@ class History:
         """Return the note with this number; None where there is none yet."""
         return self.notes[note - self.gone] if note - self.gone < len(self.notes) else None
 
-    def told_before(self, position: HistoryPosition) -> bytes:
+    def quality_before(self, position: HistoryPosition) -> bytes:
         """Return the last quality message before a position; b"" where it is not known."""
         if position.note <= self.gone:
             return self.before

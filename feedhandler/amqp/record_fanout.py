@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 #: Marks of an instrument at a link: not looked up yet, not wanted, wanted, wanted and its
 #: symbol is told.
-_NEW, _UNWANTED, _WANTED, _TOLD = range(4)
+_NEW, _UNWANTED, _WANTED, _DEFINED = range(4)
 _M_NEW = cython.declare(cython.uchar, _NEW)
 _M_WANTED = cython.declare(cython.uchar, _WANTED)
 #: Bytes of records that go into a batch at once: it has that much room beyond its bound.
@@ -92,7 +92,7 @@ class Selection:
         #: What tells an instrument is all that there is.
         self.defines = self.schema == "definition"
         self.marks = memoryview(bytearray(_ROOM))
-        self.marks[0] = _TOLD
+        self.marks[0] = _DEFINED
         #: What the link does with records that it cannot take now; None: they wait.
         self.levels = getattr(link, "replace", None)
 
@@ -161,7 +161,7 @@ class Selection:
 
     def send_symbol(self, index: int, sequence: int, received_ns: int) -> None:
         """Tell the link the symbol of an instrument: by a mapping, or its definition."""
-        self.marks[index] = _TOLD
+        self.marks[index] = _DEFINED
         octets = self.fanout.mapping(self.stream, index, received_ns, self.defines)
         if not self.link.has_open_batch():
             self.fanout.opened.append(self.link)
@@ -429,7 +429,7 @@ class RecordFanout(RecordSink):
     ) -> None:
         stream: Stream = selection.stream
         if selection.defines:
-            if selection.marks[index] != _TOLD:
+            if selection.marks[index] != _DEFINED:
                 selection.send_symbol(index, stream.next_sequence, received_ns)
             return
         rows = self.state(stream, selection.schema, instrument, received_ns)

@@ -147,7 +147,7 @@ class SparkRunner:
             try:
                 found = tasks.map(lambda part: _in_worker(part, request)).collect()
             except Exception as error:
-                raise told_by_worker(error) from None
+                raise worker_error(error) from None
         return iter(found)
 
     def joined(self, slices: Sequence[Slice], request: Request) -> list[Joined]:
@@ -169,7 +169,7 @@ class SparkRunner:
             try:
                 found = runs.collect()
             except Exception as error:
-                raise told_by_worker(error) from None
+                raise worker_error(error) from None
         return _merged((0, found))[1]
 
     @contextlib.contextmanager
@@ -258,7 +258,7 @@ def _settle() -> None:
     gc.freeze()
 
 
-def told_by_worker(error: Exception) -> UsageError:
+def worker_error(error: Exception) -> UsageError:
     """Make a one-line error of a failed job: a worker's `UsageError`, else Spark's."""
     for line in str(error).splitlines():
         name, found, message = line.partition("UsageError: ")

@@ -250,7 +250,7 @@ class Content:
     def __enter__(self) -> "Content":
         return self
 
-    def __exit__(self, *_told: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._source.close()
 
 

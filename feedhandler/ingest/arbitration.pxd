@@ -37,7 +37,7 @@ cdef class Arbiter:
     # a new numbering that is being announced
     cdef int pending_cause
     cdef Py_ssize_t pending_slot
-    cdef bint pending_told
+    cdef bint pending_reported
     cdef unsigned long long pending_next, pending_session
 
     cpdef bint is_old(self, PacketHeader header, unsigned long long now_ns) noexcept nogil

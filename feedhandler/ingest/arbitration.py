@@ -148,7 +148,7 @@ class Arbiter:
     def _zero_fields(self) -> None:
         """Set the fields that C zeroes by itself."""
         self.state = self.session = self.pending_session = 0
-        self.joined = self.join_seen = self.pending_told = False
+        self.joined = self.join_seen = self.pending_reported = False
         self.last_accepted = self.next_alarm = self.join_since = 0
         self.join_lowest = self.join_highest = self.join_line = 0
         self.pending_cause = self.pending_next = 0
@@ -615,14 +615,14 @@ class Arbiter:
         self.pending_session = session
         self.pending_next = number
         self.pending_slot = slot
-        self.pending_told = False
+        self.pending_reported = False
         self._advance(now_ns)
         return 0
 
     def _finish_renumbering(self, now_ns):
         """Write RESET, then the reset packet itself if there is one; or be blocked."""
         slot: cython.Py_ssize_t = self.pending_slot
-        if not self.pending_told:
+        if not self.pending_reported:
             self.out.session = self.pending_session
             if not self.out.control_event(
                 records.RESET, 0, 0, self.pending_next, self.pending_cause
@@ -647,7 +647,7 @@ class Arbiter:
         """
         slot: cython.Py_ssize_t = self.pending_slot
         reached: cython.ulonglong
-        self.pending_told = True
+        self.pending_reported = True
         reached = self.stream.expected if self.joined else 0
         self.epochs.leave(reached, self.stream.first_time, self.pending_next, now_ns)
         if slot >= 0:

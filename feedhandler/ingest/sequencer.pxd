@@ -16,7 +16,7 @@ cdef class Sequencer:
     cdef public unsigned long long last_send_time, first_time
     cdef public unsigned long long epoch
     cdef unsigned long long gap_wait, give_up_wait, asked
-    cdef bint recovering, gap_told
+    cdef bint recovering, gap_reported
     cdef unsigned long long known_next, known_since, later_next, later_since
     cdef unsigned long long forced_until
     cdef int cause

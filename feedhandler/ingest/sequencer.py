@@ -83,7 +83,7 @@ class Sequencer:
         self.gap_wait = gap_wait_ns
         self.give_up_wait = gap_wait_ns + recovery_wait_ns
         self.recovering = recovery_wait_ns > 0
-        self.gap_told = False
+        self.gap_reported = False
         self.asked = self.epoch = 0
         self.expected = 0
         self.blocked = False
@@ -591,14 +591,14 @@ class Sequencer:
         end: cython.ulonglong = self.expected
         self._set_aside()
         waiting = self.hold.count > 0 or self.known_next > self.expected
-        if not self.recovering or waiting == self.gap_told:
+        if not self.recovering or waiting == self.gap_reported:
             return 0
         if waiting:
             end = self.lowest() if self.hold.count else self.known_next
         if self.out.control_event(
             records.GAP_NOTICED if waiting else records.CLOSED, 0, self.expected, end, self.epoch
         ):
-            self.gap_told = waiting
+            self.gap_reported = waiting
         else:
             self.blocked = True
         return 0

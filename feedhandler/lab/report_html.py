@@ -115,7 +115,7 @@ def _latency_table(group: Group) -> str:
     return scrolled(f"<thead>{head}</thead>\n<tbody>{_joined(lines)}</tbody>")
 
 
-def _told(table: Table, titled: bool = True) -> str:
+def _table_html(table: Table, titled: bool = True) -> str:
     """Return a table with its title and its note; an empty string where it has no rows."""
     if not table.rows:
         return ""
@@ -139,7 +139,7 @@ def _bars(run: Run) -> str:
     table = report_loads.bars_table(run)
     if not table.rows:
         return "<p>None of the steps is one that a bar is set for.</p>"
-    return _told(table, titled=False)
+    return _table_html(table, titled=False)
 
 
 def _latency(groups: Sequence[Group], figures: Sequence[Figure], without: str) -> str:
@@ -163,9 +163,9 @@ def _latency(groups: Sequence[Group], figures: Sequence[Figure], without: str) -
 
 
 def _bytes(run: Run, figures: Sequence[Figure]) -> str:
-    parts = [_told(report_loads.bandwidth_table(run)), _named(figures, "bandwidth")]
-    parts.append(_told(report_loads.loss_table(run)))
-    parts.append(_told(report_loads.sweeps_table(run)))
+    parts = [_table_html(report_loads.bandwidth_table(run)), _named(figures, "bandwidth")]
+    parts.append(_table_html(report_loads.loss_table(run)))
+    parts.append(_table_html(report_loads.sweeps_table(run)))
     parts.append(_named(figures, "sweep"))
     return _joined(part for part in parts if part)
 
@@ -173,7 +173,7 @@ def _bytes(run: Run, figures: Sequence[Figure]) -> str:
 def _loads(groups: Sequence[Group], figures: Sequence[Figure]) -> str:
     parts = []
     for group in groups:
-        parts.append(_told(report_loads.loads_table(group)))
+        parts.append(_table_html(report_loads.loads_table(group)))
         parts.extend(
             _figure(figure)
             for figure in figures

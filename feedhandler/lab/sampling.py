@@ -36,7 +36,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 #: Roles report their counts at least this often.
-TOLD_EACH_S = 1.0
+REPORTED_EACH_S = 1.0
 
 #: By role: a moment (of `time.monotonic`), and the bytes into and out of it by then, beside its TCP
 #: sockets'.
@@ -220,15 +220,15 @@ class Sampler:
                 latest.append(counts[name])
 
 
-def _between(t_s: np.ndarray, told_s: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Interpolate a running total, reported at times `told_s`, at the times `t_s`, all in s.
+def _between(t_s: np.ndarray, reported_s: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Interpolate a running total, reported at times `reported_s`, at the times `t_s`, all in s.
 
-    After the last report it is extrapolated at the last rate, for `TOLD_EACH_S` at most.
+    After the last report it is extrapolated at the last rate, for `REPORTED_EACH_S` at most.
     """
-    found = np.interp(t_s, told_s, values)
-    if len(values) > 1 and told_s[-1] > told_s[-2]:
-        rate = (values[-1] - values[-2]) / (told_s[-1] - told_s[-2])
-        found += rate * np.clip(t_s - told_s[-1], 0, TOLD_EACH_S)
+    found = np.interp(t_s, reported_s, values)
+    if len(values) > 1 and reported_s[-1] > reported_s[-2]:
+        rate = (values[-1] - values[-2]) / (reported_s[-1] - reported_s[-2])
+        found += rate * np.clip(t_s - reported_s[-1], 0, REPORTED_EACH_S)
     return found
 
 

@@ -49,7 +49,7 @@ class Moment(NamedTuple):
     time: EventTime
     values: list[int]
 
-    def is_told_like(self, time: EventTime) -> bool:
+    def counts_like(self, time: EventTime) -> bool:
         """Return whether the parts mean the same in a message that tells its time like this."""
         units = [unit for _, unit in time.parts]
         return self.time.since == time.since and [unit for _, unit in self.time.parts] == units
@@ -111,7 +111,7 @@ class _Form:
         if self.name is not None:
             at, size, pad = self.name
             message[at : at + size] = name.encode("latin-1", "replace")[:size].ljust(size, pad)
-        if moment is not None and self.time is not None and moment.is_told_like(self.time):
+        if moment is not None and self.time is not None and moment.counts_like(self.time):
             for (part, _), value in zip(self.time.parts, moment.values, strict=True):
                 _put(message, part, value)
         return message

@@ -913,12 +913,12 @@ class Normaliser:
         order_id: cython.ulonglong
         side: cython.uchar
         slot: cython.Py_ssize_t
-        told: cython.uchar = self.side_of(rule.side)
+        reported: cython.uchar = self.side_of(rule.side)
         tests: list
         known: cython.bint = False
         self.absent = False
         whose: cython.ulonglong = (self.raw(rule.of) << 1) & _MASK
-        if rule.does == _C_QUOTE_SIDE and told == 0:
+        if rule.does == _C_QUOTE_SIDE and reported == 0:
             self.sideless += 1
             return 0
         for side in range(_BUY, _SELL + 1):
@@ -934,7 +934,7 @@ class Normaliser:
                 continue
             price: cython.longlong = self.orders.prices[slot]
             size: cython.uint = self.orders.sizes[slot]
-            if side == told:
+            if side == reported:
                 price, size = self.price_of(rule.price), self.size_of(rule.size)
             tests = rule.bid_tests if side == _BUY else rule.ask_tests
             self.keep_side(order_id, side, price, size, self.holds(tests))

@@ -47,7 +47,7 @@ PRINTED_ROWS = 24
 #: Datagrams that are decoded to check whether captures are of the feed, or which feed fits.
 PROBE_DATAGRAMS = 200
 #: Channels, and types, that are named on stderr.
-TOLD_CHANNELS = 8
+CHANNELS_SHOWN = 8
 #: Interval of the reports of a session that is followed.
 EVERY_NS = 10_000_000_000
 
@@ -226,7 +226,7 @@ def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
                 for line in tables.lines
                 if line.service == name
             )
-            for name in names[:TOLD_CHANNELS]
+            for name in names[:CHANNELS_SHOWN]
         ]
         more = f", and {len(names) - len(lines)} more" if len(names) > len(lines) else ""
         complain(
@@ -234,7 +234,7 @@ def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
             "--channels FILE tells otherwise",
         )
     if unknown:
-        types = ", ".join(list(unknown)[:TOLD_CHANNELS])
+        types = ", ".join(list(unknown)[:CHANNELS_SHOWN])
         complain(
             f"{sum(unknown.values()):,} messages are of types that {tables.feed.name} does not "
             f"describe: {types}",
@@ -261,7 +261,7 @@ def _runner(
 ) -> Iterator[tuple[Runner, int, Any]]:
     """Yield the runner that tallies slices, how many run at once, and the Spark session or None."""
     if options.master == NO_SPARK:
-        yield _told(on_progress), 1, None
+        yield _reporting(on_progress), 1, None
         return
     from feedhandler.characterise.cluster import SparkRunner
 
@@ -270,7 +270,7 @@ def _runner(
         yield runner, runner.workers, spark
 
 
-def _told(on_progress: Callable[[int, int], object]) -> Runner:
+def _reporting(on_progress: Callable[[int, int], object]) -> Runner:
     """Return `in_process` with its progress reported: bytes done, and bytes in all."""
 
     def runner(slices: Sequence[Slice], request: Request) -> Iterator[Any]:

@@ -38,7 +38,7 @@ PROGRESS_PACKETS = 5000
 #: Datagrams that are decoded to find the feed that fits.
 PROBE_DATAGRAMS = 200
 #: Rejected packets of each reason, the first ones, whose faults are explained one by one.
-FAULTS_TOLD_MAX = 3
+FAULTS_SHOWN_MAX = 3
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class Decoder:
     """A filter: datagrams in, the messages that were asked for out, as dicts.
 
     `packets` counts those of the feed, `rejected` the others by reason; `faults` has lines on the
-    first ones of each, `FAULTS_TOLD_MAX` at most.
+    first ones of each, `FAULTS_SHOWN_MAX` at most.
     """
 
     def __init__(self, feed: Feed, options: Options) -> None:
@@ -160,7 +160,7 @@ class Decoder:
         """Count a rejected packet; of the first ones of each reason explain the fault."""
         self.rejected[reason] += 1
         examples = self.faults.setdefault(reason, [])
-        if len(examples) < FAULTS_TOLD_MAX:
+        if len(examples) < FAULTS_SHOWN_MAX:
             fault = explain(self._feed, datagram.payload)
             examples.append(
                 f"{reason}: datagram {number:,} ({_clock(datagram.time_ns)}, "

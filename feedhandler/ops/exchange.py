@@ -37,7 +37,7 @@ LOOPBACK = "127.0.0.1"
 #: the tables of their numbers some 170 MB for all seven services.
 KEEP_BYTES = 16 << 20
 #: Prefixes of the counts of a server that the account names.
-COUNTS_TOLD = (
+COUNTS_SHOWN = (
     "requests",
     "packets",
     "messages",
@@ -232,7 +232,7 @@ def _print_account(result: ExchangeResult, options: Options) -> None:
         text = ", ".join(
             f"{count:,} {what.replace('_', ' ')}"
             for what, count in numbers.items()
-            if what.startswith(COUNTS_TOLD)
+            if what.startswith(COUNTS_SHOWN)
         )
         print(f"  {name}: {text or 'nothing was asked for'}")
     if result.snapshots:

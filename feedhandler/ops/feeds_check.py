@@ -41,7 +41,7 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
         complain(f"{path}: no packets", "datagrams of UDP, or segments that hold whole packets")
         return ExitCode.FOUND
     if as_json:
-        print_json(_told(fit))
+        print_json(_as_json(fit))
     else:
         _print(fit)
     other = fitting_feed(tried) if fit.fitting <= fit.packets // 2 else ""
@@ -108,7 +108,7 @@ def _kinds(fit: Fit) -> Iterator[tuple[str, Misfit, int]]:
         yield kind, first, counts[kind]
 
 
-def _told(fit: Fit) -> dict[str, object]:
+def _as_json(fit: Fit) -> dict[str, object]:
     return {
         "feed": fit.feed.name,
         "packets": fit.packets,

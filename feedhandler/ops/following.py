@@ -173,7 +173,7 @@ def _follow_here(session: _Session) -> None:
 def _follow_on_spark(session: _Session) -> None:
     """Count batches of a Spark stream, whose offsets are in its checkpoint."""
     from feedhandler.characterise import register
-    from feedhandler.characterise.cluster import told_by_worker
+    from feedhandler.characterise.cluster import worker_error
 
     stopping = threading.Event()
     failed: list[FeedhandlerError] = []
@@ -185,7 +185,7 @@ def _follow_on_spark(session: _Session) -> None:
                 pass
             query.stop()
         except Exception as error:
-            raise (failed[0] if failed else told_by_worker(error)) from None
+            raise (failed[0] if failed else worker_error(error)) from None
 
 
 def _query(spark: Any, session: _Session, failed: list[FeedhandlerError]) -> Any:

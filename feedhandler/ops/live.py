@@ -40,31 +40,31 @@ def live_line(
     columns = (
         TextColumn("{task.description}"),
         BarColumn(BAR_WIDTH),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[text]}"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, told="")
+        task = bar.add_task(title, total=None, text="")
 
         def show(text: str, share: float | None) -> None:
             # A blank on each side of the bar.
             text = whole_parts(text, console.width - cell_len(title) - BAR_WIDTH - 2)
             if share is None:
-                bar.update(task, told=text)
+                bar.update(task, text=text)
             else:
-                bar.update(task, told=text, total=1.0, completed=share)
+                bar.update(task, text=text, total=1.0, completed=share)
 
         yield show
 
 
 def _plain(title: str, quiet: bool, console: Console, clock_ns: Callable[[], int]) -> Show:
-    told_ns = clock_ns()
+    reported_ns = clock_ns()
 
     def show(text: str, share: float | None) -> None:
-        nonlocal told_ns
+        nonlocal reported_ns
         now_ns = clock_ns()
-        if quiet or now_ns - told_ns < PLAIN_EVERY_NS:
+        if quiet or now_ns - reported_ns < PLAIN_EVERY_NS:
             return
-        told_ns = now_ns
+        reported_ns = now_ns
         done = f"{share:.0%}, " if share is not None else ""
         console.print(f"{title}: {done}{text}", markup=False, soft_wrap=True)
 

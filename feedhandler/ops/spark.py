@@ -69,11 +69,11 @@ def chosen_master(asked: str, captures: Sequence[str], rates: Rates) -> str:
     sizes = [(path, size_of(path)) for path in found]
     why = missing()
     if why:
-        return _told(NO_SPARK, why)
+        return _log_choice(NO_SPARK, why)
     here_s, there_s = durations_s(sizes, rates, len(os.sched_getaffinity(0)))
     megabytes = sum(size for _, size in sizes) / 1e6
     seconds = f"{megabytes:,.1f} MB take some {here_s:,.0f} s here, on Spark {there_s:,.0f} s"
-    return _told(LOCAL if there_s < here_s else NO_SPARK, seconds)
+    return _log_choice(LOCAL if there_s < here_s else NO_SPARK, seconds)
 
 
 def durations_s(
@@ -93,7 +93,7 @@ def _is_compressed(path: str) -> bool:
     return shown(path).endswith(COMPRESSED)
 
 
-def _told(master: str, why: str) -> str:
+def _log_choice(master: str, why: str) -> str:
     complain("without Spark" if master == NO_SPARK else f"on Spark, {master}", why)
     return master
 

@@ -301,25 +301,25 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines such as `node: links 3, sent 1,234`: all other counters that are not zero."""
     for channel in snapshot.get("channels", ()):
         recovery = channel.get("recovery", {})
-        if text := _told(recovery):
+        if text := _shown(recovery):
             yield f"recovery {channel.get('service', '?')}: {text}"
     for line in snapshot.get("overlay", ()):
         yield overlay_line(line)
     for line in snapshot.get("tcp_lines", ()):
         yield tcp_line(line)
     whole = snapshot.get("recovery", {})
-    if text := _told(whole):
+    if text := _shown(whole):
         yield f"recovery: {text}"
     for name, server in whole.get("servers", {}).items():
         up = "connected" if server.get("up") else "not connected"
         apart = ("paused_until_ns", "secondary")
         counts = {key: value for key, value in server.items() if key not in apart}
         second = "the secondary is asked" if server.get("secondary") else ""
-        said = (f"server {name}: {up}", second, _pause(server), _told(counts))
+        said = (f"server {name}: {up}", second, _pause(server), _shown(counts))
         yield ", ".join(filter(None, said))
-    if text := _told(snapshot.get("node", {})):
+    if text := _shown(snapshot.get("node", {})):
         yield f"node: {text}"
-    if text := _told(snapshot.get("books", {})):
+    if text := _shown(snapshot.get("books", {})):
         yield f"books: {text}"
     for destination in snapshot.get("destinations", ()):
         if destination.get("journal"):
@@ -333,7 +333,7 @@ def overlay_line(line: Mapping[str, Any]) -> str:
     version = line.get("topology_version", 0)
     counts = {key: value for key, value in line.items() if key not in ("tree", "topology_version")}
     where = f"{line.get('member', '?')} of {line.get('topology', '?')}, version {version}"
-    text = _told(counts) or "nothing yet"
+    text = _shown(counts) or "nothing yet"
     return f"overlay {line.get('line', '?')}: {where}: {text}"
 
 
@@ -341,7 +341,7 @@ def tcp_line(line: Mapping[str, Any]) -> str:
     """Format the connection of a line that comes by TCP, and its counts."""
     up = "connected" if line.get("up") else "not connected"
     counts = {key: value for key, value in line.items() if key != "up"}
-    said = (f"{line.get('framing', '?')} at {line.get('server', '?')}, {up}", _told(counts))
+    said = (f"{line.get('framing', '?')} at {line.get('server', '?')}, {up}", _shown(counts))
     return f"line {line.get('line', '?')}: {', '.join(filter(None, said))}"
 
 
@@ -359,7 +359,7 @@ def _journal_line(destination: Mapping[str, Any]) -> str:
     counts = {name: destination.get(name, 0) for name in _JOURNAL_COUNTERS}
     oldest = destination.get("oldest_seconds", 0.0)
     age = f", oldest {oldest:,.1f} s" if oldest else ""
-    text = _told(counts) or "nothing in it"
+    text = _shown(counts) or "nothing in it"
     return f"journal {destination.get('name', '?')}: {destination['journal']}, {text}{age}"
 
 
@@ -371,10 +371,10 @@ def _recorder_lines(recorder: Mapping[str, Any]) -> Iterator[str]:
     )
     for name, series in recorder.get("series", {}).items():
         file = f", in {series['file']}" if series.get("file") else ""
-        yield f"recorder {name}: {_told(series) or 'nothing yet'}{file}"
+        yield f"recorder {name}: {_shown(series) or 'nothing yet'}{file}"
 
 
-def _told(counters: Mapping[str, Any]) -> str:
+def _shown(counters: Mapping[str, Any]) -> str:
     """Format the integers that are not zero, by name."""
     return ", ".join(
         f"{name.replace('_', ' ')} {value:,}"

@@ -185,7 +185,7 @@ class Capturing:
             began_ns=self._began_ns,
             ended_ns=self._ended_ns or time.time_ns(),
             reason=self._reason,
-            fault=_told(self.error) if self.error else "",
+            fault=_text_of(self.error) if self.error else "",
             received=received,
             written=self._files.packets,
             kernel_drops=sum(line.kernel_drops for line in lines),
@@ -314,7 +314,7 @@ def _unwritable(path: Path, error: OSError) -> FeedhandlerError:
     return unwritable(target, error)
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Describe a fault for the account."""
     if isinstance(error, OSError) and error.strerror:
         prefix = f"{error.filename}: " if error.filename else ""

@@ -274,7 +274,7 @@ class _Tops:
 
     def __init__(self) -> None:
         self._levels: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
-        self._told: dict[int, dict[str, int]] = {}
+        self._sent: dict[int, dict[str, int]] = {}
 
     def __call__(self, action: Action, midnight_ns: int) -> list[Form]:
         if action.does == flow.REPLACE:
@@ -289,8 +289,8 @@ class _Tops:
         if action.does == flow.EXECUTE:
             written += _deep(action._replace(does=flow.TRADE), midnight_ns)
         best = self._best(action.instrument)
-        if best != self._told.get(action.instrument):
-            self._told[action.instrument] = best
+        if best != self._sent.get(action.instrument):
+            self._sent[action.instrument] = best
             of = {"timestamp": action.time_ns, "symbol": symbol_of(action.instrument)}
             written.append(("quote_update", {**of, **best}))
         return written

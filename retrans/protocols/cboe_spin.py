@@ -285,19 +285,21 @@ class SpinSession(CboeSession):
 
     def __init__(self, server: SpinServer, now_ns: int) -> None:
         super().__init__(server, now_ns)
-        self._told_ns = now_ns
+        self._reported_ns = now_ns
         self._spin: deque[bytes] = deque()
         self._sequence = 0
 
     def _due_ns(self) -> int:
         if self.name is None:
             return NEVER_NS
-        return self._now_ns if self._spin and self._paused_ns is None else self._told_ns + IMAGE_NS
+        return (
+            self._now_ns if self._spin and self._paused_ns is None else self._reported_ns + IMAGE_NS
+        )
 
     def _tick(self, now_ns: int) -> bytes:
         output = bytearray()
-        if self.name is not None and now_ns >= self._told_ns + IMAGE_NS:
-            self._told_ns = now_ns
+        if self.name is not None and now_ns >= self._reported_ns + IMAGE_NS:
+            self._reported_ns = now_ns
             last = self._server.advance(now_ns)
             if last >= 0 and self._paused_ns is None:
                 output += self._unit(IMAGE_AVAILABLE.pack(IMAGE_AVAILABLE.size, AVAILABLE, last))

@@ -251,7 +251,7 @@ def test_notes_are_bounded_and_what_was_published_before_them_goes_with_them() -
     assert service.find(13) == Found(HistoryPosition(13, 14), 14, "too late")
     assert service.find(14, 2) == Found(HistoryPosition(13, 14, skip=3), 14)
     assert service.find(12) == Found(HistoryPosition(13, 14), 14, "too late", ((13, 13),))
-    assert history.told_before(HistoryPosition(13, 14)) == b"x" * 244
+    assert history.quality_before(HistoryPosition(13, 14)) == b"x" * 244
 
 
 def test_notes_before_the_oldest_packet_go_with_it() -> None:
@@ -263,8 +263,8 @@ def test_notes_before_the_oldest_packet_go_with_it() -> None:
     service.packets(6, 30)
     service.note(b"third")
     assert [note.body for note in service.history.notes] == [b"third"]
-    assert service.history.told_before(service.history.find_end()) == b"third"
-    assert service.history.told_before(HistoryPosition(20, 2)) == b"second"
+    assert service.history.quality_before(service.history.find_end()) == b"third"
+    assert service.history.quality_before(HistoryPosition(20, 2)) == b"second"
     assert service.history.held_bytes == 1000 + service.history.notes_bytes
 
 
@@ -281,7 +281,7 @@ def test_a_block_is_found_by_its_packets_tags(service: Service) -> None:
     kept = "a snapshot that is not kept"
     assert service.find(other) == Found(HistoryPosition(25, 2), 26, kept, ((23, 25),))
     assert service.find(other, 0, TOMORROW) == Found(HistoryPosition(25, 2), 26, kept, ((1, 25),))
-    assert service.history.told_before(HistoryPosition(25, 2)) == b"end"
+    assert service.history.quality_before(HistoryPosition(25, 2)) == b"end"
 
 
 def test_packets_that_a_snapshot_made_needless_are_left_out(service: Service) -> None:

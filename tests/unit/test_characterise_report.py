@@ -13,7 +13,7 @@ import pytest
 
 from feedhandler import drawing
 from feedhandler.characterise import figures, report
-from feedhandler.characterise.cluster import spark_session, told_by_worker
+from feedhandler.characterise.cluster import spark_session, worker_error
 from feedhandler.characterise.figures import Figure
 from feedhandler.characterise.report import verdict
 from feedhandler.characterise.tables import Table
@@ -220,14 +220,14 @@ def test_without_matplotlib_the_report_has_its_tables(session: Path, tmp_path: P
 
 def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
     text = "job aborted\n  File x\nfeedhandler.codecs.errors.UsageError: cannot read a.pcap: gone\n"
-    told = told_by_worker(RuntimeError(text))
+    told = worker_error(RuntimeError(text))
     assert told.message == "cannot read a.pcap: gone"
-    assert told_by_worker(RuntimeError("lost an executor\nat x")).message == (
+    assert worker_error(RuntimeError("lost an executor\nat x")).message == (
         "Spark ended the job: lost an executor"
     )
-    missing = told_by_worker(RuntimeError("in worker:\nModuleNotFoundError: No module named 'x'"))
+    missing = worker_error(RuntimeError("in worker:\nModuleNotFoundError: No module named 'x'"))
     assert missing.message == "a Spark worker: ModuleNotFoundError: No module named 'x'"
-    assert "RuntimeError" in told_by_worker(RuntimeError()).message
+    assert "RuntimeError" in worker_error(RuntimeError()).message
 
 
 def test_without_java_or_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def test_the_first_rejected_packets_of_each_reason_are_told_one_by_one() -> None
         "length_mismatch: datagram 2 (10:00:00.000000000, 239.101.1.4:30104, 79 bytes): "
         "PacketLength at byte 0: 80, wanted 79, for a datagram of 79 bytes"
     ]
-    assert len(decoder.faults["truncated"]) == decode.FAULTS_TOLD_MAX
+    assert len(decoder.faults["truncated"]) == decode.FAULTS_SHOWN_MAX
 
 
 def test_a_type_that_the_feed_has_not_is_refused() -> None:

@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from feedhandler.ingest.records import RecordKind
-from feedhandler.retrans.quality import RANGES_TOLD_MAX, TABLE, Input, Quality, QualityState, State
+from feedhandler.retrans.quality import (
+    RANGES_REPORTED_MAX,
+    TABLE,
+    Input,
+    Quality,
+    QualityState,
+    State,
+)
 
 Step = Callable[[QualityState], bytes]
 
@@ -185,12 +192,12 @@ def test_a_new_link_is_told_the_state_and_all_known_lost_ranges() -> None:
 
 def test_a_new_link_is_told_the_latest_ranges_only_and_how_many_there_were() -> None:
     quality = in_state(State.OK)
-    for n in range(RANGES_TOLD_MAX + 50):
+    for n in range(RANGES_REPORTED_MAX + 50):
         quality.control_event(RecordKind.GAP, 0, 100 + 10 * n, 101 + 10 * n)
     body = told(quality.attached())
-    assert len(body["lost"]) == RANGES_TOLD_MAX
-    assert body["lost"][-1] == [100 + 10 * (RANGES_TOLD_MAX + 49)] * 2
-    assert body["lost_ranges"] == RANGES_TOLD_MAX + 50
+    assert len(body["lost"]) == RANGES_REPORTED_MAX
+    assert body["lost"][-1] == [100 + 10 * (RANGES_REPORTED_MAX + 49)] * 2
+    assert body["lost_ranges"] == RANGES_REPORTED_MAX + 50
 
 
 def test_a_link_before_the_start_is_told_that_nothing_came_yet() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("unpark", "keys", "list", "create")
 #: Keys, and messages, of one answer.
-KEYS_TOLD = 64
+KEYS_LISTED = 64
 PAGE_MESSAGES = 64
 
 
@@ -41,7 +41,7 @@ class KeyedManagement:
         elif operation == "unpark":
             self._unpark(arguments.get("id"), reply)
         elif operation == "keys":
-            self._report("keys", self._queue.core.longest(KEYS_TOLD), reply)
+            self._report("keys", self._queue.core.longest(KEYS_LISTED), reply)
         elif is_number(after):
             self._report("list", self._queue.core.lines(after, PAGE_MESSAGES), reply)
         else:

@@ -122,7 +122,7 @@ class Publisher(Peer):
         self._batch_timer: asyncio.TimerHandle | None = None
         self._probe: Any = None
         self._up_ns = self._confirmed_before = 0
-        self._told_down = self._told_overflow = self._told_abandoned = False
+        self._reported_down = self._reported_overflow = self._reported_abandoned = False
         self._tries = 0
         self.kind: str = "" if config.kind == "auto" else config.kind
         self._way = brokers.Way()
@@ -226,8 +226,8 @@ class Publisher(Peer):
                 continue  # its kind is known now: connect again with the hostname that it wants
             self.failures += 1
             self.state, self.reason = State.WAITING, reason
-            if not self._told_down:
-                self._told_down = True
+            if not self._reported_down:
+                self._reported_down = True
                 self._say(f"not connected to {self.broker_address.shown}: {reason}; trying again")
             self._tries = 1 if self._loop.time() - began > GOOD_SECONDS else self._tries + 1
             await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
@@ -254,7 +254,7 @@ class Publisher(Peer):
             self.connects += 1
             self._up_ns = time.monotonic_ns()
             self._confirmed_before = self.destination.unsettled.confirmed
-            if not self._told_down:
+            if not self._reported_down:
                 self._report_up()
         return await self._ended
 
@@ -497,7 +497,7 @@ class Publisher(Peer):
         oldest_ns, timeout_us = unsettled.oldest_ns, self.config.confirm_timeout_us
         if timeout_us and oldest_ns is not None and now_ns - oldest_ns > 1000 * timeout_us:
             self._end(f"nothing was said of a message for {timeout_us / 1e6:g} s")
-        elif self._told_down and (
+        elif self._reported_down and (
             unsettled.confirmed > self._confirmed_before
             or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
         ):
@@ -560,9 +560,9 @@ class Publisher(Peer):
 
     def _report_abandoned(self, outcome: Outcome, words: str) -> None:
         """Report the first message that is given up; `abandoned` counts them all."""
-        if self._told_abandoned:
+        if self._reported_abandoned:
             return
-        self._told_abandoned = True
+        self._reported_abandoned = True
         said = f", {words[:WORDS_CHARS_MAX]}" if words else ""
         self._say(
             f"a message is given up, the broker did not take it ({outcome.name.lower()}{said}); "
@@ -572,17 +572,17 @@ class Publisher(Peer):
     def _report_overflow(self) -> None:
         """Report an overflow once for each time that the queue is full."""
         full = self.destination.overflowing
-        if full and not self._told_overflow:
+        if full and not self._reported_overflow:
             what = "all" if self.destination.given_up else "the oldest"
             if self.spill_runner is not None and not self.spill_runner.spill.failed:
                 self._say("the journal is full, or its disk too slow: new messages are dropped")
             else:
                 self._say(f"the broker does not keep up: {what} messages are dropped")
-        self._told_overflow = full
+        self._reported_overflow = full
 
     def _report_up(self) -> None:
         """Report that the broker is being published to."""
-        self._told_down = False
+        self._reported_down = False
         self._say(f"publishing to {self.broker_address.shown}, {self.broker}")
 
     def _say(self, text: str) -> None:

@@ -59,7 +59,7 @@ class SpillRunner:
         self._thread: SpillThread | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._told_spilling = self._told_late = False
+        self._reported_spilling = self._reported_late = False
         self._drained_before = 0
 
     async def open(self) -> None:
@@ -81,7 +81,7 @@ class SpillRunner:
         count = self._disk.pending
         self.spill.find(count, time.monotonic_ns())
         if count:
-            self._told_spilling = True
+            self._reported_spilling = True
             self._report(f"{count:,} messages of the run before are in the journal, and go first")
         self._thread = SpillThread(self._disk, self._on_done_there, config.name)
         self.schedule_job()
@@ -129,8 +129,8 @@ class SpillRunner:
                 f"the journal has failed{left}: {result.error}; what waits stays in memory, and "
                 "the oldest gives way. See to the disk, then start the gateway anew"
             )
-        elif self.spill.late and not self._told_late:
-            self._told_late = True
+        elif self.spill.late and not self._reported_late:
+            self._reported_late = True
             self._report("the journal's disk does not keep up; `journal_late` counts the messages")
         self._on_news()
         self.schedule_job()
@@ -138,12 +138,12 @@ class SpillRunner:
     def _report_spilling(self) -> None:
         """Report when messages begin to be on the disk only, and when none is any more."""
         spill = self.spill
-        if spill.state is State.SPILLING and not self._told_spilling:
-            self._told_spilling = True
+        if spill.state is State.SPILLING and not self._reported_spilling:
+            self._reported_spilling = True
             self._drained_before = spill.drained
             self._report("the broker does not keep up: messages go to the journal")
-        elif spill.state is State.MEMORY and self._told_spilling:
-            self._told_spilling = False
+        elif spill.state is State.MEMORY and self._reported_spilling:
+            self._reported_spilling = False
             count = spill.drained - self._drained_before
             self._report(
                 f"nothing waits in the journal only any more; {count:,} messages came back"

@@ -27,7 +27,7 @@ import msgspec
 
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
-from feedhandler.retrans.quality import RANGES_TOLD_MAX, State
+from feedhandler.retrans.quality import RANGES_REPORTED_MAX, State
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.
@@ -152,7 +152,7 @@ class LossTracker:
         untold."""
         notices = [] if self._epoch_began is None else [("", self._epoch_began)]
         self._epoch_began = None
-        dropped = self.fresh.latest(RANGES_TOLD_MAX)
+        dropped = self.fresh.latest(RANGES_REPORTED_MAX)
         self.lost_ranges += len(self.fresh)
         self.lost_total += self.fresh.total
         for first, last in self.fresh:
@@ -210,7 +210,9 @@ class LossTracker:
         if quality["reason"] in EPOCH_REASONS:
             self._forget()
         elif quality["reason"] == BLOCK_END:
-            quality["refreshed"] = [*quality.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]
+            quality["refreshed"] = [*quality.get("refreshed", ()), *self.lost][
+                -RANGES_REPORTED_MAX:
+            ]
             self.healed = self.healed or self.lacks
             self.lost.clear()
             if (quality.get("last") or 0) & BLOCK_LAST_MASK != self._broken_last:
@@ -244,7 +246,7 @@ class LossTracker:
             {
                 **quality,
                 "state": worst if lost or self.doubt or quality.get("doubt") else state,
-                "stale": lost.latest(RANGES_TOLD_MAX),
+                "stale": lost.latest(RANGES_REPORTED_MAX),
                 "doubt": quality.get("doubt") or self.doubt,
                 "lost_ranges": quality.get("lost_ranges", 0) + self.lost_ranges,
                 "lost_total": quality.get("lost_total", 0) + self.lost_total,

@@ -121,7 +121,7 @@ class Resumption:
         """Send the link the quality message that says where it goes on."""
         if sender_queue.subscription.quality:
             assert stream.history is not None
-            before = stream.history.told_before(where.position)
+            before = stream.history.quality_before(where.position)
             before = before or self.qualities[stream.index].attached(stream.next_sequence or None)
             body = resumed(before, where)
             self.catch_ups.report(sender_queue, stream, where.next, body)

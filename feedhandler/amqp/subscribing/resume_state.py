@@ -27,7 +27,7 @@ import msgspec
 
 from feedhandler.amqp.queueing.loss_tracker import CAUGHT_UP, CONFLATED
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
-from feedhandler.retrans.quality import RANGES_TOLD_MAX, State
+from feedhandler.retrans.quality import RANGES_REPORTED_MAX, State
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of quality messages that announce what a resumed stream has lost.
@@ -72,7 +72,7 @@ class Lack:
             self.doubt = None
             quality = {
                 **quality,
-                "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_TOLD_MAX:],
+                "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_REPORTED_MAX:],
             }
         return self.worse(quality)
 
@@ -81,7 +81,10 @@ class Lack:
         again."""
         good = list(self.lost)
         self.lost, self.doubt, self.healed = RangeSet(), None, True
-        return {**quality, "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_TOLD_MAX:]}
+        return {
+            **quality,
+            "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_REPORTED_MAX:],
+        }
 
     def worse(self, quality: QualityBody) -> QualityBody:
         """Return the message with this subscriber's losses merged in."""
@@ -96,7 +99,7 @@ class Lack:
         return {
             **quality,
             "state": state,
-            "stale": stale.latest(RANGES_TOLD_MAX),
+            "stale": stale.latest(RANGES_REPORTED_MAX),
             "doubt": quality.get("doubt") or self.doubt,
             "lost_ranges": quality.get("lost_ranges", 0) + self.ranges,
             "lost_total": quality.get("lost_total", 0) + self.total,

@@ -35,7 +35,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from feedhandler.retrans.quality import RANGES_TOLD_MAX
+from feedhandler.retrans.quality import RANGES_REPORTED_MAX
 from feedhandler.retrans.ranges import RangeSet
 
 #: How long messages behind a gap wait for an attached gateway that has not said that it lacks the
@@ -596,8 +596,8 @@ class StreamMerger:
             missing = _both(missing, RangeSet([tuple(x) for x in other.get("missing", ())]))
         quality |= {
             "state": state,
-            "missing": missing.latest(RANGES_TOLD_MAX),
-            "stale": service.lost.latest(RANGES_TOLD_MAX),
+            "missing": missing.latest(RANGES_REPORTED_MAX),
+            "stale": service.lost.latest(RANGES_REPORTED_MAX),
             "lost_ranges": service.ranges,
             "lost_total": service.total,
         }
