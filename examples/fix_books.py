@@ -26,7 +26,7 @@ from feedhandler.replay.state.fix_book import book_of
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.settings import RecoverySettings
 
-#: With this seed one of the exchange's first datagrams is lost on both lines.
+#: With this seed the second datagram of the exchange is lost on both lines, and others after it.
 SEED = 50
 #: The channel whose books are kept, and its most told security.
 CHANNEL, SECURITY = 1, b"EQ1001"
@@ -67,7 +67,7 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
         seconds=seconds,
         messages_per_s=rate,
         losses=(0.02, 0.02),
-        together=0.01,
+        together=0.03,
         port_base=port_base,
         server_port=port_base + RETRANSMISSION_PORT,
         # Its server answers until the books have the last message, however busy the machine is.
