@@ -64,6 +64,15 @@ def _chunk(shape: Shape) -> int:
     return max(1, DRAWS_MAX // (4 * max(shape.widths)))
 
 
+def _earliest(hops: numpy.ndarray) -> numpy.ndarray:
+    """Return the least of the last axis: copy by copy, several times faster than `min` of a short
+    axis."""
+    least = hops[:, :, 0].copy()
+    for number in range(1, hops.shape[2]):
+        numpy.minimum(least, hops[:, :, number], out=least)
+    return least
+
+
 class Trace:
     """Conditions of one run: machines, drift, and draws that are the same for every technique."""
 
@@ -152,10 +161,7 @@ class Trace:
                     hops[:, :, copy] += (turned + 1) * numpy.float32(self.model.child_us)
                 else:
                     hops[:, :, copy] += waits
-            # Several times faster than the minimum along a short axis.
-            arrived = hops[:, :, 0].copy()
-            for copy in range(1, copies):
-                numpy.minimum(arrived, hops[:, :, copy], out=arrived)
+            arrived = _earliest(hops)
             arrived += numpy.float32(self.model.hop_us)
             arrived += self.machines(layer, width, layer == shape.depth - 1)
         return arrived
@@ -201,10 +207,7 @@ class Trace:
                     model.hop_us + model.child_us * (width // before + 1)
                 )
                 helpers = extra
-            # Several times faster than the minimum along a short axis.
-            arrived = hops[:, :, 0].copy()
-            for copy in range(1, copies):
-                numpy.minimum(arrived, hops[:, :, copy], out=arrived)
+            arrived = _earliest(hops)
             arrived += numpy.float32(model.hop_us)
             arrived += self.machines(layer, width, layer == shape.depth - 1)
         return arrived
