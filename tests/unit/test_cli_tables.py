@@ -84,6 +84,35 @@ def test_a_short_help_is_the_long_one(
     assert short == capfd.readouterr().out != ""
 
 
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [
+        (["status", "--json"], ["status"]),
+        (["keyed", "put", "x"], ["keyed put"]),
+        (["keyed", "--help"], ["keyed"]),
+        (["--help"], []),
+        (["statsu"], []),
+        ([], []),
+    ],
+)
+def test_a_parser_is_made_of_the_command_alone_or_of_all_where_none_is_named(
+    words: list[str], commands: list[str]
+) -> None:
+    from feedhandler.cli import app as cli
+
+    made = cli._narrowed(cli.app, words)
+    found = [cli._name_of(each) for each in made.registered_commands]
+    for group in made.registered_groups:
+        inner = cli._narrowed(cli.app, [str(group.name)]).registered_groups[0].typer_instance
+        here = group.typer_instance
+        assert here is not None
+        assert inner is not None
+        parts = [cli._name_of(each) for each in here.registered_commands]
+        whole = len(parts) == len(inner.registered_commands)
+        found += [str(group.name)] if whole else [f"{group.name} {each}" for each in parts]
+    assert found == commands or (not commands and made is cli.app)
+
+
 def asked(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
