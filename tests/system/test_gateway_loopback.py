@@ -238,27 +238,6 @@ async def test_what_comes_after_all_takes_the_announcement_back_unless_the_strea
         assert channel["arbitration"]["withdrawn"] == channel["lines"]["B"]["late"] == 1
 
 
-@pytest.mark.parametrize("ahead", [5_000, 16_000])
-async def test_one_forged_datagram_far_ahead_costs_no_real_packet(ahead: int) -> None:
-    settings = ArbitrationSettings(silent_us=60_000_000)  # else what a user has
-    async with (
-        running(configured(arbitration=settings)) as (gateway, exchange, url),
-        feedhandler.subscribe(url, "euronext.104") as messages,
-    ):
-        await exchange.packets(1, 100)
-        await until(messages, lambda m: m.sequence == 100 and m.content == "packet")
-        exchange.send(packet_of(100 + ahead), "A")
-        found: list[Any] = []
-        over = time.monotonic() + 50e-6 * settings.gap_wait_us
-        while time.monotonic() < over:  # a feed goes on, for many times that wait
-            last = 110 + len(found)
-            await exchange.packets(last - 9, last)
-            found += await until(messages, lambda m, last=last: m.sequence == last)
-        assert story(found) == list(range(101, last + 1))
-        (channel,) = gateway.snapshot()["channels"]
-        assert (channel["lost"], channel["quality"]) == (0, "OK")
-
-
 @gateways_loop
 async def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> None:
     async with (

@@ -5,6 +5,7 @@ import pytest
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.records import GapCause, RecordKind
+from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import BODY, MS, NEVER, QUICK, body_of, fill, packets, unread
 
@@ -229,6 +230,23 @@ def test_a_heartbeat_is_no_gap_when_its_own_line_goes_on_below_it(started):
     started.data(0, 4)
     started.wait(100)
     assert started.story() == packets(4)
+
+
+@pytest.mark.parametrize("ahead", [5_000, 16_000])
+def test_one_forged_packet_far_ahead_costs_no_real_one(make, ahead):
+    settings = ArbitrationSettings()
+    channel = make(settings=settings, ring_bytes=1 << 20)
+    for line in (0, 1):
+        channel.data(line, *range(1, 101))
+    channel.feed(0, 100 + ahead, body=b"forged")
+    channel.story()
+    last = 100 + 50 * settings.gap_wait_us // 2_000
+    for sequence in range(101, last + 1):  # a feed goes on, for many times that wait
+        channel.wait(2)
+        for line in (0, 1):
+            channel.data(line, sequence)
+    assert channel.story() == packets(*range(101, last + 1))
+    assert channel.count(ChannelCounter.LOST) == 0
 
 
 def test_another_line_with_the_same_packet_makes_it_believed_again(started):
