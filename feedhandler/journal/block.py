@@ -174,9 +174,10 @@ class Block:
 
     def pledge(self, group: Group, number: int, byte: int, sequence: int) -> None:
         """Set item `number`'s status byte by a group that is not on the disk yet."""
-        before = self.byte_of(number)
+        after = _STATUSES[byte] or (_MARKS[byte] and byte)
+        # First the pledge: who makes a segment looks at both, and has no lock of the block.
+        self.pledges.append(Pledge(group, number, self.byte_of(number), after))
         self.set_byte(number, byte, sequence)
-        self.pledges.append(Pledge(group, number, before, self.byte_of(number)))
         group.blocks.add(self)
 
     def redeem(self, group: Group, sequence: int) -> None:

@@ -54,11 +54,23 @@ class Move:
     #: Whether the item had ended when its segment was built.
     late: bool = False
 
-    def byte(self) -> int:
-        """Return the status byte in its present slot; `MOVED` where the block has been recycled."""
+    def byte(self, ahead: Sequence["Group"]) -> int:
+        """Return the status byte that its record has; `MOVED` where the block has been recycled.
+
+        A mark by a group that waits behind `ahead`, the groups in flight, is left out: that group
+        may never be on the disk, and its own record has the mark. An end is not left out.
+        """
         if self.block.incarnation != self.incarnation:
             return Status.MOVED
-        return self.block.byte_of(self.slot)
+        byte = self.block.byte_of(self.slot)
+        if 0 < byte < MARKED:
+            return byte
+        waiting = (
+            pledge.before
+            for pledge in self.block.pledges
+            if pledge.number == self.slot and pledge.group not in ahead
+        )
+        return next(waiting, byte)
 
 
 @dataclass(slots=True, eq=False)
@@ -132,14 +144,15 @@ def marked(mark: int) -> int:
     return MARKED | mark
 
 
-def move_records(group: Group, first_id: int) -> Iterator[Record]:
+def move_records(group: Group, first_id: int, ahead: Sequence[Group]) -> Iterator[Record]:
     """Yield the records of a group's moves, in the segment whose first item is `first_id`.
 
-    Each has the item's id, its ordinal in the segment, and its mark. An item that has ended
-    meanwhile is not moved: its record has the flag `LATE`.
+    Each has the item's id, its ordinal in the segment, and its mark as the segments up to this one
+    have it; `ahead` are the groups of the one in flight. An item that has ended meanwhile is not
+    moved: its record has the flag `LATE`.
     """
     for slot, move in enumerate(group.moves, group.first_id):
-        byte = move.byte()
+        byte = move.byte(ahead)
         move.late = 0 < byte < MARKED
         more = LATE if move.late else (byte & MARK_MAX) << 8
         yield move.number, slot - first_id, MOVE | more

@@ -479,7 +479,10 @@ class Store:
         first_id = pending.next_id - len(pending.contents)
         records = batch.records
         if batch.moves:
-            moves = [record for group in batch.groups for record in move_records(group, first_id)]
+            before = ahead.groups if ahead is not None else ()
+            moves = [
+                record for group in batch.groups for record in move_records(group, first_id, before)
+            ]
             records = moves + records[batch.moves :]
         contents = pending.pop(count, size)
         pending.take_changes(len(batch.entries))

@@ -19,6 +19,7 @@ from feedhandler.journal.files import carry_out
 from feedhandler.journal.layout import CONTROL, VERSION_MIN, parse_control
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.producer_states import NAMES
+from feedhandler.journal.segments import MOVE, parse_segment
 from feedhandler.journal.store import creation
 from feedhandler.journal.verify import verify
 from feedhandler.keyed import settings
@@ -330,6 +331,27 @@ def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:
     for _ in range(2):
         assert pending(queue) == [(3, 9, b"c")]
         assert queue.delivery.status(1) is queue.delivery.status(2) is Status.DELIVERED
+        queue.open()
+
+
+def test_a_moved_item_has_the_marks_of_the_groups_up_to_its_segment(queue: Queue) -> None:
+    """A group behind the segment may never be on the disk: its mark is in its own record only."""
+    queue.put(b"a", b"b")
+    queue.delivery.commit([], [], [(1, 5)])
+    ahead = queue.store.seal(DAY_NS)  # on its way, and the move behind it
+    queue.delivery.move(queue.store.live[-1], 2, 1 << 20)
+    queue.delivery.commit([bytes(2 * SMALL.journal_bytes)], [], [(1, 6), (2, 7)])
+    behind = queue.store.prepare(DAY_NS)
+    for flush in (ahead, behind):
+        carry_out(queue.disk, flush.steps)
+        queue.store.complete_flush()
+        queue.store.go_on()
+    write = behind.steps[-1]
+    segment = parse_segment(memoryview(write.data), 0, queue.store.live[-1].identity)
+    assert segment.statuses == [(1, 0, MOVE | 5 << 8), (2, 1, MOVE)]
+    queue.flush()
+    for _ in range(2):
+        assert [(number, mark) for number, mark, _ in pending(queue)][:2] == [(1, 6), (2, 7)]
         queue.open()
 
 
