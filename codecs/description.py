@@ -126,12 +126,14 @@ class TypeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class MessageDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The header of every message: `length`, and `type` unless the packet header has it.
 
-    Without `length` a packet holds one message. `fields` are those of the header that tools show.
+    Without `length` a packet holds one message, unless `sized_by_type` says that each is as long as
+    its layout. `fields` are those of the header that tools show.
     """
 
     header_size: int
     length: FieldDescription | None = None
     length_add: int = 0
+    sized_by_type: bool = False
     type: TypeDescription | None = None
     align: int = 1
     sequence: FieldDescription | None = None

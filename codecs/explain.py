@@ -13,7 +13,12 @@ from feedhandler.codecs.feed import INFLATED_SIZE_MAX, BadPacket, Feed
 from feedhandler.codecs.fix_faults import SEQUENCE_END, find_beyond, find_fault
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.layouts import Field
-from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header
+from feedhandler.codecs.scanner import (
+    PacketHeader,
+    check_messages,
+    message_size_by_type,
+    parse_header,
+)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -185,7 +190,9 @@ def _messages(
         index = at + table.message_length_at
         length = data[index : index + table.message_length_size]
         size = int.from_bytes(length, feed.byte_order) + table.message_length_add
-        if not table.message_length_size:
+        if table.sized:
+            size = message_size_by_type(table, data, at, len(data))
+        elif not table.message_length_size:
             size = len(data) - at
         code = header.packet_type if table.type_in_packet else feed.message_code(data[at:])
         yield number, at, size, feed.type_label(code)

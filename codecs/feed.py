@@ -794,7 +794,9 @@ class Feed:
         message = layout.encode(fields, dict.fromkeys(self.scale_names, scale))
         table = self.table
         if self.message_header.named:
-            message[: self.message_header.size] = self.message_header.pack({}, {})
+            header = self.message_header.pack({}, {})
+            for field in self.message_header.named:
+                message[field.at : field.at + field.size] = header[field.at :][: field.size]
         length = len(message) - table.message_length_add
         size = table.message_length_size
         if size and length >= 1 << 8 * size:

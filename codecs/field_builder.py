@@ -160,11 +160,17 @@ class FieldBuilder:
         return fields
 
     def fields(
-        self, key: str, specs: list[FieldDescription], begin: int, size: int | None
+        self,
+        key: str,
+        specs: list[FieldDescription],
+        begin: int,
+        size: int | None,
+        free: frozenset[int] = frozenset(),
     ) -> list[Field]:
-        """Build fields by ascending offset, none overlapping, all within [begin, size).
+        """Build fields by ascending offset, none overlapping, all within [begin, size) or `free`.
 
         A field without an offset follows the one before it. Without `size` they end where they end.
+        `free` are bytes in front of `begin`.
         """
         fields: list[Field] = []
         at = begin
@@ -175,10 +181,12 @@ class FieldBuilder:
             at = field.at + field.size
             fields.append(field)
         fields.sort(key=lambda each: each.at)
-        at = begin
+        at = min(free, default=begin)
         names: set[str] = set()
         for field in fields:
             where = f"{key}.{field.wire or 'reserved'}"
+            if field.at < begin and not free.issuperset(range(field.at, field.at + field.size)):
+                at = begin
             if field.at < at:
                 self.refuse(where, f"begins at {field.at}, inside what ends at {at}")
             at = field.at + field.size

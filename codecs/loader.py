@@ -24,6 +24,7 @@ from feedhandler.codecs.description import (
     NO_LENGTH,
     NO_SEND_TIME,
     DescriptionFile,
+    FieldDescription,
     FixDescription,
     LayoutDescription,
     PartDescription,
@@ -240,11 +241,11 @@ class _Builder:
         """Build the layouts by type, each type's sorted by size."""
         layouts: dict[int, list[Layout]] = {}
         names: set[str] = set()
-        begin = self.description.message.header_size
+        begin, free = self.description.message.header_size, self._free_header_bytes()
         for index, spec in enumerate(self.description.messages):
             self.file.table = ("messages", index)
             key = f"messages[{spec.type}]"
-            layout = self._layout(key, spec, begin)
+            layout = self._layout(key, spec, begin, free)
             self._check_symbol_name(key, layout)
             others = layouts.setdefault(layout.code, [])
             if any(other.size == layout.size for other in others):
@@ -281,11 +282,29 @@ class _Builder:
             controls[layout.code] = layout
         return controls
 
-    def _layout(self, key: str, spec: LayoutDescription, begin: int) -> Layout:
+    def _free_header_bytes(self) -> frozenset[int]:
+        """Return the bytes of the message header that nothing in `[message]` takes."""
+        spec = self.description.message
+        given = [spec.length, spec.sequence, spec.block_length]
+        if spec.type is not None:
+            given += [FieldDescription(spec.type.at, spec.type.type), spec.type.second]
+        fields = [
+            self.fields.field("message", renamed(each, "header"))
+            for each in given
+            if each is not None
+        ]
+        free = set(range(spec.header_size))
+        for field in (*fields, *self._message_header().fields):
+            free -= set(range(field.at, field.at + field.size))
+        return frozenset(free)
+
+    def _layout(
+        self, key: str, spec: LayoutDescription, begin: int, free: frozenset[int] = frozenset()
+    ) -> Layout:
         if not IDENTIFIER.fullmatch(spec.name):
             self.refuse(f"{key}.name", f"{spec.name!r} must be snake_case")
-        fields = self.fields.fields(key, spec.fields, begin, spec.size)
-        end = max((field.at + field.size for field in fields), default=begin)
+        fields = self.fields.fields(key, spec.fields, begin, spec.size, free)
+        end = max([begin, *(field.at + field.size for field in fields)])
         size = end if spec.size is None else spec.size
         if not begin <= size <= SIZE_MAX:
             self.refuse(f"{key}.size", f"{size} is not within {begin}..{SIZE_MAX}")

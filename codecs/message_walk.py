@@ -3,7 +3,7 @@
 
 import cython
 from cython.cimports.feedhandler.codecs.fix_scanning import message_size_at
-from cython.cimports.feedhandler.codecs.scanner import padded
+from cython.cimports.feedhandler.codecs.scanner import message_size_by_type, padded
 
 
 def message_size(table, data, at, end):
@@ -19,7 +19,9 @@ def message_size(table, data, at, end):
         behind = index if table.big_endian else table.message_length_size - 1 - index
         size = (size << 8) | data[at + table.message_length_at + behind]
     size += table.message_length_add
-    if table.message_length_size == 0:
+    if table.sized:
+        size = message_size_by_type(table, data, at, end)
+    elif table.message_length_size == 0:
         size = end - at
     if size < table.message_header_size or size > end - at:
         return 0

@@ -1,6 +1,7 @@
 # Declarations for other compiled modules; scanner.py describes each name.
 
 from feedhandler.codecs.fix_runs cimport Run
+from feedhandler.codecs.layout_sizes cimport SizeTable
 
 cdef class FeedTable:
     cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet, sets_aside
@@ -28,6 +29,8 @@ cdef class FeedTable:
     cdef public int short_header, end_of_session
     cdef public int trailing_max, message_align, type_second_at, type_second_size, number_at, number_size
     cdef public int block_at, block_size
+    cdef public bint sized
+    cdef public SizeTable sizes
     cdef int constant_at[4]
     cdef int constant_size[4]
     cdef unsigned long long constant_value[4]
@@ -84,6 +87,9 @@ cpdef int parse_next(
 cdef int parse_header_at(
     FeedTable table, const unsigned char *first, Py_ssize_t room, Py_ssize_t size,
     PacketHeader out
+) except -1 nogil
+cpdef Py_ssize_t message_size_by_type(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end
 ) except -1 nogil
 cdef Py_ssize_t padded(FeedTable table, Py_ssize_t size, Py_ssize_t room) noexcept nogil
 cpdef unsigned long long symbol_at(

@@ -62,6 +62,7 @@ from cython.cimports.feedhandler.codecs.kinds import (
     UNSEQUENCED,
     WRONG_CONSTANT,
 )
+from cython.cimports.feedhandler.codecs.layout_sizes import SizeTable, layout_size
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.first_bytes import first_bytes
@@ -104,6 +105,7 @@ class FeedTable:
                   have types of two parts or numbers of their own
     trailing_max  bytes that may follow the last message
     block_size    messages tell how long their fixed part is; groups begin behind it
+    sized         messages do not tell their length: `sizes` has that of each type
     symbol_pad    eight bytes of what text is padded with: a shorter symbol is one of eight
     long_symbols  some symbols are texts of more than eight bytes: as in FIX
 
@@ -144,6 +146,8 @@ class FeedTable:
         self.type_second_at = self.type_second_size = 0
         self.number_at = self.number_size = 0
         self.block_at = self.block_size = 0
+        self.sized = False
+        self.sizes = None
         if not cython.compiled:
             self.constant_at = [0] * CONSTANTS_MAX
             self.constant_size = [0] * CONSTANTS_MAX
@@ -244,6 +248,16 @@ class FeedTable:
         index: cython.int
         for index in range(GROUP_NUMBERS):
             self.group[self.slots[message_type]][index] = numbers[index]
+
+    def begin_sizes(self) -> SizeTable:
+        """Begin the table of sizes of a feed whose messages do not tell theirs; return it."""
+        self.sized = True
+        self.sizes = SizeTable()
+        return self.sizes
+
+    def slot_of(self, message_type: cython.ushort) -> int:
+        """Return the slot of a message type; 0 where no layout has it."""
+        return self.slots[message_type]
 
     def set_symbol_order(self, message_type: cython.ushort, is_text: cython.bint) -> None:
         """Set whether symbols that elements name are text, which has no byte order."""
@@ -733,6 +747,8 @@ def _count_messages(table: FeedTable, first: cython.p_const_uchar, out: PacketHe
                 ),
             )
             size += table.message_length_add
+        elif table.sized:
+            size = _layout_size(table, first + at if cython.compiled else first[at:], size)
         if size < table.message_header_size or size == 0:
             return MESSAGE_SHORT
         if size > end - at:
@@ -751,6 +767,29 @@ def padded(table, size, room):
 
 
 @cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _layout_size(
+    table: FeedTable, first: cython.p_const_uchar, room: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Return the size of the message that begins at `first`, its header among `room` bytes."""
+    kind: cython.int = cython.cast(
+        cython.int,
+        _field(first, table.message_type_at, table.message_type_size, table.big_endian, False),
+    )
+    if table.type_second_size:
+        kind = (kind << 8) | first[table.type_second_at]
+    return layout_size(table.sizes, first, table.slots[kind], room)
+
+
+def message_size_by_type(table, data, at, end):
+    """Return the size of the message at `at` by the layout of its type; above what is left where
+    it does not end by `end`. Its header must be there."""
+    first = cython.address(data[at]) if cython.compiled else memoryview(data)[at:]
+    return _layout_size(table, first, end - at)
+
+
+@cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1, check=True)
@@ -760,7 +799,10 @@ def _other_size(
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Return the size of the message at `at`, where it is no u16; without one it goes to `end`."""
+    """Return the size of the message at `at`, where it is no u16; without one it goes to `end`,
+    unless the layout of its type says otherwise."""
+    if table.sized:
+        return message_size_by_type(table, data, at, end)
     if table.message_length_size == 0:
         return end - at
     return table.message_length_add + cython.cast(

@@ -8,6 +8,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group
 from feedhandler.codecs.scanner import FeedTable
+from feedhandler.codecs.size_builder import SizeBuilder
 
 
 class TableBuilder:
@@ -208,6 +209,8 @@ class TableBuilder:
                 table.long_symbols = True
             if ways[0].group is not None:
                 self._first_group(table, ways[0])
+        if message.sized_by_type:
+            SizeBuilder(self.fields).fill(table, layouts)
 
     def _message_type(self, table: FeedTable) -> None:
         """Set where messages have their type."""
