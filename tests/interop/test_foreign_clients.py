@@ -191,8 +191,8 @@ REFUSALS = {
 
 async def refused(stock: Client, link: str) -> tuple[str, str]:
     """With which words the node refuses a link."""
-    told = await stock.hear("detached", link=link)
-    return told["condition"], told["description"]
+    detached = await stock.hear("detached", link=link)
+    return detached["condition"], detached["description"]
 
 
 @every_client

@@ -120,13 +120,15 @@ def test_what_is_put_into_a_durable_queue_is_taken_once_and_in_order(kind: str) 
 @every_program
 def test_what_is_refused_is_refused_with_the_reason_and_the_connection_lives_on(kind: str) -> None:
     made = played(kind)
-    told = {each["what"]: each["answer"] for each in made.reported if each["event"] == "refused"}
+    refusals = {
+        each["what"]: each["answer"] for each in made.reported if each["event"] == "refused"
+    }
     expected = REFUSALS if kind == "jms" else dict(list(REFUSALS.items())[:2])
-    assert told.keys() == expected.keys()
+    assert refusals.keys() == expected.keys()
     for what, (condition, words) in expected.items():
-        assert words in told[what], what
+        assert words in refusals[what], what
         # fe2o3-amqp has names of its own for AMQP's conditions.
-        assert condition.replace("-", "") in told[what].replace("-", "").lower(), what
+        assert condition.replace("-", "") in refusals[what].replace("-", "").lower(), what
     assert made.counters["links_refused"] == len(expected)
 
 

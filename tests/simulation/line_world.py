@@ -513,26 +513,26 @@ class Oracle:
         assert message == self.published[number - 1], f"{number} is not what was published"
         self._message(number, message)
 
-    def _quality(self, told: dict[str, Any]) -> None:
-        self.stands, reason = told["state"], told["reason"]
+    def _quality(self, quality: dict[str, Any]) -> None:
+        self.stands, reason = quality["state"], quality["reason"]
         self.seen[reason] += 1
         if reason == "gap":
-            ((first, last),) = told["lost"]
+            ((first, last),) = quality["lost"]
             self.missing.update(range(first, last + 1))
             self.whole = False
         elif reason == "withdrawn":
-            self.number = told["next"] - 1
+            self.number = quality["next"] - 1
             self.whole = False
-            for low, high in told["withdrawn"]:
+            for low, high in quality["withdrawn"]:
                 self.missing -= set(range(low, high + 1))
                 self.covered -= set(range(low, high + 1))
         elif reason == "snapshot-begin":
-            self.block, self.open = told["last"], {}
+            self.block, self.open = quality["last"], {}
         elif reason == "snapshot-end":
-            self._end(told["next"] - 1)
+            self._end(quality["next"] - 1)
         elif reason == "start":
             # Nothing is missing at the beginning, or right behind a snapshot that came before it.
-            before, self.number = self.number, told["next"] - 1
+            before, self.number = self.number, quality["next"] - 1
             beginning = self.number <= self.resets
             self.whole = beginning or (self.whole and self.number == before)
 

@@ -125,7 +125,7 @@ class LateLink(ReadLink):
         else:
             link.withheld.discard(service)
         if reason in ("snapshot", "no snapshot"):
-            self.subscriber.told_apart(service, body, [link])
+            self.subscriber.quality_of_links(service, body, [link])
         elif reason == "reset":
             link.block(service, [])
 

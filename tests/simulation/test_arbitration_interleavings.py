@@ -155,11 +155,11 @@ class Player:
                     self.recover(index)
             said += self.read()
             missing = []
-        told = [(kind, low, high) for kind, low, high in said if kind != MISSING]
+        outcomes = [(kind, low, high) for kind, low, high in said if kind != MISSING]
         packets = [(PACKET, n, n + 1) for n in range(count)]
         for low, high in missing:
             packets[low:high] = [(GAP, low, high)] + [(0, 0, 0)] * (high - low - 1)
-        assert told == [each for each in packets if each[0]]
+        assert outcomes == [each for each in packets if each[0]]
         assert self.arbiter.expected == self.base + count
         assert self.arbiter.state_name == "FLOWING"
         self.base += count

@@ -59,9 +59,9 @@ FORMAT = RequestFormat()
 #: One seed in so many has a hundred receivers.
 CROWDED = 50
 #: Messages of a numbering that is not told: so many that some of them come.
-UNTOLD_MESSAGES = 40
+UNREPORTED_MESSAGES = 40
 #: Until when one may join where several follow: while the first one's messages still come.
-UNTOLD_JOIN_MS_MAX = 10
+UNREPORTED_JOIN_MS_MAX = 10
 SERVERS = ("good", "good", "late", "silent", "wrong", "none")
 
 
@@ -90,7 +90,7 @@ class Plan:
     @classmethod
     def drawn(cls, rng: random.Random, receivers: int) -> "Plan":
         """The plan of a seed."""
-        told = rng.random() < 0.7
+        reported = rng.random() < 0.7
         route = rng.choice(["group", "group", "main"])
         plan = cls(
             receivers=receivers,
@@ -105,17 +105,17 @@ class Plan:
             server=rng.choice(SERVERS),
             route=route,
             # On the main group nothing else says that a message is not of a new numbering.
-            poss_dup=rng.random() < 0.5 or (route == "main" and not told),
+            poss_dup=rng.random() < 0.5 or (route == "main" and not reported),
             answer=rng.choice(["once", "once", "timer"]),
             ordered=rng.random() < 0.7,
-            reported=told,
+            reported=reported,
             restarts=rng.choice([0, 0, 1, 2]),
             skips=rng.choice([0, 0, 0.02]),
         )
-        if plan.restarts and not told:
+        if plan.restarts and not reported:
             # A numbering of which nothing came cannot be told from the next one; nor can what comes
             # after it was given up, which is at once where nobody is asked.
-            plan.messages = max(plan.messages, UNTOLD_MESSAGES * (plan.restarts + 1))
+            plan.messages = max(plan.messages, UNREPORTED_MESSAGES * (plan.restarts + 1))
             if plan.server == "none":
                 plan.jitter_ns = min(plan.jitter_ns, 100 * US)
         return plan
@@ -241,7 +241,7 @@ class World:
         late = [plan is None and self.rng.random() < 0.2 for _ in range(self.plan.receivers)]
         # Who joins at the end of a numbering that is not told takes its last ones for the next.
         soon = self.plan.restarts and not self.plan.reported
-        joins_ms_max = UNTOLD_JOIN_MS_MAX if soon else 100
+        joins_ms_max = UNREPORTED_JOIN_MS_MAX if soon else 100
         self.listeners = [
             Listener(self, seed * 1000 + at, self.rng.randint(0, joins_ms_max) * MS if each else 0)
             for at, each in enumerate(late)

@@ -24,9 +24,9 @@ def put_otherwise(change: Callable[[Any], list[Any]]) -> Sabotage:
         put = Reception._put
 
         def changed(self: Reception, event: Any, first: int, end: int) -> None:
-            told = len(self._events)
+            start = len(self._events)
             put(self, event, first, end)
-            self._events[told:] = [new for old in self._events[told:] for new in change(old)]
+            self._events[start:] = [new for old in self._events[start:] for new in change(old)]
 
         patch.setattr(Reception, "_put", changed)
 
@@ -134,13 +134,13 @@ def answer_the_first_of_a_range_alone(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_end(patch: pytest.MonkeyPatch) -> None:
     def bearing(self: Reception, message: Any, place: Any) -> Any:
-        heard = told(self, message, place)
+        heard = original(self, message, place)
         self._events[:] = [
             Ended(each.next + 1) if isinstance(each, Ended) else each for each in self._events
         ]
         return heard
 
-    told = Reception._bearing
+    original = Reception._bearing
     patch.setattr(Reception, "_bearing", bearing)
 
 

@@ -275,14 +275,14 @@ def test_packets_come_in_as_many_blocks_as_they_need():
 
 
 def test_where_a_session_is_cut_into_blocks_changes_nothing_in_it(monkeypatch):
-    def told():
+    def session_packets():
         generator = SessionGenerator(FEED, 6, instruments=200)
         return [*generator.step(SECOND // 10), *generator.close(SECOND // 10)]
 
-    whole = told()
+    whole = session_packets()
     # Room for five packets and for what one step may bring.
     monkeypatch.setattr(generator_session, "BLOCK_PACKETS", SPARE_PACKETS + 5)
-    assert told() == whole
+    assert session_packets() == whole
 
 
 def test_a_feed_with_another_packet_header_is_refused_in_one_line():

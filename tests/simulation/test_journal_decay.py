@@ -69,22 +69,22 @@ class Decaying:
         disk = self.disk.copy()
         disk.decay(path, bit)
         try:
-            told = bool(verify(disk, FOLDER).problems)
+            reported = bool(verify(disk, FOLDER).problems)
             opened = self.opened(disk)
         except FeedhandlerError:
             assert place.fatal, about
             return place.kind
-        assert told == place.reported, f"{about}: {'told' if told else 'nobody is told'}"
+        assert reported == place.reported, f"{about}: {'reported' if reported else 'not reported'}"
         assert not place.fatal, about
         self.hold(view_of(opened), place, about)
         return place.kind
 
     def is_moved(self, place: Place, number: int) -> bool:
         """Whether the place is of an item that was moved and may be found where it had stood."""
-        told = place.kind == "move record" or (
+        moved = place.kind == "move record" or (
             place.ends and place.kind in ("content", "table entry")
         )
-        return bool(told) or number not in self.known
+        return bool(moved) or number not in self.known
 
     def hold(self, found: View, place: Place, about: str) -> None:
         """Whether exactly what the place says is lost."""

@@ -54,9 +54,9 @@ class Operation:
 
     def line(self) -> str:
         """For the checker."""
-        told = asdict(self)
-        told["return"] = told.pop("returned")
-        return json.dumps(told)
+        row = asdict(self)
+        row["return"] = row.pop("returned")
+        return json.dumps(row)
 
 
 class Producer:
@@ -147,10 +147,10 @@ class Recording:
     def put(self, content: bytes, stamp: Stamp) -> Any:
         answer = self.queue.put(content, stamp)
         if answer.outcome is Outcome.STORING:
-            told = json.loads(content)
-            self.about[answer.number] = told["a"], told["n"]
+            item = json.loads(content)
+            self.about[answer.number] = item["a"], item["n"]
             for producer in self.producers:
-                if producer.message is not None and producer.message.id == told["n"]:
+                if producer.message is not None and producer.message.id == item["n"]:
                     producer.message.place = answer.number
         return answer
 

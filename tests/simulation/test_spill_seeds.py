@@ -168,8 +168,8 @@ class World:
         """Take in what a link was sent; the link is done with."""
         for (_, data), message in zip(link.frames, link.sent, strict=True):
             if message.content == "quality+json":
-                told = msgspec.json.decode(message.body)
-                ranges = [tuple(each) for each in told.get("lost", ())]
+                quality = msgspec.json.decode(message.body)
+                ranges = [tuple(each) for each in quality.get("lost", ())]
                 self.reported[tag_of(message)[2]] += ranges
                 continue
             self.came += self.packets_of(data)
@@ -205,13 +205,13 @@ class World:
         assert came <= self.published | before
 
     def judge(self) -> None:
-        told = {
+        announced = {
             (service, number)
             for service, ranges in self.reported.items()
             for first, last in ranges
             for number in range(first, last + 1)
         }
-        lost = self.published - set(self.confirmed) - told - self.unsaved
+        lost = self.published - set(self.confirmed) - announced - self.unsaved
         assert not lost, sorted(lost)[:10]
         if not self.p_return:
             first_copies = list(dict.fromkeys(self.came))
@@ -262,19 +262,19 @@ def play(seed: int, folder: Path) -> World:
 
 def test_whatever_breaks_nothing_that_was_written_is_lost(tmp_path: Path) -> None:
     states: set[State] = set()
-    kills = drained = told = 0
+    kills = drained = announced = 0
     for seed in seeds():
         world = play(seed, tmp_path)
         states |= world.states
         kills += world.kills
         drained += world.rig.spill.drained
-        told += any(world.reported.values())
-    print(f"{SEEDS} seeds, {kills} kills, {drained} read back, {told} told of losses")
+        announced += any(world.reported.values())
+    print(f"{SEEDS} seeds, {kills} kills, {drained} read back, {announced} announced losses")
     if not os.environ.get("SEED"):
         assert states >= {State.MEMORY, State.SPILLING, State.DRAINING}
         assert kills
         assert drained
-        assert told
+        assert announced
 
 
 def test_a_disk_that_fails_takes_nothing_with_it_that_is_not_told(tmp_path: Path) -> None:

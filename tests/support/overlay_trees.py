@@ -45,8 +45,8 @@ def lie(
     interval = int.from_bytes(datagram[HEAD_BYTES : HEAD_BYTES + 8], "little")
     low = rng.choice([1, bound_ns // 2, 1 << 60])
     rungs = (low,) + (1 << 60,) * (len(LADDER) - 1)
-    told = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
-    return encode(head, told.encoded(), key_of(head.tree))
+    report = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
+    return encode(head, report.encoded(), key_of(head.tree))
 
 
 def places_in_order(name: str, had: Sequence[Event]) -> list[Place]:
@@ -71,13 +71,13 @@ def check_nothing_unannounced(
     sent: Iterable[Place],
 ) -> None:  # fmt: skip
     """From its first message on a receiver has had what was sent, or was told."""
-    told = {each.epoch for each in had if isinstance(each, Restart)}
+    restarted = {each.epoch for each in had if isinstance(each, Restart)}
     expected = {
         each for each in sent
         # The last messages before a restart may be missing, which is what it tells.
         if each >= places[0] and not any(
             each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
-            for epoch in told
+            for epoch in restarted
         )
     }  # fmt: skip
     assert expected <= gaps | set(places), f"{name}: neither had nor announced"

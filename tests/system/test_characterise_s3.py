@@ -64,8 +64,8 @@ def test_captures_on_s3_give_what_they_give_on_disk(
             "captures/day/a.pcap",
             "captures/day/b.pcap.gz",
         ]
-        told = [[(t.name, t.rows) for t in tables_of(o, FEED, "UTC")[:-1]] for o in (there, here)]
-        assert told[0] == told[1]
+        tables = [[(t.name, t.rows) for t in tables_of(o, FEED, "UTC")[:-1]] for o in (there, here)]
+        assert tables[0] == tables[1]
 
 
 def test_a_lake_is_filled_from_s3_as_from_the_disk(

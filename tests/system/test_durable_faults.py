@@ -225,5 +225,5 @@ async def test_a_queue_whose_files_cannot_be_believed_is_refused_and_the_others_
     configs = orders(tmp_path / "orders"), orders(broken, name="broken")
     async with running(*configs) as rig:
         await in_thread(talk, await rig.client())
-        told = {each["name"]: each["state"] for each in rig.queues.snapshot()}
-        assert told == {"orders": "open", "broken": "stopped"}
+        states = {each["name"]: each["state"] for each in rig.queues.snapshot()}
+        assert states == {"orders": "open", "broken": "stopped"}

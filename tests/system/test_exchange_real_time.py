@@ -172,17 +172,17 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
 
 def test_a_stop_from_another_thread_ends_a_run_and_progress_is_told():
     exchange = Exchange(plan_of(seed=3))
-    told = []
+    reports = []
 
     def on_progress(progress):
-        told.append(progress)
-        if len(told) == 2:
+        reports.append(progress)
+        if len(reports) == 2:
             exchange.stop()
 
     result = exchange.run(on_progress)
     assert result.stopped
-    assert told[1].messages > told[0].messages > 0
-    assert sum(result.messages.values()) >= told[1].messages
+    assert reports[1].messages > reports[0].messages > 0
+    assert sum(result.messages.values()) >= reports[1].messages
 
 
 @pytest.mark.parametrize(

@@ -349,17 +349,17 @@ def test_an_exchange_stays_no_longer_than_it_may_however_much_is_asked():
 
 def test_the_close_is_told_while_the_servers_still_work():
     exchange = Exchange(plan_of(seed=10, seconds=0.3))
-    told = []
+    closed = []
     with contextlib.closing(Client(exchange.ports["retransmission"])) as client:
 
         def on_progress(progress):
-            told.append(progress.closed)
+            closed.append(progress.closed)
             if progress.closed:
                 client.close()
 
         result = exchange.run(on_progress)
-    assert told[-1] is True
-    assert told.count(True) == 1
+    assert closed[-1] is True
+    assert closed.count(True) == 1
     assert not result.stopped
 
 

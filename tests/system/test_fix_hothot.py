@@ -140,7 +140,7 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
             [url_a, url_b],
             f"fix.{SERVICE}.{name or '#'}",
             as_=grain,
-            on_quality=lambda told: reader.reasons.append(told.reason),
+            on_quality=lambda quality: reader.reasons.append(quality.reason),
             on_connection=reader.connection,
         ) as messages:
             await reader.until(lambda: reader.ups == 2)

@@ -212,7 +212,7 @@ async def test_what_both_lines_lost_is_got_back_by_every_route(
                 feedhandler.subscribe(
                     url,
                     f"fix.{SERVICE}.#",
-                    on_quality=lambda told: qualities.append(told.reason),
+                    on_quality=lambda quality: qualities.append(quality.reason),
                 ) as messages,
             ):
                 await until(lambda: gateway.core.servers["rts"].client.up)
@@ -241,11 +241,11 @@ class Books:
         self.number = 0
         self.stands = ""
 
-    def quality(self, told: Any) -> None:
+    def quality(self, quality: Any) -> None:
         """A quality message."""
-        self.reasons.append(told.reason)
-        self.stands = told.state
-        if told.reason == "snapshot-begin":
+        self.reasons.append(quality.reason)
+        self.stands = quality.state
+        if quality.reason == "snapshot-begin":
             self.state.clear()
 
     def take(self, body: bytes) -> None:

@@ -161,12 +161,12 @@ class Watcher:
     async def _watch(self) -> None:
         async for message in self.messages:
             self.market.update(message)
-            told = message.quality
-            if told is not None:
-                self.states[message.service].append(told["state"])
-                self.blocks[message.service] += told["reason"] == "snapshot-begin"
-                if told["reason"] == "gap":
-                    self.lost += sum(last - first + 1 for first, last in told["lost"])
+            quality = message.quality
+            if quality is not None:
+                self.states[message.service].append(quality["state"])
+                self.blocks[message.service] += quality["reason"] == "snapshot-begin"
+                if quality["reason"] == "gap":
+                    self.lost += sum(last - first + 1 for first, last in quality["lost"])
             elif not message.snapshot:
                 self.live[message.service] += 1
 

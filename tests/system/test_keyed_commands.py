@@ -39,8 +39,8 @@ def run(*words: str) -> tuple[int, str, str]:
 
 def test_a_queue_from_its_creation_to_its_end_by_commands(tmp_path: Path) -> None:
     lines = tmp_path / "orders.jsonl"
-    told = [{"account": "ab"[number % 2], "n": number} for number in range(6)]
-    lines.write_text("".join(json.dumps(each) + "\n" for each in [*told, {"n": 9}]))
+    messages = [{"account": "ab"[number % 2], "n": number} for number in range(6)]
+    lines.write_text("".join(json.dumps(each) + "\n" for each in [*messages, {"n": 9}]))
     done = tmp_path / "done"
     done.mkdir()
 

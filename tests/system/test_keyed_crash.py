@@ -152,8 +152,8 @@ class OutputSite(Site):
         await self._reading.enter_async_context(keyed.consume(self.url, "out", self._read))
 
     async def _read(self, message: keyed.Message) -> None:
-        told = json.loads(message.body)
-        self._effects.setdefault(message.token, (told["key"], told["p"], told["n"]))
+        content = json.loads(message.body)
+        self._effects.setdefault(message.token, (content["key"], content["p"], content["n"]))
 
     def done(self) -> int:
         return len(self._effects)

@@ -222,8 +222,8 @@ def test_findings_fail_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
                         findings=["client 1: 3 lost of 10"])  # fmt: skip
     plan = Plan(out=tmp_path)
     assert lab._report(results.Run(steps=[step]), plan) == ExitCode.FOUND
-    told = capsys.readouterr().err
-    assert told == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
+    errors = capsys.readouterr().err
+    assert errors == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
 
 
 def test_a_capture_of_another_feed_is_the_users_mistake(

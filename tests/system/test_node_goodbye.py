@@ -9,7 +9,7 @@ from tests.support.node import PATIENCE_S, RawClient, Run, gateways_loop, in_thr
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
 
-def told_goodbye(client: RawClient) -> str:
+def goodbye_of(client: RawClient) -> str:
     """Read to the end; the condition with which the node closed the connection."""
     client.pump(lambda: client.gone or bool(client.connection.state & REMOTE_CLOSED), "the goodbye")
     condition = client.connection.remote_condition
@@ -26,9 +26,7 @@ async def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
         await in_thread(slow.attached, links[1])
         await rig.stream(1, 2000)  # more than socket and engine hold
         stopping = asyncio.create_task(rig.node.stop(15))
-        conditions = await asyncio.gather(
-            in_thread(told_goodbye, quick), in_thread(told_goodbye, slow)
-        )
+        conditions = await asyncio.gather(in_thread(goodbye_of, quick), in_thread(goodbye_of, slow))
         assert conditions == ["amqp:connection:forced"] * 2
         for client, link in zip((quick, slow), links, strict=True):
             assert [each.sequence for each in client.got(link)] == list(range(1, 2001))

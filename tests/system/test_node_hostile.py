@@ -109,10 +109,10 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
     reasons: list[str] = []
     with opened(LogConfig(), "gate"):
         run(scenario())
-    (told,) = capsys.readouterr().err.splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     asked = f"link to {address!r}" if address else "link without an address"
     expected = f"{asked} refused: {reasons[0]}"  # ASCII, and cut, where it was sent
-    assert expected.replace("é", "?")[:DESCRIPTION_CHARS_MAX] in told.replace("é", "?")
+    assert expected.replace("é", "?")[:DESCRIPTION_CHARS_MAX] in line.replace("é", "?")
 
 
 @gateways_loop
@@ -217,9 +217,9 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
 
     with opened(LogConfig(), "gate"):
         run(scenario())
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "internal error at test_node_hostile.py:" in told
-    assert "ZeroDivisionError: unforeseen" in told
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "internal error at test_node_hostile.py:" in line
+    assert "ZeroDivisionError: unforeseen" in line
 
 
 @gateways_loop

@@ -149,10 +149,10 @@ def test_who_is_nobody_is_turned_away_and_told_of_once(
 
     with log_opened(LogConfig(), "gate"):
         run(scenario())
-    told = capsys.readouterr().err
-    assert SECRET not in told
-    assert "wrong" not in told.replace("wrong user or password", "")
-    assert told.count("refused") <= 1
+    errors = capsys.readouterr().err
+    assert SECRET not in errors
+    assert "wrong" not in errors.replace("wrong user or password", "")
+    assert errors.count("refused") <= 1
 
 
 async def test_a_password_is_not_taken_without_tls_unless_that_is_allowed(
@@ -479,7 +479,7 @@ async def test_sessions_of_a_connection_have_a_bound() -> None:
         begin = struct.pack(">I", 4 + len(begin)) + begin
         rude.sendall(header + opening + begin)
 
-        def told() -> None:
+        def until_closed() -> None:
             heard = b""
             rude.settimeout(PATIENCE_S)
             while b"amqp:" not in heard:
@@ -488,7 +488,7 @@ async def test_sessions_of_a_connection_have_a_bound() -> None:
                 heard += data
             rude.close()
 
-        await in_thread(told)
+        await in_thread(until_closed)
         await rig.until(lambda: not rig.node.connections, "gone")
 
 

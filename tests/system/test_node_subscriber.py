@@ -415,8 +415,8 @@ class Switcher:
 
     def take(self, message: Any) -> None:
         if message.content == "quality":
-            told = message.quality
-            self.seen.append((told["reason"], told["next"]))
+            quality = message.quality
+            self.seen.append((quality["reason"], quality["next"]))
         elif message.content == "batch":
             self.seen += [(packet.sequence, 0xFFFF) for packet in message.packets()]
         else:
@@ -480,9 +480,9 @@ async def test_whoever_goes_over_between_batches_and_single_messages_misses_noth
         assert [x for x in switcher.seen if isinstance(x[0], int)] == expected
         if gateways == 1:  # of several, the other may bring the data before the word
             gaps = [at for at, x in enumerate(switcher.seen) if x[0] == "gap"]
-            told = [switcher.seen[at][1] for at in gaps]
-            assert told == sorted(set(told))
-            assert told == [switcher.seen[at - 1][0] + 3 for at in gaps]
+            following = [switcher.seen[at][1] for at in gaps]
+            assert following == sorted(set(following))
+            assert following == [switcher.seen[at - 1][0] + 3 for at in gaps]
 
 
 @both_loops

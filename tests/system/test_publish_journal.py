@@ -150,8 +150,8 @@ async def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(
             assert rig.seen["journal_faults"] == 1
             assert rig.seen["dropped"] == 0
         assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
-        (told,) = [line for line in rig.reported if "failed" in line]
-        assert "Input/output error" in told
+        (failure,) = [line for line in rig.reported if "failed" in line]
+        assert "Input/output error" in failure
         assert not [line for line in rig.reported if "messages are not in the journal" in line]
 
 

@@ -196,9 +196,9 @@ def test_the_command_finds_frames_that_are_too_long(
     path, _ = recorded(tmp_path, [50, 1_473])
     words = (str(path), "--line-a", "239.1.1.1:5001", "--raw", "--interface", NEAR)
     assert command(*words) == ExitCode.FOUND
-    told = capsys.readouterr()
-    assert "line A: 1 sent, 0 dropped" in told.out
-    assert told.err == (
+    captured = capsys.readouterr()
+    assert "line A: 1 sent, 0 dropped" in captured.out
+    assert captured.err == (
         "feedhandler: 1 frames were longer than the interface takes, and not sent "
         "(ip link set near0 mtu 9000)\n"
     )
@@ -223,6 +223,6 @@ def test_the_command_tells_in_one_line_what_cannot_be(
 ) -> None:
     path, _ = recorded(tmp_path, [50])
     assert command(str(path), "--as-recorded", *words) == ExitCode.USAGE
-    told = capsys.readouterr().err
-    assert complaint in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert complaint in errors
+    assert errors.count("\n") == 1

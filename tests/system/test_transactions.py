@@ -56,8 +56,8 @@ def numbers(client: QueueClient, link: proton.Receiver) -> list[int]:
 
 def figures(rig: QueueRig, name: str) -> tuple[int, int, int, int]:
     """Depth, delivered, put and parcels of a queue."""
-    told = rig.queues.all[name].snapshot()
-    return told["depth"], told["delivered"], told["put"], told["parcels"]
+    snapshot = rig.queues.all[name].snapshot()
+    return snapshot["depth"], snapshot["delivered"], snapshot["put"], snapshot["parcels"]
 
 
 async def taken(

@@ -54,7 +54,7 @@ def reencode(feed: Feed, data: bytes) -> bytes:
     packet = feed.decode_packet(data)
     kinds = feed.description.packet.kind
     length = feed.description.packet.length.field
-    told = {each.name for each in feed.header.named if each.wire != length}
+    names = {each.name for each in feed.header.named if each.wire != length}
     body = b""
     if packet.control is not None:
         layout = packet.control.layout
@@ -64,7 +64,7 @@ def reencode(feed: Feed, data: bytes) -> bytes:
         kind=packet.kind if kinds else PacketKind.DATA,
         messages=[feed.encode_message(message) for message in packet.messages],
         body=body,
-        header={name: value for name, value in packet.header.items() if name in told},
+        header={name: value for name, value in packet.header.items() if name in names},
     )
 
 
@@ -142,9 +142,9 @@ def decoded_as(given: Field, text: str) -> Any:
 def check_against_decode(record: Record, node: Node, passed: Iterable[str] = ()) -> None:
     """Every field of the record has the value that the text decode tells, and the decode tells no
     other field but those in `passed`."""
-    told = node.values()
+    values = node.values()
     wire = {plain(name): value for name, value in record.wire().items()}
     described = {plain(each.wire): each for each in record.layout.named}
     for name, each in described.items():
-        assert wire[name] == decoded_as(each, told[name]), f"{record.layout.name}.{name}"
-    assert told.keys() - described.keys() <= {"reserved", *passed}
+        assert wire[name] == decoded_as(each, values[name]), f"{record.layout.name}.{name}"
+    assert values.keys() - described.keys() <= {"reserved", *passed}

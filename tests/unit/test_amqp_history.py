@@ -504,8 +504,8 @@ def test_a_resumed_link_gets_what_came_outside_the_sequence_after_its_tag() -> N
         word = tag(number).hex()
         _, link = rig.attach(f"euronext.104?as={grain}&from={word}")
         rig.catch_up()
-        told = list(dict.fromkeys(each.sequence for each in link.data))
-        assert told == ([sequence, 3] if grain == "batch" else [sequence, following, 4])
+        sequences = list(dict.fromkeys(each.sequence for each in link.data))
+        assert sequences == ([sequence, 3] if grain == "batch" else [sequence, following, 4])
     _, link = rig.attach(f"euronext.104?from={tag(sequence).hex()}")
     rig.catch_up()
     assert [each.sequence for each in link.data] == [3, 4]

@@ -25,8 +25,8 @@ class Item:
 
 
 def note(reason: str, following: int | None, service: int = 104) -> Item:
-    told = {"reason": reason, "next": following, "service": service}
-    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(told), service)
+    quality = {"reason": reason, "next": following, "service": service}
+    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(quality), service)
 
 
 def story(items: list[Any]) -> list[Any]:

@@ -86,14 +86,14 @@ class Market(Rig):
         return records.of(schema).copy()
 
 
-def told(link: FakeLink) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+def batches(link: FakeLink) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
     """Records and symbols of each of the link's batches."""
     for each in link.data:
         yield tuple(decode_records(each.body))  # type: ignore[misc]
 
 
 def records_of(link: FakeLink, schema: str) -> np.ndarray:
-    found = [records for records, _ in told(link) if len(records)]
+    found = [records for records, _ in batches(link) if len(records)]
     return np.concatenate([np.zeros(0, SCHEMAS[schema].records), *found])
 
 
@@ -118,7 +118,7 @@ def test_an_instruments_symbol_is_told_before_its_first_record_and_once() -> Non
     _, link = market.attach("itch.#?as=mbo")
     market.go_on(1000)
     known: dict[int, str] = {}
-    for records, symbols in told(link):
+    for records, symbols in batches(link):
         assert not known.keys() & symbols.keys()
         known |= symbols
         assert set(records["instrument_id"].tolist()) <= known.keys() | {0}
@@ -130,7 +130,7 @@ def test_a_link_of_a_symbol_gets_its_records_alone() -> None:
     market = Market()
     _, whole = market.attach("itch.#?as=mbo")
     market.go_on(20)
-    names = {number: name for _, symbols in told(whole) for number, name in symbols.items()}
+    names = {number: name for _, symbols in batches(whole) for number, name in symbols.items()}
     number, name = next(iter(names.items()))
     _, link = market.attach(f"itch.*.{name}?as=mbo")
     before = len(records_of(whole, "mbo"))
@@ -342,7 +342,7 @@ def test_the_library_reads_a_stream_of_records_and_symbols() -> None:
         databento_dbn.MBOMsg, databento_dbn.SymbolMappingMsg,
     }  # fmt: skip
     names = {x.instrument_id: x.stype_out_symbol for x in read if hasattr(x, "stype_out_symbol")}
-    ours = {number: name for _, symbols in told(link) for number, name in symbols.items()}
+    ours = {number: name for _, symbols in batches(link) for number, name in symbols.items()}
     assert names == ours
 
 
@@ -357,7 +357,7 @@ def test_a_mapping_is_laid_out_as_the_library_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reason"),
     [
         ("as=ohlcv", "it is one of packet, batch, message, mbo"),
         ("as=mbo&types=A", "types="),
@@ -365,8 +365,8 @@ def test_a_mapping_is_laid_out_as_the_library_has_it() -> None:
         ("as=mbo&full=conflate", "bbo and mbp10"),
     ],
 )
-def test_what_a_link_of_records_cannot_have_is_refused(options: str, told: str) -> None:
-    with pytest.raises(AddressError, match=told):
+def test_what_a_link_of_records_cannot_have_is_refused(options: str, reason: str) -> None:
+    with pytest.raises(AddressError, match=reason):
         parse_address(f"itch.#?{options}", int, history=True, records=True)
 
 

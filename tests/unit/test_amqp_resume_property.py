@@ -231,7 +231,7 @@ def is_live(tag: bytes | None) -> bool:
     return tag is not None and tag != IN_A_BLOCK and not tag[8] & 0x80
 
 
-def told_of(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tuple[int, int]:
+def check_announced(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tuple[int, int]:
     """Holds what was found against what was wanted: whatever is not there has been told of, number
     by number where the numbering is the same. Answers with how many things were not there, and how
     many of them were told by number."""
@@ -240,8 +240,8 @@ def told_of(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tupl
     excuses: list[dict[str, Any]] = []
     for item in found:
         if reason(item) == "resume":
-            told = json.loads(item[1])
-            excuses += [told] if told["doubt"] is not None else []
+            quality = json.loads(item[1])
+            excuses += [quality] if quality["doubt"] is not None else []
             continue
         before = at
         while at < len(wanted) and wanted[at] != item:
@@ -253,7 +253,7 @@ def told_of(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tupl
             for tag, _ in wanted[before:at]:
                 if is_live(tag) and is_live(item[0]) and tag[:8] == item[0][:8]:
                     number = int.from_bytes(tag[8:16], "big")
-                    lost = [each for told in excuses for each in told["lost"]]
+                    lost = [each for quality in excuses for each in quality["lost"]]
                     assert any(first <= number <= last for first, last in lost), (number, lost)
                     numbered += 1
         at += 1
@@ -271,7 +271,7 @@ def check_short(seed: int) -> tuple[int, int]:
     session.finish()
     missed = numbered = 0
     for (_, whole), customer in zip(session.wholes, session.customers, strict=True):
-        more, exactly = told_of(customer.had, items(whole.sent))
+        more, exactly = check_announced(customer.had, items(whole.sent))
         missed, numbered = missed + more, numbered + exactly
     return missed, numbered
 

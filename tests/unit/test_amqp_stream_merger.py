@@ -48,9 +48,16 @@ class ItemShape:
 
 
 def note(reason: str, following: int | None, **more: Any) -> Item:
-    told = {"state": "OK", "reason": reason, "service": 104, "next": following, "stale": [], **more}
-    day = told.pop("day", 20261121)
-    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(told), day=day)
+    quality = {
+        "state": "OK",
+        "reason": reason,
+        "service": 104,
+        "next": following,
+        "stale": [],
+        **more,
+    }
+    day = quality.pop("day", 20261121)
+    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(quality), day=day)
 
 
 def block(last: int, following: int) -> list[Item]:
@@ -88,19 +95,21 @@ class Play:
         return self.story()
 
     def story(self) -> list[Any]:
-        told: list[Any] = []
+        events: list[Any] = []
         for item in self.merge.out:
             if item.content == "quality":
                 body = msgspec.json.decode(item.body)
-                told.append((body["reason"], body["state"], body.get("lost")))
+                events.append((body["reason"], body["state"], body.get("lost")))
             elif item.sequence >> 63:
-                told.append("block")
+                events.append("block")
             elif item.last:
-                told += range(item.sequence, item.last + 1)
+                events += range(item.sequence, item.last + 1)
             else:
-                told.append(item.sequence if item.number == WHOLE else (item.sequence, item.number))
+                events.append(
+                    item.sequence if item.number == WHOLE else (item.sequence, item.number)
+                )
         self.merge.out.clear()
-        return told
+        return events
 
 
 @pytest.fixture
@@ -415,7 +424,7 @@ def test_merged_is_what_a_gateway_without_faults_would_have_sent(killing: bool, 
         one_round(random.Random(f"{seed}/{round_number}"), killing, f"{seed}/{round_number}")
 
 
-def told_lost(story: list[Any]) -> set[int]:
+def announced_lost(story: list[Any]) -> set[int]:
     """The numbers that a story of `Play` tells as lost."""
     return {
         n for x in story if isinstance(x, tuple) for a, b in x[2] or () for n in range(a, b + 1)
@@ -446,7 +455,7 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
         to deliver."""
         up = [x for x in (A, B) if steady[x] and not downtime[x]]
         coming = {n for x in up for n in packets(streams[x])}
-        assert not told_lost(story) & (delivered | coming), name
+        assert not announced_lost(story) & (delivered | coming), name
         got.extend(story)
 
     for link in (A, B):
@@ -476,7 +485,7 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
     for link in (A, B):
         heard(play.down(link))
     numbers = [x for x in got if isinstance(x, int)]
-    lost = told_lost(got)
+    lost = announced_lost(got)
     assert numbers == sorted(set(numbers)), name
     assert not lost & set(numbers), name
     assert not wanted - set(numbers) - lost, (name, sorted(wanted - set(numbers) - lost))

@@ -65,9 +65,10 @@ def test_what_cannot_be_installed_is_told_in_a_line(
 ) -> None:
     (home / "rabbitmq-4").mkdir()
     assert install.main() == 1
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
-        told == f"apache-artemis-{installations.ARTEMIS_VERSION}: mvn: No such file or directory\n"
+        errors
+        == f"apache-artemis-{installations.ARTEMIS_VERSION}: mvn: No such file or directory\n"
     )
 
 

@@ -201,18 +201,18 @@ def test_odd_files_are_told_and_the_rest_is_taken(
         captures=(str(folder),), feed=UTP, lake=tmp_path / "lake", master="none", as_json=True
     )
     assert pipeline.run(asked) == 1
-    told = capsys.readouterr()
-    written = [json.loads(line) for line in told.out.splitlines()]
+    captured = capsys.readouterr()
+    written = [json.loads(line) for line in captured.out.splitlines()]
     assert [bool(each["folder"]) for each in written] == [True, True, False, False]
     assert 0 < written[1]["rows"] < written[0]["rows"]
-    assert "c.pcap.gz" in told.err
+    assert "c.pcap.gz" in captured.err
     # The tables from the lake name it again.
     named = {
         Path(each.path).name: each.problem for each in outcome_of(tmp_path / "lake", UTP).files
     }
     assert all(named[name] for name in ("a.pcap", "c.pcap.gz"))
-    assert "the last record is not whole" in told.err
-    assert "is not a capture" in told.err
+    assert "the last record is not whole" in captured.err
+    assert "is not a capture" in captured.err
 
 
 def test_what_cannot_be_is_refused(session: Path, tmp_path: Path) -> None:
@@ -258,13 +258,13 @@ def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(
 ) -> None:
     data, lake, folder = session.read_bytes(), tmp_path / "lake", tmp_path / "recordings"
     folder.mkdir()
-    whole = [(t.name, t.rows) for t in told(characterise([str(session)], Request(UTP)))]
+    whole = [(t.name, t.rows) for t in data_tables(characterise([str(session)], Request(UTP)))]
     for written in (len(data) // 2, len(data) // 2, len(data)):
         (folder / "a.pcap").write_bytes(data[:written])
         fill_lake([str(folder)], UTP, lake)
         assert len(list(lake.iterdir())) == 1
     before = files_of(lake)
-    assert [(t.name, t.rows) for t in told(outcome_of(lake, UTP))] == whole
+    assert [(t.name, t.rows) for t in data_tables(outcome_of(lake, UTP))] == whole
     (folder / "a.pcap").unlink()
     (folder / "a.pcap.gz").write_bytes(gzip.compress(data))
     for _ in range(2):
@@ -306,9 +306,9 @@ def test_what_no_table_can_hold_is_kept_as_bytes_or_counted(
     ]
     assert [row["refresh"] for row in rows_of(tmp_path / "lake", "order_update")] == [False, True]
     table = contents_table(tmp_path / "lake", UTP)
-    (told_of,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    del told_of["file"]
-    assert told_of == {
+    (contents,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    del contents["file"]
+    assert contents == {
         "rows": 6,
         "messages": 12,
         "in_tables": 2,
@@ -376,14 +376,16 @@ def test_killed_at_any_moment_it_leaves_whole_captures_and_the_next_run_the_rest
     assert pipeline.run(asked) == 0
     assert tree_of(lake) == expected
     there, whole = outcome_of(lake, UTP), outcome_of(tmp_path / "whole", UTP)
-    assert [(t.name, t.rows) for t in told(there)] == [(t.name, t.rows) for t in told(whole)]
+    assert [(t.name, t.rows) for t in data_tables(there)] == [
+        (t.name, t.rows) for t in data_tables(whole)
+    ]
 
 
 def tree_of(lake: Path) -> set[str]:
     return {str(path.relative_to(lake)) for path in lake.rglob("*") if path.is_file()}
 
 
-def told(outcome: Outcome) -> list[Table]:
+def data_tables(outcome: Outcome) -> list[Table]:
     """All tables but the account of the files."""
     return tables_of(outcome, FEED, "UTC")[:-1]
 

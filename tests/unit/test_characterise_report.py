@@ -184,9 +184,9 @@ def test_json_gives_an_object_a_table(
         window=("2011-03-15T08:00:00Z", "2011-03-15T09:00:00+00:00"),
     )
     assert ops.run(asked) == ExitCode.OK
-    told = {each["table"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert [row[0] for row in told["services"]["rows"]] == ["realtime", "104", "refresh", "total"]
-    assert told["interarrival"]["rows"] == []
+    tables = {each["table"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert [row[0] for row in tables["services"]["rows"]] == ["realtime", "104", "refresh", "total"]
+    assert tables["interarrival"]["rows"] == []
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_without_matplotlib_the_report_has_its_tables(session: Path, tmp_path: P
 
 def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
     text = "job aborted\n  File x\nfeedhandler.codecs.errors.UsageError: cannot read a.pcap: gone\n"
-    told = worker_error(RuntimeError(text))
-    assert told.message == "cannot read a.pcap: gone"
+    error = worker_error(RuntimeError(text))
+    assert error.message == "cannot read a.pcap: gone"
     assert worker_error(RuntimeError("lost an executor\nat x")).message == (
         "Spark ended the job: lost an executor"
     )

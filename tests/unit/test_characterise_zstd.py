@@ -26,7 +26,7 @@ def framed(data: bytes, piece: int) -> bytes:
     return SKIPPABLE + b"".join(bytes(CODEC.compress(each)) for each in pieces)
 
 
-def told(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
+def table_rows(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
     return [(each.name, each.rows) for each in tables_of(outcome, FEED, "UTC")[:-1]]
 
 
@@ -48,7 +48,7 @@ def test_a_row_of_frames_gives_what_the_plain_capture_gives(
     for size in (20_000, 10**9):
         parts = characterise([str(path)], UTP, slice_size=size)
         assert parts.files[0].slices == -(-(file.length - 24) // size)
-        assert told(parts) == told(whole)
+        assert table_rows(parts) == table_rows(whole)
     (part,) = exact_slices([file], 20_000)
     assert sum(map(len, SliceReader(part).batches())) == whole.files[0].datagrams
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_cut_is_read_whole(session: Path, tmp_path: Path) -> None
         assert not look_at(str(tmp_path / name)).is_cut, name
     whole = characterise([str(session)], UTP)
     for name in ("one.zst", "unsized.zst"):
-        assert told(characterise([str(tmp_path / name)], UTP)) == told(whole)
+        assert table_rows(characterise([str(tmp_path / name)], UTP)) == table_rows(whole)
     cut = characterise([str(tmp_path / "cut.zst")], UTP).files[0]
     assert 0 < cut.records < whole.files[0].records
     assert "cut short" in cut.problem

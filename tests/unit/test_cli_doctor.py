@@ -192,8 +192,8 @@ def test_the_sum_of_all_bounds_is_told() -> None:
 def test_every_bound_of_memory_is_told_of_in_the_pages() -> None:
     queue = DurableQueueConfig(name="NAME", folder="/nowhere")
     config = msgspec.structs.replace(loopback_config(services=[104]), queues=(queue,))
-    told = (CHECKOUT / "docs" / "flow-control.md").read_text()
-    assert not [each for each in memory_bounds(config) if f"| {each.name} |" not in told]
+    page = (CHECKOUT / "docs" / "flow-control.md").read_text()
+    assert not [each for each in memory_bounds(config) if f"| {each.name} |" not in page]
 
 
 @pytest.mark.parametrize(

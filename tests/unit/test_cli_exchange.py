@@ -136,8 +136,8 @@ def test_the_account_tells_what_was_lost_and_what_was_asked_for(
         stopped=False,
     )
     _print_account(result, Options(seed=9))
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
         "exchange: 900 messages in 100 packets, 2.0 s, seed 9",
         "  line A: 7 of 100 packets dropped, 3 of them on both lines",
         "  withheld for good: service 104, packet 17",

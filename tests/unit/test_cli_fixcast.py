@@ -148,10 +148,10 @@ def test_every_mistake_is_one_clear_line_and_the_documented_exit_code(
     here: Path, words: str, code: int, said: str
 ) -> None:
     done = run_here(*words.split())
-    told = done.stdout + done.stderr
-    assert done.returncode == code, told
-    assert said in told
-    assert not TRACES.search(told)
+    output = done.stdout + done.stderr
+    assert done.returncode == code, output
+    assert said in output
+    assert not TRACES.search(output)
     complaints = [
         line for line in done.stderr.splitlines() if not line.startswith("feedhandler: warn")
     ]

@@ -96,7 +96,7 @@ def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ([], {"as_": "message", "types": None, "stamp": False, "snapshot": False}),
         (["--snapshot"], {"snapshot": True}),
@@ -113,7 +113,7 @@ def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
     ],
 )
 def test_the_commands_options_reach_the_subscriber(
-    words: list[str], told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    words: list[str], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
 
@@ -123,7 +123,7 @@ def test_the_commands_options_reach_the_subscriber(
 
     monkeypatch.setattr(feedhandler, "subscribe", subscribed)
     assert cli.chosen(["subscribe", "amqp://127.0.0.1", "euronext.104", *words])() == 0
-    assert given.items() >= told.items()
+    assert given.items() >= expected.items()
 
 
 def datagram(sequence: int, *messages: bytes, kind: str = "data") -> Datagram:

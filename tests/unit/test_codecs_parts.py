@@ -550,10 +550,10 @@ def test_a_wrong_part_is_refused_with_file_line_and_key(
     assert old in whole
     with pytest.raises(ConfigError) as refused:
         feed_of(tmp_path, whole.replace(old, new))
-    told = str(refused.value)
-    assert "sample.toml:" in told
-    assert key in told
-    assert reason in told
+    message = str(refused.value)
+    assert "sample.toml:" in message
+    assert key in message
+    assert reason in message
 
 
 def test_a_description_takes_over_what_it_includes(tmp_path: Path) -> None:
@@ -575,17 +575,17 @@ fields = [{ type = "u32", name = "Nanoseconds" }, { type = "u8", name = "Extra" 
 
 
 @pytest.mark.parametrize(
-    ("shared", "told"),
+    ("shared", "reason"),
     [
         (None, "include: ", ), ('include = "base.toml"', "includes itself"),
         (CLOCKED.replace('"u32", name = "Seconds"', '"u31", name = "Seconds"'), "base.toml:"),
     ],
 )  # fmt: skip
 def test_a_fault_in_what_is_included_is_found_there(
-    tmp_path: Path, shared: str | None, told: str
+    tmp_path: Path, shared: str | None, reason: str
 ) -> None:
     if shared is not None:
         (tmp_path / "base.toml").write_text(MOLD + shared if "[clock]" in shared else shared)
     with pytest.raises(ConfigError) as refused:
         feed_of(tmp_path, TOP + 'include = "base.toml"')
-    assert told in str(refused.value)
+    assert reason in str(refused.value)

@@ -339,7 +339,7 @@ def test_any_text_is_either_a_configuration_or_a_config_error(text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ('[record]\nwhat = "all"', "gw.toml:2: record.what: cannot be 'all' (both, lines or p"),
         ("[record]\nfile_bytes = 3", "gw.toml:2: record.file_bytes: wants an integer >= 1048576"),
@@ -353,8 +353,8 @@ def test_any_text_is_either_a_configuration_or_a_config_error(text: str) -> None
         ),
     ],
 )
-def test_what_recording_and_control_cannot_be_is_refused(text: str, told: str) -> None:
-    assert told in refusal(text + "\n" + CHANNEL)
+def test_what_recording_and_control_cannot_be_is_refused(text: str, reason: str) -> None:
+    assert reason in refusal(text + "\n" + CHANNEL)
 
 
 def test_a_recording_bound_may_be_a_whole_number() -> None:
@@ -377,7 +377,7 @@ as = "{grain}"
 
 
 @pytest.mark.parametrize(
-    ("records", "grain", "more", "told"),
+    ("records", "grain", "more", "reason"),
     [
         ("false", "mbo", "", "needs order books"),
         ("true", "bbo", 'when_full = "conflate"', "is not offered with as = 'bbo'"),
@@ -386,10 +386,10 @@ as = "{grain}"
     ],
 )
 def test_records_that_cannot_be_published_are_refused(
-    records: str, grain: str, more: str, told: str
+    records: str, grain: str, more: str, reason: str
 ) -> None:
     text = PUBLISHED.format(records=records, grain=grain, more=more) + CHANNEL
-    assert told in refusal(text)
+    assert reason in refusal(text)
 
 
 def test_records_are_published_where_books_are_kept() -> None:

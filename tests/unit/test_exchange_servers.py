@@ -273,8 +273,8 @@ def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
         for side in ("bids", "asks"):
             levels = getattr(whole.books[name], side).top(99)
             assert levels
-            told = getattr(joined.books[number], side).top(99)
-            assert [level[:2] for level in told] == [level[:2] for level in levels]
+            joined_levels = getattr(joined.books[number], side).top(99)
+            assert [level[:2] for level in joined_levels] == [level[:2] for level in levels]
 
 
 def test_servers_and_refresh_lines_are_those_that_the_feed_has():

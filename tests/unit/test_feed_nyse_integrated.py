@@ -50,9 +50,9 @@ def test_a_real_packet_decodes_to_what_its_text_decode_says(folder: Path, name: 
     assert f"({len(data)} Bytes)" in decode.key
     packet = FEED.decode_packet(data)
     (header,) = decode.find("Packet Header")
-    told = header.values()
+    values = header.values()
     for title, attribute in HEADER_NAMES.items():
-        number = told[plain(title)].rsplit("(")[-1].strip(")")
+        number = values[plain(title)].rsplit("(")[-1].strip(")")
         assert packet.header[attribute] == int(number), title
     nodes = decode.find("Message")
     assert packet.types == [PACKETS[name]]

@@ -62,7 +62,7 @@ def test_without_a_word_the_feeds_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reason"),
     [
         (["nope"], "unknown feed 'nope'"),
         (["chekc", "a", "b"], "no command or feed 'chekc': did you mean check?"),
@@ -85,8 +85,8 @@ def test_without_a_word_the_feeds_are_listed() -> None:
         (["import", "missing.xml"], "cannot read missing.xml"),
     ],
 )
-def test_wrong_words_are_one_line(words: list[str], told: str) -> None:
-    assert told in refused(*words)
+def test_wrong_words_are_one_line(words: list[str], reason: str) -> None:
+    assert reason in refused(*words)
 
 
 # -- new ----------------------------------------------------------------------------------------
@@ -128,10 +128,10 @@ def test_a_framing_is_that_of_the_built_in_feeds(framing: str, model: str) -> No
     theirs = tomllib.loads((FEEDS / f"{model}.toml").read_text())
 
     def plain(table: dict) -> dict:
-        told = {key: value for key, value in table.items() if key != "fields"}
-        told["sequence"] = {"first": 1, **told["sequence"]}
+        settings = {key: value for key, value in table.items() if key != "fields"}
+        settings["sequence"] = {"first": 1, **settings["sequence"]}
         sizes = [(f["type"], f.get("name")) for f in table["fields"]]
-        return {**told, "fields": sizes}
+        return {**settings, "fields": sizes}
 
     assert plain(mine["packet"]) == plain(theirs["packet"])
     named = ("header_size", "length", "type")
@@ -161,10 +161,10 @@ VENUES = {
 @pytest.mark.parametrize(("folder", "name"), VENUES.items())
 def test_real_packets_fit_their_feed(venues: Path, folder: str, name: str) -> None:
     done = run_here("feeds", "check", name, str(venues / folder / "packets.pcap"), "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["misfits"]) == (0, [])
-    assert told["packets"] == told["fitting"] > 0
-    assert told["types"]
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["misfits"]) == (0, [])
+    assert report["packets"] == report["fitting"] > 0
+    assert report["types"]
 
 
 def test_a_limit_ends_a_real_capture(captures: Path) -> None:
@@ -215,7 +215,7 @@ ORDER = b"A" + struct.pack(">QQc8sIq3x", 1, 2, b"B", b"MILL", 3, 4)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message", "code", "told"),
+    ("changes", "message", "code", "reason"),
     [
         ({}, ORDER, 0, "1 of 1 packets fit venue"),
         ({}, ORDER + b"xy", 0, f"add_order        1    {len(ORDER) + 4}                     1"),
@@ -229,11 +229,11 @@ ORDER = b"A" + struct.pack(">QQc8sIq3x", 1, 2, b"B", b"MILL", 3, 4)
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_told_by_field_value_and_expectation(
-    tmp_path: Path, changes: dict[str, str], message: bytes, code: int, told: str
+    tmp_path: Path, changes: dict[str, str], message: bytes, code: int, reason: str
 ) -> None:
     done = checked(tmp_path, changes, message)
     assert done.returncode == code, done
-    assert told in done.stdout, done.stdout
+    assert reason in done.stdout, done.stdout
 
 
 def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ('"u64", name = "OrderId"', '"u65", name = "OrderId"', "unknown type 'u65'"),
         ("conflate =", "conflat =", "did you mean conflate?"),
@@ -256,11 +256,11 @@ def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
     ],
 )
 def test_a_description_that_does_not_load_is_one_line(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     done = checked(tmp_path, {old: new}, ORDER)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reason in done.stderr
     assert done.stderr.count("\n") == 1
 
 

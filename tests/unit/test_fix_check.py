@@ -22,7 +22,7 @@ BOOK = sealed(b"35=W|34=1|55=A|268=1|269=0|453=1|448=x|447=D|270=1.5|")
 HEAD = b"35=W|34=1|55=A|"
 
 #: A wrong message, and how it is told.
-TOLD = {
+FAULTS = {
     "a wrong CheckSum": (
         BOOK[:-4] + b"999\x01",
         "byte 69, field 10 (CheckSum): CheckSum (10) is not the sum of the message's bytes;"
@@ -67,12 +67,12 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("what", TOLD)
+@pytest.mark.parametrize("what", FAULTS)
 def test_what_is_wrong_is_told_with_its_place_what_is_expected_and_what_is_found(what: str) -> None:
-    data, told = TOLD[what]
+    data, reason = FAULTS[what]
     (found,) = messages(data, DICTIONARY)
     assert found.fault is not None
-    assert told in str(found.fault)
+    assert reason in str(found.fault)
 
 
 def test_fields_have_names_and_the_depth_of_their_groups() -> None:
@@ -160,11 +160,11 @@ def test_a_file_is_printed_as_fields_with_the_wrong_ones_told(
     wrong = sealed(HEAD + b"268=2|269=0|")
     file.write_bytes(BOOK.replace(b"\x01", b"|") + b"\n" + wrong.replace(b"\x01", b"|"))
     assert fix.check(str(file), "fix50sp2", None, "|", False, False) == ExitCode.FOUND
-    told = capsys.readouterr().out
-    assert "message 1, byte 0," in told
-    assert "\n       448 PartyID = x\n" in told
-    assert "wrong at byte" in told
-    assert told.endswith("2 messages of FIX.5.0SP2, 1 wrong\n")
+    output = capsys.readouterr().out
+    assert "message 1, byte 0," in output
+    assert "\n       448 PartyID = x\n" in output
+    assert "wrong at byte" in output
+    assert output.endswith("2 messages of FIX.5.0SP2, 1 wrong\n")
     assert fix.check(str(file), "fix50sp2", None, "|", True, False) == ExitCode.FOUND
     assert "message 1," not in capsys.readouterr().out
 

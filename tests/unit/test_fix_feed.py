@@ -199,7 +199,7 @@ def test_both_scanners_agree_on_damaged_datagrams(seed):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ("[fix]", "[packet]\nheader_size = 4", "packet"),
         ('framing = "fix"', "", "fix: is for framing"),
@@ -209,12 +209,12 @@ def test_both_scanners_agree_on_damaged_datagrams(seed):
         ('W = "market_data_snapshot"', 'W = "news"', "unique"),
     ],
 )
-def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, old, new, told):
+def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, old, new, reason):
     text = (FEEDS_FOLDER / "fix-marketdata.toml").read_text()
     assert old in text
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reason):
         load_feed(path)
 
 

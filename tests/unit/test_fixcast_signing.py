@@ -245,10 +245,10 @@ def test_a_false_publisher_cannot_take_a_true_datagrams_place_before(order) -> N
     to = receiver(BEFORE)
     events = fed(to, [datagrams[each] for each in order])
     assert payloads(events) == [b"true"]
-    told = alarms(events)
+    found = alarms(events)
     # Behind the true one it is a replay: its counter has come.
     late = order.index("false") == 2 or order == ("signatures", "true", "false")
-    assert told == ([] if late else [("mismatch", 0, 1)])
+    assert found == ([] if late else [("mismatch", 0, 1)])
 
 
 def test_a_false_datagram_that_came_first_is_told_of_after() -> None:

@@ -77,9 +77,9 @@ def test_what_was_conflated_is_told_before_what_follows_and_again_when_all_is_th
     made.grant(1000)
     contents = [message.content for message in made.link.sent]
     assert contents == ["quality+json", "quality+json", "packet", "quality+json"]
-    _, told, last = made.notes
-    assert (told["reason"], told["state"]) == ("conflated", "CONFLATED")
-    assert (told["conflated"], told["conflated_messages"]) == ([1, 39], 39)
+    _, quality, last = made.notes
+    assert (quality["reason"], quality["state"]) == ("conflated", "CONFLATED")
+    assert (quality["conflated"], quality["conflated_messages"]) == ([1, 39], 39)
     assert (last["reason"], last["state"], last["next"]) == ("caught-up", "OK", 41)
     assert made.sender_queue.conflated == 39
     made.put([FEED.encode_message(140, symbol_index=1, quote_number=1, ask_price=1)])

@@ -121,8 +121,10 @@ def test_books_are_named_by_the_text_of_symbols_and_their_orders_by_what_the_tab
     types = {feed.message_code(each) for block in blocks for each in feed.messages_of(block.body)}
     assert types == {feed.layout("add_order_long").code}
     _, quick = markets(made)
-    told = [feed.decode_message(each) for block in blocks for each in feed.messages_of(block.body)]
-    first = next(each for each in told if each.symbol == "AAAB")
+    messages = [
+        feed.decode_message(each) for block in blocks for each in feed.messages_of(block.body)
+    ]
+    first = next(each for each in messages if each.symbol == "AAAB")
     order, price, size = quick.books["AAAB"].bids.orders[0]
     assert (first.order_id, first.side_indicator, first.quantity) == (order, "B", size)
     assert first.price.raw * 100_000 == price
@@ -180,12 +182,12 @@ def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place(
     feed = load_feed("nyse-integrated-pillar")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 100):
-        name, told = "modify_order", {"order_id": 51, "price": number, "volume": 1}
+        name, values = "modify_order", {"order_id": 51, "price": number, "volume": 1}
         if number <= 51:
-            name, told = "add_order", {"order_id": number, "price": 5, "volume": 1, "side": "B"}
+            name, values = "add_order", {"order_id": number, "price": 5, "volume": 1, "side": "B"}
         if number == 50:
-            name, told = "symbol_index_mapping", {"price_scale_code": 2}
-        message = feed.encode_message(name, symbol_index=7, **told)
+            name, values = "symbol_index_mapping", {"price_scale_code": 2}
+        message = feed.encode_message(name, symbol_index=7, **values)
         made.rig.put(feed.encode_packet(sequence=number, messages=[message]), number, 1)
     made.rig.pump()
     assert (made.sender_queue.conflated, len(made.sender_queue.conflation.dirty)) == (49, 1)

@@ -68,10 +68,10 @@ def test_the_oldest_give_way_and_the_range_is_told_before_what_follows() -> None
     assert slow.sender_queue.queued_bytes <= 20_000
     slow.grant(1000)
     first = next(m.sequence for m in slow.link.sent if m.content == "packet")
-    told = slow.notes[-1]
-    assert told["reason"] == "overflow"
-    assert told["lost"] == [[1, first - 1]]
-    assert told["state"] == "STALE"
+    quality = slow.notes[-1]
+    assert quality["reason"] == "overflow"
+    assert quality["lost"] == [[1, first - 1]]
+    assert quality["state"] == "STALE"
     assert [m.sequence for m in slow.link.sent if m.content == "packet"] == [*range(first, 301)]
     assert [m.content for m in slow.link.sent].index("packet") == len(slow.notes)
     slow.check_numbers()

@@ -346,19 +346,19 @@ def test_at_the_end_closed_streams_are_published_honestly_stale(inside: Inside) 
 
 
 def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(inside: Inside) -> None:
-    core, told = inside.core, inside.io.reported
+    core, reported = inside.core, inside.io.reported
     server = core.servers["rfs"]
     for _ in range(50):
         server.made(NOW_NS)
         server.lost("the server closed it", NOW_NS)
-    assert told == ["server rfs: the server closed it; connecting again"]
+    assert reported == ["server rfs: the server closed it; connecting again"]
     server.made(NOW_NS)
     core._on_events("rfs", [RefreshAccepted(1)], NOW_NS)
     server.lost("the server closed it", NOW_NS)
-    assert len(told) == 2
+    assert len(reported) == 2
     for _ in range(2):
         core.alert("service 1: refused", NOW_NS)
-    assert len(told) == 3
+    assert len(reported) == 3
     counts = core.recovery_snapshot(NOW_NS)
     assert (counts["untold"], counts["disconnects"]) == (50, 51)
 
@@ -379,8 +379,8 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
     inside.publish(1)
     inside.pump()
     assert words() == before
-    told = [named(7, ""), named(5, "A.B"), named(5, "A.B"), named(6, "C")]
-    for sequence, message in enumerate(told, 2):
+    definitions = [named(7, ""), named(5, "A.B"), named(5, "A.B"), named(6, "C")]
+    for sequence, message in enumerate(definitions, 2):
         inside.publish(sequence, LIVE, [message])
     inside.pump()
     (word,) = core.names.values()

@@ -125,8 +125,8 @@ def test_systemd_hears_of_ready_stopping_and_the_watchdog(listening: socket.sock
     notifier.watchdog()
     notifier.status("ready")
     notifier.stopping()
-    told = [listening.recv(4096).decode() for _ in range(4)]
-    assert told == [
+    notices = [listening.recv(4096).decode() for _ in range(4)]
+    assert notices == [
         "READY=1\nSTATUS=serving 7 channels",
         "WATCHDOG=1",
         "STATUS=ready",

@@ -417,8 +417,8 @@ def test_lines_that_differ_for_good_are_told_at_once_and_then_once_a_second(star
         started.data(0, sequence)
         started.data(1, sequence, body=b"tampered")
         started.now += MS
-    told = [said for said in started.story() if said[0] == "mismatch"]
-    assert told == [("mismatch", 4), ("mismatch", 1004), ("mismatch", 2004)]
+    mismatches = [said for said in started.story() if said[0] == "mismatch"]
+    assert mismatches == [("mismatch", 4), ("mismatch", 1004), ("mismatch", 2004)]
     assert started.count(ChannelCounter.MISMATCHES) == 2500
     assert started.line(1, LineCounter.MISMATCHES) == 2500
 

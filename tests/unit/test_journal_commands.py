@@ -174,5 +174,5 @@ def test_amqp_messages_are_listed_by_message_id_and_body_while_somebody_has_the_
         assert run("list", tmp_path) == 0
         assert "ORD1  35=D|55=IBM|" in capsys.readouterr().out
         assert run("list", tmp_path, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["message_id"], told["hex"]) == ("ORD1", message.hex())
+    item = json.loads(capsys.readouterr().out)
+    assert (item["message_id"], item["hex"]) == ("ORD1", message.hex())

@@ -62,10 +62,10 @@ def test_a_group_survives_with_all_of_its_parts(tmp_path: Path) -> None:
 
 
 def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
-    told: list[int] = []
+    delivered: list[int] = []
 
     async def use() -> None:
-        async with PersistentQueue.open(tmp_path, SMALL, on_delivered=told.append) as queue:
+        async with PersistentQueue.open(tmp_path, SMALL, on_delivered=delivered.append) as queue:
             await queue.put_many([b"a", b"b"])
             await asyncio.gather(
                 queue.commit([b"x"], [(1, Status.DELIVERED)]),
@@ -78,7 +78,7 @@ def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
             assert queue.statistics()["flushes"] < 5
 
     asyncio.run(use())
-    assert told == [1]
+    assert delivered == [1]
 
 
 @pytest.mark.parametrize(

@@ -358,12 +358,12 @@ def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> N
 
 
 def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
-    told: list[object] = []
+    errors: list[object] = []
     disk = SimulatedDisk()
 
     async def work() -> None:
         asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: told.append(context["exception"])
+            lambda _, context: errors.append(context["exception"])
         )
         async with kind.open(tmp_path, SMALL, files=disk) as opened:
             disk.before_call = lambda _: 1 // 0
@@ -371,7 +371,7 @@ def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -
                 await opened.put(b"x")
 
     asyncio.run(work())
-    assert isinstance(told[0], ZeroDivisionError)
+    assert isinstance(errors[0], ZeroDivisionError)
 
 
 def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(

@@ -234,16 +234,18 @@ def test_a_broker_that_does_not_start_says_why_and_is_ended(
     "url", ["localhost:5672", "http://localhost", "amqp://", "amqp://a:b@c:x/"]
 )
 def test_what_is_no_broker_url_is_told_without_its_password(url: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no amqp:// URL") as told:
+    with pytest.raises(UsageError, match="no amqp:// URL") as caught:
         open_broker("rabbitmq", url, tmp_path / "broker")
-    assert "a:b" not in str(told.value)
+    assert "a:b" not in str(caught.value)
 
 
 def test_a_broker_at_a_url_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     url = "amqp://us:secret@127.0.0.1"
-    with pytest.raises(PeerError, match=r"management at 127\.0\.0\.1:1 does not answer: ") as told:
+    with pytest.raises(
+        PeerError, match=r"management at 127\.0\.0\.1:1 does not answer: "
+    ) as caught:
         open_broker("rabbitmq", url, tmp_path, 1)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_broker_at_a_url_is_asked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,13 +177,13 @@ def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -
             await until(role, 4, 0)
             send(role, "client", *marked)
             await until(role, 4, 3)
-            told = await role.latency({})
+            latency = await role.latency({})
         finally:
             await role.close()
-        assert told["count"] == sum(told["counts"]) == 2
-        assert (told["published_only"], told["received_only"], told["over"]) == (1, 0, 0)
-        assert 0 < told["min_ns"] <= told["max_ns"] < 1e9 * WAIT_S
-        assert told["sum_ns"] == told["min_ns"] + told["max_ns"]
+        assert latency["count"] == sum(latency["counts"]) == 2
+        assert (latency["published_only"], latency["received_only"], latency["over"]) == (1, 0, 0)
+        assert 0 < latency["min_ns"] <= latency["max_ns"] < 1e9 * WAIT_S
+        assert latency["sum_ns"] == latency["min_ns"] + latency["max_ns"]
 
     asyncio.run(story())
 

@@ -179,8 +179,8 @@ def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
         ),
         Loads(role="broker"),
     ]  # fmt: skip
-    told = "percent of one processor: gateway 60, clients 2 x 45; all 150"
-    assert thresholds.lines(step)[-1] == told
+    line = "percent of one processor: gateway 60, clients 2 x 45; all 150"
+    assert thresholds.lines(step)[-1] == line
     step.verdicts = step.verdicts[:1]
     assert len(thresholds.lines(step)) == 1
 

@@ -72,9 +72,9 @@ def test_answers_are_read_message_by_message() -> None:
 
 def test_a_refusal_and_nonsense_are_errors() -> None:
     refusal = struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -errno.EPERM)
-    with pytest.raises(OSError, match="refuses") as told:
+    with pytest.raises(OSError, match="refuses") as caught:
         sock_diag.parse(refusal)
-    assert told.value.errno == errno.EPERM
+    assert caught.value.errno == errno.EPERM
     with pytest.raises(ValueError, match="netlink message of 3"):
         sock_diag.parse(struct.pack("=IHHII", 3, 20, 0, 1, 0))
     head = struct.pack("=BBBB2s2s16s16sIQIIIII", 2, 1, 0, 0, b"", b"", b"", b"", *[0] * 7)
@@ -174,7 +174,7 @@ def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
         assert child.stdin is not None
         child.stdin.write(b"\n")
         child.stdin.flush()
-        told = float(child.stdout.readline())
+        reported = float(child.stdout.readline())
         sampler.wait(2)
         child.stdin.close()
         child.wait(WAIT_S)
@@ -184,7 +184,7 @@ def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
     elapsed = [b - a for a, b in zip([0, *busy.t_s], busy.t_s, strict=False)]
     used = sum(share * each for share, each in zip(busy.user_cpu, elapsed, strict=True))
     # The interpreter's start and end are in the samples too, or some of it.
-    assert told - 0.05 <= used <= told + 0.3
+    assert reported - 0.05 <= used <= reported + 0.3
     assert busy.rss_bytes[0] > 0
     assert busy.rss_bytes[-1] == 0
     assert (busy.user_cpu >= 0).all()
@@ -192,8 +192,8 @@ def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
 
 
 def test_what_a_role_counts_at_moments_of_its_own_is_what_it_was_between_them() -> None:
-    told = {"us": (100.0, 10, 0)}
-    sampler = Sampler({"us": []}, counted=lambda: told)
+    counts = {"us": (100.0, 10, 0)}
+    sampler = Sampler({"us": []}, counted=lambda: counts)
     for _ in range(2):
         sampler._sample(0.0)
     assert sampler._counts["us"] == [(100.0, 10, 0)], "told twice, counted once"

@@ -62,8 +62,8 @@ def expecting(module: ModuleType, timed_from: tuple[int, int] = (10, 1)) -> Any:
 
 
 def wrong(tally: Any, counts: list[int]) -> tuple[int, int, int]:
-    told = tally.verdict(np.array(counts, np.uint16))
-    return told["lost"], told["duplicated"], told["reordered"]
+    verdict = tally.verdict(np.array(counts, np.uint16))
+    return verdict["lost"], verdict["duplicated"], verdict["reordered"]
 
 
 ONES = [1] * 7

@@ -219,8 +219,8 @@ def test_the_process_log_is_configured_for_a_while(
     before = operator_log.current()
     with opened(LogConfig(format="json"), "gate"):
         log_event("event", "text", number=5)
-    (told,) = capsys.readouterr().err.splitlines()
-    assert msgspec.json.decode(told)["number"] == 5
+    (line,) = capsys.readouterr().err.splitlines()
+    assert msgspec.json.decode(line)["number"] == 5
     assert operator_log.current() is before
     assert caplog.messages == []
 

@@ -111,9 +111,9 @@ def test_a_child_that_is_silent_for_an_interval_still_counts() -> None:
     for interval, hops in ((1, {"a": 10, "b": 30}), (2, {"a": 11}), (3, {"a": 12, "b": 0})):
         for child, hop in hops.items():
             gathered.add(child, Report(interval, 1, 9, rungs, last_hop_ns=hop), 100 * interval)
-        told = gathered.due(100 * interval + 50)
-        assert told is not None
-        assert told.last_hop_ns == (30 if interval < 3 else 12)
+        report = gathered.due(100 * interval + 50)
+        assert report is not None
+        assert report.last_hop_ns == (30 if interval < 3 else 12)
 
 
 # -- members ------------------------------------------------------------------------------------

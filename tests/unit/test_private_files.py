@@ -192,9 +192,9 @@ def test_the_start_tells_of_them_too(tmp_path: Path, capsys: pytest.CaptureFixtu
             await run.serve(config, asyncio.Event())
 
     asyncio.run(serve())
-    told = capsys.readouterr().err
-    assert f"TLS key rights: {tmp_path}/node.key is open to everybody (mode 0644)" in told
-    assert "orders" not in told
+    errors = capsys.readouterr().err
+    assert f"TLS key rights: {tmp_path}/node.key is open to everybody (mode 0644)" in errors
+    assert "orders" not in errors
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,8 @@ def half_hours(tables: Tables) -> dict[str, int]:
     table = tables.minutes()
     found: dict[str, int] = {}
     for row in table.rows:
-        told = dict(zip(table.columns, row, strict=True))
+        values = dict(zip(table.columns, row, strict=True))
         hour, minute = str(row[0])[-5:].split(":")
         name = f"{hour}:{int(minute) // 30 * 30:02d}"
-        found[name] = found.get(name, 0) + int(told["packets"])
+        found[name] = found.get(name, 0) + int(values["packets"])
     return found

@@ -121,9 +121,9 @@ def test_a_full_journal_refuses_the_newest_and_tells_where(tmp_path: Path) -> No
     (note,) = [each for each in link.notes if each["reason"] == "overflow"]
     assert note["lost"] == [[missing[0], missing[-1]]]
     numbers = [tag_of(message)[3] for message in link.sent]
-    told = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
-    assert max(numbers[:told]) < missing[0], "told where it is missing"
-    assert numbers[told + 1] == 1501
+    notice_at = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
+    assert max(numbers[:notice_at]) < missing[0], "told where it is missing"
+    assert numbers[notice_at + 1] == 1501
 
 
 def overflowing_rig(tmp_path: Path, **options: object) -> SpillRig:

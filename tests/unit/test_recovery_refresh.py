@@ -285,9 +285,9 @@ def test_a_wanted_snapshot_that_is_refused_is_told_once() -> None:
     recovery.want_snapshot(SECOND)
     recovery.want_snapshot(SECOND)
     recovery.refresh_rejected(1, RefreshReject.PERMISSION, SECOND + MS)
-    alert, told = recovery.pop_actions()[1:]
+    alert, refusal = recovery.pop_actions()[1:]
     assert isinstance(alert, Alert)
-    assert told == NoSnapshot("refused")
+    assert refusal == NoSnapshot("refused")
     assert recovery.counts["wants_refused"] == 1
 
 

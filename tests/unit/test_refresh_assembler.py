@@ -361,8 +361,8 @@ def test_whatever_the_line_does_a_snapshot_is_whole_and_the_rest_is_told(seed):
     assert line.assembler.running == bool(running)
     counts = line.assembler.counts
     failures = sum(n for name, n in counts.items() if name.startswith("failed_"))
-    told = counts["snapshots"] + failures + counts["started_over"] + line.assembler.running
-    assert counts["began"] == told
+    accounted = counts["snapshots"] + failures + counts["started_over"] + line.assembler.running
+    assert counts["began"] == accounted
     assert set(counts) == set(COUNTS)
 
 

@@ -432,12 +432,12 @@ def test_clients_are_bounded_and_a_silent_one_is_closed() -> None:
 
 def test_a_connection_is_made_when_something_is_asked_for_and_closed_behind_it() -> None:
     events: list[Event] = []
-    told: list[str] = []
+    changes: list[str] = []
     kept = ReconnectingClient(
         client(), RecoverySettings(), seed=1,
         on_events=lambda some, now_ns: events.extend(some),
-        on_up=lambda now_ns: told.append("up"),
-        on_down=lambda reason, now_ns: told.append(reason),
+        on_up=lambda now_ns: changes.append("up"),
+        on_down=lambda reason, now_ns: changes.append(reason),
     )  # fmt: skip
     serving = server({CHANNEL: stored(1, 50)})
     for turn, first in enumerate([3, 20], 1):
@@ -453,10 +453,10 @@ def test_a_connection_is_made_when_something_is_asked_for_and_closed_behind_it()
         assert kept.finished
         kept.lost("closed", NOON_NS)
     assert numbers(events) == [*range(3, 8), *range(20, 25)]
-    assert told == []
+    assert changes == []
     kept.ask(Ask(3, CHANNEL, 3, 5, 0), NOON_NS)
     kept.lost("cannot connect", NOON_NS)
-    assert told == ["cannot connect"]
+    assert changes == ["cannot connect"]
     assert NOON_NS < kept.deadline_ns < NOON_NS + 1_000 * MS, "the request waits for another try"
 
 

@@ -258,7 +258,7 @@ port = 32104
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ("", "", ""),
         (
@@ -275,7 +275,7 @@ port = 32104
     ],
 )
 def test_lines_of_loops_are_configured_as_refresh_lines(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     path = tmp_path / "gw.toml"
     text = LOOPS.replace(old, new) if old else LOOPS
@@ -286,10 +286,10 @@ def test_lines_of_loops_are_configured_as_refresh_lines(
             "\x01", 'source_id = "U"'
         )
     path.write_text(text)
-    if not told:
+    if not reason:
         (channel,) = open_config(path)[0].channels
         assert channel.refreshes
         return
     with pytest.raises(ConfigError) as caught:
         open_config(path)
-    assert told in str(caught.value)
+    assert reason in str(caught.value)

@@ -151,7 +151,7 @@ def test_heartbeats_and_debug_packets_may_stand_anywhere_and_numbers_be_padded_b
 
 
 @pytest.mark.parametrize(
-    ("data", "reason", "told"),
+    ("data", "reason", "text"),
     [
         (soup(b"J", b"A"), RefreshReject.PERMISSION, "not authorized: compare source_id"),
         (soup(b"J", b"S"), RefreshReject.NO_DATA, "there is no snapshot of this session"),
@@ -160,13 +160,13 @@ def test_heartbeats_and_debug_packets_may_stand_anywhere_and_numbers_be_padded_b
     ],
 )
 def test_a_refused_login_refuses_the_snapshot_and_says_why(
-    data: bytes, reason: RefreshReject, told: str
+    data: bytes, reason: RefreshReject, text: str
 ) -> None:
     client = asking()
     rejected, broken = client.feed(data, NOON_NS)
     assert rejected == RefreshRejected(1, reason)
     assert isinstance(broken, Broken)
-    assert told in broken.reason
+    assert text in broken.reason
     assert client.counts["login_refused"] == client.counts["broken"] == 1
     client.disconnected(NOON_NS)
     assert client.failed(broken.reason, NOON_NS) == []

@@ -335,5 +335,5 @@ def test_a_channel_that_asks_for_refreshes_names_their_lines(tmp_path: Path) -> 
     path.write_text(REFRESHED)
     with pytest.raises(ConfigError) as caught:
         open_config(path)
-    told = "channel[0].refresh: snapshots of nyse-integrated-pillar come by multicast lines"
-    assert told in str(caught.value)
+    message = "channel[0].refresh: snapshots of nyse-integrated-pillar come by multicast lines"
+    assert message in str(caught.value)

@@ -61,7 +61,7 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("happens", "longest_ms", "told"),
+    ("happens", "longest_ms", "reported"),
     [
         (["refused"], 8, ["down: refused"]),
         (["refused"] * 3, 32, ["down: refused"]),
@@ -75,14 +75,14 @@ class Story:
     ],
 )  # fmt: skip
 def test_waits_double_up_to_a_bound_until_a_connection_has_lasted(
-    happens: list[str | int], longest_ms: int, told: list[str]
+    happens: list[str | int], longest_ms: int, reported: list[str]
 ) -> None:
     story = Story()
     assert story.server.deadline_ns == 0, "the first attempt is due at once"
     for each in happens:
         wait_ms = story.refused() if isinstance(each, str) else story.stood(each)
     assert longest_ms / 2 <= wait_ms <= longest_ms
-    assert story.reported == told
+    assert story.reported == reported
 
 
 def test_requests_are_made_only_while_a_connection_stands_and_each_wants_to_be_written() -> None:

@@ -43,7 +43,7 @@ VERBS: dict[str, rpc.Verb] = {
 }
 
 
-def told(verbs: Verbs, request: bytes) -> dict[str, Any]:
+def reply_to(verbs: Verbs, request: bytes) -> dict[str, Any]:
     reply = verbs.reply(request)
     assert b"\n" not in reply
     return dict(json.loads(reply))
@@ -54,8 +54,8 @@ def told(verbs: Verbs, request: bytes) -> dict[str, Any]:
 
 def test_a_verb_is_answered() -> None:
     verbs = Verbs(VERBS)
-    assert told(verbs, b'{"do": "status"}') == {"ok": True, "answer": SNAPSHOT}
-    assert told(verbs, b'{"do":"echo","say":[1,"two"]}') == {"ok": True, "answer": [1, "two"]}
+    assert reply_to(verbs, b'{"do": "status"}') == {"ok": True, "answer": SNAPSHOT}
+    assert reply_to(verbs, b'{"do":"echo","say":[1,"two"]}') == {"ok": True, "answer": [1, "two"]}
     assert (verbs.answered, verbs.refused) == (2, 0)
 
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_answered_is_refused_with_its_reason(
     request_bytes: bytes, error: str, hint: str
 ) -> None:
     verbs = Verbs(VERBS)
-    refusal = told(verbs, request_bytes)
+    refusal = reply_to(verbs, request_bytes)
     assert refusal["ok"] is False
     assert error in refusal["error"]
     assert hint in refusal["hint"]
@@ -98,7 +98,7 @@ def test_any_bytes_get_a_reply() -> None:
         request = bytearray(whole)
         for _ in range(draw.randrange(1, 6)):
             request[draw.randrange(len(request))] = draw.randrange(256)
-        assert told(verbs, bytes(request[: draw.randrange(len(request) + 1)]))["ok"] in (
+        assert reply_to(verbs, bytes(request[: draw.randrange(len(request) + 1)]))["ok"] in (
             True,
             False,
         )
@@ -116,7 +116,7 @@ def test_a_costly_answer_is_kept_for_a_while() -> None:
     answers = []
     for step in (0, 49, 1, 10, 50):
         now[0] += step
-        answers.append(told(verbs, b'{"do":"status"}')["answer"])
+        answers.append(reply_to(verbs, b'{"do":"status"}')["answer"])
     assert answers == [0, 0, 1, 1, 2]
 
 

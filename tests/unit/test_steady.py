@@ -15,9 +15,9 @@ def test_the_first_failure_ends_it_and_its_log_is_told(
     monkeypatch.setattr(steady, "commit", lambda: "")
     assert steady.main(["--runs=2", f"--logs={tmp_path}", f"--again={python} 'print(1)'"]) == 0
     assert steady.main(["--runs=2", f"--logs={tmp_path}", f"--again={python} 'exit(3)'"]) == 1
-    told = [line.split() for line in capsys.readouterr().out.splitlines() if ": " in line]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if ": " in line]
     logs = [str(tmp_path / name) for name in ("run-01.log", "run-02-busy.log")]
-    assert [(words[1], words[2], words[-1]) for words in told] == [
+    assert [(words[1], words[2], words[-1]) for words in rows] == [
         ("1:", "passed", logs[0]), ("2:", "passed", logs[1]), ("1:", "failed", logs[0]),
     ]  # fmt: skip
     assert (tmp_path / "run-02-busy.log").read_text() == "1\n"

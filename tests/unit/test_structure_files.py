@@ -413,13 +413,13 @@ def test_nothing_tells_to_install_the_project_by_its_name() -> None:
     pages = [CHECKOUT / name for name in ("Dockerfile", "Makefile", "pyproject.toml")]
     pages += [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("examples/**/*"), *CHECKOUT.glob("docs/**/*")]
     pages += [path for path in python_files() if CHECKOUT / "tests" not in path.parents]
-    told = {
+    found = {
         str(page.relative_to(CHECKOUT)): match[0]
         for page in pages
         if page.is_file() and page.suffix not in (".png", ".parquet", ".pyc")
         if (match := BY_NAME.search(page.read_text()))
     }
-    assert not told
+    assert not found
 
 
 def test_the_licence_is_apache_2() -> None:

@@ -180,8 +180,8 @@ def until(condition: Callable[[], bool], said: Callable[[], object]) -> None:
 
 
 def soup(server: Serving, **changed: Any) -> TcpServer:
-    told = {"username": USER, "password": PASSWORD, "first": 1, **changed}
-    return TcpServer(server.host, server.port, "soupbin", **told)
+    options = {"username": USER, "password": PASSWORD, "first": 1, **changed}
+    return TcpServer(server.host, server.port, "soupbin", **options)
 
 
 @contextlib.contextmanager
@@ -252,8 +252,8 @@ def test_what_the_receive_thread_does_not_take_waits_and_nothing_is_lost() -> No
         server.call(lambda: [server.feed.send(packet) for packet in packets])
         until(lambda: lines.snapshot()[0]["waits"] > 0, lines.snapshot)
         assert [read(feed) for _ in packets] == packets
-        told = lines.snapshot()[0]
-        assert (told["packets"], told["disconnects"]) == (count, 0)
+        snapshot = lines.snapshot()[0]
+        assert (snapshot["packets"], snapshot["disconnects"]) == (count, 0)
 
 
 def test_the_end_does_not_wait_for_a_receive_thread_that_takes_nothing() -> None:
@@ -284,8 +284,8 @@ def test_a_line_that_fails_says_so_and_ends_the_thread() -> None:
 def test_a_refused_login_is_told_once_and_not_repeated_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: told.append(text))
+    logged: list[str] = []
+    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: logged.append(text))
     monkeypatch.setattr(tcp_lines, "HOPELESS_NS", 20_000_000)
     with Serving() as server, connected(soup(server, password="WRONG")) as lines:
         until(lambda: lines.snapshot()[0]["refused"] >= 3, lines.snapshot)
@@ -293,17 +293,17 @@ def test_a_refused_login_is_told_once_and_not_repeated_soon(
         attempts = lines.snapshot()[0]["refused"]
         until(lambda: lines.snapshot()[0]["refused"] >= attempts + 2, lines.snapshot)
         assert time.monotonic_ns() - first > 20_000_000, "the least wait is kept"
-    assert len(told) == 1
-    assert "104/A" in told[0]
-    assert "not authorized" in told[0]
-    assert "WRONG" not in told[0]
+    assert len(logged) == 1
+    assert "104/A" in logged[0]
+    assert "not authorized" in logged[0]
+    assert "WRONG" not in logged[0]
 
 
 def test_a_cut_connection_is_made_again_from_the_number_behind_and_both_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: told.append(text))
+    logged: list[str] = []
+    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: logged.append(text))
     server = Serving(messages=[b"one", b"two", b"three"])
     server.feed.cut_after = [ACCEPTED + 2 * 6 + 5]
     with server, connected(soup(server)) as lines:
@@ -314,7 +314,7 @@ def test_a_cut_connection_is_made_again_from_the_number_behind_and_both_are_told
             Login(USER, PASSWORD, "", 1),
             Login(USER, PASSWORD, SESSION, 3),
         ]
-    assert [each.partition(": 127.0.0.1:")[2].partition(": ")[2] for each in told] == [
+    assert [each.partition(": 127.0.0.1:")[2].partition(": ")[2] for each in logged] == [
         f"logged in, session {SESSION!r} from number 1 on",
         "the server closed it; it is connected to again",
         f"logged in, session {SESSION!r} from number 3 on",
@@ -408,8 +408,8 @@ def test_status_metrics_and_the_account_tell_of_a_line(monkeypatch: pytest.Monke
 
         asyncio.run(scenario())
         snapshot = gateway.snapshot()
-    (told,) = snapshot["tcp_lines"]
-    text = status.tcp_line({**told, "up": True})
+    (line,) = snapshot["tcp_lines"]
+    text = status.tcp_line({**line, "up": True})
     assert text.startswith(f"line 104/A: soupbin at {server.feed.address}, connected, ")
     assert "messages 10" in text
     assert any("line 104/A by TCP: disconnects 1" in each for each in run.account(snapshot))

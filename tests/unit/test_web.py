@@ -87,10 +87,10 @@ def test_a_page_is_answered_and_the_connection_closed(run: Run) -> None:
 def test_head_is_answered_without_a_body(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:
-            told = await answer(server, request_of("/sick", "HEAD"))
-            assert told.startswith(b"HTTP/1.1 503 ")
-            assert b"Content-Length: 9" in told
-            assert told.endswith(b"\r\n\r\n")
+            response = await answer(server, request_of("/sick", "HEAD"))
+            assert response.startswith(b"HTTP/1.1 503 ")
+            assert b"Content-Length: 9" in response
+            assert response.endswith(b"\r\n\r\n")
 
     run(scenario())
 
@@ -116,10 +116,10 @@ def test_anything_else_is_refused_with_its_status(
 ) -> None:
     async def scenario() -> None:
         async with serving() as server:
-            told = await answer(server, request_bytes)
-            assert told.startswith(b"HTTP/1.1 %d " % status)
+            response = await answer(server, request_bytes)
+            assert response.startswith(b"HTTP/1.1 %d " % status)
             if status == 405:
-                assert b"Allow: GET, HEAD" in told
+                assert b"Allow: GET, HEAD" in response
             assert b"200 OK" in await answer(server, request_of("/hello"))
 
     run(scenario())
