@@ -74,7 +74,7 @@ def dropped_numbers(found: list[Any]) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
-async def test_a_broker_that_stops_reading_costs_its_own_queue_and_nobody_else(
+async def test_a_broker_that_stops_reading_costs_its_own_queue_alone(
     broker: Broker,
 ) -> None:
     broker.exchange("stall")

@@ -130,7 +130,9 @@ async def test_an_alternate_exchange_is_as_good_as_a_binding(broker: RabbitMQ) -
         assert [tag(m)[3] for m in found] == [*range(1, 11)]
 
 
-async def test_a_wrong_password_is_told_and_never_shown(broker: RabbitMQ, tmp_path: Path) -> None:
+async def test_a_wrong_password_is_reported_and_never_shown(
+    broker: RabbitMQ, tmp_path: Path
+) -> None:
     secret = tmp_path / "password"
     secret.write_text("not-the-password\n")
     rig = NodeRig()

@@ -277,7 +277,7 @@ def test_whatever_breaks_nothing_that_was_written_is_lost(tmp_path: Path) -> Non
         assert announced
 
 
-def test_a_disk_that_fails_takes_nothing_with_it_that_is_not_told(tmp_path: Path) -> None:
+def test_a_disk_that_fails_takes_nothing_with_it_that_is_not_announced_lost(tmp_path: Path) -> None:
     failed = sum(
         State.FAILED in play_failing(seed, tmp_path).states for seed in seeds(FAILING)[: SEEDS // 2]
     )

@@ -22,5 +22,5 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackRig]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_harms_nobody_else(rig: AttackRig, name: str) -> None:
+def test_an_attack_harms_no_other_client(rig: AttackRig, name: str) -> None:
     assert not rig.attack(name).problems

@@ -119,7 +119,7 @@ def test_capture_replay_and_capture_give_equal_payloads_in_order(
         ]
 
 
-def test_what_the_kernel_drops_is_told_even_behind_the_last_datagram_that_came(
+def test_what_the_kernel_drops_is_reported_even_behind_the_last_datagram_that_came(
     tmp_path: Path, lines: tuple[Line, Line], sender: socket.socket
 ) -> None:
     # Joined, but not read yet.
@@ -244,7 +244,9 @@ def test_a_full_disk_ends_it_with_a_whole_file_and_the_account(
     assert account.size_bytes == path.stat().st_size <= 100_000
 
 
-def test_what_cannot_be_begun_is_told_in_one_line(tmp_path: Path, lines: tuple[Line, Line]) -> None:
+def test_what_cannot_be_begun_is_reported_in_one_line(
+    tmp_path: Path, lines: tuple[Line, Line]
+) -> None:
     taken = tmp_path / "taken.pcap"
     taken.write_bytes(b"precious")
     for path, reason in (

@@ -92,7 +92,9 @@ def test_a_lake_is_filled_from_s3_as_from_the_disk(
     assert tables[0] == tables[1]
 
 
-def test_what_is_not_there_is_told_without_secrets(bucket: tuple["fs.S3FileSystem", str]) -> None:
+def test_what_is_not_there_is_reported_without_secrets(
+    bucket: tuple["fs.S3FileSystem", str],
+) -> None:
     for path in ("s3a://captures/none.pcap", "s3a://key:secret@captures/none.pcap"):
         with pytest.raises(UsageError) as raised:
             find_captures([path])

@@ -205,7 +205,7 @@ async def test_what_is_left_of_a_day_expires_also_with_consumers(tmp_path: Path)
         assert (answer[0]["status-code"], answer[0]["answer"]) == (410, "expired")
 
 
-async def test_a_queue_that_somebody_else_has_open_ends_the_start(tmp_path: Path) -> None:
+async def test_a_queue_that_another_process_has_open_ends_the_start(tmp_path: Path) -> None:
     async with running(orders(tmp_path)):
         with pytest.raises(UsageError, match="is open already"):
             await DurableQueues((orders(tmp_path),), lambda: None).open()

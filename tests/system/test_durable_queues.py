@@ -272,7 +272,7 @@ async def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_pat
 
 
 @pytest.mark.parametrize("address", ["queue.nothing", "queue.nothing/$management", "queue."])
-async def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> None:
+async def test_an_unknown_queue_is_not_found(tmp_path: Path, address: str) -> None:
     def talk(client: QueueClient) -> None:
         for link in (client.sender(address), client.taker(address)):
             condition = client.refusal(link)

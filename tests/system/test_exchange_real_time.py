@@ -170,7 +170,7 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
     assert report.ok == report.expected > 100
 
 
-def test_a_stop_from_another_thread_ends_a_run_and_progress_is_told():
+def test_a_stop_from_another_thread_ends_a_run_and_progress_is_reported():
     exchange = Exchange(plan_of(seed=3))
     reports = []
 

@@ -347,7 +347,7 @@ def test_an_exchange_stays_no_longer_than_it_may_however_much_is_asked():
     assert not result.stopped
 
 
-def test_the_close_is_told_while_the_servers_still_work():
+def test_the_close_is_reported_while_the_servers_still_work():
     exchange = Exchange(plan_of(seed=10, seconds=0.3))
     closed = []
     with contextlib.closing(Client(exchange.ports["retransmission"])) as client:
@@ -363,7 +363,7 @@ def test_the_close_is_told_while_the_servers_still_work():
     assert not result.stopped
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_sent():
+def test_a_port_that_is_taken_is_reported_before_anything_is_sent():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):

@@ -245,7 +245,7 @@ def test_what_cannot_be_published_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize("command", ["publish", "receive"])
-def test_a_definition_that_is_wrong_is_told_with_its_line(tmp_path: Path, command: str) -> None:
+def test_a_definition_that_is_wrong_is_reported_with_its_line(tmp_path: Path, command: str) -> None:
     path = tmp_path / "channels.toml"
     path.write_text('[[channel]]\nid = "a b"\na = { group = "239.1.1.1", port = 1 }\n')
     words = [str(path), str(path)] if command == "publish" else [str(path)]

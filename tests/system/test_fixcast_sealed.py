@@ -100,7 +100,7 @@ def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     assert all(each.startswith(b"FS\x01") and len(each) <= 1400 for each in sent)
 
 
-async def test_a_wrong_key_opens_nothing_and_no_key_is_told_once(tmp_path: Path) -> None:
+async def test_a_wrong_key_opens_nothing_and_no_key_is_reported_once(tmp_path: Path) -> None:
     known, right, wrong, none = channels(), Sink(), Sink(), Sink()
     path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
     events: list[tuple[str, dict[str, object]]] = []

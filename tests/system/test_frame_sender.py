@@ -269,7 +269,7 @@ def test_an_interface_that_cannot_be_used_is_refused_in_one_line(
     assert "headers" in str(explain(NEAR, OSError(errno.EBADMSG, "Bad message")))
 
 
-def test_without_the_right_the_remedy_is_told(far: FrameReceiver) -> None:
+def test_without_the_right_the_remedy_is_reported(far: FrameReceiver) -> None:
     with without_net_raw(), pytest.raises(ConfigError, match="CAP_NET_RAW") as refused:
         open_frame_socket(NEAR)
     assert "setcap" in refused.value.hint

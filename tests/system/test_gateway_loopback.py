@@ -239,7 +239,7 @@ async def test_what_comes_after_all_takes_the_announcement_back_unless_the_strea
 
 
 @gateways_loop
-async def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> None:
+async def test_a_sequence_reset_is_announced_and_the_numbering_begins_again(run: Run) -> None:
     async with (
         running(configured()) as (_, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -258,7 +258,7 @@ async def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run)
 
 
 @gateways_loop
-async def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> None:
+async def test_a_line_that_falls_silent_and_comes_back_is_announced_by_name(run: Run) -> None:
     arbitration = ArbitrationSettings(silent_us=1_000_000, start_wait_us=1_000)
     # Service 101 never speaks: its lines come first, and must not lend theirs a name.
     config = configured((101, 104), arbitration=arbitration)
@@ -361,7 +361,7 @@ async def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
 
 
 @gateways_loop
-async def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: Run) -> None:
+async def test_lines_that_differ_are_announced_once_and_the_first_copy_goes_on(run: Run) -> None:
     async with (
         running(configured()) as (gateway, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,

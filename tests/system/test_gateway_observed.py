@@ -182,7 +182,9 @@ def test_readiness_turns_with_the_channels(
 
 
 @gateways_loop
-def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_link_is_reported_and_counted(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def scenario() -> None:
         config = configured(metrics=ANY_PORT)
         async with running(config) as (gateway, _, url):

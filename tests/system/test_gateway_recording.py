@@ -89,7 +89,7 @@ async def test_a_recording_that_stops_leaves_the_stream_alone(tmp_path: Path) ->
         await asked_until(endpoint, lambda s: s["recorder"]["series"]["lines"]["dropped"] == 200)
 
 
-async def test_what_cannot_be_recorded_or_asked_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_what_cannot_be_recorded_or_asked_is_reported_at_the_start(tmp_path: Path) -> None:
     async def refusal(**sections: Any) -> str:
         with pytest.raises(ConfigError) as caught:
             await Gateway(configured(**sections)).run(lambda: pytest.fail("is ready"))

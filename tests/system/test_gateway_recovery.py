@@ -218,7 +218,7 @@ async def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run:
 
 
 @gateways_loop
-async def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
+async def test_what_no_server_can_retransmit_is_refreshed(run: Run) -> None:
     async with trading(gap_s=0.7) as work:
         config = configured(work.plan, work.exchange)
         async with running(config) as (gateway, _, url), Watcher(url) as watcher:

@@ -168,7 +168,7 @@ class OutputSite(Site):
 
 @pytest.mark.timeout(0 if KILLS > 50 else 280)
 @pytest.mark.parametrize(("kind", "kills"), [(Site, KILLS), (OutputSite, max(KILLS // 10, 2))])
-async def test_each_message_has_one_effect_whoever_is_killed(
+async def test_each_message_has_one_effect_whichever_process_is_killed(
     tmp_path: Path, seed: int, kind: type[Site], kills: int
 ) -> None:
     with Market(1) as market:

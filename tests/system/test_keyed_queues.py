@@ -139,7 +139,7 @@ def test_who_has_nothing_in_hand_goes_before_who_has_room_for_more(tmp_path: Pat
     play(talk, keyed(tmp_path))
 
 
-def test_a_drain_is_answered_once_nobody_with_room_may_have_anything(tmp_path: Path) -> None:
+def test_a_drain_is_answered_once_no_link_with_room_may_have_anything(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         first, second = client.taker(credit=1), client.taker(credit=0)

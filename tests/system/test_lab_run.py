@@ -120,7 +120,7 @@ def playing(run: LabRun) -> Callable[[], bool]:
     return lambda: any(run.folder.glob("feedhandler-lab-*/expected.npz"))
 
 
-def test_a_run_measures_every_step_and_leaves_nobody_behind(
+def test_a_run_measures_every_step_and_leaves_no_process_behind(
     start: Callable[..., LabRun], tmp_path: Path
 ) -> None:
     run = start(
@@ -168,7 +168,7 @@ def test_a_capture_at_its_own_pace_reaches_clients_of_some_symbols_and_of_all(
 
 
 @pytest.mark.parametrize("moment", ["while it plays", "anywhere"])
-def test_an_interrupt_at_any_moment_leaves_nobody_behind(
+def test_an_interrupt_at_any_moment_leaves_no_process_behind(
     start: Callable[..., LabRun], moment: str, seed: int
 ) -> None:
     run = start(duration_s=30.0)
@@ -184,7 +184,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_behind(
     assert run.processes() == {}
 
 
-def test_a_controller_that_is_killed_leaves_nobody_behind(start: Callable[..., LabRun]) -> None:
+def test_a_controller_that_is_killed_leaves_no_process_behind(start: Callable[..., LabRun]) -> None:
     run = start(duration_s=30.0)
     wait_until(playing(run), "it does not play")
     run.process.kill()

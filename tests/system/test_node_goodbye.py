@@ -80,7 +80,7 @@ async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run:
 
 
 @gateways_loop
-async def test_a_stopped_node_accepts_nobody_and_stopping_twice_does_no_harm(run: Run) -> None:
+async def test_a_stopped_node_accepts_no_client_and_stopping_twice_does_no_harm(run: Run) -> None:
     async with running() as rig:
         port = rig.port
         await rig.node.stop(1)

@@ -289,7 +289,7 @@ async def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: 
 
 @gateways_loop
 @pytest.mark.parametrize("seed", range(4))
-async def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -> None:
+async def test_damaged_frames_of_a_real_client_harm_no_other_client(run: Run, seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
 
@@ -535,7 +535,7 @@ class Unread:
 
 @gateways_loop
 @pytest.mark.parametrize("reads", [False, True], ids=["that reads nothing", "that closes no link"])
-async def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
+async def test_a_client_of_endless_refused_links_is_closed_and_reported_once(
     run: Run, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "OWED_BYTES_MAX", 1 << 20)

@@ -275,7 +275,7 @@ def test_receivers_hold_what_the_last_hop_to_their_process_is_shorter(tmp_path: 
     assert (answered["answered"] >= first["counts"]["echoes"] > 0, answered["dropped"]) == (True, 0)
 
 
-def test_a_program_that_is_not_there_is_told_by_a_count(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_counted(tmp_path: Path) -> None:
     tree, to = tmp_path / "tree.toml", f"127.0.0.1:{free_ports(1)}"
     planned(tree)
     with (

@@ -530,7 +530,7 @@ def test_a_hook_outlives_the_process_that_attached_it_and_is_shown_until_it_is_d
         assert overlay.recv(2048)[56:] == b"plain again"
 
 
-def test_what_is_detached_is_off_when_that_is_told(compiled: Path) -> None:
+def test_what_is_detached_is_off_when_that_is_reported(compiled: Path) -> None:
     with Network(["s", "a"]) as net, net.inside("a"):
         request = Request("receive", "eth0", ANYWHERE, [GROUP], TREE)
         settings = attaching.settings_of(request)
@@ -641,7 +641,7 @@ def test_the_commands_attach_show_change_and_detach(pins: Path, tmp_path: Path) 
         ({"--messages-per-second": "99999999"}, "slots"),
     ],
 )
-def test_wrong_arguments_are_told_in_a_line(
+def test_wrong_arguments_are_reported_in_a_line(
     tmp_path: Path, changed: dict[str, str], says: str
 ) -> None:
     for name, mode in (("open", 0o644), ("wrong", 0o600)):

@@ -126,7 +126,7 @@ async def test_a_folder_that_cannot_be_is_refused_before_anything_runs(tmp_path:
         await rig.publishers.open()
 
 
-async def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(
+async def test_a_disk_that_fails_is_reported_once_and_the_broker_is_served_on(
     tmp_path: Path,
 ) -> None:
     def fails(path: str, data: memoryview, offset: int) -> int:

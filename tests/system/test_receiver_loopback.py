@@ -528,7 +528,7 @@ def test_a_consumer_that_rests_is_woken_when_it_has_rested(groups, sender):
             raise AssertionError("never woken later")
 
 
-def test_a_rest_that_is_over_delays_nobody(groups, sender):
+def test_a_rest_that_is_over_delays_nothing(groups, sender):
     with Consumer([ChannelPlan(104, groups)]) as consumer:
         consumer.ring.rest(time.monotonic_ns())
         assert consumer.ring.arm()

@@ -344,7 +344,7 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
     assert receiver.numbers.index(1_000) == paused["sent"]
 
 
-def test_an_endpoint_that_cannot_be_had_is_told_in_one_line(endpoint: str) -> None:
+def test_an_endpoint_that_cannot_be_had_is_reported_in_one_line(endpoint: str) -> None:
     with pytest.raises(ConfigError, match="--control: 'here' is no ZeroMQ endpoint"):
         ReplayControl("here", {})
     with (

@@ -106,7 +106,9 @@ def assert_announced(ledger: Ledger, service: int) -> None:
     assert (quality.lost_ranges, quality.lost_total) == (len(ranges), lost)
 
 
-async def test_what_a_small_history_no_longer_has_is_told_to_the_number(tmp_path: Path) -> None:
+async def test_what_a_small_history_no_longer_has_is_announced_to_the_number(
+    tmp_path: Path,
+) -> None:
     async with AsyncExitStack() as stack:
         market = stack.enter_context(Market(RATE))
         relay, ledgers = await rig(stack, market, tmp_path, HISTORY_BYTES_MIN)

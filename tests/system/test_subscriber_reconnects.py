@@ -91,7 +91,7 @@ async def came_back(rig: NodeRig, story: Story) -> None:
 @users_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-async def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
+async def test_a_hole_in_between_is_announced_where_the_node_does_not_resume(
     run: Run, grain: str, form: str
 ) -> None:
     story = Story()

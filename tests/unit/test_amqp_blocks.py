@@ -187,7 +187,7 @@ def test_stamps_of_a_block_are_zero_and_its_packets_are_in_no_count() -> None:
     assert (rig.streams[0].packets, rig.streams[0].latency.count) == (0, 0)
 
 
-def test_what_is_no_packet_in_a_block_hurts_nobody() -> None:
+def test_what_is_no_packet_in_a_block_does_no_harm() -> None:
     rig = Rig()
     _, fine = rig.attach("euronext.104?as=message")
     _, whole = rig.attach("euronext.104")
@@ -398,7 +398,7 @@ def test_a_symbol_is_known_by_index_and_by_name_at_the_same_time(grain: str) -> 
     assert other.frames == []
 
 
-def test_names_are_learnt_where_only_whole_packets_are_wanted_and_where_nobody_listens() -> None:
+def test_names_are_learnt_where_only_whole_packets_are_wanted_and_without_links() -> None:
     for address in (None, "euronext.104"):
         rig = Rig()
         if address:

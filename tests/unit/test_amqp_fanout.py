@@ -358,7 +358,7 @@ def test_batches_of_several_services_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_a_mark_is_told_between_the_packets_it_stands_between(grain: str) -> None:
+def test_a_mark_is_sent_between_the_packets_it_stands_between(grain: str) -> None:
     rig = Rig()
     _, link = rig.attach(f"euronext.104?as={grain}")
     rig.control_event(RecordKind.START, sequence=1, next_sequence=1)

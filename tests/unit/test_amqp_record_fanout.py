@@ -113,7 +113,7 @@ def test_a_link_gets_the_records_of_all_packets(name: str, schema: str) -> None:
     assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
 
 
-def test_an_instruments_symbol_is_told_before_its_first_record_and_once() -> None:
+def test_an_instruments_symbol_is_sent_before_its_first_record_and_once() -> None:
     market = Market()
     _, link = market.attach("itch.#?as=mbo")
     market.go_on(1000)
@@ -141,7 +141,7 @@ def test_a_link_of_a_symbol_gets_its_records_alone() -> None:
     assert records_of(link, "mbo").tobytes() == wanted.tobytes()
 
 
-def test_a_schema_that_nobody_takes_is_made_again_from_the_levels_of_the_moment() -> None:
+def test_a_schema_without_links_is_made_again_from_the_levels_of_the_moment() -> None:
     market = Market()
     sender_queue, _ = market.attach("itch.#?as=mbp10")
     market.go_on(100)
@@ -386,6 +386,6 @@ def test_records_are_refused_where_no_books_are_kept() -> None:
         b"\x04\x77" + bytes(14),
     ],
 )
-def test_a_body_that_holds_no_records_is_told(body: bytes) -> None:
+def test_a_body_that_holds_no_records_is_reported(body: bytes) -> None:
     with pytest.raises(ValueError, match="record"):
         decode_records(body)

@@ -276,7 +276,7 @@ def check_short(seed: int) -> tuple[int, int]:
     return missed, numbered
 
 
-def test_what_a_short_history_cannot_bring_is_told_number_by_number() -> None:
+def test_what_a_short_history_cannot_bring_is_announced_number_by_number() -> None:
     missed = numbered = 0
     for seed in range(SEEDS // 3):
         more, exactly = check_short(seed)

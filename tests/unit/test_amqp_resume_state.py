@@ -62,7 +62,7 @@ def test_a_node_that_stands_where_the_stream_was_left_leaves_nothing_to_tell() -
     assert after_loss().process_quality(quality("attached", 51), 104) is None
 
 
-def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot() -> None:
+def test_what_lies_between_is_announced_and_makes_what_follows_worse_until_a_snapshot() -> None:
     resume = after_loss()
     assert heard(resume, quality("attached", 61)) == [
         ("resume", "STALE", [[51, 60]], [[51, 60]], None),
@@ -122,7 +122,7 @@ def test_a_node_that_says_too_late_is_believed() -> None:
     assert heard(resume, quality("back", 95))[0][1:] == ("STALE", None, [], "another day")
 
 
-def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
+def test_a_snapshot_that_broke_off_is_asked_for_again_and_announced() -> None:
     for resumed in (True, False):
         resume = ResumeState()
         resume.process_quality(quality("attached", 1), 104)

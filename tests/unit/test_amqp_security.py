@@ -348,7 +348,7 @@ def test_files_that_change_are_read_again_and_bad_ones_are_not_taken(
     assert len(reported) == 3
 
 
-def test_when_a_certificate_expires_can_be_told(ours: Certificates, node: tuple[str, str]) -> None:
+def test_the_expiry_of_a_certificate_can_be_read(ours: Certificates, node: tuple[str, str]) -> None:
     import time
 
     until = ServerTls(*node).expires_s()

@@ -121,19 +121,19 @@ def play() -> Play:
     return play
 
 
-def test_the_first_copy_wins_whoever_brings_it(play: Play) -> None:
+def test_the_first_copy_wins_whichever_link_brings_it(play: Play) -> None:
     assert play.take(A, 1, 2, 3) == [1, 2, 3]
     assert play.take(B, 1, 2, 3, 4, 5) == [4, 5]
     assert play.take(A, 4, 5, 6) == [6]
     assert play.merge.duplicates == 5
 
 
-def test_holes_that_thinning_makes_are_nobodys_loss(play: Play) -> None:
+def test_gaps_that_thinning_makes_are_no_loss(play: Play) -> None:
     assert play.take(A, 10, 500) == [10, 500]
     assert play.take(B, 10, 500, 800) == [800]
 
 
-def test_what_one_lost_is_filled_in_by_the_other_and_nobody_hears_of_it(play: Play) -> None:
+def test_what_one_lost_is_filled_in_by_the_other_and_not_announced(play: Play) -> None:
     assert play.take(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6, 7) == [1, 2]
     assert play.merge.held(A) == 2
     assert play.take(B, 1, 2, 3, 4) == [3, 4]
@@ -153,7 +153,7 @@ def test_what_all_lacked_in_error_comes_late_and_once(play: Play) -> None:
     assert play.take(A, 5, 8, 9) == [9]
 
 
-def test_what_is_lost_after_all_is_told_again(play: Play) -> None:
+def test_what_is_lost_after_all_is_announced_again(play: Play) -> None:
     gap = note("gap", 6, state="STALE", lost=[[3, 5]])
     for link in (A, B):
         play.take(link, 1, 2, gap, 6)
@@ -180,7 +180,7 @@ def test_what_one_was_overtaken_in_while_it_caught_up_the_other_fills_in(play: P
     assert play.take(B, 1, 2, 3, 4, 5) == [4, 5, 6, 7]
 
 
-def test_what_all_were_overtaken_in_is_told(play: Play) -> None:
+def test_what_all_were_overtaken_in_is_announced(play: Play) -> None:
     assert play.take(A, 1, 2) == [1, 2]
     play.down(A)
     play.down(B)
@@ -200,7 +200,7 @@ def test_a_gateway_that_has_nothing_to_resume_from_yet_lacks_what_precedes_its_s
     assert ("gap", "STALE", [[3, 5]]) in play.take(A, note("start", 6), 6) + play.wait()
 
 
-def test_only_what_both_lost_is_told(play: Play) -> None:
+def test_only_what_both_lost_is_announced(play: Play) -> None:
     assert play.take(A, 1, 2, note("gap", 8, state="STALE", lost=[[3, 7]]), 8) == [1, 2]
     both = play.take(B, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]))
     assert both == [("gap", "STALE", [[3, 5]])]
@@ -305,7 +305,7 @@ def test_a_day_that_turns_while_numbers_go_on_is_no_other_numbering(play: Play) 
     assert play.take(A, replace(Item(8), day=20261122)) == [8]
 
 
-def test_an_older_numbering_is_believed_when_nobody_knows_better(play: Play) -> None:
+def test_an_older_numbering_is_believed_when_no_link_has_a_newer(play: Play) -> None:
     play.take(A, 5, note("reset", 1), 1)
     play.down(A)
     assert play.story() == []
@@ -313,7 +313,7 @@ def test_an_older_numbering_is_believed_when_nobody_knows_better(play: Play) -> 
     assert play.take(B, 8) == [8]
 
 
-def test_the_best_of_what_they_say_is_told(play: Play) -> None:
+def test_the_best_of_their_states_is_handed_on(play: Play) -> None:
     assert play.take(A, note("silent", 1, state="SILENT")) == []
     assert play.take(B, note("missing", 1, state="RECOVERING", missing=[[1, 4]])) == [
         ("missing", "RECOVERING", None)

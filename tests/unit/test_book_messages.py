@@ -66,7 +66,7 @@ def test_entries_are_counted(by_level: bool, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", writers())
-def test_whoever_applies_a_written_book_has_it(name: str, seed: int) -> None:
+def test_a_reader_that_applies_a_written_book_has_it(name: str, seed: int) -> None:
     feed = load_feed(name)
     assert feed.book is not None
     writer, market = BookWriter(feed), VenueMarket(feed)
@@ -118,7 +118,9 @@ def _fine_price() -> Any:
     return record
 
 
-def test_the_symbols_name_and_the_latest_time_are_told_where_the_message_has_their_fields() -> None:
+def test_the_symbols_name_and_the_latest_time_are_written_where_the_message_has_their_fields() -> (
+    None
+):
     feed = load_feed("nasdaq-totalview-itch")
     kept = KeptBooks(feed)
     kept.apply_message(feed.encode_message("stock_directory", stock_locate=5, stock="ZVZZT"), 1)

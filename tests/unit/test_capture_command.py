@@ -80,7 +80,7 @@ def test_a_capture_without_loss_says_so(
     assert msgspec.json.decode(beside.read_bytes(), type=Account) == ACCOUNT
 
 
-def test_losses_of_every_kind_are_told_and_found(
+def test_losses_of_every_kind_are_reported_and_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = msgspec.structs.replace(LINE, kernel_drops=7, cut=1, receive_buffer_bytes=212_992)
@@ -113,7 +113,7 @@ def test_a_fault_is_one_line_behind_the_account(
     assert beside.exists()
 
 
-def test_an_account_that_cannot_be_written_is_told_and_printed_all_the_same(
+def test_an_account_that_cannot_be_written_is_reported_and_printed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def save(*_: Any) -> None:

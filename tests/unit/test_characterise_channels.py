@@ -85,7 +85,7 @@ def test_two_lossless_channels_are_two_of_two_lines_each(
     }
 
 
-def test_types_that_nobody_describes_count_as_unknown(found: dict[str, list[list[Any]]]) -> None:
+def test_types_without_a_description_count_as_unknown(found: dict[str, list[list[Any]]]) -> None:
     mine = [row[:3] for row in found["message_types"] if "unknown" in row[1]]
     assert mine == [[channel, f"{UNKNOWN_TYPE} (unknown)", 20] for channel in (ONE, TWO)]
     assert dict(found["figures"])["messages_of_unknown_types"] == 4 * 20

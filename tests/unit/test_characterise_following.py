@@ -57,7 +57,7 @@ def follow_to(folder: Path, state: Path, **asked: bool) -> Following:
     return following
 
 
-def test_growing_and_rotating_recordings_give_the_job_s_tables_whoever_begins_again(
+def test_growing_and_rotating_recordings_give_the_job_s_tables_after_any_restart(
     recordings: list[bytes], tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -143,7 +143,7 @@ def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
     )
 
 
-def test_what_is_odd_is_told_as_the_job_tells_it_and_the_rest_counts(
+def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(
     recordings: list[bytes], tmp_path: Path
 ) -> None:
     data = recordings[0]

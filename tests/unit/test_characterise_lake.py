@@ -186,7 +186,7 @@ def test_files_are_put_together_up_to_their_bound(
     assert any(path.name == "part-1.parquet" for path in parts)
 
 
-def test_odd_files_are_told_and_the_rest_is_taken(
+def test_odd_files_are_reported_and_the_rest_is_taken(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "captures"
@@ -390,7 +390,7 @@ def data_tables(outcome: Outcome) -> list[Table]:
     return tables_of(outcome, FEED, "UTC")[:-1]
 
 
-def test_a_lake_that_cannot_be_read_is_told(session: Path, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_read_is_reported(session: Path, tmp_path: Path) -> None:
     (written,) = fill_lake([str(session)], UTP, tmp_path)
     (Path(written.folder) / "_about.json").write_text("{}")
     with pytest.raises(UsageError, match="tells nothing of its capture"):

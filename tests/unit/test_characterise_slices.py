@@ -77,7 +77,7 @@ def decoy(records: int, second: int) -> bytes:
     return (one + bytes(40)) * records
 
 
-def test_payloads_that_look_like_records_lead_nobody_astray(tmp_path: Path) -> None:
+def test_payloads_that_look_like_records_are_not_taken_for_records(tmp_path: Path) -> None:
     path = tmp_path / "decoys.pcap"
     packet = FEED.encode_packet(sequence=1, service=104, send_time=1)
     with CaptureWriter(path) as writer:

@@ -108,7 +108,7 @@ def _streamed(data: bytes) -> bytes:
     return target.getvalue().to_pybytes()
 
 
-def test_a_damaged_frame_is_told(session: Path, tmp_path: Path) -> None:
+def test_a_damaged_frame_is_reported(session: Path, tmp_path: Path) -> None:
     data = bytearray(framed(session.read_bytes(), 20_000))
     path = tmp_path / "day.pcap.zst"
     path.write_bytes(data)

@@ -88,7 +88,7 @@ def test_what_a_snapshot_made_good_is_not_lost() -> None:
     assert (verdict.lost, verdict.faults) == (0, [])
 
 
-def test_what_each_line_lost_is_told() -> None:
+def test_what_each_line_lost_is_printed() -> None:
     lines = {"A": {"dropped": 3, "datagrams": 1_200, "together": 1}}
     assert list(line_texts(Verdict(10, {}, 1, 2, lines=lines))) == [
         "  line A: 3 of 1,200 datagrams lost, 1 of them on both lines"
@@ -122,7 +122,7 @@ def test_a_verdict_without_traffic_is_a_fault() -> None:
     assert verdict.faults == ["euronext.104: the exchange sent nothing for it"]
 
 
-def test_a_fault_is_told_and_makes_the_exit_code_1(
+def test_a_fault_is_printed_and_makes_the_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     demo = Demo(Options(), None)  # type: ignore[arg-type]

@@ -195,7 +195,7 @@ def test_a_signal_ends_work_without_a_loop(number: signal.Signals) -> None:
         assert run_guarded(work) == ExitCode.INTERRUPTED
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.chosen(["--version"])() == ExitCode.OK
     assert capsys.readouterr().out == f"feedhandler {feedhandler.__version__}\n"
 

@@ -105,7 +105,7 @@ def test_without_servers_only_the_two_lines_are_left() -> None:
     assert made.retransmission_port is made.refresh_port is made.refresh_s is None
 
 
-def test_what_the_retransmission_server_keeps_is_told_and_bounded() -> None:
+def test_what_the_retransmission_server_keeps_is_printed_and_bounded() -> None:
     assert plan(Options(keep_bytes=1 << 20)).servers.window_bytes == 1 << 20
     with pytest.raises(UsageError, match="--keep is 100 bytes"):
         plan(Options(keep_bytes=100))

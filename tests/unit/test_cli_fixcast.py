@@ -228,7 +228,7 @@ DEFINITIONS = {
 
 @pytest.mark.parametrize("command", ["publish", "receive"])
 @pytest.mark.parametrize("what", DEFINITIONS)
-def test_every_mistake_in_a_definition_is_told_with_its_line(
+def test_every_mistake_in_a_definition_is_reported_with_its_line(
     here: Path, what: str, command: str
 ) -> None:
     text, said = DEFINITIONS[what]

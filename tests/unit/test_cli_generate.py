@@ -49,7 +49,7 @@ def test_another_reader_finds_sound_frames_in_order_of_time(capture: Path) -> No
     assert count == json.loads(ledger_path(capture).read_text())["packets"]
 
 
-def test_size_and_time_are_told_before_and_nearly_right(
+def test_size_and_time_are_printed_before_and_nearly_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a.pcap", "a.pcap.gz", "a.pcap.zst"):
@@ -220,7 +220,7 @@ def test_files_that_are_there_already_stay(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_written_is_told(
+def test_a_place_where_nothing_can_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", *SHORT, "--out", str(tmp_path / "no" / "x.pcap")]) == 2

@@ -57,10 +57,10 @@ def test_programs_that_want_json_get_no_lines_in_between() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (-5, "0:00"), (61.9, "1:01"), (3_723, "1:02:03")]
 )
-def test_spans_are_told_as_clocks_tell_them(seconds: float, text: str) -> None:
+def test_spans_are_shown_as_clocks_show_them(seconds: float, text: str) -> None:
     assert duration_text(round(seconds * 10**9)) == text
 
 
-def test_sizes_are_told_in_units_that_fit() -> None:
+def test_sizes_are_shown_in_units_that_fit() -> None:
     texts = [size_text(size) for size in (0, 999, 1_500, 142e6, 2.5e9, 3e12)]
     assert texts == ["0 B", "999 B", "1.5 kB", "142.0 MB", "2.5 GB", "3.0 TB"]

@@ -140,7 +140,7 @@ def test_each_line_is_a_row_and_its_rejects_are_one_number() -> None:
     assert row(text, "104/B") == ["104/B", "8,999", "0", "0", "0", "0", "0", "3"]
 
 
-def test_other_counters_are_told_where_they_are_not_zero() -> None:
+def test_other_counters_are_shown_where_they_are_not_zero() -> None:
     lines = text_of(changed(recorder=RECORDER)).splitlines()
     assert "recovery 104: packets asked 1,025" in lines
     assert not any(line.startswith("recovery 101") for line in lines)
@@ -152,14 +152,14 @@ def test_other_counters_are_told_where_they_are_not_zero() -> None:
     assert "recorder published: nothing yet" in lines
 
 
-def test_a_server_given_up_for_today_is_told_with_its_end_and_the_remedy() -> None:
+def test_a_server_given_up_for_today_is_shown_with_its_end_and_the_remedy() -> None:
     server = {"up": True, "paused": True, "paused_until_ns": 1_763_683_200 * 10**9, "accepted": 7}
     lines = text_of(changed(recovery={"servers": {"rts": server}})).splitlines()
     text = "not asked until 2025-11-21 00:00 UTC (feedhandler control resume-requests)"
     assert f"server rts: connected, {text}, accepted 7" in lines
 
 
-def test_a_secondary_that_is_asked_is_told() -> None:
+def test_a_secondary_that_is_asked_is_shown() -> None:
     server = {"up": True, "secondary": 1, "failovers": 1}
     lines = text_of(changed(recovery={"servers": {"rts": server}})).splitlines()
     assert "server rts: connected, the secondary is asked, failovers 1" in lines

@@ -188,7 +188,7 @@ def test_types_symbols_and_services_choose() -> None:
     assert decoded(packet, service=103) == []
 
 
-def test_a_symbol_can_be_chosen_by_name_once_reference_data_told_it() -> None:
+def test_a_symbol_can_be_chosen_by_name_once_reference_data_gave_it() -> None:
     packets = (datagram(7, REFERENCE), datagram(8, ORDER, TRADE))
     shown = decoded(*packets, names=True)
     named = str(shown[-2]["symbol"])
@@ -212,7 +212,7 @@ def test_what_is_no_packet_is_counted_by_reason() -> None:
     assert dict(decoder.rejected) == {"truncated": 2}
 
 
-def test_the_first_rejected_packets_of_each_reason_are_told_one_by_one() -> None:
+def test_the_first_rejected_packets_of_each_reason_are_reported_one_by_one() -> None:
     decoder = decode.Decoder(
         FEED,
         decode.Options(capture=None, feed=FEED.name),  # type: ignore[arg-type]

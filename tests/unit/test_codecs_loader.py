@@ -317,7 +317,9 @@ LINES = [
 
 
 @pytest.mark.parametrize(("old", "new", "reason"), LINES)
-def test_the_line_of_what_is_wrong_is_told_and_the_nearest_known_key(tmp_path, old, new, reason):
+def test_the_line_of_what_is_wrong_is_reported_and_the_nearest_known_key(
+    tmp_path, old, new, reason
+):
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
@@ -373,7 +375,7 @@ def test_a_scale_by_use_is_a_field_of_some_of_the_messages(tmp_path):
         load_feed(write(tmp_path, by_use.replace('"Scale"', '{ deals = "Size" }', 1)))
 
 
-def test_every_key_of_a_description_is_told_in_the_format_reference():
+def test_every_key_of_a_description_is_documented_in_the_format_reference():
     page = (FEEDS_FOLDER.parent / "FORMAT.md").read_text()
     structs = [each for each in vars(description).values() if isinstance(each, type)]
     keys = {

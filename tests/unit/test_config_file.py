@@ -163,7 +163,7 @@ port = 32104
         ),
     ],
 )
-def test_what_is_wrong_about_recovery_is_told_with_its_line(old, new, line, reason) -> None:
+def test_what_is_wrong_about_recovery_is_reported_with_its_line(old, new, line, reason) -> None:
     parse_config(RECOVERING)
     assert old in RECOVERING
     with pytest.raises(ConfigError) as error:

@@ -93,7 +93,7 @@ def test_a_cancel_of_many_messages_is_done_in_turns_and_answered_when_all_are_re
     assert max(queue.asked.values()) <= A_TURN
 
 
-def test_a_find_that_nobody_waits_for_ends_early_and_is_still_over() -> None:
+def test_a_find_without_a_waiter_ends_early_and_is_still_over() -> None:
     queue = Queue()
     assert len(asked(queue, lambda: False, operation="find", message_id="m")) == 1
     assert sum(queue.asked.values()) <= MESSAGES_A_STEP

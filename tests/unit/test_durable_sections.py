@@ -117,7 +117,7 @@ def test_sections_may_be_named_instead_of_numbered() -> None:
         b"\x00" * 50,
     ],
 )
-def test_bytes_that_are_no_message_are_told_so(data: bytes) -> None:
+def test_bytes_that_are_no_message_are_shown_as_such(data: bytes) -> None:
     with pytest.raises(SectionError):
         look(data)
 

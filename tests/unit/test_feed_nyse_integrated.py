@@ -99,7 +99,7 @@ def test_the_real_mapping_names_its_symbol_and_the_scale_of_its_prices(folder: P
 
 
 @pytest.mark.captures
-def test_a_price_has_a_value_once_the_mapping_has_told_its_scale(folder: Path):
+def test_a_price_has_a_value_once_the_mapping_has_given_its_scale(folder: Path):
     _, data = read_packet(folder / "AddOrderMessage.pcap")
     assert FEED.decode_packet(data).messages[0].price == Price(488_700, None)
     assert FEED.to_dicts(data)[0]["price_raw"] == 488_700

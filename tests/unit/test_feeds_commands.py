@@ -188,7 +188,7 @@ def test_the_first_packet_that_does_not_fit_is_shown_with_its_bytes(venues: Path
     assert lines[-1] == "9 of 10 packets fit memx-memoir"
 
 
-def test_packets_of_another_feed_are_told_by_its_name(venues: Path) -> None:
+def test_packets_of_another_feed_are_reported_by_its_name(venues: Path) -> None:
     path = str(venues / "memx-memoir-1.3" / "packets.pcap")
     assert "most packets do not fit iex-tops (they fit memx-memoir)" in refused(
         "check", "iex-tops", path, code=1
@@ -228,7 +228,7 @@ ORDER = b"A" + struct.pack(">QQc8sIq3x", 1, 2, b"B", b"MILL", 3, 4)
         ({'"A"\nname = "add': '"Q"\nname = "add'}, ORDER, 1, "messages that no packet had: Q add"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_told_by_field_value_and_expectation(
+def test_what_does_not_fit_is_reported_by_field_value_and_expectation(
     tmp_path: Path, changes: dict[str, str], message: bytes, code: int, reason: str
 ) -> None:
     done = checked(tmp_path, changes, message)
@@ -269,7 +269,7 @@ def test_a_capture_without_packets_is_one_line(tmp_path: Path) -> None:
     assert "no packets" in refused("check", "iex-deep", str(path), code=1)
 
 
-def test_a_capture_that_is_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_capture_that_is_cut_short_is_reported(tmp_path: Path) -> None:
     path = pcap(tmp_path / "day.pcap", bytes(100), bytes(100))
     path.write_bytes(path.read_bytes()[:-10])
     done = run_here("feeds", "check", "iex-deep", str(path), "--json")

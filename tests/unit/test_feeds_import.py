@@ -355,7 +355,7 @@ def test_a_wrong_schema_is_one_line_with_its_place(
     assert reason in refused(tmp_path, text)
 
 
-def test_a_description_that_does_not_load_is_written_and_told(tmp_path: Path) -> None:
+def test_a_description_that_does_not_load_is_written_and_reported(tmp_path: Path) -> None:
     schema, out = tmp_path / "mill.xml", tmp_path / "mill.toml"
     schema.write_text(with_field('<field name="EventTimeNs" id="60" type="uint64"/>'))
     done = run_here("feeds", "import", str(schema), "--out", str(out))

@@ -68,7 +68,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_what_is_wrong_is_told_with_its_place_what_is_expected_and_what_is_found(what: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place_what_is_expected_and_what_is_found(
+    what: str,
+) -> None:
     data, reason = FAULTS[what]
     (found,) = messages(data, DICTIONARY)
     assert found.fault is not None
@@ -153,7 +155,7 @@ def test_good_messages_among_such_ones_are_found(monkeypatch: pytest.MonkeyPatch
     assert len(found) == 50 * 21
 
 
-def test_a_file_is_printed_as_fields_with_the_wrong_ones_told(
+def test_a_file_is_printed_as_fields_with_the_wrong_ones_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "log"
@@ -192,7 +194,7 @@ def test_right_messages_are_no_finding_and_no_messages_are_one(
     assert "no FIX message" in capsys.readouterr().err
 
 
-def test_files_that_cannot_be_read_are_told(
+def test_files_that_cannot_be_read_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="cannot read"):

@@ -256,7 +256,7 @@ def test_what_is_old_or_of_another_numbering_is_not_used(now_ns, epoch):
     assert made.counts["asked"] == 2
 
 
-def test_a_group_that_brings_what_nobody_misses_costs_a_bounded_memory():
+def test_a_group_that_brings_what_is_not_missing_costs_a_bounded_memory():
     made = client()
     for number in range(1, 3 * KEPT_MAX):
         made.datagram(message(number), number)

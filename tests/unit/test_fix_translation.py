@@ -400,7 +400,7 @@ def test_what_tells_no_book_is_counted_by_its_type() -> None:
     }  # fmt: skip
 
 
-def test_more_than_may_stand_is_counted_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_may_stand_is_counted_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 2)
     translator = FixTranslator(FEED)
     sent = [bool(translator.packet(packet(order("A", number)))) for number in (1, 2, 3)]
@@ -410,7 +410,7 @@ def test_more_than_may_stand_is_counted_and_not_told(monkeypatch: pytest.MonkeyP
     assert translator.packet(packet(order("A", 3)))
 
 
-def test_a_point_of_no_side_is_counted_and_not_told() -> None:
+def test_a_point_of_no_side_is_counted_and_not_sent() -> None:
     feed = load_feed("nyse-openbook-ultra")
     point = {"price_numerator": 100, "volume": 5, "side": "?"}
     message = feed.encode_message(231, symbol_index=7, price_points=[point])
@@ -484,7 +484,7 @@ def test_an_order_of_integrated_that_changes_to_nothing_stays_as_it_was() -> Non
     assert not translator.standing
 
 
-def test_an_order_of_integrated_without_room_is_counted_and_not_told(
+def test_an_order_of_integrated_without_room_is_counted_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 1)

@@ -131,7 +131,7 @@ def test_a_channel_that_is_no_file_name_is_refused(folder: KeyFolder, channel: s
         folder.add(key(1, channel=channel))
 
 
-def test_a_folder_that_is_not_there_is_told(folder: KeyFolder) -> None:
+def test_a_folder_that_is_not_there_is_reported(folder: KeyFolder) -> None:
     with pytest.raises(ConfigError, match="no folder of keys"):
         folder.channels()
 
@@ -239,7 +239,7 @@ def test_a_channels_definition_by_itself_says_the_same_of_it() -> None:
         ("", {"unknown": "1"}, "unknown"),
     ],
 )
-def test_a_wrong_configuration_is_told_with_its_line(
+def test_a_wrong_configuration_is_reported_with_its_line(
     tmp_path: Path, more: str, values: dict[str, str], text: str
 ) -> None:
     path = configured(tmp_path, more, **values)

@@ -165,7 +165,7 @@ def test_what_was_published_before_is_not_applied_twice() -> None:
     assert feed.decode_message(message).shares == 40
 
 
-def test_changes_of_orders_that_nobody_knows_wait_in_their_place() -> None:
+def test_changes_of_unknown_orders_wait_in_their_place() -> None:
     feed = load_feed("cboe-byx-pitch")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 60):
@@ -196,7 +196,7 @@ def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place(
     assert books_of(slow) == books_of(quick)
 
 
-def test_the_scale_of_prices_is_told_before_the_orders_that_came_behind_it() -> None:
+def test_the_scale_of_prices_is_sent_before_the_orders_that_came_behind_it() -> None:
     feed = load_feed("nyse-integrated-pillar")
     made = ConflatedLink(services=(1,), feed=feed)
     mapping = feed.encode_message("symbol_index_mapping", symbol_index=7, price_scale_code=2)
@@ -236,7 +236,7 @@ def test_what_empties_all_books_waits_in_its_place_and_books_come_behind_it(afte
     assert len(slow[0]) == after
 
 
-def test_what_cannot_be_told_by_books_says_why() -> None:
+def test_what_cannot_be_sent_as_books_says_why() -> None:
     reasons = {}
     for name in list_feeds():
         try:

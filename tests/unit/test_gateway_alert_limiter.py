@@ -13,7 +13,7 @@ def lines() -> list[str]:
     return []
 
 
-def test_the_same_line_is_told_once_and_different_ones_a_few_times(lines: list[str]) -> None:
+def test_the_same_line_is_logged_once_and_different_ones_a_few_times(lines: list[str]) -> None:
     limiter = AlertLimiter(lines.append)
     for at in range(100):
         limiter.connected("rts", at * SECOND)

@@ -327,7 +327,7 @@ def test_whatever_may_fill_links_outside_a_pump_has_them_written_and_the_timer_s
     assert inside.io.done[-2:] == [("flush",), ("wake",)]
 
 
-def test_a_new_numbering_is_told_before_anything_of_it_is_sent(inside: Inside) -> None:
+def test_a_new_numbering_is_announced_before_anything_of_it_is_sent(inside: Inside) -> None:
     sent: list[int] = []
     inside.io.renumbered = lambda: sent.append(len(inside.link.frames))  # type: ignore[method-assign]
     inside.put(RecordKind.RESET, LIVE, 1, 1)
@@ -345,7 +345,7 @@ def test_at_the_end_closed_streams_are_published_honestly_stale(inside: Inside) 
     assert inside.reasons()[-1] == "stopping"
 
 
-def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(inside: Inside) -> None:
+def test_a_server_that_takes_every_connection_and_drops_it_is_reported_once(inside: Inside) -> None:
     core, reported = inside.core, inside.io.reported
     server = core.servers["rfs"]
     for _ in range(50):

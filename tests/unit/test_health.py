@@ -99,7 +99,7 @@ def test_the_settings_ready_conditions_are_what_the_page_says() -> None:
         ("[log]\nlines_per_s = 0", "lines_per_s: wants an integer >= 1"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_line(section: str, reason: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_line(section: str, reason: str) -> None:
     with pytest.raises(Exception, match="2: ") as caught:
         parse_config(section + "\n" + CHANNEL, "gw.toml")
     assert reason in str(caught.value)

@@ -175,7 +175,7 @@ def test_a_queue_grows_while_it_takes_items(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_failed_sync_stops_the_queue_and_everybody_is_told(tmp_path: Path) -> None:
+def test_a_failed_sync_stops_the_queue_and_fails_all_that_wait(tmp_path: Path) -> None:
     async def work() -> None:
         disk = SimulatedDisk()
         opening = PersistentQueue.open(tmp_path, SMALL, files=disk)
@@ -227,7 +227,7 @@ def test_an_item_that_is_too_large_is_refused_by_itself(tmp_path: Path) -> None:
     run(work())
 
 
-def test_who_waits_when_the_queue_is_closed_is_told(tmp_path: Path) -> None:
+def test_a_waiter_is_told_when_the_queue_is_closed(tmp_path: Path) -> None:
     async def work() -> None:
         async with PersistentQueue.open(tmp_path, SMALL) as queue:
             consumer = asyncio.create_task(queue.get())

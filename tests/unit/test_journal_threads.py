@@ -266,7 +266,7 @@ def test_a_disk_that_cannot_be_read_stops_the_queue_and_says_so(tmp_path: Path) 
         assert queue.get(0).content == b"a"
 
 
-def test_who_waits_is_told_when_somebody_else_finds_the_disk_unreadable(tmp_path: Path) -> None:
+def test_a_waiter_is_told_when_another_thread_finds_the_disk_unreadable(tmp_path: Path) -> None:
     files = Unreadable()
     errors: list[str] = []
     with BlockingQueue(tmp_path, SMALL, files=files) as queue:

@@ -89,7 +89,7 @@ def test_after_a_write_that_failed_nothing_is_done_any_more(writing, tmp_path: P
     os.close(bad)
 
 
-def test_what_belongs_together_is_told_when_all_of_it_is_done(writing, tmp_path: Path) -> None:
+def test_what_belongs_together_is_confirmed_when_all_of_it_is_done(writing, tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     thread = writing.Writer()
@@ -277,7 +277,7 @@ def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledge
     engine.close()
 
 
-def test_who_closes_the_queue_is_told_where_its_last_segment_failed(kind, tmp_path: Path) -> None:
+def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> None:
     disk, gate = SimulatedDisk(), threading.Event()
 
     async def work() -> None:
@@ -293,7 +293,7 @@ def test_who_closes_the_queue_is_told_where_its_last_segment_failed(kind, tmp_pa
         asyncio.run(work())
 
 
-def test_changes_that_a_checkpoint_has_already_are_told_where_no_block_has_room(
+def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_block_has_room(
     kind, tmp_path: Path, monkeypatch
 ) -> None:
     """Then there is nothing to write, and who waits is told all the same."""

@@ -163,7 +163,9 @@ def test_every_figure_stands_apart_from_the_next(capsys: pytest.CaptureFixture[s
     assert line.split()[4:] == ["2500.000"] * 7
 
 
-def test_a_sweep_is_told_trial_by_trial_and_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_is_printed_trial_by_trial_and_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shown = view.View()
     shown.report_trial(Trial(value=1, found_ns=1, held=True))
     shown.report_trial(Trial(value=2, found_ns=9, held=False, why="p90 is 9 ms"))

@@ -102,7 +102,7 @@ def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> No
     sender.close()
 
 
-def test_nobody_there_holds_up_nothing(receiver: socket.socket) -> None:
+def test_an_absent_receiver_holds_up_nothing(receiver: socket.socket) -> None:
     sender = Sender(place(receiver))
     receiver.close()
     ones = numpy.ones(50, numpy.int64)
@@ -112,7 +112,7 @@ def test_nobody_there_holds_up_nothing(receiver: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "nowhere", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_what_is_no_place_is_told(wrong: str) -> None:
+def test_what_is_no_place_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="no place of a stamping process"):
         control.connected(wrong)
 

@@ -110,7 +110,7 @@ def test_a_record_has_all_that_dbn_wants(twin):
     )  # fmt: skip
 
 
-def test_a_trading_status_is_told_beside_the_records(twin):
+def test_a_trading_status_stands_beside_the_records(twin):
     records = NormalisedRecords(twin, "nasdaq-totalview-itch")
     assert records("stock_trading_action", stock_locate=5, trading_state="P") == ""
     ((instrument, state, _),) = records.normaliser.statuses
@@ -152,7 +152,7 @@ def test_pitch_times_count_from_the_clock_of_the_unit(twin):
 
 
 @pytest.mark.parametrize("name", ["nyse-integrated-xdp", "nyse-integrated-pillar"])
-def test_xdp_prices_have_the_scale_that_reference_data_told(twin, name):
+def test_xdp_prices_have_the_scale_that_reference_data_gave(twin, name):
     records = NormalisedRecords(twin, name)
     add = {"symbol_index": 8, "order_id": 4, "price": 12345, "volume": 10, "side": "B"}
     assert records("add_order", **add) == "A B 4 10@-"

@@ -100,7 +100,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("scope", ENUMERATIONS)
-def test_every_counter_of_every_enumeration_is_told_with_its_meaning(
+def test_every_counter_of_every_enumeration_is_exported_with_its_meaning(
     families: dict[str, Any], scope: str
 ) -> None:
     for each in ENUMERATIONS[scope]:
@@ -116,7 +116,7 @@ def test_no_enumeration_of_counters_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("scope", TABLES)
-def test_every_count_of_every_table_is_told_with_its_meaning(
+def test_every_count_of_every_table_is_exported_with_its_meaning(
     families: dict[str, Any], scope: str
 ) -> None:
     for name, meaning in TABLES[scope].items():
@@ -125,14 +125,14 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
         assert family.documentation == meaning
 
 
-def test_what_the_client_of_any_protocol_counts_is_told() -> None:
+def test_what_the_client_of_any_protocol_counts_is_exported() -> None:
     known = SCOPES["server"].counts.keys()
     protocols = (moldudp64, iex_tp, nyse_xdp, cboe_grp, cboe_spin, glimpse, cme_replay)
     for module in (client, resend_client, state_client, failover, *protocols):
         assert module.COUNTS.keys() <= known, module.__name__
 
 
-def test_every_gauge_and_state_is_told(families: dict[str, Any]) -> None:
+def test_every_gauge_and_state_is_exported(families: dict[str, Any]) -> None:
     for scope, gauges in counters.GAUGES.items():
         for name, meaning in gauges.items():
             assert families[f"feedhandler_{scope}_{name}"].documentation == meaning

@@ -124,7 +124,7 @@ def test_a_signal_in_a_call_to_java_breaks_it(started: Started) -> None:
     assert session.java.poll() == -signal.SIGTERM
 
 
-def test_what_breaks_with_java_is_not_told(
+def test_what_breaks_with_java_is_not_reported(
     started: Started, caplog: pytest.LogCaptureFixture
 ) -> None:
     started()
@@ -193,7 +193,7 @@ def test_work_that_does_not_end_by_itself_in_time_breaks(started: Started) -> No
     assert session.java.poll() == -signal.SIGTERM
 
 
-def test_what_fails_by_itself_is_told_as_it_is(started: Started) -> None:
+def test_what_fails_by_itself_is_raised_as_it_is(started: Started) -> None:
     session = started()
     with pytest.raises(ValueError, match="odd"), command_session("local"):
         raise ValueError("odd")
@@ -253,7 +253,7 @@ def test_auto_does_without_what_is_not_installed(
     assert capsys.readouterr().err == "feedhandler: without Spark (Java was not found)\n"
 
 
-def test_a_master_that_is_named_is_taken_and_what_is_not_there_told_before(
+def test_a_master_that_is_named_is_taken_and_what_is_not_there_reported_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.pcap").touch()

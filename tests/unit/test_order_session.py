@@ -171,7 +171,7 @@ def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
     ("name", "depth"),
     [*dict.fromkeys(LEVEL_WRITERS, 99).items(), *dict.fromkeys(QUOTE_WRITERS, 1).items()],
 )
-def test_levels_are_told_as_the_orders_add_up(name, depth):
+def test_levels_are_sent_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]
     orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), VenueMarket(feed)
     write = writer.new()

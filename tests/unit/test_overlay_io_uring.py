@@ -149,7 +149,7 @@ def test_closing_gives_the_rings_back_and_leaves_the_socket(sending: socket.sock
 
 
 @pytest.mark.usefixtures("ring")
-def test_a_refusal_is_told_with_its_reason(sending: socket.socket) -> None:
+def test_a_refusal_is_reported_with_its_reason(sending: socket.socket) -> None:
     before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)

@@ -92,7 +92,7 @@ def test_the_difference_is_held(own_us: int, longest: int, extra: int) -> None:
     assert hop.extra_ns(NOW) == extra
 
 
-def test_the_longest_of_those_told_lately_counts() -> None:
+def test_the_longest_of_those_reported_lately_counts() -> None:
     longest = LongestHop(100)
     assert longest.longest_ns(0) == 0
     longest.report("a", 10, 1)
@@ -130,7 +130,7 @@ def notice(payload: bytes, key: bytes = TOPOLOGY.key, sent_ns: int = NOW) -> byt
     return encode(Head(Kind.NOTICE, 7, NOW, 0, sent_ns), payload, key)
 
 
-def test_a_receiver_probes_its_process_and_holds_what_is_told() -> None:
+def test_a_receiver_probes_its_process_and_holds_what_is_answered() -> None:
     one = Receiver(TOPOLOGY, "receiver-0", NOW, echo=ECHO)
     ((probe, to),) = one.tick(NOW)
     assert to == (ECHO,)

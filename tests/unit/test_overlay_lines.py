@@ -66,7 +66,7 @@ member = "receiver-0"
     ],
     ids=["member", "topology", "port", "group", "twice", "server", "bounds"],
 )
-def test_what_is_wrong_about_a_line_is_told_by_key(old: str, new: str, said: str) -> None:
+def test_what_is_wrong_about_a_line_is_reported_by_key(old: str, new: str, said: str) -> None:
     assert old in CHANNEL
     with pytest.raises(ConfigError) as caught:
         parse_config(CHANNEL.replace(old, new), "gw.toml")
@@ -280,7 +280,7 @@ def config_of(tree: Tree, member: str = "receiver-0") -> Config:
     ("member", "said"),
     [("receiver-7", "no member receiver-7"), ("sender", "sender is a sender")],
 )
-def test_a_member_that_cannot_receive_is_told_with_its_line(
+def test_a_member_that_cannot_receive_is_reported_with_its_line(
     tree: Tree, tmp_path: Path, member: str, said: str
 ) -> None:
     path = tmp_path / "gateway.toml"
@@ -309,7 +309,7 @@ def test_the_doctor_looks_at_address_clock_and_rights(tree: Tree) -> None:
         assert found[rights] == wanted
 
 
-def test_an_address_that_somebody_has_is_told_in_one_line(tree: Tree) -> None:
+def test_an_address_in_use_is_reported_in_one_line(tree: Tree) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(tree.receiver)
         with pytest.raises(ConfigError, match=r"receiver-0 cannot have 127\.0\.0\.1") as caught:

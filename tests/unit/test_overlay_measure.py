@@ -51,7 +51,7 @@ def test_the_last_hop_is_measured_to_an_echo_as_it_comes_and_pinned(tmp_path: Pa
     assert "Round trip to an isolated process" in report.read_text()
 
 
-def test_an_echo_that_does_not_answer_is_told_in_one_line() -> None:
+def test_an_echo_that_does_not_answer_is_reported_in_one_line() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         there = "{}:{}".format(*silent.getsockname())

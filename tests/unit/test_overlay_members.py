@@ -97,7 +97,7 @@ GOOD = encode(HEAD, b"abc", KEY)
         (encode(HEAD._replace(deadline_ns=-1), b"", KEY), Fault.NUMBER),
     ],
 )  # fmt: skip
-def test_what_is_no_datagram_is_told_why(datagram: bytes, fault: Fault) -> None:
+def test_what_is_no_datagram_is_refused_with_the_reason(datagram: bytes, fault: Fault) -> None:
     assert read(datagram) == fault
 
 
@@ -207,7 +207,7 @@ def test_a_heartbeat_behind_the_first_messages_takes_none_of_them_away() -> None
     assert had(release, 15) == [1, 2, Gap(1, 3, 3)]
 
 
-def test_a_sender_that_begins_anew_is_told_and_begins_with_1() -> None:
+def test_a_sender_that_begins_anew_is_announced_and_begins_with_1() -> None:
     release = Release(5)
     put(release, 5)
     put(release, 6, 50)
@@ -260,7 +260,7 @@ def test_what_is_no_report_is_none(payload: bytes) -> None:
     assert decode_report(payload) is None
 
 
-def test_delays_are_told_when_the_next_interval_begins() -> None:
+def test_delays_are_reported_when_the_next_interval_begins() -> None:
     record = DelayRecord(1_000)
     assert record.close() is None
     for number in range(1, 101):
@@ -434,7 +434,7 @@ def test_a_proxy_forwards_a_first_copy_unchanged_to_its_own_and_to_those_it_hedg
         (sealed(Kind.ANSWER, b"", TOPOLOGY.members[0].key), CHILD.address, "stranger"),
     ],
 )  # fmt: skip
-def test_what_nobody_may_send_is_neither_forwarded_nor_answered(
+def test_what_may_not_be_sent_is_neither_forwarded_nor_answered(
     datagram: bytes, address: tuple[str, int], counter: str
 ) -> None:
     one = proxy()
@@ -442,7 +442,7 @@ def test_what_nobody_may_send_is_neither_forwarded_nor_answered(
     assert one.counts == {counter: 1}
 
 
-def test_a_forged_copy_takes_nobodys_place() -> None:
+def test_a_forged_copy_takes_no_datagrams_place() -> None:
     one = proxy()
     one.receive(data(1, OTHER_KEY), SENDER_AT, NOW)
     assert len(one.receive(data(1), SENDER_AT, NOW)) == 1
@@ -594,7 +594,7 @@ def test_an_answer_whose_times_cannot_be_is_dropped() -> None:
     assert not one.clock.known
 
 
-def test_receivers_send_to_nobody_and_the_sender_has_no_source() -> None:
+def test_receivers_have_no_targets_and_the_sender_no_source() -> None:
     assert TOPOLOGY.targets(CHILD) == TOPOLOGY.children(CHILD) == []
     assert TOPOLOGY.sources(TOPOLOGY.members[0]) == []
 
@@ -642,13 +642,13 @@ TEXT = topology_text(TOPOLOGY)
         (TEXT.replace("01" * 32, "zz" * 32), "t.toml:7"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_topology_is_told_by_line(text: str, said: str) -> None:
+def test_what_is_wrong_in_a_topology_is_reported_by_line(text: str, said: str) -> None:
     assert text != TEXT
     with pytest.raises(ConfigError, match=said):
         parse_topology(text, "t.toml")
 
 
-def test_a_name_that_is_not_there_and_too_few_addresses_are_told() -> None:
+def test_a_name_that_is_not_there_and_too_few_addresses_are_reported() -> None:
     with pytest.raises(UsageError, match="no member nobody"):
         TOPOLOGY.member("nobody")
     with pytest.raises(UsageError, match="7 members, and 3 addresses"):

@@ -145,7 +145,7 @@ def test_a_tree_that_is_quicker_at_the_start_takes_nothing_from_the_others() -> 
     assert had(late.release(NOW + 6 * MS)) == [7, 8]
 
 
-def test_a_gap_is_told_up_the_trees_that_it_is_in() -> None:
+def test_a_gap_is_reported_up_the_trees_that_it_is_in() -> None:
     receiver = merged_receiver(TWO)
     for number in (1, 2, 6):
         arrive(receiver, number)

@@ -72,7 +72,7 @@ def test_clocks_that_differ_change_delays_but_no_gain(seed: int) -> None:
     assert numpy.allclose(violations(delays), violations(shifted), equal_nan=True, atol=1e-6)
 
 
-def test_a_slow_way_past_a_third_host_is_told() -> None:
+def test_a_slow_way_past_a_third_host_is_reported() -> None:
     """From 0 to 1 it takes 100 us, by host 2 it takes 30: in two of three windows."""
     rows = []
     for window in range(3):

@@ -126,7 +126,7 @@ SNAPSHOT = {
     ],
     ids=["ready", "counts", "not ready", "apart", "missing"],
 )
-def test_a_status_is_told_in_lines_and_by_the_exit_code(
+def test_a_status_is_reported_in_lines_and_by_the_exit_code(
     change: dict[str, object], said: str, code: ExitCode
 ) -> None:
     snapshot = {**SNAPSHOT, **change}

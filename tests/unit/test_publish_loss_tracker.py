@@ -36,14 +36,14 @@ def notice(loss_tracker: LossTracker) -> dict[str, object]:
     return decoded(body)
 
 
-def test_who_lacks_nothing_is_told_the_services_own_words() -> None:
+def test_a_destination_that_lacks_nothing_gets_the_services_own_messages() -> None:
     quality, loss_tracker = begun()
     body = quality.control_event(RecordKind.GAP, 0, 5, 7)
     assert loss_tracker.outgoing(body) is body
     assert not loss_tracker.lacks
 
 
-def test_what_was_dropped_is_told_as_ranges_and_makes_the_state_stale() -> None:
+def test_what_was_dropped_is_announced_as_ranges_and_makes_the_state_stale() -> None:
     _, loss_tracker = begun()
     for sequence in (4, 5, 6, 9):
         loss_tracker.drop(data(sequence))
@@ -95,7 +95,7 @@ def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
     assert body["state"] == "OK"
 
 
-def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> None:
+def test_a_new_numbering_that_was_dropped_is_announced_again_before_the_loss() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(400))
     reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
@@ -148,13 +148,13 @@ def test_a_snapshots_message_that_was_refused_leaves_the_destination_in_doubt() 
     assert not loss_tracker.skipping
 
 
-def test_data_that_was_refused_is_told_like_data_that_was_dropped() -> None:
+def test_data_that_was_refused_is_announced_like_data_that_was_dropped() -> None:
     _, loss_tracker = begun()
     loss_tracker.refuse(data(7))
     assert notice(loss_tracker)["lost"] == [[7, 7]]
 
 
-def test_a_quality_message_that_was_refused_is_told_with_the_next() -> None:
+def test_a_quality_message_that_was_refused_is_repeated_with_the_next() -> None:
     quality, loss_tracker = begun()
     body = loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 5, 7))
     loss_tracker.refuse(quality_message(body))

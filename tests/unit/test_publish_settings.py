@@ -191,7 +191,7 @@ def test_a_password_comes_from_the_environment_or_a_file(
         assert parse_config(to_toml(config)) == config
 
 
-def test_a_password_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_password_that_is_not_there_is_reported_with_the_remedy(tmp_path: Path) -> None:
     made = destination(to="amqp://feed@127.0.0.1", password_env="NOT_THERE_AT_ALL")
     with pytest.raises(ConfigError, match="no environment variable NOT_THERE_AT_ALL"):
         made.resolved()

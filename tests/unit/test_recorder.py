@@ -323,7 +323,7 @@ def refusal(folder: Path, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_a_folder_that_cannot_be_used_is_told_at_the_start(
+def test_a_folder_that_cannot_be_used_is_reported_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no such folder (mkdir -p" in refusal(tmp_path / "missing")
@@ -342,7 +342,7 @@ def test_a_folder_that_cannot_be_used_is_told_at_the_start(
     assert "permission denied" in refusal(tmp_path)
 
 
-def test_a_folder_that_cannot_be_listed_is_told_at_the_start(
+def test_a_folder_that_cannot_be_listed_is_reported_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(self: DiskFolder) -> list[str]:
@@ -394,7 +394,7 @@ def test_an_error_of_ours_ends_recording_and_not_the_process(
     assert recorder.stop()
 
 
-def test_a_file_that_cannot_be_closed_is_told(
+def test_a_file_that_cannot_be_closed_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)

@@ -402,7 +402,7 @@ def test_every_reason_has_a_reaction() -> None:
     assert set(REFRESH) == set(RefreshReject) - {RefreshReject.NONE}
 
 
-def test_what_was_not_sent_yet_is_told_and_asked_for_when_it_is_missing_again() -> None:
+def test_what_was_not_sent_yet_is_announced_and_asked_for_when_it_is_missing_again() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
     recovery.pop_actions()

@@ -225,7 +225,7 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
     return core
 
 
-def test_what_is_missing_is_told_and_asked_for_and_filled():
+def test_what_is_missing_is_announced_and_asked_for_and_filled():
     core = joined()
     core.control_event(RecordKind.GAP_NOTICED, 10, 12)
     assert core.recovery.state(0) == State.SUSPECTING
@@ -548,7 +548,7 @@ def test_deadlines_always_lie_ahead(seed):
         assert core.recovery.deadline_ns > core.now
 
 
-def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_once():
+def test_gaps_that_follow_one_another_closely_are_announced_once_each_and_their_end_once():
     core = joined()
     announced = []
     for first in (10, 12, 14):
@@ -570,7 +570,7 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
     ]  # fmt: skip
 
 
-def test_a_range_is_told_before_the_packet_that_fills_it():
+def test_a_range_is_announced_before_the_packet_that_fills_it():
     core = joined()
     core.control_event(RecordKind.MISSING, 10, 11)
     first = core.asked.request_id
@@ -701,7 +701,7 @@ def test_at_the_end_what_closed_streams_hold_is_published_stale():
     assert core.story() == [("quality", 0, "STALE", "stopping"), ("open", 0, [100, 101, 102])]
 
 
-def test_ranges_that_were_not_told_yet_are_known_to_who_attaches():
+def test_ranges_that_were_not_announced_yet_are_in_the_first_message_of_a_link():
     core = joined()
     core.control_event(RecordKind.MISSING, 10, 11)
     core.control_event(RecordKind.MISSING, 12, 14)

@@ -208,7 +208,7 @@ def test_a_link_before_the_start_is_told_that_nothing_came_yet() -> None:
 # -- what recovery reports ----------------------------------------------------------------------
 
 
-def test_ranges_that_are_asked_for_are_told_until_they_are_there() -> None:
+def test_ranges_that_are_asked_for_are_listed_until_they_are_there() -> None:
     quality = in_state(State.OK)
     body = decoded(quality.recovering([(20, 22), (30, 31)], 20))
     assert (body["state"], body["reason"], body["next"]) == ("RECOVERING", "missing", 20)
@@ -292,7 +292,7 @@ def test_a_stream_declared_stale_stays_so_until_a_snapshot_or_a_new_numbering() 
         assert (body["state"], body["doubt"]) == ("OK", None)
 
 
-def test_in_silence_the_ranges_are_still_told_and_hold_afterwards() -> None:
+def test_in_silence_the_ranges_are_still_listed_and_hold_afterwards() -> None:
     quality = in_state(State.SILENT)
     quality.control_event(RecordKind.GAP, 0, 20, 22)
     body = decoded(quality.recovering([(30, 31)], 22))
@@ -316,7 +316,7 @@ def test_a_mismatch_of_what_recovery_brought_names_no_line() -> None:
     assert (body["line"], body["sequence"], body["state"]) == ("R", 12, "OK")
 
 
-def test_skipped_numbers_are_told_and_change_no_state() -> None:
+def test_skipped_numbers_are_announced_and_change_no_state() -> None:
     quality = QualityState(104, ["A", "B"])
     quality.control_event(RecordKind.START, 0, 10, 10)
     body = json.loads(quality.control_event(RecordKind.SKIPPED, 0, 10, 15))

@@ -104,7 +104,7 @@ def ice_trade() -> list[bytes]:
 @pytest.mark.parametrize(
     ("label", "prices"), [("R", [12.34, 5.6789]), ("9", [12.34, None]), (None, [None, None])]
 )
-def test_prices_have_the_scale_of_their_use_as_far_as_it_was_told(
+def test_prices_have_the_scale_of_their_use_as_far_as_it_was_given(
     label: str | None, prices: list[float | None]
 ) -> None:
     known = ReferenceData(ICE)

@@ -106,7 +106,7 @@ def played(run: Run) -> Any:
     return play(run, None, "replaying", "", True)  # type: ignore[arg-type]
 
 
-def test_one_signal_ends_the_run_and_its_account_is_told() -> None:
+def test_one_signal_ends_the_run_and_its_account_is_printed() -> None:
     run = Run(2, True)
     before = signal.getsignal(signal.SIGINT)
     assert played(run) == "the account"

@@ -78,7 +78,7 @@ def test_what_is_written_is_what_would_be_sent_at_the_times_it_would_be(
     ]
 
 
-def test_what_is_left_out_and_out_of_order_is_told_after_sending_too(
+def test_what_is_left_out_and_out_of_order_is_printed_after_sending_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one.pcap", "two.pcap"):
@@ -231,7 +231,7 @@ def test_a_file_that_is_there_already_is_replaced_only_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("action", ["--dry-run", "--write"])
-def test_a_capture_that_is_cut_short_is_told_and_found(
+def test_a_capture_that_is_cut_short_is_reported_and_found(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
     day.write_bytes(day.read_bytes()[:-3])

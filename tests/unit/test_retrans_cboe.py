@@ -362,7 +362,7 @@ def test_a_refusal_for_the_moment_ends_the_request_without_its_messages(status: 
         ([gap_response(7, 3, b"D"), packet(7, 3)], [Rejected(1, 4)]),
     ],
 )
-def test_what_comes_in_whichever_order_is_told_once(
+def test_what_comes_in_whichever_order_is_reported_once(
     came: list[bytes], expected: list[object]
 ) -> None:
     asking = grp()
@@ -549,7 +549,7 @@ def test_a_spin_is_asked_for_with_the_first_image_after_the_request_and_comes_wh
         ),
     ],
 )
-def test_what_a_spin_server_says_is_told_once(came: list[bytes], expected: list[Event]) -> None:
+def test_what_a_spin_server_says_is_reported_once(came: list[bytes], expected: list[Event]) -> None:
     asking = spinning(snapshot_bytes_max=1024)
     asking.ask_refresh(AskRefresh(1, UNIT), NOON_NS)
     asking.feed(available(9), NOON_NS)

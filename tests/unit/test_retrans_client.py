@@ -111,7 +111,7 @@ def test_requests_go_out_numbered_with_inclusive_ranges(lone: Lone) -> None:
     assert lone.client.counts["asked"] == 2
 
 
-def test_an_answer_is_told_packet_by_packet(lone: Lone) -> None:
+def test_an_answer_is_reported_packet_by_packet(lone: Lone) -> None:
     number = lone.ask(70, 5, 7)
     assert lone.feed(answer(number)) == [Accepted(70)]
     assert lone.feed(sent_again(5)) == [got(70, 5)]
@@ -138,7 +138,7 @@ def test_packets_of_an_earlier_request_may_follow_a_later_response(lone: Lone) -
 
 
 @pytest.mark.parametrize("reason", [*range(1, 8), 99])
-def test_a_refusal_is_told_with_its_reason(lone: Lone, reason: int) -> None:
+def test_a_refusal_is_reported_with_its_reason(lone: Lone, reason: int) -> None:
     first, second = lone.ask(1, 5, 7), lone.ask_refresh(2)
     refusals = answer(first, reason), answer(second, reason, refresh=True)
     assert lone.feed(*refusals) == [Rejected(1, reason), RefreshRejected(2, reason)]
@@ -297,7 +297,7 @@ def wrong_answers() -> list[tuple[str, str, list[bytes]]]:
     [(name, packets) for _, name, packets in wrong_answers()],
     ids=[words for words, *_ in wrong_answers()],
 )
-def test_a_wrong_answer_breaks_the_connection_and_is_told_once(
+def test_a_wrong_answer_breaks_the_connection_and_is_reported_once(
     lone: Lone, name: str, packets: list[bytes], share: int
 ) -> None:
     number = lone.ask(1, 5, 10)

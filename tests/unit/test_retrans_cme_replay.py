@@ -163,7 +163,7 @@ def test_a_request_of_what_is_coming_is_served_by_the_connection_that_brings_it(
     assert asking.outstanding == 0
 
 
-def test_a_connection_that_nobody_waits_for_any_more_is_left() -> None:
+def test_a_connection_that_is_no_longer_waited_for_is_left() -> None:
     asking = replaying(Ask(1, CHANNEL, 7, 10, 0))
     asking.data_to_send()
     asking.cancel(1)
@@ -236,7 +236,7 @@ def test_a_server_that_refuses_the_logon_or_breaks_the_protocol_is_given_up(
     assert "SECRET" not in broken.reason
 
 
-def test_why_a_logon_was_refused_is_told() -> None:
+def test_why_a_logon_was_refused_is_reported() -> None:
     asking = client()
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), NOON_NS)
     asking.connected(NOON_NS)

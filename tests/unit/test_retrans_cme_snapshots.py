@@ -115,7 +115,7 @@ def test_a_loop_that_lacks_a_packet_fails_and_copies_are_passed_over() -> None:
     assert made.counts["started_over"] == 1, "the copy that came at once began the loop again"
 
 
-def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_told() -> None:
+def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_reported() -> None:
     made = assembler()
     a, b = loop(50, 50, 50), loop(51, 52, 53, at=5)
     assert taken(made, A, a[0]) == [SnapshotBegan(CHANNEL, 50)]
@@ -163,7 +163,7 @@ def test_a_clock_that_was_set_back_far_does_not_stop_the_loops() -> None:
     assert isinstance(taken(made, A, *loop(60, 60, 60))[-1], Snapshot)
 
 
-def test_what_nobody_waits_for_is_forgotten() -> None:
+def test_what_is_not_waited_for_is_forgotten() -> None:
     made = assembler()
     one, two, three = loop(50, 50, 50)
     taken(made, A, one)

@@ -281,7 +281,7 @@ def test_a_request_before_the_login_is_answered_takes_the_place_of_a_cancelled_o
     ]  # fmt: skip
 
 
-def test_a_snapshot_that_nobody_wants_any_more_is_told_to_nobody() -> None:
+def test_a_snapshot_that_is_no_longer_wanted_is_not_reported() -> None:
     client = asking()
     client.cancel(1)
     assert client.feed(SNAPSHOT, NOON_NS) == [Finished()]
@@ -535,7 +535,7 @@ def test_nothing_is_connected_to_before_a_snapshot_is_wanted_nor_behind_it() -> 
     assert story.server.connect_ns == story.now, "at once: the server was well"
 
 
-def test_what_fails_is_told_once_and_the_next_attempt_waits() -> None:
+def test_what_fails_is_reported_once_and_the_next_attempt_waits() -> None:
     story = Story()
     for request_id in (1, 2):
         story.ask(request_id)
@@ -557,7 +557,7 @@ def test_what_fails_is_told_once_and_the_next_attempt_waits() -> None:
     assert story.reported[3:] == [RefreshFailed(3, reason), f"down: {reason}"]
 
 
-def test_a_cancelled_request_has_its_connection_closed_and_nobody_is_told() -> None:
+def test_a_cancelled_request_has_its_connection_closed_and_nothing_is_reported() -> None:
     story = Story()
     story.ask(1)
     story.server.made(story.now)

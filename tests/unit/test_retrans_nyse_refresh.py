@@ -143,7 +143,7 @@ def test_a_packet_that_is_lost_fails_the_answer_and_copies_are_passed_over() -> 
     assert made.counts["started_over"] == 1
 
 
-def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_told() -> None:
+def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_reported() -> None:
     made = assembler()
     packets = refresh((4, 50), (9, 50))
     taken(made, A, *packets[:2])

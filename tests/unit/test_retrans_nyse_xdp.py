@@ -234,7 +234,7 @@ ACCEPT, PACKET, SECOND = response(1, b"0", 7, 9), packet(7, 3, 13), packet(8, 2,
         ([unavailable(7, 9, code=32)], []),
     ],
 )
-def test_what_comes_in_whichever_order_is_told_once(
+def test_what_comes_in_whichever_order_is_reported_once(
     came: list[bytes], expected: list[object]
 ) -> None:
     asking = client()

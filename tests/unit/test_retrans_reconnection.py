@@ -121,7 +121,7 @@ def test_bytes_that_make_no_sense_are_a_reason_to_give_up() -> None:
     assert story.server.feed(PROTOCOL.heartbeat(story.now), story.now) == "", "no longer heard"
 
 
-def test_events_are_told_together_as_they_were_read() -> None:
+def test_events_are_reported_together_as_they_were_read() -> None:
     story, pair = Story(), Pair()
     story.server.made(story.now)
     for request_id, first in ((1, 5), (2, 9)):
@@ -133,7 +133,7 @@ def test_events_are_told_together_as_they_were_read() -> None:
     assert story.reported[1:] == ["Accepted+Packet+Answered+Accepted+Packet+Answered"]
 
 
-def test_a_connection_that_its_owner_closes_is_told_to_nobody() -> None:
+def test_a_connection_that_its_owner_closes_is_not_reported() -> None:
     story = Story()
     story.server.made(story.now)
     story.server.left(story.now)

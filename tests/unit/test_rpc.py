@@ -281,7 +281,7 @@ def test_a_client_that_takes_no_replies_costs_bounded_memory(run: Callable[[Any]
     run(scenario())
 
 
-def test_an_endpoint_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> None:
+def test_an_endpoint_that_cannot_be_had_is_reported_at_the_start(tmp_path: Path) -> None:
     async def refusal(bind: str) -> str:
         with pytest.raises(ConfigError) as caught:
             ControlSocket(bind, VERBS).open()
@@ -393,7 +393,7 @@ def test_what_is_no_endpoint_is_the_callers_mistake() -> None:
         ask("gateway")
 
 
-def test_a_gateway_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_gateway_that_is_not_there_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -402,7 +402,7 @@ def test_a_gateway_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     assert "no gateway at" in complaint("tcp://nowhere.invalid:5572")
 
 
-def test_a_gateway_that_does_not_answer_in_time_is_told() -> None:
+def test_a_gateway_that_does_not_answer_in_time_is_reported() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
@@ -410,7 +410,7 @@ def test_a_gateway_that_does_not_answer_in_time_is_told() -> None:
         assert "no answer from" in complaint(endpoint, timeout_s=0.5)
 
 
-def test_a_gateway_that_goes_before_it_answers_is_told_then() -> None:
+def test_a_gateway_that_goes_before_it_answers_is_reported_then() -> None:
     with socket.socket() as going:
         going.bind(("127.0.0.1", 0))
         going.listen()
@@ -428,7 +428,7 @@ def test_a_gateway_that_goes_before_it_answers_is_told_then() -> None:
 
 
 @pytest.mark.parametrize("reply", [b"", b"hello", b"[1]", b'{"ok": false}', b"{}"])
-def test_another_programs_answer_is_told_as_such(reply: bytes) -> None:
+def test_another_programs_answer_is_reported_as_such(reply: bytes) -> None:
     with zmq.Context() as context, context.socket(zmq.REP) as other:
         port = other.bind_to_random_port("tcp://127.0.0.1")
 

@@ -8,7 +8,7 @@ import pytest
 from tests import steady
 
 
-def test_the_first_failure_ends_it_and_its_log_is_told(
+def test_the_first_failure_ends_it_and_its_log_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = f"{sys.executable} -c"

@@ -91,7 +91,7 @@ tcp = { address = "127.0.0.1:7001", framing = "length" }
          "retransmission_line[0].tcp: only a [[channel.line]] comes by TCP"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_about_a_line_is_told_by_key(
+def test_what_is_wrong_about_a_line_is_reported_by_key(
     text: str, old: str, new: str, said: str
 ) -> None:
     assert old in text
@@ -121,7 +121,7 @@ def test_two_users_of_one_server_are_two_lines() -> None:
         ("password_file", 'session = "MUCH TOO LONG"\npassword_file', "the session is not 10"),
     ],
 )
-def test_what_feed_and_credentials_do_not_allow_is_told_by_config_check(
+def test_what_feed_and_credentials_do_not_allow_is_refused_by_config_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -281,7 +281,7 @@ def test_a_line_that_fails_says_so_and_ends_the_thread() -> None:
     assert isinstance(failures[0], OSError)
 
 
-def test_a_refused_login_is_told_once_and_not_repeated_soon(
+def test_a_refused_login_is_reported_once_and_not_repeated_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logged: list[str] = []
@@ -299,7 +299,7 @@ def test_a_refused_login_is_told_once_and_not_repeated_soon(
     assert "WRONG" not in logged[0]
 
 
-def test_a_cut_connection_is_made_again_from_the_number_behind_and_both_are_told(
+def test_a_cut_connection_is_made_again_from_the_number_behind_and_both_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logged: list[str] = []

@@ -198,7 +198,7 @@ def test_scale_multiplies_instruments_and_bursts_and_thins_none() -> None:
     assert gaps[0][1] == pytest.approx(gaps[1][1], abs=0.05)
 
 
-def test_losses_and_skew_are_told_in_the_ledger() -> None:
+def test_losses_and_skew_are_in_the_ledger() -> None:
     traffic = Traffic(MARKET, SEED, scale=0.1, duration_s=4.0, feed=FEED, loss=(0.1, 0.2))
     ledger = ledger_of(traffic)
     lines, skew = ledger["lines"], ledger["skew"]

@@ -173,13 +173,13 @@ def test_the_one_that_has_kept_us_waiting_longest_makes_room(run: Run) -> None:
     run(scenario())
 
 
-def test_where_nobody_keeps_us_waiting_nobody_is_pushed_out() -> None:
+def test_where_no_client_keeps_us_waiting_none_is_pushed_out() -> None:
     server = WebServer(("127.0.0.1", 0), PAGES)
     assert not server._make_room()
     assert server.counts()["pushed_out"] == 0
 
 
-def test_a_client_that_resets_hurts_nobody(run: Run) -> None:
+def test_a_client_that_resets_does_no_harm(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:
             for _ in range(20):
@@ -193,7 +193,7 @@ def test_a_client_that_resets_hurts_nobody(run: Run) -> None:
     run(scenario())
 
 
-def test_closing_cuts_off_whoever_is_there_and_can_be_repeated(run: Run) -> None:
+def test_closing_cuts_off_all_clients_and_can_be_repeated(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:
             reader, writer = await asyncio.open_connection(*server.address)
