@@ -224,7 +224,7 @@ class Run:
         return made
 
     def _on_fault(self, peer: str, error: Exception) -> None:
-        """The node would end the connection and go on, and nobody would see what went wrong."""
+        """The node would end the connection and go on, and the fault would not be seen."""
         raise AssertionError(f"{peer}: the node failed in handling it") from error
 
     def conversation(self) -> None:

@@ -70,7 +70,7 @@ def test_a_broker_grants_the_credit_that_the_publisher_reckons_with(
     assert bodies(broker, "credit.queue") == ["x"]
 
 
-# The first version's addresses, which 4.0 understands too as long as nobody forbids them.
+# The first version's addresses, which 4.0 understands too unless the configuration forbids them.
 
 
 @both_rabbits

@@ -1,6 +1,6 @@
 """A broker that stops reading: its process stands still, with its connection open.
 
-What waits stays within its bound, what gives way is counted and told, the gateway's own
+What waits stays within its bound, what gives way is counted and announced, the gateway's own
 subscribers get everything meanwhile, and once the broker goes on all that waited is confirmed.
 """
 
@@ -105,7 +105,7 @@ async def test_a_broker_that_stops_reading_costs_its_own_queue_alone(
         missing = sorted({*range(1, last + 11)} - {*came})
         assert came == sorted(came), "in order"
         assert len(came) == len({*came}), "once each"
-        assert dropped_numbers(found) == missing, "each that gave way is told, and no other"
+        assert dropped_numbers(found) == missing, "each that gave way is announced, and no other"
         assert len(missing) == seen["dropped"]
         async with asyncio.timeout(PATIENCE_S):
             assert await subscriber == [*range(1, last + 11)], "the others got everything"
@@ -142,7 +142,7 @@ async def test_a_destination_that_detaches_gives_up_what_waits_and_begins_anew(
         assert came[-10:] == [*range(last + 101, last + 111)]
         missing = sorted({*range(1, last + 111)} - {*came})
         assert sorted({*dropped_numbers(found)}) == missing, (
-            "each that gave way is told, and no other"
+            "each that gave way is announced, and no other"
         )
         assert len(missing) == seen["dropped"]
 

@@ -1,7 +1,7 @@
 """Qpid JMS, Vert.x Proton and Rust's fe2o3-amqp against the node: a stream, and a durable queue.
 
 Each library's program goes through all of its scenarios in one process, once; the tests look at
-what it has told.
+what it has reported.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ every_program = pytest.mark.parametrize("kind", ["jms", "vertx", "rust"])
 
 @dataclass
 class Played:
-    """What a program has told, in order; what it was sent; and what the node counted."""
+    """What a program has reported, in order; what it was sent; and what the node counted."""
 
     reported: list[dict[str, Any]]
     messages: dict[str, list[Message]]
@@ -53,7 +53,7 @@ class Played:
     queue: dict[str, Any]
 
     def bodies(self, event: str) -> list[str]:
-        """The queue's messages that it told of by this event."""
+        """The queue's messages that it reported by this event."""
         return [each["body"] for each in self.reported if each["event"] == event]
 
 

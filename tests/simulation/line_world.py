@@ -7,7 +7,7 @@ datagrams are lost (on a line, on both, on refresh lines), delayed, doubled, and
 whether the server is good, late, silent, sparing with its quota (over UDP: with its store), or
 wrong, and what its retransmission lines, or its datagrams, lose; how connections stall, break and
 are refused; when the gateway joins. After `HEAL_NS` all is well, and two simulated seconds later
-the stream must be whole, where somebody can make it so.
+the stream must be whole, where a server can make it so.
 """
 
 import copy
@@ -63,8 +63,8 @@ class Venue:
     what a [[server]] has; `snapshots` is the protocol of snapshots, "" for none, and
     `snapshot_server` what its [[server]] has; `nonsense` is what a wrong server says on a
     connection, `harmed` what it makes of what it should say. `header` are arguments of every
-    packet. `mutates`: a wrong server may change what it says on a connection, which nobody could
-    notice of a snapshot's messages. `batch`: most messages of a packet.
+    packet. `mutates`: a wrong server may change what it says on a connection, which cannot be
+    noticed in a snapshot's messages. `batch`: most messages of a packet.
     """
 
     feed: Feed

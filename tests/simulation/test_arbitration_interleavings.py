@@ -6,7 +6,7 @@ how far each line has come, and which packets have arrived, on which line first 
 histories with the same standing leave the arbiter in the same state, but for its counters; so each
 standing is reached once, by any history, and every step that is possible from it is taken once and
 checked. Every case is then a walk over checked steps, and all walks end in a checked end: numbers
-that did not come are announced, or told as missing and, brought by recovery, published.
+that did not come are announced, or reported missing and, brought by recovery, published.
 
 That a standing tells the whole state is not believed but tested, on the interpreted twin, of which
 every field can be seen. Half as many are, as a check of the argument, played one by one as well.
@@ -117,7 +117,7 @@ class Player:
         self.recovered.recover(self.arbiter, header, self.payload, 0, 1, self.now, epoch)
 
     def read(self) -> list[tuple[int, int, int]]:
-        """Packets, gaps and missing ranges told since the last call: (kind, first, end), places of
+        """Packets, gaps and missing ranges since the last call: (kind, first, end), places of
         the case."""
         self.ring.publish()
         words, mask = self.ring.words, self.ring.mask

@@ -7,7 +7,7 @@ how often datagrams are lost (on a line, on both), delayed, doubled, and how lin
 way the server of Resend Requests answers, and whether it is good, late, lossy, silent or wrong;
 whether there is a server of the books' state, and when it is out of order; how connections stall
 and break; whether the publisher skips numbers or begins anew; when the gateway joins. After
-`HEAL_NS` all is well, and two simulated seconds later the stream must be whole, where somebody can
+`HEAL_NS` all is well, and two simulated seconds later the stream must be whole, where a server can
 make it so.
 
 Checked of what a subscriber gets: each message is what was published, in order and once; what is
@@ -437,7 +437,7 @@ class Oracle:
         elif reason == "skipped":
             ((first, last),) = quality["skipped"]
             lied = not set(range(first, last + 1)) <= self.published[self.epoch][1]
-            # Nobody can tell a server's false GapFill from a true one: its numbers are marked.
+            # A server's false GapFill cannot be told from a true one: its numbers are marked.
             assert not lied or self.lies, quality
             self.whole &= not lied
             self.reported.update(range(first, last + 1))
@@ -470,7 +470,7 @@ class Oracle:
     def _message(self, data: bytes, number: int) -> None:
         bodies, _ = self.published[self.epoch]
         same = essence(data) == essence(bodies[number]) if self.marked else data == bodies[number]
-        # Nobody can tell what a server invented from what it was asked for; the books may differ.
+        # What a server invented cannot be told from what it was asked for; the books may differ.
         invented = data in self.invented and any(a <= number <= b for a, b in self.asked)
         assert same or invented, f"{number} is not what was published"
         self.whole &= same

@@ -153,10 +153,10 @@ FAULTS: dict[str, Sabotage] = {
     "a message has its neighbour's number": on_delivery(
         lambda event: [event._replace(number=event.number + 1)]
     ),
-    "a loss is not told": on_loss(lambda event: []),
-    "a loss is told as skipped": on_loss(lambda event: [Skipped(*event)]),
-    "a loss is told by half": on_loss(lambda event: [event._replace(last=event.first)]),
-    "what came is told as lost": lose_what_came,
+    "a loss is not declared": on_loss(lambda event: []),
+    "a loss is declared as skipped": on_loss(lambda event: [Skipped(*event)]),
+    "a loss is declared by half": on_loss(lambda event: [event._replace(last=event.first)]),
+    "what came is declared lost": lose_what_came,
     "gaps are given up at once": give_up_at_once_what_one_line_lacks,
     "nothing waits for what is missing": let_nothing_wait,
     "a new numbering is not believed": believe_no_new_numbering,
@@ -165,7 +165,7 @@ FAULTS: dict[str, Sabotage] = {
     "a CheckSum is not checked": believe_every_checksum,
     "nothing is asked for": ask_for_nothing,
     "an answer is cut short": answer_the_first_of_a_range_alone,
-    "the end is told with another number": forget_the_end,
+    "the end has another number": forget_the_end,
 }
 
 

@@ -251,7 +251,7 @@ class Recording:
                 self.open[number] = self.note("cancel", number, said="unknown")
 
     def crash(self) -> None:
-        """Whoever had something has it no more; what was asked for is durable, or never was."""
+        """No consumer holds anything any more; what was asked for is durable, or never was."""
         had = [
             (each.number, each.fence)
             for consumer, held in self.holds.items()

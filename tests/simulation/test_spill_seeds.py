@@ -5,8 +5,8 @@ or breaks off; a disk that is slow; a gateway that is killed, with a job at the 
 After the last fault everything heals, and then of every packet that was published must be true:
 
     delivered  confirmed by the broker at least once, the same bytes each time
-    told       in a range that an `overflow` message named, or
-    unsaved    it, or the message that told of it, was not in the journal yet when the gateway was
+    announced  in a range that an `overflow` message named, or
+    unsaved    it, or the message that announced it, was not in the journal yet when the gateway was
                killed: younger than the group commit, the disk was slow, or the journal full
 
 First copies come in order; what comes twice was unconfirmed, or its confirmation was not in the
@@ -131,7 +131,7 @@ class World:
         self.rig.confirm(count)
 
     def give_back(self) -> None:
-        """One message comes back, or is refused for good; that one is told of or sent again."""
+        """One message comes back, or is refused for good; that one is announced or sent again."""
         rig = self.rig
         number = rig.link.unconfirmed.pop(0)
         abandoned = rig.destination.unsettled.come_back(number, Outcome.RELEASED, rig.now_ns)
@@ -146,7 +146,7 @@ class World:
         for service, first, end in rig.unsaved():
             self.unsaved.update((service, number) for number in range(first, end))
         if rig.job is not None and not rig.frozen and self.draw.random() < 0.5:
-            rig.disk.carry_out(rig.job)  # done, and nobody heard of it
+            rig.disk.carry_out(rig.job)  # done, and not reported
         durable = self.settings.durability == "durable"
         power = self.draw if durable and self.draw.random() < 0.5 else None
         self.rig = self.start(rig.kill(power), rig.now_ns + 10**9)

@@ -110,7 +110,7 @@ class Message:
 
 
 class Client:
-    """One foreign client's process. Events are kept in `told` until a test asks for them."""
+    """One foreign client's process. Events are kept in `reported` until a test asks for them."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -154,7 +154,7 @@ class Client:
     async def _read(self) -> None:
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
-        assert line, f"the client has ended; it had told {self.reported}"
+        assert line, f"the client has ended; it had reported {self.reported}"
         report = json.loads(line)
         assert report["event"] != "failed", report
         if report["event"] == "message":

@@ -110,7 +110,7 @@ class Channel:
         return Verdict(verdict)
 
     def give_up(self, until: int, epoch: int = 0) -> None:
-        """Tell the arbiter that nobody has what is missing below `until`."""
+        """Tell the arbiter that no server has what is missing below `until`."""
         self.recovered.give_up(self.arbiter, until, self.now, epoch)
         self.collect()
 

@@ -37,8 +37,8 @@ class Timeline:
 def lie(
     datagram: bytes, rng: random.Random, bound_ns: int, key_of: Callable[[int], bytes]
 ) -> bytes:
-    """What a receiver that lies sends for a report: delays and a last hop as long as can be told,
-    everything late. `key_of`: its key in the tree of that number."""
+    """What a receiver that lies sends for a report: delays and a last hop as long as can
+    be, everything late. `key_of`: its key in the tree of that number."""
     head = read(datagram)
     if not isinstance(head, Head) or head.kind != Kind.REPORT:
         return datagram
@@ -57,7 +57,7 @@ def places_in_order(name: str, had: Sequence[Event]) -> list[Place]:
 
 
 def announced(name: str, had: Sequence[Event], places: Sequence[Place]) -> set[Place]:
-    """What a receiver was told that it never has; none of it did it have."""
+    """What was announced missing to a receiver; none of it did it have."""
     gaps = {
         (each.epoch, n) for each in had if isinstance(each, Gap)
         for n in range(each.first, each.last + 1)
@@ -70,7 +70,7 @@ def check_nothing_unannounced(
     name: str, had: Sequence[Event], places: Sequence[Place], gaps: set[Place],
     sent: Iterable[Place],
 ) -> None:  # fmt: skip
-    """From its first message on a receiver has had what was sent, or was told."""
+    """From its first message on a receiver has had what was sent, or it was announced missing."""
     restarted = {each.epoch for each in had if isinstance(each, Restart)}
     expected = {
         each for each in sent

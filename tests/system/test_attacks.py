@@ -1,5 +1,5 @@
-"""One client's nonsense harms nobody else: a gateway process with a feed and a good subscriber, and
-beside it each attack of `tests/support/attacks.py`, a round of it.
+"""One client's nonsense harms no other client: a gateway process with a feed and a good
+subscriber, and beside it each attack of `tests/support/attacks.py`, a round of it.
 
 Whatever the attack, the good subscriber gets every packet in order, the gateway keeps within the
 sum of its bounds, no error of ours comes up, and nothing of the attacker is left. How late

@@ -40,7 +40,7 @@ GROUPS = [places_kit.group(), places_kit.group()]
 
 @pytest.fixture
 def lines() -> tuple[Line, Line]:
-    """Two lines that nobody else sends to."""
+    """Two lines that no other process sends to."""
     port = places_kit.port()
     return Line("A", GROUPS[0], port, "lo"), Line("B", GROUPS[1], port, "127.0.0.1")
 

@@ -1,4 +1,4 @@
-"""Captures on an S3 server on this machine: found, cut, read, and nobody's secret told."""
+"""Captures on an S3 server on this machine: found, cut, read, and no secret shown."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ UTP = Request("euronext-utp-md")
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple["fs.S3FileSystem", str]]:
-    """An empty bucket, and the query that its server is told with."""
+    """An empty bucket, and the query that names its server."""
     # Here, not above: it takes a second that who runs other tests need not wait.
     moto_server = pytest.importorskip("moto.server", reason="moto is not installed")
     from pyarrow import fs

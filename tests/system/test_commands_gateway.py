@@ -20,7 +20,7 @@ from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
-#: One that nobody else hears.
+#: One that no other process hears.
 EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(places.exchange_port()))
 
 

@@ -465,7 +465,7 @@ async def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Pat
 
 
 def failing_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, but for its first call, which fails as nobody has foreseen."""
+    """The function, but for its first call, which fails in an unforeseen way."""
     faults = iter([ZeroDivisionError("unforeseen")])
 
     def either(*arguments: Any) -> Any:

@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 
 def plan_of(**settings):
-    """An exchange on groups that nobody else uses."""
+    """An exchange on groups that no other test uses."""
     groups = (places.prefix(), places.prefix())
     usual = {"instruments": 60, "messages_per_s": 3000.0, "group_prefixes": groups}
     return ExchangePlan(**{**usual, **settings})

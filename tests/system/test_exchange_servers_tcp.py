@@ -38,12 +38,12 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Servers that wait for whoever is late; without clients they end at once all the same."""
+    """Servers that wait for late clients; without clients they end at once all the same."""
     monkeypatch.setattr("feedhandler.replay.exchange.simulated.QUIET_NS", 60 * 10**9)
 
 
 def plan_of(**settings):
-    """An exchange on groups that nobody else uses."""
+    """An exchange on groups that no other test uses."""
     usual = {"instruments": 60, "messages_per_s": 3000.0, "refresh_s": 0.5}
     usual["linger_s"] = DEADLINE_S
     ports = {"retransmission_port": 0, "refresh_port": 0}

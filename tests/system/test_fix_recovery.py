@@ -42,7 +42,7 @@ PATIENCE_S = 120
 MESSAGES = 600
 #: Datagrams lost on both lines, and on each line alone.
 LOST_ON_BOTH, LOST_ALONE = 0.1, 0.1
-#: Waits that no busy machine reaches: what is lost is lost because nobody had it.
+#: Waits that no busy machine reaches: what is lost is lost because no server had it.
 RECOVERY = RecoverySettings(
     recovery_wait_us=30_000_000,
     request_timeout_us=500_000,

@@ -36,7 +36,7 @@ from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import SECONDS, Sink, channels, definition, lossy_lines, update
 
-#: Heartbeats come often, so that nobody waits for one.
+#: Heartbeats come often, so that no test waits for one.
 SENDING = SendingSettings(session=SessionSettings(heartbeat_ns=20_000_000))
 MANY = 500
 

@@ -168,7 +168,7 @@ async def test_a_key_that_is_rotated_while_both_run_loses_nothing(tmp_path: Path
 
 
 class FalseServer:
-    """Whoever has the server's address: answers with messages that were never published."""
+    """A host at the server's address: answers with messages that were never published."""
 
     def __init__(self, path: Path, other: Path) -> None:
         self.requests = 0

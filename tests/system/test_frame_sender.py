@@ -221,7 +221,7 @@ def test_the_sender_refuses_what_lies_outside_buffers_and_frames(far: FrameRecei
             anchor_ns=0,
         ) == 0  # fmt: skip
         assert sender.progress[Progress.SENT] == 0
-        # No IPv4 before what is called a payload: told when it is that frame's turn.
+        # No IPv4 before what is called a payload: reported when it is that frame's turn.
         with pytest.raises(OSError, match="message"):
             send(
                 sender, [frame(1), bytes(92)],

@@ -304,7 +304,7 @@ async def test_services_do_not_disturb_each_other_and_strangers_are_counted(run:
         for sequence in range(1, 101):
             exchange.send(packet_of(sequence), service=104)
             exchange.send(packet_of(sequence, service=105), service=105)
-            exchange.send(packet_of(sequence, service=107), service=104)  # nobody's service
+            exchange.send(packet_of(sequence, service=107), service=104)  # a service of no channel
             for data in garbage:
                 exchange.send(data, service=105)
             await asyncio.sleep(0)

@@ -276,10 +276,10 @@ async def test_a_retransmission_server_that_dies_leaves_stale_and_then_refreshed
     async with trading(seconds=2.5, together=0.02) as work:
         exchange = work.exchange
         config = configured(work.plan, exchange)
-        with socket.socket() as nobody:
+        with socket.socket() as unused:
             # A port that refuses: the server is never there.
-            nobody.bind(("127.0.0.1", 0))
-            port = nobody.getsockname()[1]
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
             dead = ServerConfig(name="rts", address=f"127.0.0.1:{port}")
             config = Config(
                 channels=config.channels,

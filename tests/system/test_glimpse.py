@@ -188,7 +188,7 @@ async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_tr
 
 
 class Owner:
-    """A connection on demand, and what it told."""
+    """A connection on demand, and what it reported."""
 
     def __init__(self, password: str = PASSWORD) -> None:
         self.reported: list[Any] = []

@@ -19,15 +19,15 @@ SECONDS = 60
 #: of its key behind it, so both have been told before the last is done.
 WORKER = """
 import json, os, pathlib, sys
-told = json.load(sys.stdin)
-if told["n"] == 3 and os.environ["FEEDHANDLER_TRIES"] == "0":
+message = json.load(sys.stdin)
+if message["n"] == 3 and os.environ["FEEDHANDLER_TRIES"] == "0":
     sys.exit(1)
-if told["n"] == 2:
+if message["n"] == 2:
     sys.exit(65)
 token = os.environ["FEEDHANDLER_TOKEN"]
 assert int(os.environ["FEEDHANDLER_FENCE"]) > 0
-with open(pathlib.Path(sys.argv[1], told["account"]), "a") as file:
-    file.write(f"{told['n']}\\n")
+with open(pathlib.Path(sys.argv[1], message["account"]), "a") as file:
+    file.write(f"{message['n']}\\n")
 """
 
 

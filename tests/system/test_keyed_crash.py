@@ -73,7 +73,7 @@ class Site:
         )  # fmt: skip
 
     async def kill(self) -> None:
-        """Kill somebody, and start it again."""
+        """Kill one process, and start it again."""
         what = self.draw.choice(list(self.killed))
         at_work = [
             name

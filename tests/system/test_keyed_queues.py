@@ -288,7 +288,7 @@ async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
         second = await in_thread(quick.taker, credit=1)
         await in_thread(quick.wait_for, second, 1)
         assert numbers(quick, second) == [("a", 1)]
-        # A busy machine may let more time-outs pass before somebody looks.
+        # A busy machine may let more time-outs pass before they are seen.
         assert quick.of(second)[0][0].delivery_count >= 1
         delivery = slow.of(first)[0][1]
         delivery.update(ACCEPTED)  # and hears what the node says of it

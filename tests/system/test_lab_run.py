@@ -35,7 +35,7 @@ from feedhandler.lab import supervisor
 from feedhandler.lab.plan import Plan
 from feedhandler.lab import commands as lab
 from feedhandler.ops.console import run_command
-plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
+plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, value: kind(value))
 supervisor.END_TIMEOUT_S = float(sys.argv[2])
 drawing.available = lambda: False
 sys.exit(run_command(lambda: lambda: lab.run(plan)))

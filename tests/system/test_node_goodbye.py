@@ -1,4 +1,4 @@
-"""The node's orderly end: what waits is delivered, clients hear why, nobody holds it up."""
+"""The node's orderly end: what waits is delivered, clients hear why, no client holds it up."""
 
 import asyncio
 
@@ -89,4 +89,4 @@ async def test_a_stopped_node_accepts_no_client_and_stopping_twice_does_no_harm(
             RawClient(port)
         except ConnectionRefusedError:
             return
-        raise AssertionError("somebody still listens")
+        raise AssertionError("the port still listens")

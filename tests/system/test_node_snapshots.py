@@ -1,4 +1,4 @@
-"""Snapshots and quality from the node to `feedhandler.subscribe`: in place, and told apart."""
+"""Snapshots and quality from the node to `feedhandler.subscribe`: in place, and distinguished."""
 
 import asyncio
 from typing import Any

@@ -40,7 +40,7 @@ PORTS = itertools.count(10_000 + os.getpid() % 200 * 100)
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports that nobody has, or has had, here."""
+    """The first of so many ports that are free here, and always were."""
     while (first := next(PORTS)) < 32_000:
         for _ in range(count - 1):
             next(PORTS)

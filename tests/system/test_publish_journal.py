@@ -142,7 +142,7 @@ async def test_a_disk_that_fails_is_reported_once_and_the_broker_is_served_on(
             assert rig.publisher.spill_runner is not None
             rig.publisher.spill_runner._disk.engine.files.pwrite = fails
             await rig.stream(1, 200)
-            await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
+            await rig.until(lambda: rig.seen["journal"] == "FAILED", "reported")
             taking.set()
             peer.break_off()
             await rig.stream(201, 500)
@@ -167,7 +167,7 @@ async def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_th
     async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
         await rig.stream(1, 8000)
         await rig.until(lambda: rig.seen["dropped"] > 0, "full")
-        await rig.until(lambda: any("journal is full" in line for line in rig.reported), "told")
+        await rig.until(lambda: any("journal is full" in line for line in rig.reported), "reported")
         assert rig.seen["overflows"] > 0
         assert rig.seen["journal_bytes"] == 2 << 20
     assert "are not in the journal, and lost" in rig.reported[-1]

@@ -22,7 +22,7 @@ BROKER_J = {"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}
 
 
 class PublishRig(NodeRig):
-    """A fan-out with one publisher; nobody attaches to its node."""
+    """A fan-out with one publisher; no client attaches to its node."""
 
     def __init__(self, url: str, **settings: Any) -> None:
         super().__init__()

@@ -278,7 +278,7 @@ def test_a_lying_packet_in_the_run_that_resyncs_is_not_published(groups, sender)
     with Consumer([ChannelPlan(104, groups[:1])], settings) as consumer:
         for sequence in range(1, 21):
             sender.send(groups[0], packet(sequence))
-        # Silence is told later than nothing has fitted for `resync_us`.
+        # Silence is reported later than nothing has fitted for `resync_us`.
         consumer.until(
             lambda c: len(c.sequences()) == 20 and c.kinds()[-1] == RecordKind.LINE_SILENT
         )
@@ -384,7 +384,7 @@ def test_what_a_line_has_not_been_read_for_is_not_lost_however_long_the_ring_is_
 def test_what_the_kernel_drops_for_want_of_room_is_counted_to_the_datagram(groups, sender):
     flood = 2000
     consumer = Consumer([ChannelPlan(104, groups[:1])], receive_buffer_bytes=4096)
-    for sequence in range(1, flood + 1):  # the line is joined, but nobody reads it yet
+    for sequence in range(1, flood + 1):  # the line is joined, but not read yet
         sender.send(groups[0], packet(sequence))
     with consumer:
         # The kernel tells its drops with the next datagram that it takes.

@@ -158,7 +158,7 @@ def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     def elapsed() -> int:
-        """Whoever is interrupted between reading two clocks tells too little."""
+        """An interruption between reading two clocks makes the figure too small."""
         return max(player.progress().elapsed_ns for _ in range(9))
 
     player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)

@@ -1,4 +1,4 @@
-"""The player with raw frames, over a veth pair: what a line gets, and what is told of trouble."""
+"""The player with raw frames, over a veth pair: what a line gets, and how failures are reported."""
 
 import socket
 import struct

@@ -86,8 +86,8 @@ def joined(ranges: list[list[int]]) -> list[tuple[int, int]]:
 
 
 def assert_announced(ledger: Ledger, service: int) -> None:
-    """What is missing was told, no more and no less, in as many steps as the link was overtaken:
-    one gap, and another one for each time that it had read something in between."""
+    """What is missing was announced, no more and no less, in as many steps as the link was
+    overtaken: one gap, and another one for each time that it had read something in between."""
     gaps = ledger.gaps[service]
     notes = [x for x in ledger.notices("resume") if x["service"] == service]
     ranges = [each for note in notes for each in note["lost"]]
@@ -95,7 +95,7 @@ def assert_announced(ledger: Ledger, service: int) -> None:
     assert gaps
     assert [last for _, last in announced] == [last for _, last in gaps]
     for (begun, _), (first, _) in zip(announced, gaps, strict=True):
-        # Of a packet that is gone nobody knows any more whether the message read last was its last.
+        # Of a packet that is gone it is not known whether the message read last was its last.
         assert begun == first or (ledger.grain == "message" and begun == first - 1)
     assert [(x["state"], x["doubt"]) for x in notes] == [
         ("STALE", "too slow" if number else "too late") for number in range(len(notes))

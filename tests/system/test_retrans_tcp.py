@@ -56,7 +56,7 @@ class Counted(ReconnectingClient):
 
 
 class Owner:
-    """A `RequestConnection` with everything it told, and a way to wait for it."""
+    """A `RequestConnection` with everything it reported, and a way to wait for it."""
 
     def __init__(
         self, port: int, settings: RecoverySettings = QUICK, source_id: str = "ME"

@@ -191,4 +191,4 @@ def test_messages_outside_the_sequence_come_once_though_they_have_no_place() -> 
     assert join.new(Item(6)) == join.new(two) == []
     assert story(join.old(Item(7))) == [7, "attached"]
     assert story([*join.new(two), *join.new(three), *join.new(Item(8))]) == [three.sequence, 8]
-    assert story(join.new(one)) == [one.sequence], "behind the change-over nobody else brings it"
+    assert story(join.new(one)) == [one.sequence], "behind the change-over no other link brings it"

@@ -1,4 +1,4 @@
-"""Normalised records to links: who gets which, what symbols they are told, what a late or slow one
+"""Normalised records to links: who gets which, what symbols they are sent, what a late or slow one
 gets, and what a loss does to them."""
 
 import functools

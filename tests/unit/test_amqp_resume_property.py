@@ -3,7 +3,7 @@
 A service is published with gaps, resets, new days, snapshot blocks and mid-day starts, to links
 of every kind that never end, and to links of the same kinds that end at any instant and resume from
 the last thing they had. Joined, the second get what the first get. Where history is short, what
-they do not get is exactly what they are told.
+they do not get is exactly what is announced lost.
 
     SEED=7 python -m pytest tests/unit/test_amqp_resume_property.py -k one_seed
 
@@ -33,9 +33,9 @@ ADDRESSES = [
     for types in ("", "&types=230")
 ]
 
-#: What somebody has who has nothing of the day yet.
+#: The tag of a client that has nothing of the day yet.
 BEFORE_ALL = prefix_of(FEED, 104) + struct.pack(">QH", 0, WHOLE_PACKET)
-#: In place of the tag of a packet in a batch of a snapshot block, which cannot be told.
+#: In place of the tag of a packet in a batch of a snapshot block, which are not distinguished.
 IN_A_BLOCK = b"block"
 
 
@@ -94,7 +94,7 @@ class Customer:
         self.take(max(0, len(self.link.frames) - frames))
         self.sender_queue = None
         while self.had and self.had[-1][0] in (None, IN_A_BLOCK):
-            self.had.pop()  # it will be told again
+            self.had.pop()  # it will be sent again
 
     def take(self, count: int) -> None:
         assert self.link is not None
@@ -232,9 +232,9 @@ def is_live(tag: bytes | None) -> bool:
 
 
 def check_announced(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tuple[int, int]:
-    """Holds what was found against what was wanted: whatever is not there has been told of, number
-    by number where the numbering is the same. Answers with how many things were not there, and how
-    many of them were told by number."""
+    """Hold what was found against what was wanted: whatever is not there was announced lost, number
+    by number where the numbering is the same. Return how many things were not there, and how
+    many of them were announced by number."""
     at = missed = numbered = 0
     at_packet: bytes | None = None
     excuses: list[dict[str, Any]] = []
@@ -248,7 +248,7 @@ def check_announced(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]])
             at += 1
         assert at < len(wanted), ("invented, or twice", item)
         if at > before:
-            assert excuses, ("not told", wanted[before:at])
+            assert excuses, ("not announced", wanted[before:at])
             missed += at - before
             for tag, _ in wanted[before:at]:
                 if is_live(tag) and is_live(item[0]) and tag[:8] == item[0][:8]:

@@ -451,7 +451,7 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
     reach, steady = {A: 0, B: 0}, {A: True, B: True}
 
     def heard(story: list[Any]) -> None:
-        """Nothing is told as lost that a gateway has delivered, or that one which is up has yet
+        """Nothing is announced lost that a gateway has delivered, or that one which is up has yet
         to deliver."""
         up = [x for x in (A, B) if steady[x] and not downtime[x]]
         coming = {n for x in up for n in packets(streams[x])}

@@ -1,4 +1,4 @@
-"""The page of measured tables: whatever failed is told on it, and the rest is there."""
+"""The page of measured tables: whatever failed is named on it, and the rest is there."""
 
 import random
 import re

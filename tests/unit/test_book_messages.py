@@ -229,7 +229,7 @@ size = "Size"
 
 
 def written(tmp_path: Path, symbol: int, *orders: tuple[int, bytes, int, int]) -> Any:
-    """What orders (id, side, price, size) of a symbol are told by, and how many by nothing."""
+    """The messages of orders (id, side, price, size) of a symbol, and how many are not written."""
     feed = load_feed(write(tmp_path, GOOD + FORMS))
     writer, book = BookWriter(feed), DepthBook()
     records = numpy.zeros(len(orders), MBO)

@@ -289,7 +289,7 @@ def test_the_command_tells_of_the_arbitrated_stream(
 def test_what_waits_too_long_goes_on_in_tallies_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    """Numbers far too late, in one slice; datagrams of nobody's between them."""
+    """Numbers far too late, in one slice; foreign datagrams between them."""
     monkeypatch.setattr(in_order, "HELD_BYTES_MAX", held)
     monkeypatch.setattr(reading, "BATCH_DATAGRAMS_MAX", 3)
     numbers = [1, 2, *range(5, 20), 3, *range(30, 40), 4, 20, *range(40, 50), 29, 21]

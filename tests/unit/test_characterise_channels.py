@@ -1,4 +1,4 @@
-"""Channels of a feed whose packets name no service: guessed, told, and used by every table."""
+"""Channels of a feed whose packets name no service: guessed, shown, and used by every table."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -288,7 +288,7 @@ def test_the_command_tells_what_it_guessed_and_takes_a_map(
         tables = msgspec.json.decode((folder / "session.json").read_bytes())["tables"]
         assert [row[0] for row in tables["channels"]["rows"]] == [ONE, ONE, TWO, TWO]
     (tmp_path / "map.toml").write_text(MAP)
-    words[4] = str(tmp_path / "told")
+    words[4] = str(tmp_path / "report")
     code, _, errors = run(capsys, "characterise", *words, "--channels", str(tmp_path / "map.toml"))
     assert code == ExitCode.OK
     assert "guessed" not in errors

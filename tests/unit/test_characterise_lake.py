@@ -272,7 +272,7 @@ def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(
         assert not done.new
     changed = {name for name, content in files_of(lake).items() if content != before[name]}
     assert {Path(name).name for name in changed} == {"_about.json"}, "it has another name now"
-    # A part of it is not known by its bytes, and told.
+    # A part of it is not known by its bytes, and reported.
     (folder / "b.pcap").write_bytes(data[: len(data) // 3])
     assert "is it a part of that?" in fill_lake([str(folder / "b.pcap")], UTP, lake)[0].problem
 

@@ -1,4 +1,4 @@
-"""`feedhandler fixcast` and `fix` as somebody new meets them: one clear line, and the exit code."""
+"""`feedhandler fixcast` and `fix` as a new user meets them: one clear line, and the exit code."""
 
 import re
 import shutil

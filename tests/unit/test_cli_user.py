@@ -1,4 +1,4 @@
-"""`feedhandler user`: a hash from a password that nobody sees."""
+"""`feedhandler user`: a hash from a password that is not shown."""
 
 import io
 import sys

@@ -1,6 +1,6 @@
 """Commands whose disk is full: one line with the remedy, exit code 70, nothing in part left behind.
 
-A limit on the size of files stands for the full disk: any file ends there, whoever writes it.
+A limit on the size of files stands for the full disk: any file ends there.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Processors are kept awake while a file is held open; where that cannot be, it is told."""
+"""Processors are kept awake while a file is held open; where that cannot be, it is reported."""
 
 import os
 from pathlib import Path

@@ -28,7 +28,7 @@ NAMED = dict(zip(SERVICES, SERVICES, strict=True))
 
 
 class Clock:
-    """Time since a session's start, as told."""
+    """Time since a session's start, as set."""
 
     now_ns = 0
 

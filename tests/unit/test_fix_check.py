@@ -21,7 +21,7 @@ DICTIONARY = load_dictionary("fix50sp2")
 BOOK = sealed(b"35=W|34=1|55=A|268=1|269=0|453=1|448=x|447=D|270=1.5|")
 HEAD = b"35=W|34=1|55=A|"
 
-#: A wrong message, and how it is told.
+#: A wrong message, and how it is reported.
 FAULTS = {
     "a wrong CheckSum": (
         BOOK[:-4] + b"999\x01",

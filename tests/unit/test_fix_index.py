@@ -32,7 +32,7 @@ def index_of(fix: dict[str, Any], body: bytes, **said: Any) -> tuple[FixReject, 
     ), index
 
 
-#: What is wrong: the body, the reason, the tag that it is told of.
+#: What is wrong: the body, the reason, the tag that it is reported of.
 WRONG = {
     "an unknown type": (b"35=ZZ|34=1|", "UNKNOWN_TYPE", 35),
     "a long type": (b"35=UXYZ|34=1|", "UNKNOWN_TYPE", 35),

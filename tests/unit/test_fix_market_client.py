@@ -170,7 +170,7 @@ def test_a_wrong_answer_is_asked_for_again_under_another_id() -> None:
     assert client.data_to_send() == b""
     client.tick(client.deadline_ns)
     assert b"262=r1-2\x01" in client.data_to_send()
-    # What comes late of the first try is nobody's.
+    # What comes late of the first try is dropped.
     assert client.feed(answer([ONE, TWO, THREE]), client.deadline_ns) == []
     events = client.feed(answer([ONE, TWO, THREE], id=b"r1-2"), client.deadline_ns)
     assert kinds(events) == ["Complete"]

@@ -104,7 +104,7 @@ def test_books_of_the_real_session_sent_as_fix_are_the_binary_feeds(captures: Pa
         for message in messages:
             kind, symbol, size, raw = message
             key = kind, symbol, raw
-            # A level that goes and was not there is told to nobody.
+            # A level that goes and was not there is not sent.
             if kind == "T" or size or key in standing:
                 said.append(message)
             if kind != "T":
@@ -336,8 +336,8 @@ WHOLE = [
     ("it comes again, at the back", [("A", 1), ("A", 2), ("A", 1, 100, 5)], [(2, 10), (1, 5)]),
     ("one that was not there changes", [("M", 1), ("A", 2)], [(1, 10), (2, 10)]),
     ("one that was not there goes", [("A", 1), ("D", 9)], [(1, 10)]),
-    ("orders are told again", [("A", 1), ("S",), ("Y", 2), ("Y", 1), ("E",)], [(2, 10), (1, 10)]),
-    ("told again without delimiters", [("A", 1), ("Y", 1), ("Y", 2)], [(1, 10), (2, 10)]),
+    ("orders are sent again", [("A", 1), ("S",), ("Y", 2), ("Y", 1), ("E",)], [(2, 10), (1, 10)]),
+    ("sent again without delimiters", [("A", 1), ("Y", 1), ("Y", 2)], [(1, 10), (2, 10)]),
     ("nothing rests of it", [("A", 1), ("A", 2, 100, 0)], [(1, 10)]),
 ]
 

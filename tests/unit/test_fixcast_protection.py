@@ -108,7 +108,7 @@ def test_without_a_valid_key_nothing_is_sent_and_it_is_counted(tmp_path: Path) -
     channel.stop(SECOND + 2 * MS)
     assert pop_due(channel, SECOND + 2 * MS) == []
     assert sealer.counts["no_key"] >= 2
-    # Messages keep their numbers: what was not sent is a loss, which is repaired or told.
+    # Messages keep their numbers: what was not sent is a loss, which is repaired or declared.
     assert channel.session.next == 3
 
 

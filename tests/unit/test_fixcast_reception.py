@@ -276,7 +276,7 @@ def test_what_waits_is_bounded() -> None:
     channel = gapped(held_max=3)
     assert channel.hear(app(7), app(8)) == []
     assert channel.hear(app(9))[0] == Lost(4, 5)
-    assert channel.reception.settled == [], "nobody was asked for it"
+    assert channel.reception.settled == [], "no server was asked for it"
     assert channel.reception.counts["given_up_for_room"] == 1
     assert channel.reception.floor == 10
 

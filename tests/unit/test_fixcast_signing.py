@@ -84,7 +84,7 @@ def test_a_batch_is_signed_when_its_period_is_over() -> None:
     assert signatures[3] == Kind.SIGNATURES
     assert made.tick(START + 5000) == []
     made.seal(b"x", START)
-    # The clock went on, and nobody called `tick`.
+    # The clock went on, and `tick` was not called.
     assert [each[3] for each in made.seal(b"x", START + 1000)] == [0, 1]
 
 
@@ -190,7 +190,7 @@ def test_after_reports_what_is_not_signed() -> None:
     assert alarms(to.tick(START + SECOND)) == [("unsigned", 0, 1)]
     more = sender(2).seal(b"x", START + SECOND)
     fed(to, more, now_ns=START + SECOND)
-    # Four in all, of which one was told.
+    # Four in all, of which one was reported.
     assert alarms(to.tick(START + 2 * SECOND)) == [("unsigned", 0, 4)]
 
 

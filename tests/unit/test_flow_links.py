@@ -1,4 +1,4 @@
-"""Links that are not detached when behind: what gives way, how it is told, what is held."""
+"""Links that are not detached when behind: what gives way, how it is announced, what is held."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The gateway's core with nothing around it: what goes where, told by its I/O."""
+"""The gateway's core with nothing around it: what goes where, recorded by its I/O."""
 
 import json
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def test_every_control_event_of_the_ring_is_recoverys(
         assert heard == [("stream_event", event, NOW_NS)]
     else:
         assert heard == [("refresh_line_event", live, StreamEventKind(kind), NOW_NS)]
-    # Whoever watches the lines hears it first, and recovery's deadline may have moved.
+    # The observer of the lines hears it first, and recovery's deadline may have moved.
     assert inside.io.done == [("line", kind, channel, 1), ("wake",)]
 
 

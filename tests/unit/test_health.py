@@ -1,4 +1,4 @@
-"""Liveness and readiness, condition by condition; and what systemd is told."""
+"""Liveness and readiness, condition by condition; and what systemd is sent."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Arbitration with recovery: gaps are told before they are given up, and answers are judged."""
+"""Arbitration with recovery: gaps are reported before they are given up, and answers are judged."""
 
 import pytest
 

@@ -50,7 +50,7 @@ def sequenced(*numbers: int) -> bytes:
 
 
 class Reader:
-    """Reads packets as the channel does: the messages by number, each once; what was told."""
+    """Reads packets as the channel does: the messages by number, each once; what was reported."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int], bytes] = {}

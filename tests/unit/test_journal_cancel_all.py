@@ -1,4 +1,4 @@
-"""Cancelling everything in a persistent queue, told page by page."""
+"""Cancelling everything in a persistent queue, reported page by page."""
 
 from dataclasses import replace
 

@@ -46,7 +46,7 @@ def ids() -> dict[str, list[int]]:
 
 
 def callbacks(ids: dict[str, list[int]]) -> dict[str, Callable[[int], None]]:
-    """Callbacks that note what they are told."""
+    """Callbacks that note the ids they are called with."""
     return {name: numbers.append for name, numbers in ids.items()}
 
 
@@ -61,7 +61,7 @@ def test_items_are_put_handed_out_and_delivered(tmp_path: Path, ids) -> None:
             assert await queue.delivered(1) == 1
             assert await queue.delivered(1) == 0
             assert await queue.cancel(1) is CancelAnswer.DELIVERED
-            for _ in range(2):  # told once
+            for _ in range(2):  # reported once
                 assert await queue.cancel(2) is CancelAnswer.CANCELLED
             assert await queue.cancel_all() == ([3], [1])
             assert queue.statistics()["pending"] == 0

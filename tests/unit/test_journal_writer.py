@@ -284,7 +284,7 @@ def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> Non
         async with kind.open(tmp_path, SMALL, files=disk) as opened:
             disk.before_call = lambda _: gate.wait(PATIENCE_S)
             disk.fault = Fault(disk.calls + 1)
-            opened.put_soon([b"nobody waits for it"])
+            opened.put_soon([b"no caller waits for it"])
             while opened.engine.store.in_flight is None:
                 await asyncio.sleep(0)
             asyncio.get_running_loop().call_soon(gate.set)  # once it is being closed

@@ -74,7 +74,7 @@ def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.so
     rig = Rig()
     order: list[str] = []
     sender_queue = attach(rig.fanout, place(receiver), "packet")
-    sender_queue.sock = SimpleNamespace(send=lambda data: order.append("told"))
+    sender_queue.sock = SimpleNamespace(send=lambda data: order.append("sent"))
     _, link = rig.attach("euronext.104?quality=0")
     send = link.send
 
@@ -85,7 +85,7 @@ def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.so
     link.send = noted  # type: ignore[method-assign]
     rig.packets(1, 1)
     rig.pump()
-    assert order[0] == "told"
+    assert order[0] == "sent"
 
 
 def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> None:

@@ -157,7 +157,7 @@ def test_books_of_quotes_are_those_of_a_naive_book(seed: int) -> None:
 
 
 def test_real_quotes_of_which_none_is_open_make_no_book(venues: Path) -> None:
-    """The packets at hand: the end of a spin, closed quotes, updates of quotes told before."""
+    """The packets at hand: the end of a spin, closed quotes, updates of quotes sent before."""
     feed = load_feed(OTC)
     market, records = feedhandler.Market(feed), CaptureRecords(feed, "mbo", "definition")
     for number, (payload, _) in enumerate(packets(venues / FOLDERS[OTC])):
@@ -166,7 +166,7 @@ def test_real_quotes_of_which_none_is_open_make_no_book(venues: Path) -> None:
     events, definitions = records.pop()
     assert [event["action"] for event in events] == [b"R"], "the opening spin"
     assert [row["raw_symbol"] for row in definitions] == [b"CEGX"]
-    assert {*market.problems} == {"unknown_orders"}, "updates of quotes that were told before"
+    assert {*market.problems} == {"unknown_orders"}, "updates of quotes that were sent before"
     assert list(market.books) == []
 
 

@@ -76,7 +76,7 @@ def families(gateway: Gateway) -> dict[str, Any]:
     return parsed(readings(gateway))
 
 
-#: Every enumeration and table of counters there is: the scope it is told under, and its names.
+#: Every enumeration and table of counters there is: the scope it is exported under, and its names.
 ENUMERATIONS = {
     "line": counters.LineCounter,
     "channel": counters.ChannelCounter,

@@ -84,7 +84,7 @@ def test_an_answer_counts_once_and_only_to_a_probe_that_was_sent() -> None:
         (10, 50 * US, 40 * US), (50, 50 * US, 0), (60, 50 * US, 0), (10, 0, 0),
         (10, 1 << 60, BOUND_NS - 10 * US), (0, 50 * US, 0),
     ],
-    ids=["shorter", "longest", "longer than told", "nobody's", "a liar's", "not known"],
+    ids=["shorter", "longest", "longer than reported", "nobody's", "a liar's", "not known"],
 )  # fmt: skip
 def test_the_difference_is_held(own_us: int, longest: int, extra: int) -> None:
     hop = measured(2 * own_us) if own_us else LastHop(KEY)

@@ -227,7 +227,7 @@ def test_a_receiver_that_fails_says_so(tree: Tree) -> None:
     for feed in overlay.feeds.values():
         feed.close()
     overlay.start()
-    tree.send(b"to nobody")
+    tree.send(b"without a child")
     overlay_failed = time.monotonic() + PATIENCE_S
     while not failures:
         assert time.monotonic() < overlay_failed

@@ -20,7 +20,7 @@ WANTED = Wanted(4, (0,), 40, 400.0, Spikes(), 0.9, seed=1)
 
 
 def measured(capsys: pytest.CaptureFixture[str]) -> tuple[list[dict[str, Any]], str]:
-    """The rows, and what was told besides."""
+    """The rows, and what was printed besides."""
     assert measure(WANTED, as_json=True) == 0
     captured = capsys.readouterr()
     return [json.loads(line) for line in captured.out.splitlines()], captured.err

@@ -341,7 +341,7 @@ def test_a_liar_counts_as_the_bound_and_one_beyond_it_is_set_apart() -> None:
     assert gathered.apart == {"b"}
     gathered.add("b", report(2, 500, 500), 0)
     gathered.add("a", report(2, 500, 500), 0)
-    assert gathered.due(0) is None, "nobody's report counts"
+    assert gathered.due(0) is None, "no report counts"
     gathered.add("b", report(3), 0)
     gathered.add("a", report(3), 0)
     assert gathered.due(0) is not None

@@ -83,7 +83,7 @@ def test_each_tree_of_several_must_be_heard(sock: socket.socket) -> None:
     assert seen.not_ready() == ["tree 3: nothing of the sender for 10 s"]
     snapshot = seen.snapshot()
     assert [each["tree"] for each in snapshot["trees"]] == [3, 4]
-    assert "delivered" not in snapshot["trees"][1], "what trees share is told once"
+    assert "delivered" not in snapshot["trees"][1], "what trees share is listed once"
 
 
 def test_a_loop_that_stands_still_is_not_live(sock: socket.socket) -> None:

@@ -242,7 +242,7 @@ def test_a_message_that_is_given_up_is_announced_lost() -> None:
     broker.destination.drain()
     assert link.notes[-1]["reason"] == "overflow"
     assert link.notes[-1]["lost"] == [[2, 2]]
-    assert [m.sequence for m in link.sent][-1] == 4, "told before any later data"
+    assert [m.sequence for m in link.sent][-1] == 4, "announced before any later data"
 
 
 def test_a_full_queue_drops_the_oldest_and_tells_so_before_what_follows() -> None:
@@ -258,7 +258,7 @@ def test_a_full_queue_drops_the_oldest_and_tells_so_before_what_follows() -> Non
     body = link.notes[-1]
     assert body["state"] == "STALE"
     assert body["lost"] == [[1, first.sequence - 1]]
-    assert body["since"] == 1, "the numbering's begin was dropped, and is told all the same"
+    assert body["since"] == 1, "the numbering's begin was dropped, and is announced all the same"
     assert [m.content for m in link.sent].index("packet") == len(link.notes)
     assert [m.sequence for m in link.sent if m.content == "packet"] == [*range(first.sequence, 201)]
     assert not destination.overflowing

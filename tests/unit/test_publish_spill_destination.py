@@ -1,4 +1,4 @@
-"""A destination with a journal: order, bound, what survives, what is told."""
+"""A destination with a journal: order, bound, what survives, what is announced."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -122,7 +122,7 @@ def test_a_full_journal_refuses_the_newest_and_tells_where(tmp_path: Path) -> No
     assert note["lost"] == [[missing[0], missing[-1]]]
     numbers = [tag_of(message)[3] for message in link.sent]
     notice_at = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
-    assert max(numbers[:notice_at]) < missing[0], "told where it is missing"
+    assert max(numbers[:notice_at]) < missing[0], "announced where it is missing"
     assert numbers[notice_at + 1] == 1501
 
 

@@ -282,7 +282,7 @@ def test_the_oldest_give_way_and_the_newest_stay(tmp_path: Path) -> None:
 
 
 def record_until_killed(folder: str, ready: Any) -> None:
-    """A process that fills its tap until somebody kills it."""
+    """A process that fills its tap until it is killed."""
     recorder = Recorder(settings(Path(folder), what="lines"), LINES, [], UTC)
     tap = Tapper(recorder)
     recorder.start()

@@ -58,7 +58,7 @@ def channel(service, retransmission="", refreshed=False, refresh="", reference=F
 
 
 class Idle:
-    """The core's `GatewayIO`: nobody writes to links, no timer rings, nobody watches."""
+    """The core's `GatewayIO`: no link is written to, no timer rings, no observer is there."""
 
     def flush_soon(self):
         pass

@@ -218,7 +218,7 @@ def test_a_loss_joins_the_refresh_that_was_wanted() -> None:
     assert (recovery.state, recovery.pop_actions()) == (State.REFRESHING, [])
 
 
-# -- nobody tries for ever ----------------------------------------------------------------------
+# -- attempts are bounded -----------------------------------------------------------------------
 
 
 def test_a_server_that_comes_and_goes_without_a_word_leaves_the_service_stale() -> None:
@@ -310,7 +310,7 @@ def test_a_snapshot_wanted_while_another_is_tried_for_is_answered_with_it() -> N
     assert recovery.pop_actions() == [NoSnapshot("resting")]
     recovery.tick(70 * SECOND)
     recovery.tick(80 * SECOND)
-    # Nobody has wanted one since.
+    # None has been wanted since.
     assert recovery.counts["wants_refused"] == 2
 
 

@@ -1,4 +1,4 @@
-"""Rates, lateness and the time left, whoever looks and however often."""
+"""Rates, lateness and the time left, for any reader and however often."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A replay that is told or written instead of sent: commands, files, faults, and refusals."""
+"""A replay that is described or written instead of sent: commands, files, faults, and refusals."""
 
 import itertools
 import json

@@ -154,7 +154,7 @@ def test_a_request_of_what_is_coming_is_served_by_the_connection_that_brings_it(
     asking.feed(framed(packet(7)), NOON_NS)
     asking.cancel(1)
     asking.ask(Ask(2, CHANNEL, 7, 10, 0), NOON_NS)
-    assert asking.deadline_ns == 0, "nobody waits for the rest"
+    assert asking.deadline_ns == 0, "the rest is not waited for"
     asking = replaying(Ask(1, CHANNEL, 7, 10, 0), Ask(2, CHANNEL, 9, 10, 0))
     asking.cancel(1)
     asking.ask(Ask(3, CHANNEL, 8, 9, 0), NOON_NS)

@@ -100,7 +100,7 @@ class DemandClient(Client):
 
 
 class Story:
-    """A pair, what it told, and the time."""
+    """A pair, what it reported, and the time."""
 
     def __init__(self, make: type[Client] = Client, up: tuple[int, ...] = (P, S)) -> None:
         self.now = 1_000 * MS

@@ -493,7 +493,7 @@ def test_a_snapshot_becomes_packets_and_a_market_of_it_and_what_follows_is_the_m
 
 
 class Story:
-    """A `ReconnectingClient` of a GLIMPSE server, and what it told."""
+    """A `ReconnectingClient` of a GLIMPSE server, and what it reported."""
 
     def __init__(self) -> None:
         self.now = NOON_NS

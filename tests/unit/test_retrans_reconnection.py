@@ -17,7 +17,7 @@ SETTINGS = RecoverySettings(
 
 
 class Story:
-    """A `ReconnectingClient`, what it told, and the time."""
+    """A `ReconnectingClient`, what it reported, and the time."""
 
     def __init__(self) -> None:
         self.now = NOON_NS

@@ -69,4 +69,4 @@ def test_a_row_goes_on_where_it_was_stopped_and_begins_anew_behind_a_failure(
     assert runs(4, "'exit(1)'") == ["4: failed"]
     assert runs(2, "'1'") == ["1: passed", "2: passed"]
     assert runs(1, "'1'", "") == ["1: passed"]
-    assert runs(1, "'1'", "") == ["1: passed"], "nobody knows whether that was the same"
+    assert runs(1, "'1'", "") == ["1: passed"], "it is not known whether that was the same"

@@ -381,8 +381,8 @@ def test_the_dockerfile_has_the_images_that_the_compose_file_builds(
     assert "jre" in named["spark"]
 
 
-#: An installer that is given the project's name: until there is a release, whoever registers that
-#: name decides what comes.
+#: An installer that is given the project's name: until there is a release, the owner of that name
+#: elsewhere decides what comes.
 BY_NAME = re.compile(
     r"\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda)\s+(?:install|add|tool\s+install|pip\s+install)"
     r"(?:\s+(?!['\"]?\.)[^\s`();|]+)*?\s+['\"]?feedhandler\b(?!/)|\bfeedhandler\[(?=[a-z])"
