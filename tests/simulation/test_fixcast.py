@@ -239,7 +239,7 @@ class World:
         self.runs_for_all = 0
         self._frame = Frame()
         late = [plan is None and self.rng.random() < 0.2 for _ in range(self.plan.receivers)]
-        # Joined at the end of a numbering that is not announced, its last ones are taken for the next.
+        # Joined at the end of a numbering that is not announced: its last ones pass for the next.
         soon = self.plan.restarts and not self.plan.reported
         joins_ms_max = UNREPORTED_JOIN_MS_MAX if soon else 100
         self.listeners = [
