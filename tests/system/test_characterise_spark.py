@@ -27,7 +27,7 @@ from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 from feedhandler.replay.captures.reading import address_text
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.channels import NYSE, rows_of, write_rows
-from tests.support.characterise import FEED, OPENING_NS, Independent, write_session
+from tests.support.characterise import FEED, OPENING_NS, Independent, table_rows, write_session
 from tests.support.needs import long_where
 
 #: How often a stream's driver is killed: each time Java comes up anew, which takes ten seconds.
@@ -71,8 +71,7 @@ def test_the_job_on_spark_is_the_job_in_this_process_and_the_window_functions(
     request = Request("euronext-utp-md")
     there = characterise([str(session)], request, runner, slice_size=100_000)
     here = characterise([str(session)], request)
-    tables = [[(t.name, t.rows) for t in tables_of(o, FEED, "UTC")[:-1]] for o in (there, here)]
-    assert tables[0] == tables[1]
+    assert table_rows(there) == table_rows(here)
     assert there.files[0].slices > 1
     assert progress[-1][0] == progress[-1][1] == session.stat().st_size - FILE_HEADER_BYTES
     exact = exact_interarrival(read(spark, session, rows="messages"))
@@ -105,9 +104,9 @@ def test_channels_that_were_guessed_are_every_workers(spark: Any, tmp_path: Path
     mapper, runner = spark_mapper(spark.sparkContext), SparkRunner(spark)
     there = characterise(*asked, runner, mapper, slice_size=50_000)
     here = characterise(*asked)
-    tables = [[(t.name, t.rows) for t in tables_of(o, NYSE, "UTC")[:-1]] for o in (there, here)]
-    assert tables[0] == tables[1]
-    assert tables[0][0][0] == "channels"
+    tables = table_rows(there, NYSE)
+    assert tables == table_rows(here, NYSE)
+    assert tables[0][0] == "channels"
     assert there.files[0].slices > 2
     there = characterise_arbitrated(*asked, runner, mapper, slice_size=50_000)
     here = characterise_arbitrated(*asked)

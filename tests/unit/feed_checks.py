@@ -5,7 +5,7 @@ field. A text decode is what a dissector printed of a real packet: `Name: value`
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,14 @@ def decoded_as(given: Field, text: str) -> Any:
     if re.fullmatch("[0-9a-f]{2}", value):
         return int(value, 16)
     return {name.lower(): int(code) for code, name in given.values.items()}[value.lower()]
+
+
+def check_header(header: Mapping[str, Any], node: Node, names: Mapping[str, str]) -> None:
+    """Hold a packet's header against its text decode; `names`: its fields by their titles there."""
+    values = node.values()
+    for title, attribute in names.items():
+        number = values[plain(title)].rsplit("(")[-1].strip(")")
+        assert header[attribute] == int(number), title
 
 
 def check_against_decode(record: Record, node: Node, passed: Iterable[str] = ()) -> None:

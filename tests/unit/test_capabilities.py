@@ -1,5 +1,6 @@
 """Capabilities of each feed; a configuration that asks for more is refused before the start."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,29 @@ port = 32104
 """
 
 
+def refusal(path: Path, command: Callable[[Path], object] = open_config) -> str:
+    """What is said of a configuration that cannot be."""
+    with pytest.raises(ConfigError) as caught:
+        command(path)
+    return str(caught.value)
+
+
+def with_passwords(tmp_path: Path, text: str) -> Path:
+    """A configuration file of this text, and the files of passwords that it names in FOLDER."""
+    (tmp_path / "password").write_text("SECRET\n")
+    (tmp_path / "long").write_text("MORE THAN TEN\n")
+    path = tmp_path / "gw.toml"
+    path.write_text(text.replace("FOLDER", str(tmp_path)))
+    return path
+
+
+def check_refusal_without_passwords(path: Path, reason: str) -> None:
+    found = refusal(path)
+    assert reason in found
+    assert "SECRET" not in found
+    assert "MORE THAN" not in found
+
+
 def test_each_feed_has_what_the_program_can_do_with_it() -> None:
     assert {name: {x for x, has in capabilities_of(load_feed(name)).items() if has}
             for name in list_feeds()} == {
@@ -125,15 +149,14 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
     ],
 )
 def test_what_a_feed_has_not_is_refused_with_line_reason_and_remedy(
-    tmp_path: Path, command: object, feed: str, old: str, new: str, reason: str
+    tmp_path: Path, command: Callable[[Path], object], feed: str, old: str, new: str, reason: str
 ) -> None:
     path = tmp_path / "gw.toml"
     text = (CONFIGURATION.strip("\n") + REFRESH_LINE).replace("FEED", feed).replace(old, new)
     path.write_text("\n" + text)
-    with pytest.raises(ConfigError) as caught:
-        command(path)  # type: ignore[operator]
-    assert str(caught.value).startswith(f"{path}:{reason}")
-    known = str(caught.value).partition("known of ")[2]
+    found = refusal(path, command)
+    assert found.startswith(f"{path}:{reason}")
+    known = found.partition("known of ")[2]
     assert "euronext-utp-md" in known or feed == "euronext"
 
 
@@ -246,9 +269,7 @@ def test_what_fix_servers_cannot_do_is_refused_with_line_and_reason(
     if not reason:
         assert open_config(path)
         return
-    with pytest.raises(ConfigError) as caught:
-        open_config(path)
-    assert reason in str(caught.value)
+    assert reason in refusal(path)
 
 
 def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path: Path) -> None:
@@ -366,9 +387,7 @@ def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
         (channel,) = open_config(path)[0].channels
         assert [line.group for line in channel.retransmission_lines] == ["239.101.3.4"]
         return
-    with pytest.raises(ConfigError) as caught:
-        open_config(path)
-    assert str(caught.value).startswith(f"{path}:{reason}")
+    assert refusal(path).startswith(f"{path}:{reason}")
 
 
 CBOE = """
@@ -431,18 +450,11 @@ port = 32104
     ],
 )
 def test_cboes_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, reason: str) -> None:
-    (tmp_path / "password").write_text("SECRET\n")
-    (tmp_path / "long").write_text("MORE THAN TEN\n")
-    path = tmp_path / "gw.toml"
-    path.write_text(CBOE.replace(old, new).replace("FOLDER", str(tmp_path)))
+    path = with_passwords(tmp_path, CBOE.replace(old, new))
     if not reason:
         assert open_config(path)[0].servers[0].password() == "SECRET"
         return
-    with pytest.raises(ConfigError) as caught:
-        open_config(path)
-    assert reason in str(caught.value)
-    assert "SECRET" not in str(caught.value)
-    assert "MORE THAN" not in str(caught.value)
+    check_refusal_without_passwords(path, reason)
 
 
 GLIMPSE = """
@@ -491,14 +503,8 @@ port = 30104
     ],
 )
 def test_glimpse_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, reason: str) -> None:
-    (tmp_path / "password").write_text("SECRET\n")
-    (tmp_path / "long").write_text("MORE THAN TEN\n")
-    path = tmp_path / "gw.toml"
-    path.write_text(GLIMPSE.replace(old, new).replace("FOLDER", str(tmp_path)))
+    path = with_passwords(tmp_path, GLIMPSE.replace(old, new))
     if not reason:
         assert open_config(path)[0].servers[1].password() == "SECRET"
         return
-    with pytest.raises(ConfigError) as caught:
-        open_config(path)
-    assert reason in str(caught.value)
-    assert "MORE THAN" not in str(caught.value)
+    check_refusal_without_passwords(path, reason)

@@ -32,7 +32,7 @@ DEADLINE_S = 60.0
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
 
 
-def table_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
+def comparable_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
     """Every table; of the files what does not depend on how they were cut."""
     tables = [(t.name, t.rows) for t in tables_of(outcome, FEED, "UTC")]
     files = tables.pop()[1]
@@ -74,9 +74,9 @@ def test_growing_and_rotating_recordings_give_the_job_s_tables_after_any_restart
         (folder / f"lines-{number}.pcap.part").rename(folder / f"lines-{number}.pcap")
     following = follow_to(folder, state, complete=True)
     whole = characterise([str(folder)], UTP)
-    assert table_rows(following.outcome([str(folder)], complete=True)) == table_rows(whole), (
-        f"seed {seed}"
-    )
+    assert comparable_rows(following.outcome([str(folder)], complete=True)) == comparable_rows(
+        whole
+    ), f"seed {seed}"
     assert following.last > 3
 
 
@@ -99,8 +99,8 @@ def test_a_recording_that_is_compressed_afterwards_counts_once(
     (folder / "b.pcap").write_bytes(second)
     following = follow_to(folder, state, complete=True)
     assert list(following.offset) == [str(folder / "a.pcap"), str(folder / "b.pcap")]
-    found = table_rows(following.outcome([str(folder)], complete=True))
-    assert found[:-1] == table_rows(characterise([str(folder)], UTP))[:-1]
+    found = comparable_rows(following.outcome([str(folder)], complete=True))
+    assert found[:-1] == comparable_rows(characterise([str(folder)], UTP))[:-1]
     assert [row[1] for row in found[-1][1]] == ["content", "pcap"]
 
 
@@ -114,16 +114,18 @@ def test_a_batch_that_is_done_again_replaces_what_it_was(
     following = Following(tmp_path / "state", b"asked")
     following.store(0, blobs[:3])
     following.store(1, blobs[3:])
-    once = table_rows(following.outcome([str(path)]))
+    once = comparable_rows(following.outcome([str(path)]))
     following.store(1, blobs[3:])
-    assert table_rows(following.outcome([str(path)])) == once
+    assert comparable_rows(following.outcome([str(path)])) == once
     # Done again and never written down before: the one who was killed had not got so far.
     other = Following(tmp_path / "other", b"asked")
     other.store(0, blobs[:3])
     other = Following(tmp_path / "other", b"asked")
     other.store(1, list(reversed(blobs[3:])))
     assert (
-        table_rows(other.outcome([str(path)])) == once == table_rows(characterise([str(path)], UTP))
+        comparable_rows(other.outcome([str(path)]))
+        == once
+        == comparable_rows(characterise([str(path)], UTP))
     )
     with pytest.raises(UsageError, match="was counted before"):
         other.store(2, blobs[2:3])
@@ -138,7 +140,7 @@ def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
         for name, data in zip("cab", recordings, strict=True):
             (folder / f"{name}.pcap").write_bytes(data[: len(data) // share])
         following = follow_to(folder, state)
-    assert table_rows(following.outcome([str(folder)])) == table_rows(
+    assert comparable_rows(following.outcome([str(folder)])) == comparable_rows(
         characterise([str(folder)], UTP)
     )
 
@@ -160,12 +162,12 @@ def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(
     live = following.outcome([str(folder)])
     assert live.files[-1].problem == "", "the latest one is being written"
     complete = following.outcome([str(folder)], complete=True)
-    assert table_rows(complete) == table_rows(characterise([str(folder)], UTP))
+    assert comparable_rows(complete) == comparable_rows(characterise([str(folder)], UTP))
     assert [bool(each.problem) for each in complete.files] == [True] * 5
     (folder / "c-cut.pcap").unlink()
     gone = following.outcome([str(folder)], complete=True)
     assert (gone.files[2].records, gone.files[2].problem) == (complete.files[2].records, "")
-    assert table_rows(gone)[:-1] == table_rows(complete)[:-1]
+    assert comparable_rows(gone)[:-1] == comparable_rows(complete)[:-1]
 
 
 def _write(path: Path, data: bytes) -> str:

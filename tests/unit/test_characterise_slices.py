@@ -18,7 +18,7 @@ from feedhandler.characterise import boundaries, ranges
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import find_captures, look_at
 from feedhandler.characterise.interarrival import Interarrival
-from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
     CaptureFile,
@@ -34,15 +34,18 @@ from feedhandler.histogram import FINE_BUCKETS
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import PcapngBytes
-from tests.support.characterise import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    LINE_B,
+    OPENING_NS,
+    PORT,
+    TWIN,
+    table_rows,
+    write_session,
+)
 
 UTP = Request("euronext-utp-md")
-
-
-def table_rows(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
-    """All tables but the account of the files."""
-    every = tables_of(outcome, FEED, "UTC")
-    return [(each.name, each.rows) for each in every if each.name != "files"]
 
 
 @pytest.fixture(scope="module")

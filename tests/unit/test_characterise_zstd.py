@@ -7,13 +7,12 @@ import pyarrow
 import pytest
 
 from feedhandler.characterise.files import look_at
-from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
-from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.replay.captures.reading import Capture
-from tests.support.characterise import FEED, write_session
+from tests.support.characterise import table_rows, write_session
 
 UTP = Request("euronext-utp-md")
 CODEC = pyarrow.Codec("zstd")
@@ -24,10 +23,6 @@ def framed(data: bytes, piece: int) -> bytes:
     """A frame a piece, as a recorder writes them, and one that readers pass over."""
     pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
     return SKIPPABLE + b"".join(bytes(CODEC.compress(each)) for each in pieces)
-
-
-def table_rows(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
-    return [(each.name, each.rows) for each in tables_of(outcome, FEED, "UTC")[:-1]]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from feed_checks import (
     check_against_decode,
-    plain,
+    check_header,
     read_decode,
     read_packet,
     reencode,
@@ -50,10 +50,7 @@ def test_a_real_packet_decodes_to_what_its_text_decode_says(folder: Path, name: 
     assert f"({len(data)} Bytes)" in decode.key
     packet = FEED.decode_packet(data)
     (header,) = decode.find("Packet Header")
-    values = header.values()
-    for title, attribute in HEADER_NAMES.items():
-        number = values[plain(title)].rsplit("(")[-1].strip(")")
-        assert packet.header[attribute] == int(number), title
+    check_header(packet.header, header, HEADER_NAMES)
     nodes = decode.find("Message")
     assert packet.types == [PACKETS[name]]
     for message, node in zip(packet.messages, nodes, strict=True):

@@ -281,11 +281,17 @@ def test_a_line_that_fails_says_so_and_ends_the_thread() -> None:
     assert isinstance(failures[0], OSError)
 
 
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the lines write into the operator log."""
+    texts: list[str] = []
+    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: texts.append(text))
+    return texts
+
+
 def test_a_refused_login_is_reported_once_and_not_repeated_soon(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
-    logged: list[str] = []
-    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: logged.append(text))
     monkeypatch.setattr(tcp_lines, "HOPELESS_NS", 20_000_000)
     with Serving() as server, connected(soup(server, password="WRONG")) as lines:
         until(lambda: lines.snapshot()[0]["refused"] >= 3, lines.snapshot)
@@ -300,10 +306,8 @@ def test_a_refused_login_is_reported_once_and_not_repeated_soon(
 
 
 def test_a_cut_connection_is_made_again_from_the_number_behind_and_both_are_reported(
-    monkeypatch: pytest.MonkeyPatch,
+    logged: list[str],
 ) -> None:
-    logged: list[str] = []
-    monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: logged.append(text))
     server = Serving(messages=[b"one", b"two", b"three"])
     server.feed.cut_after = [ACCEPTED + 2 * 6 + 5]
     with server, connected(soup(server)) as lines:
