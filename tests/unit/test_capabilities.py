@@ -9,6 +9,7 @@ from feedhandler.codecs import ConfigError, list_feeds, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.gateway import CAPABILITIES, capabilities_of, open_config
 from feedhandler.ops import config, feeds, run
+from tests.support.refusal import refusal
 
 #: What is there for every feed; and of the rest, what each built-in one has.
 ALL = {
@@ -93,13 +94,6 @@ port = 32104
 """
 
 
-def refusal(path: Path, command: Callable[[Path], object] = open_config) -> str:
-    """What is said of a configuration that cannot be."""
-    with pytest.raises(ConfigError) as caught:
-        command(path)
-    return str(caught.value)
-
-
 def with_passwords(tmp_path: Path, text: str) -> Path:
     """A configuration file of this text, and the files of passwords that it names in FOLDER."""
     (tmp_path / "password").write_text("SECRET\n")
@@ -110,7 +104,7 @@ def with_passwords(tmp_path: Path, text: str) -> Path:
 
 
 def check_refusal_without_passwords(path: Path, reason: str) -> None:
-    found = refusal(path)
+    found = refusal(open_config, path)
     assert reason in found
     assert "SECRET" not in found
     assert "MORE THAN" not in found
@@ -154,7 +148,7 @@ def test_what_a_feed_has_not_is_refused_with_line_reason_and_remedy(
     path = tmp_path / "gw.toml"
     text = (CONFIGURATION.strip("\n") + REFRESH_LINE).replace("FEED", feed).replace(old, new)
     path.write_text("\n" + text)
-    found = refusal(path, command)
+    found = refusal(command, path)
     assert found.startswith(f"{path}:{reason}")
     known = found.partition("known of ")[2]
     assert "euronext-utp-md" in known or feed == "euronext"
@@ -269,7 +263,7 @@ def test_what_fix_servers_cannot_do_is_refused_with_line_and_reason(
     if not reason:
         assert open_config(path)
         return
-    assert reason in refusal(path)
+    assert reason in refusal(open_config, path)
 
 
 def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path: Path) -> None:
@@ -387,7 +381,7 @@ def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
         (channel,) = open_config(path)[0].channels
         assert [line.group for line in channel.retransmission_lines] == ["239.101.3.4"]
         return
-    assert refusal(path).startswith(f"{path}:{reason}")
+    assert refusal(open_config, path).startswith(f"{path}:{reason}")
 
 
 CBOE = """
