@@ -48,7 +48,7 @@ HARMED, ENDS = 0.03, 0.03
 UINTS = (0x40, 0x43, 0x52, 0x70)
 #: Frames whose meaning is remembered: phrases come again and again.
 FRAMES_KEPT = 20_000
-#: Accepted, rejected, released, modified, received, and one that nobody knows.
+#: Accepted, rejected, released, modified, received, and an unknown one.
 STATES = (ACCEPTED, ACCEPTED, ACCEPTED, 0x25, 0x26, 0x27, 0x23, 0x99)
 MODIFIED = Value(0x53, 0x27)
 
@@ -134,7 +134,7 @@ class Script(Mutator):
         )
 
     def _oddity(self, handle: int) -> Frame:
-        """A silence, a message for the publisher, a link or session that nobody asked for."""
+        """A silence, a message for the publisher, a link or session that was not asked for."""
         rng = self.rng
         which = rng.randrange(12)
         if which == 0:

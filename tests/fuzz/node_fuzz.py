@@ -224,7 +224,7 @@ class Run:
         return made
 
     def _on_fault(self, peer: str, error: Exception) -> None:
-        """The node would end the connection and go on, and nobody would see what went wrong."""
+        """The node would end the connection and go on, and the fault would not be seen."""
         raise AssertionError(f"{peer}: the node failed in handling it") from error
 
     def conversation(self) -> None:
@@ -305,7 +305,7 @@ class Run:
 
     def frames(self, count: int, progress: bool = False) -> Outcome:
         """Feed so many mutated frames. Raises what the node raises, or `AssertionError`."""
-        outcome, began, told = self.outcome, time.monotonic(), 0
+        outcome, began, reported = self.outcome, time.monotonic(), 0
         settled = 0
         while outcome.frames < count:
             self.conversation()
@@ -316,10 +316,12 @@ class Run:
                 if not settled and outcome.frames > WARM_UP * count:
                     gc.collect()
                     settled = resident_bytes()
-            if progress and outcome.frames - told > 500_000:
-                told = outcome.frames
-                rate = told / (time.monotonic() - began)
-                print(f"{told:,} frames, {rate:,.0f}/s, {resident_bytes() >> 20} MiB", flush=True)
+            if progress and outcome.frames - reported > 500_000:
+                reported = outcome.frames
+                rate = reported / (time.monotonic() - began)
+                print(
+                    f"{reported:,} frames, {rate:,.0f}/s, {resident_bytes() >> 20} MiB", flush=True
+                )
         self.part()
         self.market()
         gc.collect()

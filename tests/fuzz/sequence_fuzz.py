@@ -1,4 +1,4 @@
-"""Whole frames in an order that nobody meant, at the node: each well-formed, their sequence not.
+"""Whole frames in an order without a meaning, at the node: each well-formed, their sequence not.
 
 A model of sessions and links draws the frames of several clients: `begin`, `attach`, `flow`,
 `transfer`, `disposition`, `detach`, `end`, `open` and `close`, now with the channels and handles

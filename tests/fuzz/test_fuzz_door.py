@@ -63,7 +63,7 @@ def login(rng: random.Random) -> bytes:
 
 
 def read(pieces: list[bytes], welcome: bool) -> tuple[Any, ...]:
-    """All that a log-in comes to; whoever asks is decided upon at the end."""
+    """All that a log-in comes to; what it asks for is decided at the end."""
     server = SaslServer(lambda: ("PLAIN", "ANONYMOUS"), bare=True)
     for piece in pieces:
         server.receive(piece)

@@ -42,13 +42,13 @@ VALUES: list[Any] = [
 
 
 def json_message(draw: random.Random) -> bytes:
-    told = {
+    content = {
         "n": draw.choice(VALUES),
         ACCOUNT: draw.choice(VALUES),
         "legs": draw.choice([[{"id": draw.choice(VALUES)}], {"0": {"id": 3}}, [], 5]),
         "more": [draw.choice(VALUES) for _ in range(draw.randrange(4))],
     }
-    return json.dumps(told, ensure_ascii=draw.random() < 0.5).encode("utf-8", "surrogatepass")
+    return json.dumps(content, ensure_ascii=draw.random() < 0.5).encode("utf-8", "surrogatepass")
 
 
 def fix_message(draw: random.Random) -> bytes:
@@ -81,8 +81,8 @@ def by_python(data: bytes) -> list[bytes] | None:
             return None  # out of all bounds
 
     try:
-        told = json.loads(data, parse_float=number, parse_constant=refuse)
-        account, legs = told[ACCOUNT], told["legs"]
+        content = json.loads(data, parse_float=number, parse_constant=refuse)
+        account, legs = content[ACCOUNT], content["legs"]
         leg = legs["0"] if isinstance(legs, dict) else legs[0]
         return [encoded(account), encoded(leg["id"])]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):

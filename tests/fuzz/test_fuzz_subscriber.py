@@ -64,7 +64,7 @@ class HostileNode:
         rng = self.rng
         if rng.random() < 0.01:
             return self.mutator.mutated(frame, True)
-        if rng.random() < 0.002:  # a link that nobody asked for
+        if rng.random() < 0.002:  # a link that was not asked for
             frame = copy_of(self.beginning[-1])  # type: ignore[arg-type]
             assert frame.performative is not None
             frame.performative.value[0].value = b"mine"

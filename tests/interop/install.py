@@ -142,8 +142,8 @@ def install_java(name: str) -> None:
     fetch = ["mvn", "-q", "-B", "-f", str(source / "pom.xml"), COPY]
     # Maven leaves folders of its own wherever it stands.
     with tempfile.TemporaryDirectory() as work:
-        told = [f"-DoutputDirectory={libraries}", "-DincludeScope=runtime"]
-        subprocess.run([*fetch, *told], cwd=work, check=True)
+        options = [f"-DoutputDirectory={libraries}", "-DincludeScope=runtime"]
+        subprocess.run([*fetch, *options], cwd=work, check=True)
     compiler = ["javac", "-d", str(folder / "classes"), "-cp", f"{libraries}/*"]
     subprocess.run([*compiler, str(source / "Client.java")], check=True)
     (folder / "stamp").write_text(_digest(_java_files(source)))

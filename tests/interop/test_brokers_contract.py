@@ -70,7 +70,7 @@ def test_a_broker_grants_the_credit_that_the_publisher_reckons_with(
     assert bodies(broker, "credit.queue") == ["x"]
 
 
-# The first version's addresses, which 4.0 understands too as long as nobody forbids them.
+# The first version's addresses, which 4.0 understands too unless the configuration forbids them.
 
 
 @both_rabbits
@@ -187,8 +187,8 @@ def test_broker_j_says_whether_an_exchange_discards_or_rejects_what_no_queue_get
     lost = Attempt(brokerj, "nowhere", message())
     assert (lost.outcome, "DISCARD_UNROUTABLE" in lost.capabilities) == ("accepted", True)
     brokerj.exchange("strict", unroutableMessageBehaviour="REJECT")
-    told = Attempt(brokerj, "strict", message(), outcomes=True)
-    assert (told.outcome, "REJECT_UNROUTABLE" in told.capabilities) == ("rejected", True)
+    attempt = Attempt(brokerj, "strict", message(), outcomes=True)
+    assert (attempt.outcome, "REJECT_UNROUTABLE" in attempt.capabilities) == ("rejected", True)
     # Who does not say that it can bear a rejection loses the link.
     refused = Attempt(brokerj, "strict", message())
     assert (refused.outcome, refused.condition) == ("refused", "amqp:not-found")

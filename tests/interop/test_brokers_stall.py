@@ -1,6 +1,6 @@
 """A broker that stops reading: its process stands still, with its connection open.
 
-What waits stays within its bound, what gives way is counted and told, the gateway's own
+What waits stays within its bound, what gives way is counted and announced, the gateway's own
 subscribers get everything meanwhile, and once the broker goes on all that waited is confirmed.
 """
 
@@ -67,14 +67,14 @@ async def packets(rig: PublishRig, attached: asyncio.Event, goal: list[int]) -> 
     return found
 
 
-def told(found: list[Any]) -> list[int]:
+def dropped_numbers(found: list[Any]) -> list[int]:
     """The numbers that the quality messages say were dropped."""
     notes = [msgspec.json.decode(each.body) for each in found if each not in data(found)]
     ranges = [each for note in notes if note["reason"] == "overflow" for each in note["lost"]]
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
-async def test_a_broker_that_stops_reading_costs_its_own_queue_and_nobody_else(
+async def test_a_broker_that_stops_reading_costs_its_own_queue_alone(
     broker: Broker,
 ) -> None:
     broker.exchange("stall")
@@ -105,7 +105,7 @@ async def test_a_broker_that_stops_reading_costs_its_own_queue_and_nobody_else(
         missing = sorted({*range(1, last + 11)} - {*came})
         assert came == sorted(came), "in order"
         assert len(came) == len({*came}), "once each"
-        assert told(found) == missing, "each that gave way is told, and no other"
+        assert dropped_numbers(found) == missing, "each that gave way is announced, and no other"
         assert len(missing) == seen["dropped"]
         async with asyncio.timeout(PATIENCE_S):
             assert await subscriber == [*range(1, last + 11)], "the others got everything"
@@ -141,7 +141,9 @@ async def test_a_destination_that_detaches_gives_up_what_waits_and_begins_anew(
         assert came == sorted(came), "first copies are in order"
         assert came[-10:] == [*range(last + 101, last + 111)]
         missing = sorted({*range(1, last + 111)} - {*came})
-        assert sorted({*told(found)}) == missing, "each that gave way is told, and no other"
+        assert sorted({*dropped_numbers(found)}) == missing, (
+            "each that gave way is announced, and no other"
+        )
         assert len(missing) == seen["dropped"]
 
 

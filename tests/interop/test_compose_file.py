@@ -33,7 +33,7 @@ def test_the_compose_file_is_one_by_the_specification() -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "told"),
+    ("right", "wrong", "reason"),
     [
         ("    logging: *logging", "    loging: *logging", "loging"),
         ("condition: service_started", "condition: started", "condition"),
@@ -42,7 +42,7 @@ def test_the_compose_file_is_one_by_the_specification() -> None:
     ],
 )
 def test_a_mistake_in_the_compose_file_is_found(
-    right: str, wrong: str, told: str, tmp_path: Path
+    right: str, wrong: str, reason: str, tmp_path: Path
 ) -> None:
     text = (CHECKOUT / "docker-compose.yml").read_text()
     assert right in text
@@ -50,7 +50,7 @@ def test_a_mistake_in_the_compose_file_is_found(
     path.write_text(text.replace(right, wrong, 1))
     done = load(path)
     assert done.returncode == 1
-    assert told in done.stderr
+    assert reason in done.stderr
 
 
 async def test_a_real_rabbitmq_with_its_definitions_keeps_what_its_gateway_publishes(

@@ -22,13 +22,13 @@ async def test_rhea_puts_cancels_gives_back_and_takes(tmp_path: Path) -> None:
         )
         out, errors = await asyncio.wait_for(process.communicate(), 120)
         assert errors.decode() == ""
-        told = json.loads(out)
-        assert (told["accepted"], told["answer"], told["correlation"]) == (
+        report = json.loads(out)
+        assert (report["accepted"], report["answer"], report["correlation"]) == (
             10,
             "cancelled",
             "c1",
         )
-        assert sorted(told["taken"]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-        assert told["counts"]["5"] == 1
-        assert told["counts"]["6"] == 0
+        assert sorted(report["taken"]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        assert report["counts"]["5"] == 1
+        assert report["counts"]["6"] == 0
         await rig.until(lambda: rig.figure("depth") == 0, "the records")

@@ -191,8 +191,8 @@ REFUSALS = {
 
 async def refused(stock: Client, link: str) -> tuple[str, str]:
     """With which words the node refuses a link."""
-    told = await stock.hear("detached", link=link)
-    return told["condition"], told["description"]
+    detached = await stock.hear("detached", link=link)
+    return detached["condition"], detached["description"]
 
 
 @every_client
@@ -291,7 +291,7 @@ def test_heartbeats_keep_a_quiet_connection_and_silence_ends_one(kind: str) -> N
 
 
 @every_client
-def test_a_reset_connection_is_forgotten_and_nobody_else_notices(kind: str) -> None:
+def test_a_reset_connection_is_forgotten_and_no_other_notices(kind: str) -> None:
     async def scenario() -> None:
         async with (
             running() as rig,

@@ -1,7 +1,7 @@
 """Qpid JMS, Vert.x Proton and Rust's fe2o3-amqp against the node: a stream, and a durable queue.
 
 Each library's program goes through all of its scenarios in one process, once; the tests look at
-what it has told.
+what it has reported.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ every_program = pytest.mark.parametrize("kind", ["jms", "vertx", "rust"])
 
 @dataclass
 class Played:
-    """What a program has told, in order; what it was sent; and what the node counted."""
+    """What a program has reported, in order; what it was sent; and what the node counted."""
 
     reported: list[dict[str, Any]]
     messages: dict[str, list[Message]]
@@ -53,7 +53,7 @@ class Played:
     queue: dict[str, Any]
 
     def bodies(self, event: str) -> list[str]:
-        """The queue's messages that it told of by this event."""
+        """The queue's messages that it reported by this event."""
         return [each["body"] for each in self.reported if each["event"] == event]
 
 
@@ -120,13 +120,15 @@ def test_what_is_put_into_a_durable_queue_is_taken_once_and_in_order(kind: str) 
 @every_program
 def test_what_is_refused_is_refused_with_the_reason_and_the_connection_lives_on(kind: str) -> None:
     made = played(kind)
-    told = {each["what"]: each["answer"] for each in made.reported if each["event"] == "refused"}
+    refusals = {
+        each["what"]: each["answer"] for each in made.reported if each["event"] == "refused"
+    }
     expected = REFUSALS if kind == "jms" else dict(list(REFUSALS.items())[:2])
-    assert told.keys() == expected.keys()
+    assert refusals.keys() == expected.keys()
     for what, (condition, words) in expected.items():
-        assert words in told[what], what
+        assert words in refusals[what], what
         # fe2o3-amqp has names of its own for AMQP's conditions.
-        assert condition.replace("-", "") in told[what].replace("-", "").lower(), what
+        assert condition.replace("-", "") in refusals[what].replace("-", "").lower(), what
     assert made.counters["links_refused"] == len(expected)
 
 

@@ -130,11 +130,13 @@ async def test_an_alternate_exchange_is_as_good_as_a_binding(broker: RabbitMQ) -
         assert [tag(m)[3] for m in found] == [*range(1, 11)]
 
 
-async def test_a_wrong_password_is_told_and_never_shown(broker: RabbitMQ, tmp_path: Path) -> None:
+async def test_a_wrong_password_is_reported_and_never_shown(
+    broker: RabbitMQ, tmp_path: Path
+) -> None:
     secret = tmp_path / "password"
     secret.write_text("not-the-password\n")
     rig = NodeRig()
-    told: list[str] = []
+    reported: list[str] = []
     config = PublishConfig(
         name="firm",
         to=f"amqp://{USER}@127.0.0.1:{broker.port}/{VHOST}",
@@ -142,12 +144,12 @@ async def test_a_wrong_password_is_told_and_never_shown(broker: RabbitMQ, tmp_pa
         exchange="amq.topic",
         require_route=False,
     )
-    publishers = Publishers((config,), rig.fanout, rig.feed.type_code, "gateway", told.append)
+    publishers = Publishers((config,), rig.fanout, rig.feed.type_code, "gateway", reported.append)
     rig.node.start()
     publishers.start(rig.qualities)
     words = "it refused user feed (check user"
     await rig.until(lambda: words in publishers.snapshot()[0]["reason"], "refused")
-    shown = f"{told} {publishers.snapshot()} {publishers.all[0].broker_address}"
+    shown = f"{reported} {publishers.snapshot()} {publishers.all[0].broker_address}"
     assert "not-the-password" not in shown
     await publishers.stop(1.0)
     await rig.node.stop(0.1)

@@ -72,7 +72,7 @@ def test_sessions_and_links_are_told_apart_by_channel_and_handle() -> None:
     uvloop.run(scenario())
 
 
-def test_a_client_that_sends_on_the_link_it_receives_on_is_told_and_harms_nobody() -> None:
+def test_a_client_that_sends_on_the_link_it_receives_on_is_told_and_does_no_harm() -> None:
     async def scenario() -> None:
         async with running() as rig, raw(rig) as peer, raw(rig) as other:
             for each in (peer, other):

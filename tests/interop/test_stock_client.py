@@ -42,7 +42,7 @@ def receive_blocking(url: str, address: str, count: int, credit: int, option: An
 @pytest.mark.parametrize("option", [AtMostOnce(), AtLeastOnce()], ids=["settled", "unsettled"])
 async def test_the_blocking_client_receives_packets(run: Run, option: Any, credit: int) -> None:
     async with running() as rig:
-        await rig.stream(1, 2)  # before anybody listens: nobody gets these
+        await rig.stream(1, 2)  # before a link is attached: no link gets these
         receiving = asyncio.create_task(
             in_thread(receive_blocking, rig.url, "euronext.104", 41, credit=credit, option=option)
         )

@@ -85,8 +85,8 @@ class Coverage:
                 for name, count in sorted(self.reached.items())
                 if name.startswith(title + " ")
             }
-            told = ", ".join(f"{name} {count:,}" for name, count in found.items())
-            lines.append(f"{title}: {told}")
+            figures = ", ".join(f"{name} {count:,}" for name, count in found.items())
+            lines.append(f"{title}: {figures}")
         lines.append(f"table: {len(pairs) - len(unmet)} of {len(pairs)} pairs; not {unmet}")
         return "\n".join(lines)
 

@@ -182,8 +182,8 @@ class Gateway:
                 outward.flush()
         if self._flush:
             self._write()
-        assert not self.core.fanout.dirty_peers, "nobody was told to write to links"
-        assert self._timer_ns <= self.core.recovery.deadline_ns, "nobody was told of a deadline"
+        assert not self.core.fanout.dirty_peers, "no write to links was scheduled"
+        assert self._timer_ns <= self.core.recovery.deadline_ns, "no timer was set for the deadline"
         self._deadlines = [
             *[arbiter.deadline_ns for arbiter in self.arbiters],
             *[server.deadline_ns for server in self.core.servers.values()],
@@ -326,7 +326,7 @@ class Gateway:
         self._timer_ns = min(self._timer_ns, deadline_ns)
 
     def line_changed(self, kind: int, channel_index: int, line: int) -> None:
-        """Nobody watches."""
+        """No observer is there."""
 
     def renumbered(self) -> None:
         self.core.turn_day(self.now)

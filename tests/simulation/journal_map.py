@@ -2,7 +2,7 @@
 
 Read from the bytes themselves, by the format document and not by recovery: a map from positions to
 `Place`s, so that a test knows beforehand which items a flipped bit may concern, and whether
-somebody has to be told of it.
+it has to be reported.
 """
 
 import struct
@@ -113,7 +113,7 @@ class Map:
         for _ in range(statuses):
             start, count, kind = struct.unpack_from("<QIB", data, record)
             ends = NOTHING
-            if kind == MOVE:  # without it nobody knows whose content that is
+            if kind == MOVE:  # without it the content belongs to no item
                 both = frozenset([start, first + count])
                 places.append(Place(record, "move record", reported=True, ends=both))
                 concerned |= both
@@ -181,7 +181,7 @@ def view_of(opened: Opened) -> View:
     view: View = {0: tuple(sorted(opened.store.producers.latest.items()))}
     for number in range(1, opened.store.visible_end):
         if number in opened.store.numbers:
-            continue  # nobody was given that id
+            continue  # the id was never given out
         mark = opened.delivery.mark_of(number)
         view[number] = (opened.delivery.status(number), contents.get(number), mark)
     return view

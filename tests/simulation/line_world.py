@@ -7,7 +7,7 @@ datagrams are lost (on a line, on both, on refresh lines), delayed, doubled, and
 whether the server is good, late, silent, sparing with its quota (over UDP: with its store), or
 wrong, and what its retransmission lines, or its datagrams, lose; how connections stall, break and
 are refused; when the gateway joins. After `HEAL_NS` all is well, and two simulated seconds later
-the stream must be whole, where somebody can make it so.
+the stream must be whole, where a server can make it so.
 """
 
 import copy
@@ -63,8 +63,8 @@ class Venue:
     what a [[server]] has; `snapshots` is the protocol of snapshots, "" for none, and
     `snapshot_server` what its [[server]] has; `nonsense` is what a wrong server says on a
     connection, `harmed` what it makes of what it should say. `header` are arguments of every
-    packet. `mutates`: a wrong server may change what it says on a connection, which nobody could
-    notice of a snapshot's messages. `batch`: most messages of a packet.
+    packet. `mutates`: a wrong server may change what it says on a connection, which cannot be
+    noticed in a snapshot's messages. `batch`: most messages of a packet.
     """
 
     feed: Feed
@@ -513,26 +513,26 @@ class Oracle:
         assert message == self.published[number - 1], f"{number} is not what was published"
         self._message(number, message)
 
-    def _quality(self, told: dict[str, Any]) -> None:
-        self.stands, reason = told["state"], told["reason"]
+    def _quality(self, quality: dict[str, Any]) -> None:
+        self.stands, reason = quality["state"], quality["reason"]
         self.seen[reason] += 1
         if reason == "gap":
-            ((first, last),) = told["lost"]
+            ((first, last),) = quality["lost"]
             self.missing.update(range(first, last + 1))
             self.whole = False
         elif reason == "withdrawn":
-            self.number = told["next"] - 1
+            self.number = quality["next"] - 1
             self.whole = False
-            for low, high in told["withdrawn"]:
+            for low, high in quality["withdrawn"]:
                 self.missing -= set(range(low, high + 1))
                 self.covered -= set(range(low, high + 1))
         elif reason == "snapshot-begin":
-            self.block, self.open = told["last"], {}
+            self.block, self.open = quality["last"], {}
         elif reason == "snapshot-end":
-            self._end(told["next"] - 1)
+            self._end(quality["next"] - 1)
         elif reason == "start":
             # Nothing is missing at the beginning, or right behind a snapshot that came before it.
-            before, self.number = self.number, told["next"] - 1
+            before, self.number = self.number, quality["next"] - 1
             beginning = self.number <= self.resets
             self.whole = beginning or (self.whole and self.number == before)
 

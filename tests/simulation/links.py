@@ -1,4 +1,4 @@
-"""The far end of a subscriber's link: what the gateway's fan-out sends, told to the oracle.
+"""The far end of a subscriber's link: what the gateway's fan-out sends, given to the oracle.
 
 Each link has credit without end, and each message is read the moment it is sent: its tag, its
 numbering, which messages are a block. `WholeLink` is the subscriber whose view is checked in full,
@@ -25,7 +25,7 @@ from tests.support.amqp import FakeLink
 
 #: Day, feed, service, sequence number, message number.
 TAG = struct.Struct(">IHHQH")
-#: More than any run sends: nobody is given up.
+#: More than any run sends: no link is given up.
 QUEUE_BYTES = 1 << 30
 
 
@@ -125,7 +125,7 @@ class LateLink(ReadLink):
         else:
             link.withheld.discard(service)
         if reason in ("snapshot", "no snapshot"):
-            self.subscriber.told_apart(service, body, [link])
+            self.subscriber.quality_of_links(service, body, [link])
         elif reason == "reset":
             link.block(service, [])
 

@@ -7,8 +7,8 @@ than data. Faults that hit both lines of a channel alike stand in `Shared`: sing
 both, and blackouts.
 
 A `TcpLink` delivers each side's bytes in order, in chunks cut at random, each with a delay; it can
-stall, break in the middle of what is under way, and refuse connections. It belongs to whoever
-holds the clock: `pending` says when something happens next, `deliver` does it.
+stall, break in the middle of what is under way, and refuse connections. The owner of the
+clock drives it: `pending` says when something happens next, `deliver` does it.
 
 Nothing here knows what the bytes mean, but for the packet kinds that loss may spare.
 """
@@ -168,7 +168,7 @@ class TcpFaults:
         return TcpFaults(self.delay_ns, self.jitter_ns, 65_536)
 
 
-#: What is told instead of bytes when the connection is gone.
+#: What is given instead of bytes when the connection is gone.
 CLOSED = None
 
 

@@ -45,7 +45,7 @@ class _Service:
         self.reached = 0
         self.started = False
         self.tails: list[int] = []
-        self.told_lost = RangeSet()
+        self.announced_lost = RangeSet()
         #: What was published, or came in a snapshot instead; and of that, what lay behind where
         #: the stream went back to.
         self.delivered = RangeSet()
@@ -94,7 +94,7 @@ class Subscriber:
         self.clock = clock
         #: Packets outside the sequence: what each line brought, and what was published.
         self.outside_by = (Counter[bytes](), Counter[bytes]())
-        self.outside_told = Counter[bytes]()
+        self.outside_delivered = Counter[bytes]()
 
     # -- what the gateway says --------------------------------------------------------------
 
@@ -113,63 +113,63 @@ class Subscriber:
 
     def quality(self, service: int, body: bytes) -> None:
         """A quality message."""
-        told = json.loads(body)
+        quality = json.loads(body)
         known = self.services[service]
-        assert told["service"] == service
-        known.state, reason = told["state"], told["reason"]
+        assert quality["service"] == service
+        known.state, reason = quality["state"], quality["reason"]
         self.seen[f"{known.state}/{reason}"] += 1
         self.qualities.append((self.clock(), service, known.state, reason))
-        where = f"service {service}: {told}"
+        where = f"service {service}: {quality}"
         if reason == "gap":
-            ((first, last),) = told["lost"]
+            ((first, last),) = quality["lost"]
             assert last >= known.expected, f"{where}, expected {known.expected}"
-            known.told_lost.add(first, last)
+            known.announced_lost.add(first, last)
             known.lost.append((first, last + 1))
             known.announced += last + 1 - first
         elif reason == "withdrawn":
-            first = known.expected = told["next"]
+            first = known.expected = quality["next"]
             known.went_back = True
             known.behind = RangeSet(
                 (low, last) for low, last in (*known.delivered, *known.covered) if last >= first
             )
-            for low, last in told["withdrawn"]:
-                known.told_lost.discard(low, last)
+            for low, last in quality["withdrawn"]:
+                known.announced_lost.discard(low, last)
                 known.announced -= last + 1 - low
             known.lost = [each for each in known.lost if each[0] < first]
             known.lost = [(low, min(end, first)) for low, end in known.lost]
-            if told["doubt"]:
+            if quality["doubt"]:
                 known.lost.append((first - 1, first))
         elif reason == "start":
             assert not known.started, where
             known.started = True
-            known.joined = known.joined or told["next"]
+            known.joined = known.joined or quality["next"]
             first = max(known.expected, 1)
-            if told["next"] > max(first, 2):
-                known.lost.append((first, told["next"]))
-            known.expected = told["next"]
+            if quality["next"] > max(first, 2):
+                known.lost.append((first, quality["next"]))
+            known.expected = quality["next"]
         elif reason == "reset":
             known.epoch += known.joined > 0
             if known.joined:
-                # What was lost at the end of a numbering nobody can know of.
+                # What was lost at the end of a numbering cannot be known.
                 known.tails.append(known.expected)
-            known.expected = told["since"] if known.joined else 0
+            known.expected = quality["since"] if known.joined else 0
             known.joined, known.started = known.joined or 1, True
             known.lost.clear()
-            known.told_lost.clear()
+            known.announced_lost.clear()
             known.delivered.clear()
             known.covered.clear()
             known.behind.clear()
-            if told["since"] > 2:
-                # Nobody saw where the numbering began.
-                known.lost.append((1, told["since"]))
+            if quality["since"] > 2:
+                # Where the numbering began was not seen.
+                known.lost.append((1, quality["since"]))
             self.market.clear(service)
 
-    def told_apart(self, service: int, body: bytes, links: list[Link]) -> None:
+    def quality_of_links(self, service: int, body: bytes, links: list[Link]) -> None:
         """A quality message for some links only."""
-        told = json.loads(body)
-        assert told["state"] not in WHOLE, f"service {service}: {told}"
-        self.seen[f"link/{told['reason']}"] += len(links)
-        if told["reason"] == "no snapshot":
+        quality = json.loads(body)
+        assert quality["state"] not in WHOLE, f"service {service}: {quality}"
+        self.seen[f"link/{quality['reason']}"] += len(links)
+        if quality["reason"] == "no snapshot":
             for link in links:
                 link.denied.add(service)
 
@@ -189,11 +189,11 @@ class Subscriber:
         assert sequence not in known.delivered, f"{where}: twice"
         known.delivered.add(sequence, following - 1)
         if sequence > known.expected:
-            told = not known.told_lost.missing_in(known.expected, sequence - 1) or all(
+            announced = not known.announced_lost.missing_in(known.expected, sequence - 1) or all(
                 known.behind.covers(first, last)
-                for first, last in known.told_lost.missing_in(known.expected, sequence - 1)
+                for first, last in known.announced_lost.missing_in(known.expected, sequence - 1)
             )
-            assert told, f"{where}: nobody told of what is missing from {known.expected} on"
+            assert announced, f"{where}: not announced what is missing from {known.expected} on"
         known.expected = following
         body = self.session.bodies.get((service, known.epoch, sequence))
         assert body is not None, f"{where} was never sent"
@@ -206,11 +206,11 @@ class Subscriber:
     def block(self, service: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links):
         """A snapshot block: markers, packets, and what it makes of the state; `links`: theirs."""
         known = self.services[service]
-        told, over = json.loads(begin), json.loads(end)
+        begun, over = json.loads(begin), json.loads(end)
         where = f"service {service}: {over}"
-        assert (told["reason"], over["reason"]) == ("snapshot-begin", "snapshot-end"), where
-        assert told["packets"] == len(packets), where
-        assert told["last"] == last, where
+        assert (begun["reason"], over["reason"]) == ("snapshot-begin", "snapshot-end"), where
+        assert begun["packets"] == len(packets), where
+        assert begun["last"] == last, where
         assert all(len(packet) <= 1400 for packet in packets), where
         if links is not None:
             for link in links:
@@ -218,7 +218,7 @@ class Subscriber:
                 self.check_state(service, f"{where}, on a link", link.market, over["next"])
             self.seen["link/snapshot-end"] += len(links)
             return
-        self.quality_state(known, told)
+        self.quality_state(known, begun)
         self.market.clear(service)
         for packet in packets:
             self.market.apply(packet)
@@ -238,14 +238,16 @@ class Subscriber:
 
     def outside(self, packet: bytes) -> None:
         """Such a packet is published."""
-        self.outside_told[packet] += 1
+        self.outside_delivered[packet] += 1
         self.seen["outside"] += 1
-        assert self.outside_told[packet] <= sum(came[packet] for came in self.outside_by)
+        assert self.outside_delivered[packet] <= sum(came[packet] for came in self.outside_by)
 
-    def quality_state(self, known: _Service, told: dict) -> None:
+    def quality_state(self, known: _Service, quality: dict) -> None:
         """The state that a marker tells."""
-        known.state = told["state"]
-        self.qualities.append((self.clock(), told["service"], told["state"], told["reason"]))
+        known.state = quality["state"]
+        self.qualities.append(
+            (self.clock(), quality["service"], quality["state"], quality["reason"])
+        )
 
     def settled(self, now_ns: int) -> None:
         """The gateway has done everything that it could do by now: is what it says true?"""
@@ -269,7 +271,7 @@ class Subscriber:
         attached after the healing has got each, or was told that it cannot be had."""
         for came in self.outside_by:
             for packet, count in came.items():
-                assert self.outside_told[packet] >= count, f"outside the sequence: {packet!r}"
+                assert self.outside_delivered[packet] >= count, f"outside the sequence: {packet!r}"
         for link in self.links:
             if link.attached_ns >= healed_ns:
                 answered = link.based | link.denied

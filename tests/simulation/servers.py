@@ -93,7 +93,7 @@ class Exchange:
     """What has been sent by now, servers' windows and snapshots included.
 
     `stretch` scales the session's times; `send_refresh(service, [(at, packet)])` gives packets to
-    the refresh lines. Windows are brought up to date when somebody looks.
+    the refresh lines. Windows are brought up to date when they are read.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class Connection:
 
     def close(self, now_ns: int) -> None:
         """The client hangs up: the server learns, the client hears no more."""
-        self.to_client = _nobody
+        self.to_client = _hung_up
         self.link.break_off(now_ns)
         self._watch()
 
@@ -408,5 +408,5 @@ def unflagged(said: bytes) -> bytes:
     return bytes(out)
 
 
-def _nobody(data: bytes | None, now_ns: int) -> None:
+def _hung_up(data: bytes | None, now_ns: int) -> None:
     """The client that has hung up."""

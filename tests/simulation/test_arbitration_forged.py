@@ -130,7 +130,7 @@ class Feed:
 def harmed(feed: Feed, plain: Feed) -> list[int]:
     """Real packets that were not published, or later than they would have been without forgeries;
     but for those whose numbers were forged."""
-    real = {n: told for n, told in feed.published.items() if told[1] == body_of(n)}
+    real = {n: entry for n, entry in feed.published.items() if entry[1] == body_of(n)}
     return [
         number
         for number, (when, _) in plain.published.items()

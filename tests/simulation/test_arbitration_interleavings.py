@@ -6,7 +6,7 @@ how far each line has come, and which packets have arrived, on which line first 
 histories with the same standing leave the arbiter in the same state, but for its counters; so each
 standing is reached once, by any history, and every step that is possible from it is taken once and
 checked. Every case is then a walk over checked steps, and all walks end in a checked end: numbers
-that did not come are announced, or told as missing and, brought by recovery, published.
+that did not come are announced, or reported missing and, brought by recovery, published.
 
 That a standing tells the whole state is not believed but tested, on the interpreted twin, of which
 every field can be seen. Half as many are, as a check of the argument, played one by one as well.
@@ -117,7 +117,7 @@ class Player:
         self.recovered.recover(self.arbiter, header, self.payload, 0, 1, self.now, epoch)
 
     def read(self) -> list[tuple[int, int, int]]:
-        """Packets, gaps and missing ranges told since the last call: (kind, first, end), places of
+        """Packets, gaps and missing ranges since the last call: (kind, first, end), places of
         the case."""
         self.ring.publish()
         words, mask = self.ring.words, self.ring.mask
@@ -155,11 +155,11 @@ class Player:
                     self.recover(index)
             said += self.read()
             missing = []
-        told = [(kind, low, high) for kind, low, high in said if kind != MISSING]
+        outcomes = [(kind, low, high) for kind, low, high in said if kind != MISSING]
         packets = [(PACKET, n, n + 1) for n in range(count)]
         for low, high in missing:
             packets[low:high] = [(GAP, low, high)] + [(0, 0, 0)] * (high - low - 1)
-        assert told == [each for each in packets if each[0]]
+        assert outcomes == [each for each in packets if each[0]]
         assert self.arbiter.expected == self.base + count
         assert self.arbiter.state_name == "FLOWING"
         self.base += count

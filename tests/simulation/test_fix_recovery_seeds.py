@@ -7,7 +7,7 @@ how often datagrams are lost (on a line, on both), delayed, doubled, and how lin
 way the server of Resend Requests answers, and whether it is good, late, lossy, silent or wrong;
 whether there is a server of the books' state, and when it is out of order; how connections stall
 and break; whether the publisher skips numbers or begins anew; when the gateway joins. After
-`HEAL_NS` all is well, and two simulated seconds later the stream must be whole, where somebody can
+`HEAL_NS` all is well, and two simulated seconds later the stream must be whole, where a server can
 make it so.
 
 Checked of what a subscriber gets: each message is what was published, in order and once; what is
@@ -427,18 +427,18 @@ class Oracle:
             elif said[35] != b"A":
                 self._message(message, int(said[34]))
 
-    def _quality(self, told: dict[str, Any]) -> None:
-        self.stands, reason = told["state"], told["reason"]
+    def _quality(self, quality: dict[str, Any]) -> None:
+        self.stands, reason = quality["state"], quality["reason"]
         self.seen[reason] += 1
         if reason == "gap":
-            ((first, last),) = told["lost"]
+            ((first, last),) = quality["lost"]
             self.missing.update(range(first, last + 1))
             self.whole = False
         elif reason == "skipped":
-            ((first, last),) = told["skipped"]
+            ((first, last),) = quality["skipped"]
             lied = not set(range(first, last + 1)) <= self.published[self.epoch][1]
-            # Nobody can tell a server's false GapFill from a true one: its numbers are marked.
-            assert not lied or self.lies, told
+            # A server's false GapFill cannot be told from a true one: its numbers are marked.
+            assert not lied or self.lies, quality
             self.whole &= not lied
             self.reported.update(range(first, last + 1))
         elif reason == "reset":
@@ -449,17 +449,17 @@ class Oracle:
             self.whole = True
         elif reason == "withdrawn":
             # What was announced lost comes by a line after all: the stream goes back to it.
-            self.number = told["next"] - 1
+            self.number = quality["next"] - 1
             self.whole = False
-            for low, high in told["withdrawn"]:
+            for low, high in quality["withdrawn"]:
                 self.missing -= set(range(low, high + 1))
                 self.covered -= set(range(low, high + 1))
         elif reason == "snapshot-begin":
-            self.block = told["last"], MarketState()
+            self.block = quality["last"], MarketState()
         elif reason == "snapshot-end":
             self._end()
         elif reason == "start":
-            self.number = told["next"] - 1
+            self.number = quality["next"] - 1
             self.whole = self.number == 0
 
     def _snapshot(self, message: bytes, last: int) -> None:
@@ -470,7 +470,7 @@ class Oracle:
     def _message(self, data: bytes, number: int) -> None:
         bodies, _ = self.published[self.epoch]
         same = essence(data) == essence(bodies[number]) if self.marked else data == bodies[number]
-        # Nobody can tell what a server invented from what it was asked for; the books may differ.
+        # What a server invented cannot be told from what it was asked for; the books may differ.
         invented = data in self.invented and any(a <= number <= b for a, b in self.asked)
         assert same or invented, f"{number} is not what was published"
         self.whole &= same

@@ -291,7 +291,7 @@ class World:
     # -- the stream ------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """One message, to whoever has not lost it."""
+        """One message, to each client that has not lost it."""
         rng = self.rng
         self.channel.now_ns = self.now_ns
         if rng.random() < 0.02:

@@ -7,7 +7,7 @@ late, silent, wrong, none), whether messages wait for missing ones, and whether 
 skips numbers, ends and goes on, or is killed and begins anew.
 
 Checked for each receiver: what comes out is what was published, in order and once, from where it
-joined; what is not is marked as skipped or lost, and is: nothing that came in time is told as lost;
+joined; what is not is marked as skipped or lost, and is: what came in time is not declared lost;
 after the lines have healed it is complete up to the publisher's last number. And the economy: what
 a loss costs. That each of these checks bites is shown by receivers and servers that do one thing
 wrong.
@@ -58,10 +58,10 @@ TOPIC = "equities"
 FORMAT = RequestFormat()
 #: One seed in so many has a hundred receivers.
 CROWDED = 50
-#: Messages of a numbering that is not told: so many that some of them come.
-UNTOLD_MESSAGES = 40
+#: Messages of a numbering that is not announced: so many that some of them come.
+UNREPORTED_MESSAGES = 40
 #: Until when one may join where several follow: while the first one's messages still come.
-UNTOLD_JOIN_MS_MAX = 10
+UNREPORTED_JOIN_MS_MAX = 10
 SERVERS = ("good", "good", "late", "silent", "wrong", "none")
 
 
@@ -90,7 +90,7 @@ class Plan:
     @classmethod
     def drawn(cls, rng: random.Random, receivers: int) -> "Plan":
         """The plan of a seed."""
-        told = rng.random() < 0.7
+        reported = rng.random() < 0.7
         route = rng.choice(["group", "group", "main"])
         plan = cls(
             receivers=receivers,
@@ -105,17 +105,17 @@ class Plan:
             server=rng.choice(SERVERS),
             route=route,
             # On the main group nothing else says that a message is not of a new numbering.
-            poss_dup=rng.random() < 0.5 or (route == "main" and not told),
+            poss_dup=rng.random() < 0.5 or (route == "main" and not reported),
             answer=rng.choice(["once", "once", "timer"]),
             ordered=rng.random() < 0.7,
-            reported=told,
+            reported=reported,
             restarts=rng.choice([0, 0, 1, 2]),
             skips=rng.choice([0, 0, 0.02]),
         )
-        if plan.restarts and not told:
+        if plan.restarts and not reported:
             # A numbering of which nothing came cannot be told from the next one; nor can what comes
-            # after it was given up, which is at once where nobody is asked.
-            plan.messages = max(plan.messages, UNTOLD_MESSAGES * (plan.restarts + 1))
+            # after it was given up, which is at once where no server is asked.
+            plan.messages = max(plan.messages, UNREPORTED_MESSAGES * (plan.restarts + 1))
             if plan.server == "none":
                 plan.jitter_ns = min(plan.jitter_ns, 100 * US)
         return plan
@@ -195,7 +195,7 @@ class Listener:
             elif isinstance(event, Lost):
                 self.lost += event.last - event.first + 1
                 if self.world.plan.reported:
-                    # A numbering that is not told may have been heard and not been known yet.
+                    # A numbering that is not announced may have been heard and not been known yet.
                     came = self.came[id(self.numbering)]
                     assert not came.intersection(range(event.first, event.last + 1))
                 self.handle(event.first, event.last)
@@ -239,9 +239,9 @@ class World:
         self.runs_for_all = 0
         self._frame = Frame()
         late = [plan is None and self.rng.random() < 0.2 for _ in range(self.plan.receivers)]
-        # Who joins at the end of a numbering that is not told takes its last ones for the next.
+        # Joined at the end of a numbering that is not announced: its last ones pass for the next.
         soon = self.plan.restarts and not self.plan.reported
-        joins_ms_max = UNTOLD_JOIN_MS_MAX if soon else 100
+        joins_ms_max = UNREPORTED_JOIN_MS_MAX if soon else 100
         self.listeners = [
             Listener(self, seed * 1000 + at, self.rng.randint(0, joins_ms_max) * MS if each else 0)
             for at, each in enumerate(late)
@@ -279,7 +279,7 @@ class World:
         """A publisher's process begins, with a new numbering."""
         plan = self.plan
         header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.reported)
-        # By its Heartbeats alone a numbering that is not told has to be recognised in time.
+        # By its Heartbeats alone a numbering that is not announced has to be recognised in time.
         heartbeat_ns = 300 * MS if plan.reported or not plan.restarts else 100 * MS
         settings = SendingSettings(
             period_ns=200 * US,
@@ -451,7 +451,7 @@ def play(world: World) -> World:
             world.run(world.now_ns + rng.choice([0, 0, 50 * US, MS, 2 * MS]))
         if restart < plan.restarts:
             world.restart()
-            # A numbering that is not told is recognised when the old one is heard no more.
+            # A numbering that is not announced is recognised when the old one is heard no more.
             world.run(world.now_ns + (0 if plan.reported else 2 * SECOND))
     world.healed = True
     world.run(world.now_ns + 4 * SECOND)

@@ -24,9 +24,9 @@ def put_otherwise(change: Callable[[Any], list[Any]]) -> Sabotage:
         put = Reception._put
 
         def changed(self: Reception, event: Any, first: int, end: int) -> None:
-            told = len(self._events)
+            start = len(self._events)
             put(self, event, first, end)
-            self._events[told:] = [new for old in self._events[told:] for new in change(old)]
+            self._events[start:] = [new for old in self._events[start:] for new in change(old)]
 
         patch.setattr(Reception, "_put", changed)
 
@@ -134,13 +134,13 @@ def answer_the_first_of_a_range_alone(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_end(patch: pytest.MonkeyPatch) -> None:
     def bearing(self: Reception, message: Any, place: Any) -> Any:
-        heard = told(self, message, place)
+        heard = original(self, message, place)
         self._events[:] = [
             Ended(each.next + 1) if isinstance(each, Ended) else each for each in self._events
         ]
         return heard
 
-    told = Reception._bearing
+    original = Reception._bearing
     patch.setattr(Reception, "_bearing", bearing)
 
 
@@ -153,10 +153,10 @@ FAULTS: dict[str, Sabotage] = {
     "a message has its neighbour's number": on_delivery(
         lambda event: [event._replace(number=event.number + 1)]
     ),
-    "a loss is not told": on_loss(lambda event: []),
-    "a loss is told as skipped": on_loss(lambda event: [Skipped(*event)]),
-    "a loss is told by half": on_loss(lambda event: [event._replace(last=event.first)]),
-    "what came is told as lost": lose_what_came,
+    "a loss is not declared": on_loss(lambda event: []),
+    "a loss is declared as skipped": on_loss(lambda event: [Skipped(*event)]),
+    "a loss is declared by half": on_loss(lambda event: [event._replace(last=event.first)]),
+    "what came is declared lost": lose_what_came,
     "gaps are given up at once": give_up_at_once_what_one_line_lacks,
     "nothing waits for what is missing": let_nothing_wait,
     "a new numbering is not believed": believe_no_new_numbering,
@@ -165,7 +165,7 @@ FAULTS: dict[str, Sabotage] = {
     "a CheckSum is not checked": believe_every_checksum,
     "nothing is asked for": ask_for_nothing,
     "an answer is cut short": answer_the_first_of_a_range_alone,
-    "the end is told with another number": forget_the_end,
+    "the end has another number": forget_the_end,
 }
 
 

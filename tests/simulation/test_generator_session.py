@@ -55,7 +55,7 @@ def apply(books, order):
     if order["ActionType"] == "F":
         book.clear()
     elif order["ActionType"] in "AY":
-        # Y: told again, at the opening.
+        # Y: sent again, at the opening.
         assert key not in book
         book[key] = (order["Side"], order["Price"], order["Volume"])
     elif order["ActionType"] == "M":
@@ -105,7 +105,7 @@ def test_every_change_of_the_top_is_quoted_and_level_figures_in_orders_are_right
         assert (order["AggregatedVolume"], order["NumberOrders"]) == (sum(at), len(at))
         top = (best(book, "1")[0], best(book, "2")[0])
         assert not all(top) or top[0] < top[1]
-        # While a book is told, only the whole book is quoted.
+        # While a book is sent, only the whole book is quoted.
         if symbol in tops and top != tops[symbol]:
             assert shown[symbol, number] == top
         if (symbol, number) in shown:
@@ -182,7 +182,7 @@ def test_due_times_never_fall_and_message_times_match_them():
         assert content.send_time == (nine + packet.due_ns) // 1_000_000
         for message in content.messages:
             wire = message.wire()
-            # Orders that are told again are of the day before.
+            # Orders that are sent again are of the day before.
             if "SourceTimeMicroSecs" in wire and wire.get("ActionType") != "Y":
                 time = wire["SourceTime"] * 1_000_000 + wire["SourceTimeMicroSecs"] * 1000
                 assert 0 <= nine + packet.due_ns - time < 50_000_000
@@ -275,14 +275,14 @@ def test_packets_come_in_as_many_blocks_as_they_need():
 
 
 def test_where_a_session_is_cut_into_blocks_changes_nothing_in_it(monkeypatch):
-    def told():
+    def session_packets():
         generator = SessionGenerator(FEED, 6, instruments=200)
         return [*generator.step(SECOND // 10), *generator.close(SECOND // 10)]
 
-    whole = told()
+    whole = session_packets()
     # Room for five packets and for what one step may bring.
     monkeypatch.setattr(generator_session, "BLOCK_PACKETS", SPARE_PACKETS + 5)
-    assert told() == whole
+    assert session_packets() == whole
 
 
 def test_a_feed_with_another_packet_header_is_refused_in_one_line():

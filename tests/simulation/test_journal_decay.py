@@ -69,22 +69,22 @@ class Decaying:
         disk = self.disk.copy()
         disk.decay(path, bit)
         try:
-            told = bool(verify(disk, FOLDER).problems)
+            reported = bool(verify(disk, FOLDER).problems)
             opened = self.opened(disk)
         except FeedhandlerError:
             assert place.fatal, about
             return place.kind
-        assert told == place.reported, f"{about}: {'told' if told else 'nobody is told'}"
+        assert reported == place.reported, f"{about}: {'reported' if reported else 'not reported'}"
         assert not place.fatal, about
         self.hold(view_of(opened), place, about)
         return place.kind
 
     def is_moved(self, place: Place, number: int) -> bool:
         """Whether the place is of an item that was moved and may be found where it had stood."""
-        told = place.kind == "move record" or (
+        moved = place.kind == "move record" or (
             place.ends and place.kind in ("content", "table entry")
         )
-        return bool(told) or number not in self.known
+        return bool(moved) or number not in self.known
 
     def hold(self, found: View, place: Place, about: str) -> None:
         """Whether exactly what the place says is lost."""
@@ -118,7 +118,7 @@ def drawn(queue: Decaying, draw: random.Random) -> tuple[str, int]:
     return path, draw.randrange(8 * places[at].start, max(8 * end, 8 * places[at].start + 1))
 
 
-def test_a_flipped_bit_costs_what_it_belongs_to_and_is_told_of() -> None:
+def test_a_flipped_bit_costs_what_it_belongs_to_and_is_reported() -> None:
     hit: Counter[str] = Counter()
     for seed in range(SEED, SEED + max(FLIPS // FLIPS_A_QUEUE, 1)):
         queue, draw = Decaying(seed), random.Random(seed)
@@ -139,7 +139,7 @@ def test_one_bit_of_every_byte() -> None:
     print(dict(hit))
 
 
-def test_a_status_that_decayed_is_told_and_takes_back_no_more_than_it_said() -> None:
+def test_a_status_that_decayed_is_reported_and_takes_back_no_more_than_it_said() -> None:
     """Bits of every status record of some queues: ends that no checkpoint has come back."""
     brought_back = 0
     for seed in range(SEED, SEED + (6 if SWEEP else 2)):
@@ -154,7 +154,7 @@ def test_a_status_that_decayed_is_told_and_takes_back_no_more_than_it_said() -> 
 
 
 @pytest.mark.parametrize("name", ["control", "ended", "block"])
-def test_a_file_that_was_cut_is_refused_or_told_of(name: str) -> None:
+def test_a_file_that_was_cut_is_refused_or_reported(name: str) -> None:
     queue = Decaying(SEED)
     path = next(path for path in queue.map.paths() if name in path)
     size = queue.map.sizes[path]

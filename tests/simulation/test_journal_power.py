@@ -195,7 +195,7 @@ def test_an_item_that_counts_where_it_was_and_where_it_is_is_found_out(monkeypat
 
 
 def test_a_move_that_no_checkpoint_keeps_is_found_out(monkeypatch) -> None:
-    """The oracle bites: after a round nobody knows whose content it is."""
+    """The oracle bites: after a round it is not known whose content it is."""
     monkeypatch.setattr(recovery, "_read_moves", lambda *_: None)
     with pytest.raises(AssertionError, match=r"lost|phantom|changed"):
         play_some(1, SMALL)

@@ -54,9 +54,9 @@ class Operation:
 
     def line(self) -> str:
         """For the checker."""
-        told = asdict(self)
-        told["return"] = told.pop("returned")
-        return json.dumps(told)
+        row = asdict(self)
+        row["return"] = row.pop("returned")
+        return json.dumps(row)
 
 
 class Producer:
@@ -147,10 +147,10 @@ class Recording:
     def put(self, content: bytes, stamp: Stamp) -> Any:
         answer = self.queue.put(content, stamp)
         if answer.outcome is Outcome.STORING:
-            told = json.loads(content)
-            self.about[answer.number] = told["a"], told["n"]
+            item = json.loads(content)
+            self.about[answer.number] = item["a"], item["n"]
             for producer in self.producers:
-                if producer.message is not None and producer.message.id == told["n"]:
+                if producer.message is not None and producer.message.id == item["n"]:
                     producer.message.place = answer.number
         return answer
 
@@ -251,7 +251,7 @@ class Recording:
                 self.open[number] = self.note("cancel", number, said="unknown")
 
     def crash(self) -> None:
-        """Whoever had something has it no more; what was asked for is durable, or never was."""
+        """No consumer holds anything any more; what was asked for is durable, or never was."""
         had = [
             (each.number, each.fence)
             for consumer, held in self.holds.items()

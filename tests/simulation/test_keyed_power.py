@@ -79,8 +79,8 @@ class Opened:
     def flush(self) -> bool:
         """Write one segment; who waited for it hears."""
         wrote = self.engine.flush()
-        for told in self.journal_store.settled():
-            told()
+        for callback in self.journal_store.settled():
+            callback()
         return wrote
 
     def messages(self) -> dict[int, tuple[int, bytes]]:
@@ -165,10 +165,10 @@ class Course:
         assert answer.outcome is Outcome.STORING
         known = self.known[answer.number] = Known(stamp, content, answer.number)
 
-        def told() -> None:
+        def mark_put() -> None:
             known.put = True
 
-        self.store.when_durable(told)
+        self.store.when_durable(mark_put)
         return known
 
     def put(self) -> None:
@@ -189,12 +189,12 @@ class Course:
             self.held.append(delivery)
 
     def ended(self, known: Known) -> Callable[[], None]:
-        def told() -> None:
+        def mark_ended() -> None:
             known.ended = True
             for output in known.outputs:
                 output.put = True
 
-        return told
+        return mark_ended
 
     def end(self) -> None:
         if self.held:
@@ -226,10 +226,10 @@ class Course:
             known.asked_dead |= known.tries_asked >= TRIES_MAX
             self.queue.give_back(1, delivery.fence, True)
 
-            def told(tries: int = known.tries_asked) -> None:
+            def mark_tries(tries: int = known.tries_asked) -> None:
                 known.tries = max(known.tries, tries)
 
-            self.store.when_durable(told)
+            self.store.when_durable(mark_tries)
 
     def refuse(self) -> None:
         if self.held:
@@ -419,8 +419,8 @@ def end_apart(patch: pytest.MonkeyPatch) -> None:
 def say_at_once(patch: pytest.MonkeyPatch) -> None:
     """Who waits for the disk hears before it is done."""
 
-    def hear(self: JournalStore, told: Callable[[], None]) -> None:
-        told()
+    def hear(self: JournalStore, callback: Callable[[], None]) -> None:
+        callback()
 
     patch.setattr(JournalStore, "when_durable", hear)
 

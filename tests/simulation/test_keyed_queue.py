@@ -162,7 +162,7 @@ class Course:
         self.restart()
 
     def restart(self) -> None:
-        """The queue is opened with what is durable; whoever had anything has nothing."""
+        """The queue is opened with what is durable; no consumer holds anything."""
         self.epoch += 1
         self.disk.crash()
         self.came_to = dict(self.disk.producers)
@@ -199,7 +199,7 @@ class Course:
             if self.draw.random() < 0.05:
                 producer.epoch, producer.sequence = producer.epoch + 1, 1
         stamp = Stamp(producer.name, producer.epoch, producer.sequence)
-        if self.draw.random() < 0.1:  # somebody else under its name, or out of order
+        if self.draw.random() < 0.1:  # another producer under its name, or out of order
             wrong = self.draw.choice([(-1, 0), (0, 2)])
             other = Stamp(stamp.producer, stamp.epoch + wrong[0], stamp.sequence + wrong[1])
             epoch, sequence = self.came_to.get(producer.name, (-1, 0))
@@ -292,7 +292,7 @@ class Course:
         for _ in self.queue.expire(before):
             pass
         kept = set(self.disk.messages) - self.held() - {e[1] for e in self.disk.asked}
-        assert not kept, "the day's messages that nobody has are over"
+        assert not kept, "the day's messages that no consumer has are over"
 
     def held(self) -> set[int]:
         return {flight.delivery.number for flight in self.queue._flights.values()}
@@ -307,7 +307,7 @@ class Course:
 
     def eligible(self) -> list[int]:
         """Messages that may go, by looking at all of them: nothing before them has one of their
-        keys, and nobody has them."""
+        keys, and no consumer has them."""
         busy = self.held()
         busy |= {n for n, mark in self.disk.marks.items() if mark == PARKED_MARK}
         busy |= {entry[1] for entry in self.disk.asked if entry[0] == "end"}

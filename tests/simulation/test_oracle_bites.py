@@ -12,39 +12,41 @@ SEEDS = range(6)
 
 
 def swallow_a_packet(world, patch):
-    told = world.subscriber.packet
-    patch.setattr(world.subscriber, "packet", lambda *a: None if a[1] == 150 else told(*a))
+    original = world.subscriber.packet
+    patch.setattr(world.subscriber, "packet", lambda *a: None if a[1] == 150 else original(*a))
 
 
 def publish_a_packet_twice(world, patch):
-    told = world.subscriber.packet
+    original = world.subscriber.packet
     patch.setattr(
-        world.subscriber, "packet", lambda *a: [told(*a) for _ in range(1 + (a[1] == 150))]
+        world.subscriber, "packet", lambda *a: [original(*a) for _ in range(1 + (a[1] == 150))]
     )
 
 
 def turn_a_bit(world, patch):
-    told = world.subscriber.packet
+    original = world.subscriber.packet
 
     def turned(service, sequence, following, packet, data):
         if sequence == 150:
             packet = packet[:30] + bytes([packet[30] ^ 1]) + packet[31:]
-        told(service, sequence, following, packet, data)
+        original(service, sequence, following, packet, data)
 
     patch.setattr(world.subscriber, "packet", turned)
 
 
 def keep_a_gap_to_itself(world, patch):
-    told = world.subscriber.quality
-    patch.setattr(world.subscriber, "quality", lambda s, b: b'"reason":"gap"' in b or told(s, b))
+    original = world.subscriber.quality
+    patch.setattr(
+        world.subscriber, "quality", lambda s, b: b'"reason":"gap"' in b or original(s, b)
+    )
 
 
 def say_that_all_is_well(world, patch):
-    told = world.subscriber.quality
+    original = world.subscriber.quality
 
     def rosy(service, body):
         said = json.loads(body)
-        told(service, json.dumps({**said, "state": "OK"}).encode())
+        original(service, json.dumps({**said, "state": "OK"}).encode())
 
     patch.setattr(world.subscriber, "quality", rosy)
 
@@ -60,11 +62,11 @@ def leave_the_catch_up_out(world, patch):
 
 
 def lose_a_packet_of_a_block(world, patch):
-    told = world.subscriber.block
+    original = world.subscriber.block
 
     def shortened(service, begin, packets, *rest):
         begin = json.dumps({**json.loads(begin), "packets": len(packets[1:])}).encode()
-        told(service, begin, packets[1:], *rest)
+        original(service, begin, packets[1:], *rest)
 
     patch.setattr(world.subscriber, "block", shortened)
 

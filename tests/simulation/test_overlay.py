@@ -171,7 +171,7 @@ class World(Timeline):
         return apart or source in self.down or to in self.down
 
     def forge(self, name: str, datagram: bytes, address: Address) -> None:
-        """Somebody without keys sends, from a member's address or a stranger's."""
+        """A host without keys sends, from a member's address or a stranger's."""
         rng = self.rng
         kind = rng.randrange(4)
         if kind == 0:  # another content under the next id
@@ -308,7 +308,7 @@ def check(world: World) -> None:
             continue
         gaps = announced(name, had, places)
         if stepped(plan, name):
-            continue  # what its clock made it refuse is told by counters
+            continue  # what its clock made it refuse is counted
         check_nothing_unannounced(name, had, places, gaps, world.sent)
         if whole(plan):
             assert not gaps, f"{name}: lost something"

@@ -98,11 +98,12 @@ def test_a_line_dead_for_a_minute_and_five_percent_lost_on_the_other_loses_nothi
     world = World(plan, SEED)
     world.play()
     recovered_by_retransmission(world)
-    told = world.subscriber.qualities
+    qualities = world.subscriber.qualities
     for service in long.services:
-        mine = [(at, state, reason) for at, which, state, reason in told if which == service]
+        mine = [(at, state, reason) for at, which, state, reason in qualities if which == service]
         assert any(dead < at <= dead + 100 * MS for at, _, reason in mine if reason == "silent")
-        # What is missing is told, or has come, within the bound; after the healing all is well.
+        # What is missing is announced, or has come, within the bound; after the healing all is
+        # well.
         for at, state, _ in mine:
             if state not in WHOLE and state != "SILENT" and at < back:
                 assert any(at < later <= at + 100 * MS for later, good, _ in mine if good in WHOLE)

@@ -5,8 +5,8 @@ or breaks off; a disk that is slow; a gateway that is killed, with a job at the 
 After the last fault everything heals, and then of every packet that was published must be true:
 
     delivered  confirmed by the broker at least once, the same bytes each time
-    told       in a range that an `overflow` message named, or
-    unsaved    it, or the message that told of it, was not in the journal yet when the gateway was
+    announced  in a range that an `overflow` message named, or
+    unsaved    it, or the message that announced it, was not in the journal yet when the gateway was
                killed: younger than the group commit, the disk was slow, or the journal full
 
 First copies come in order; what comes twice was unconfirmed, or its confirmation was not in the
@@ -131,7 +131,7 @@ class World:
         self.rig.confirm(count)
 
     def give_back(self) -> None:
-        """One message comes back, or is refused for good; that one is told of or sent again."""
+        """One message comes back, or is refused for good; that one is announced or sent again."""
         rig = self.rig
         number = rig.link.unconfirmed.pop(0)
         abandoned = rig.destination.unsettled.come_back(number, Outcome.RELEASED, rig.now_ns)
@@ -146,7 +146,7 @@ class World:
         for service, first, end in rig.unsaved():
             self.unsaved.update((service, number) for number in range(first, end))
         if rig.job is not None and not rig.frozen and self.draw.random() < 0.5:
-            rig.disk.carry_out(rig.job)  # done, and nobody heard of it
+            rig.disk.carry_out(rig.job)  # done, and not reported
         durable = self.settings.durability == "durable"
         power = self.draw if durable and self.draw.random() < 0.5 else None
         self.rig = self.start(rig.kill(power), rig.now_ns + 10**9)
@@ -168,8 +168,8 @@ class World:
         """Take in what a link was sent; the link is done with."""
         for (_, data), message in zip(link.frames, link.sent, strict=True):
             if message.content == "quality+json":
-                told = msgspec.json.decode(message.body)
-                ranges = [tuple(each) for each in told.get("lost", ())]
+                quality = msgspec.json.decode(message.body)
+                ranges = [tuple(each) for each in quality.get("lost", ())]
                 self.reported[tag_of(message)[2]] += ranges
                 continue
             self.came += self.packets_of(data)
@@ -205,13 +205,13 @@ class World:
         assert came <= self.published | before
 
     def judge(self) -> None:
-        told = {
+        announced = {
             (service, number)
             for service, ranges in self.reported.items()
             for first, last in ranges
             for number in range(first, last + 1)
         }
-        lost = self.published - set(self.confirmed) - told - self.unsaved
+        lost = self.published - set(self.confirmed) - announced - self.unsaved
         assert not lost, sorted(lost)[:10]
         if not self.p_return:
             first_copies = list(dict.fromkeys(self.came))
@@ -262,22 +262,22 @@ def play(seed: int, folder: Path) -> World:
 
 def test_whatever_breaks_nothing_that_was_written_is_lost(tmp_path: Path) -> None:
     states: set[State] = set()
-    kills = drained = told = 0
+    kills = drained = announced = 0
     for seed in seeds():
         world = play(seed, tmp_path)
         states |= world.states
         kills += world.kills
         drained += world.rig.spill.drained
-        told += any(world.reported.values())
-    print(f"{SEEDS} seeds, {kills} kills, {drained} read back, {told} told of losses")
+        announced += any(world.reported.values())
+    print(f"{SEEDS} seeds, {kills} kills, {drained} read back, {announced} announced losses")
     if not os.environ.get("SEED"):
         assert states >= {State.MEMORY, State.SPILLING, State.DRAINING}
         assert kills
         assert drained
-        assert told
+        assert announced
 
 
-def test_a_disk_that_fails_takes_nothing_with_it_that_is_not_told(tmp_path: Path) -> None:
+def test_a_disk_that_fails_takes_nothing_with_it_that_is_not_announced_lost(tmp_path: Path) -> None:
     failed = sum(
         State.FAILED in play_failing(seed, tmp_path).states for seed in seeds(FAILING)[: SEEDS // 2]
     )

@@ -141,8 +141,8 @@ class FakeLink(SenderLink):
 
 
 class NoIO:
-    """A `GatewayIO` of a gateway without servers and receive thread: `told` keeps what the
-    operator is told."""
+    """A `GatewayIO` of a gateway without servers and receive thread: `reported` keeps what
+    the operator is told."""
 
     def __init__(self) -> None:
         self.reported: list[str] = []
@@ -164,7 +164,7 @@ class NoIO:
         """No time passes."""
 
     def line_changed(self, kind: int, place: int, line: int) -> None:
-        """Nobody watches."""
+        """No observer is there."""
 
     def renumbered(self) -> None:
         """The day is the same."""

@@ -19,7 +19,7 @@ Row = tuple[int, tuple[str, int], bytes]
 
 
 def message(symbol: int, number: int) -> bytes:
-    """An order's cancellation (type 102), or one that nobody describes."""
+    """An order's cancellation (type 102), or one without a description."""
     if number % 50 == 0:
         return struct.pack("<HHI", 8, UNKNOWN_TYPE, number)
     layout = NYSE.layouts[102][0]

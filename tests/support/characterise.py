@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dpkt
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import load_feed
+from feedhandler.characterise.job import Outcome
+from feedhandler.characterise.tables import tables_of
+from feedhandler.codecs import Feed, load_feed
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.generator import SessionGenerator
 
@@ -162,6 +164,11 @@ def write_session(
         for at_ns, group, packet in rows:
             writer.write(at_ns, group, PORT, packet)
     return path
+
+
+def table_rows(outcome: Outcome, feed: Feed = FEED) -> list[tuple[str, list[list[Any]]]]:
+    """Name and rows of every table but the last, the account of the files."""
+    return [(each.name, each.rows) for each in tables_of(outcome, feed, "UTC")[:-1]]
 
 
 def _interpreted() -> SimpleNamespace:

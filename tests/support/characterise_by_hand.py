@@ -367,8 +367,8 @@ def tables_by_hand(packets: Sequence[Seen], feed: Feed, zone: str) -> dict[str, 
 
 
 def hold(name: str, ours: Rows, by_hand: Rows) -> None:
-    """Whole numbers and words are the same, shares as far as they are told; in the same order, but
-    for message types that are equally many."""
+    """Whole numbers and words are the same, shares as far as they are printed; in the same order,
+    but for message types that are equally many."""
     if name == "message_types":
         ours = sorted(ours, key=lambda row: (row[0], -row[2], row[1]))
     assert len(ours) == len(by_hand), name

@@ -88,12 +88,12 @@ def quickfixj_reading(datagrams: list[bytes]) -> list[list[Tree]]:
     return [[_from_hex(each) for each in json.loads(line)] for line in done.stdout.splitlines()]
 
 
-def _from_hex(told: dict[str, Any]) -> Tree:
+def _from_hex(fields: dict[str, Any]) -> Tree:
     return {
         int(tag): [_from_hex(each) for each in value]
         if isinstance(value, list)
         else bytes.fromhex(value)
-        for tag, value in told.items()
+        for tag, value in fields.items()
     }
 
 

@@ -16,7 +16,7 @@ from tests.support.market import DAY
 
 class Traffic:
     """One service's messages, as an exchange could send them: orders that come, change and go,
-    books that are cleared or told again, and all else beside."""
+    books that are cleared or sent again, and all else beside."""
 
     def __init__(self, chance: random.Random, symbols: int = 6) -> None:
         self.chance = chance

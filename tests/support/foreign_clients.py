@@ -110,7 +110,7 @@ class Message:
 
 
 class Client:
-    """One foreign client's process. Events are kept in `told` until a test asks for them."""
+    """One foreign client's process. Events are kept in `reported` until a test asks for them."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -126,10 +126,10 @@ class Client:
         """Wait for an event, and take it; messages go where they belong meanwhile."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for told in self.reported:
-                    if told["event"] == event and which.items() <= told.items():
-                        self.reported.remove(told)
-                        return told
+                for report in self.reported:
+                    if report["event"] == event and which.items() <= report.items():
+                        self.reported.remove(report)
+                        return report
                 await self._read()
 
     async def receive(self, link: str, count: int) -> list[Message]:
@@ -154,21 +154,23 @@ class Client:
     async def _read(self) -> None:
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
-        assert line, f"the client has ended; it had told {self.reported}"
-        told = json.loads(line)
-        assert told["event"] != "failed", told
-        if told["event"] == "message":
-            self.messages.setdefault(told["link"], []).append(
+        assert line, f"the client has ended; it had reported {self.reported}"
+        report = json.loads(line)
+        assert report["event"] != "failed", report
+        if report["event"] == "message":
+            self.messages.setdefault(report["link"], []).append(
                 Message(
-                    told["subject"],
-                    bytes.fromhex(told["id"]),
-                    told["content"].rpartition(".")[2],
-                    told["number"],
-                    bytes.fromhex(told["hex"]) if "hex" in told else base64.b64decode(told["body"]),
+                    report["subject"],
+                    bytes.fromhex(report["id"]),
+                    report["content"].rpartition(".")[2],
+                    report["number"],
+                    bytes.fromhex(report["hex"])
+                    if "hex" in report
+                    else base64.b64decode(report["body"]),
                 )
             )
         else:
-            self.reported.append(told)
+            self.reported.append(report)
 
 
 @contextlib.asynccontextmanager

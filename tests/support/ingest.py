@@ -110,7 +110,7 @@ class Channel:
         return Verdict(verdict)
 
     def give_up(self, until: int, epoch: int = 0) -> None:
-        """Tell the arbiter that nobody has what is missing below `until`."""
+        """Tell the arbiter that no server has what is missing below `until`."""
         self.recovered.give_up(self.arbiter, until, self.now, epoch)
         self.collect()
 
@@ -199,7 +199,7 @@ class Channel:
         """What was said since the last call, in short."""
         self.collect()
         said, self.events = self.events, []
-        return [told(event) for event in said]
+        return [brief(event) for event in said]
 
     def line(self, line: int, counter: LineCounter) -> int:
         """A counter of one line."""
@@ -210,7 +210,7 @@ class Channel:
         return int(self.arbiter.channel_array[counter])
 
 
-def told(event: Event) -> tuple:
+def brief(event: Event) -> tuple:
     """An event as a short tuple: ("packet", 5), ("gap", 6, 8), ("silent", 1)..."""
     match event.kind:
         case RecordKind.PACKET:

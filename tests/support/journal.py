@@ -6,7 +6,7 @@ found after a crash:
     ok            as acknowledged, or as attempted where nothing was acknowledged
     lost          acknowledged, and gone
     resurrected   its end (delivered, cancelled, expired) was acknowledged, and it is pending
-    changed       it has an end that nobody asked for
+    changed       it has an end that was not asked for
     altered       its bytes are not those that were put
     phantom       never attempted
     torn          of a group that was committed some counts and some does not
@@ -391,7 +391,7 @@ class Script:
         store, delivery = self.opened.store, self.opened.delivery
         number = self.draw.randrange(max(store.visible_end - 60, 1), store.visible_end + 1)
         if number in self.ledger.unnamed:
-            return  # nobody was given that id: something was moved there
+            return  # the id was never given out: something was moved there
         if delivery.cancel_now(number)[1]:
             self._ask([number], Status.CANCELLED)
 

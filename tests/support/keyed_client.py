@@ -52,8 +52,8 @@ async def produce(url: str, folder: Path, name: str, messages: int, keys: int, s
     done = int(note.read_text()) if note.exists() else 0
     async with keyed.producer(url, QUEUE, id=name, epoch=1, sequence=done + 1) as producer:
         for number in range(done + 1, messages + 1):
-            told = {"key": key_of(seed, number, keys), "p": name, "n": number}
-            sent = await producer.put_soon(json.dumps(told).encode())
+            content = {"key": key_of(seed, number, keys), "p": name, "n": number}
+            sent = await producer.put_soon(json.dumps(content).encode())
             if number % NOTE_EVERY == 0 or number == messages:
                 await sent
                 new = note.with_suffix(".new")
@@ -63,16 +63,16 @@ async def produce(url: str, folder: Path, name: str, messages: int, keys: int, s
 
 def effect(database: sqlite3.Connection, message: keyed.Message) -> None:
     """The effect of a message, once, and only of who has its key. Raises `RuntimeError`."""
-    told = json.loads(message.body)
+    content = json.loads(message.body)
     database.execute("begin immediate")
-    row = database.execute("select fence from fences where key = ?", (told["key"],)).fetchone()
+    row = database.execute("select fence from fences where key = ?", (content["key"],)).fetchone()
     if row is not None and row[0] > message.fence:
         database.execute("rollback")
         raise RuntimeError("another worker has had this key since")
-    database.execute("replace into fences values (?, ?)", (told["key"], message.fence))
+    database.execute("replace into fences values (?, ?)", (content["key"], message.fence))
     database.execute(
         "insert or ignore into effects (token, key, producer, number) values (?, ?, ?, ?)",
-        (message.token, told["key"], told["p"], told["n"]),
+        (message.token, content["key"], content["p"], content["n"]),
     )
     database.execute("commit")
 

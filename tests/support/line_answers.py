@@ -66,7 +66,7 @@ def exchange(
 ) -> None:
     """Ask for a run of numbers by datagrams that are lost, doubled and late, until all have come.
 
-    As recovery does, what has not come is cancelled and asked for again. `answers` is told a
+    As recovery does, what has not come is cancelled and asked for again. `answers` is given a
     request and the time, `packet` makes one of a first number and a count: in such packets each
     number must come, once.
     """

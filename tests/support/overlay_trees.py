@@ -37,16 +37,16 @@ class Timeline:
 def lie(
     datagram: bytes, rng: random.Random, bound_ns: int, key_of: Callable[[int], bytes]
 ) -> bytes:
-    """What a receiver that lies sends for a report: delays and a last hop as long as can be told,
-    everything late. `key_of`: its key in the tree of that number."""
+    """What a receiver that lies sends for a report: delays and a last hop as long as can
+    be, everything late. `key_of`: its key in the tree of that number."""
     head = read(datagram)
     if not isinstance(head, Head) or head.kind != Kind.REPORT:
         return datagram
     interval = int.from_bytes(datagram[HEAD_BYTES : HEAD_BYTES + 8], "little")
     low = rng.choice([1, bound_ns // 2, 1 << 60])
     rungs = (low,) + (1 << 60,) * (len(LADDER) - 1)
-    told = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
-    return encode(head, told.encoded(), key_of(head.tree))
+    report = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
+    return encode(head, report.encoded(), key_of(head.tree))
 
 
 def places_in_order(name: str, had: Sequence[Event]) -> list[Place]:
@@ -57,7 +57,7 @@ def places_in_order(name: str, had: Sequence[Event]) -> list[Place]:
 
 
 def announced(name: str, had: Sequence[Event], places: Sequence[Place]) -> set[Place]:
-    """What a receiver was told that it never has; none of it did it have."""
+    """What was announced missing to a receiver; none of it did it have."""
     gaps = {
         (each.epoch, n) for each in had if isinstance(each, Gap)
         for n in range(each.first, each.last + 1)
@@ -70,14 +70,14 @@ def check_nothing_unannounced(
     name: str, had: Sequence[Event], places: Sequence[Place], gaps: set[Place],
     sent: Iterable[Place],
 ) -> None:  # fmt: skip
-    """From its first message on a receiver has had what was sent, or was told."""
-    told = {each.epoch for each in had if isinstance(each, Restart)}
+    """From its first message on a receiver has had what was sent, or it was announced missing."""
+    restarted = {each.epoch for each in had if isinstance(each, Restart)}
     expected = {
         each for each in sent
         # The last messages before a restart may be missing, which is what it tells.
         if each >= places[0] and not any(
             each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
-            for epoch in told
+            for epoch in restarted
         )
     }  # fmt: skip
     assert expected <= gaps | set(places), f"{name}: neither had nor announced"

@@ -44,17 +44,17 @@ def _held_place() -> tuple[int, socket.socket]:
 
 
 def prefix() -> str:
-    """Three bytes of groups that nobody else uses, such as `239.128.7`."""
+    """Three bytes of groups that no other test uses, such as `239.128.7`."""
     return f"239.{FIRST_BYTE + place()[0]}.{next(_prefixes) % 256}"
 
 
 def group() -> str:
-    """A multicast group that nobody else uses."""
+    """A multicast group that no other test uses."""
     return f"{prefix()}.1"
 
 
 def port() -> int:
-    """A port that nobody has on loopback, of TCP and of UDP."""
+    """A port that is free on loopback, of TCP and of UDP."""
     first = FIRST_PORT + PORTS * place()[0]
     for number in itertools.islice(_ports, PORTS):
         found = first + number % PORTS

@@ -22,7 +22,7 @@ GRAINS = ("packet", "batch", "message")
 
 
 class PublishRig(NodeRig):
-    """Two services and one destination; nobody attaches to the node."""
+    """Two services and one destination; no client attaches to the node."""
 
     def __init__(self, broker: Broker, **settings: Any) -> None:
         super().__init__(services=(104, 105))

@@ -212,7 +212,7 @@ class World:
     """Arbitration, a retransmission and a refresh server around one recovery.
 
     The stream sends a packet a millisecond; gaps are as the test makes them with `lose`. A gap is
-    told as missing at once, and announced lost when the recovery gives it up or its time is over.
+    reported missing at once, and announced lost when the recovery gives it up or its time is over.
     """
 
     recovery: Recovery
@@ -239,7 +239,7 @@ class World:
         heapq.heappush(self._events, (self.now_ns + delay_ns, self._order, what))
 
     def lose(self, first: int, end: int) -> None:
-        """A gap that no line fills: told as missing now."""
+        """A gap that no line fills: reported missing now."""
         bound = self.now_ns + self.watched.recovery_settings.recovery_wait_us * 1000
         if not self.gaps:
             self.give(Input.NOTICED)

@@ -1,4 +1,4 @@
-"""Runs that nobody ran: results from a seed, for what makes reports of them."""
+"""Runs that did not take place: results from a seed, for what makes reports of them."""
 
 import random
 

@@ -267,6 +267,6 @@ class SpillRig:
             if not outgoing.reason:
                 found.append((outgoing.service, outgoing.sequence, outgoing.following))
             elif outgoing.reason == "overflow":
-                told = msgspec.json.decode(outgoing.data[outgoing.data.index(b"{") :])
-                found += [(outgoing.service, first, last + 1) for first, last in told["lost"]]
+                quality = msgspec.json.decode(outgoing.data[outgoing.data.index(b"{") :])
+                found += [(outgoing.service, first, last + 1) for first, last in quality["lost"]]
         return found

@@ -60,7 +60,7 @@ class Entry(NamedTuple):
 @dataclass(frozen=True)
 class Failing:
     """Call `at` fails, and all after it where it does so for good; `how`: an errno's name, SHORT (a
-    write does half), NO_FLAG (whoever writes through is told that this cannot be done)."""
+    write does half), NO_FLAG (a write with the flag is refused as not supported)."""
 
     at: int = 0
     how: str = "EIO"
@@ -68,7 +68,7 @@ class Failing:
 
     @property
     def number(self) -> int:
-        """As the preloaded library is told."""
+        """As the preloaded library reads it."""
         return {"SHORT": -1, "NO_FLAG": -2}.get(self.how) or getattr(errno, self.how)
 
 

@@ -1,5 +1,5 @@
-"""One client's nonsense harms nobody else: a gateway process with a feed and a good subscriber, and
-beside it each attack of `tests/support/attacks.py`, a round of it.
+"""One client's nonsense harms no other client: a gateway process with a feed and a good
+subscriber, and beside it each attack of `tests/support/attacks.py`, a round of it.
 
 Whatever the attack, the good subscriber gets every packet in order, the gateway keeps within the
 sum of its bounds, no error of ours comes up, and nothing of the attacker is left. How late
@@ -22,5 +22,5 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackRig]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_harms_nobody_else(rig: AttackRig, name: str) -> None:
+def test_an_attack_harms_no_other_client(rig: AttackRig, name: str) -> None:
     assert not rig.attack(name).problems

@@ -35,7 +35,7 @@ def test_the_ring_has_each_packets_number_and_a_time_that_rises(tmp_path: Path) 
             assert (np.diff(times) >= 0).all()
 
 
-def test_errors_are_told_without_the_median_and_with_the_drift() -> None:
+def test_errors_are_reported_without_the_median_and_with_the_drift() -> None:
     due_ns = np.arange(1_000, dtype=np.int64) * 1_000_000
     late_ns = np.zeros(1_000, np.int64)
     late_ns[500] = 70_000

@@ -40,7 +40,7 @@ GROUPS = [places_kit.group(), places_kit.group()]
 
 @pytest.fixture
 def lines() -> tuple[Line, Line]:
-    """Two lines that nobody else sends to."""
+    """Two lines that no other process sends to."""
     port = places_kit.port()
     return Line("A", GROUPS[0], port, "lo"), Line("B", GROUPS[1], port, "127.0.0.1")
 
@@ -69,8 +69,8 @@ def until(capturing: Capturing, what: Any) -> None:
 def ended(capturing: Capturing) -> Account:
     assert capturing.wait(PATIENCE_S)
     account = capturing.close()
-    told = account.written + account.ring_drops + account.unwritten + account.left
-    assert account.received == told
+    accounted = account.written + account.ring_drops + account.unwritten + account.left
+    assert account.received == accounted
     return account
 
 
@@ -119,7 +119,7 @@ def test_capture_replay_and_capture_give_equal_payloads_in_order(
         ]
 
 
-def test_what_the_kernel_drops_is_told_even_behind_the_last_datagram_that_came(
+def test_what_the_kernel_drops_is_reported_even_behind_the_last_datagram_that_came(
     tmp_path: Path, lines: tuple[Line, Line], sender: socket.socket
 ) -> None:
     # Joined, but not read yet.
@@ -244,15 +244,17 @@ def test_a_full_disk_ends_it_with_a_whole_file_and_the_account(
     assert account.size_bytes == path.stat().st_size <= 100_000
 
 
-def test_what_cannot_be_begun_is_told_in_one_line(tmp_path: Path, lines: tuple[Line, Line]) -> None:
+def test_what_cannot_be_begun_is_reported_in_one_line(
+    tmp_path: Path, lines: tuple[Line, Line]
+) -> None:
     taken = tmp_path / "taken.pcap"
     taken.write_bytes(b"precious")
-    for path, told in (
+    for path, reason in (
         (taken, "is there already"),
         (tmp_path / "nowhere" / "x.pcap", "no such folder"),
         (tmp_path / "taken.pcap" / "x.pcap", "not a directory"),
     ):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=reason):
             Capturing(Settings(lines=lines, path=path)).start()
     assert taken.read_bytes() == b"precious"
     with pytest.raises(ConfigError, match="no such interface"):
@@ -305,10 +307,10 @@ def test_a_signal_ends_the_command_with_a_whole_file_and_the_account(
         for value in range(50):
             sender.sendto(bytes([value]), (a.group, a.port))
         process.send_signal(signal.SIGTERM)
-        told, errors = process.communicate(timeout=PATIENCE_S)
+        output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert errors == ""
-    account = json.loads(told)
+    account = json.loads(output)
     read = [datagram.payload[0] for datagram in Capture(path)]
     assert read == list(range(len(read)))
     assert account["written"] == len(read)
@@ -323,7 +325,7 @@ def test_the_command_says_what_is_wrong_with_its_arguments_in_one_line(
 ) -> None:
     out = str(tmp_path / "x.pcap")
     group = ("--group", "239.1.1.1:5001", "--out", out)
-    for words, told in (
+    for words, reason in (
         (("--out", out), "nothing to capture"),
         ((*group, "--group", "239.1.1.1:5001"), "given twice"),
         ((*group, "--rotate-size", "1kb"), "too small"),
@@ -334,6 +336,6 @@ def test_the_command_says_what_is_wrong_with_its_arguments_in_one_line(
         assert run_guarded(lambda: chosen(["capture", *words])()) == 2  # noqa: B023
         done = capsys.readouterr()
         assert done.out == ""
-        assert told in done.err
+        assert reason in done.err
         assert done.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

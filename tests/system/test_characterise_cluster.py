@@ -73,14 +73,14 @@ def test_executors_get_the_package_and_the_tables_are_those_of_one_process(
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2_000:]
-    told = json.loads((tmp_path / "out.json").read_text())
+    result = json.loads((tmp_path / "out.json").read_text())
     # Each executor has its own copy, in its own folder: what was sent, not what is here.
-    assert told["modules"]
-    assert all(Path(path).name == Path(told["mine"]).name for path in told["modules"])
+    assert result["modules"]
+    assert all(Path(path).name == Path(result["mine"]).name for path in result["modules"])
     package = CHECKOUT / "feedhandler"
-    assert Path(told["mine"]).is_relative_to(package)
-    assert not any(Path(path).is_relative_to(package) for path in told["modules"])
-    assert told["slices"] > 3
+    assert Path(result["mine"]).is_relative_to(package)
+    assert not any(Path(path).is_relative_to(package) for path in result["modules"])
+    assert result["slices"] > 3
     here = tables_of(characterise([str(session)], Request("euronext-utp-md")), FEED, "UTC")
     expected = {each.name: each.rows for each in here if each.name != "files"}
-    assert told["tables"] == json.loads(json.dumps(expected))
+    assert result["tables"] == json.loads(json.dumps(expected))

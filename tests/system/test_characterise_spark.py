@@ -27,7 +27,7 @@ from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 from feedhandler.replay.captures.reading import address_text
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.channels import NYSE, rows_of, write_rows
-from tests.support.characterise import FEED, OPENING_NS, Independent, write_session
+from tests.support.characterise import FEED, OPENING_NS, Independent, table_rows, write_session
 from tests.support.needs import long_where
 
 #: How often a stream's driver is killed: each time Java comes up anew, which takes ten seconds.
@@ -66,15 +66,14 @@ def test_the_source_gives_every_packet_and_only_what_a_filter_asks_for(
 def test_the_job_on_spark_is_the_job_in_this_process_and_the_window_functions(
     spark: Any, session: Path
 ) -> None:
-    told: list[tuple[int, int]] = []
-    runner = SparkRunner(spark, lambda done, total: told.append((done, total)))
+    progress: list[tuple[int, int]] = []
+    runner = SparkRunner(spark, lambda done, total: progress.append((done, total)))
     request = Request("euronext-utp-md")
     there = characterise([str(session)], request, runner, slice_size=100_000)
     here = characterise([str(session)], request)
-    tables = [[(t.name, t.rows) for t in tables_of(o, FEED, "UTC")[:-1]] for o in (there, here)]
-    assert tables[0] == tables[1]
+    assert table_rows(there) == table_rows(here)
     assert there.files[0].slices > 1
-    assert told[-1][0] == told[-1][1] == session.stat().st_size - FILE_HEADER_BYTES
+    assert progress[-1][0] == progress[-1][1] == session.stat().st_size - FILE_HEADER_BYTES
     exact = exact_interarrival(read(spark, session, rows="messages"))
     digest, found = here.digest, {}
     for (index, code), cell in digest.cells.items():
@@ -105,9 +104,9 @@ def test_channels_that_were_guessed_are_every_workers(spark: Any, tmp_path: Path
     mapper, runner = spark_mapper(spark.sparkContext), SparkRunner(spark)
     there = characterise(*asked, runner, mapper, slice_size=50_000)
     here = characterise(*asked)
-    tables = [[(t.name, t.rows) for t in tables_of(o, NYSE, "UTC")[:-1]] for o in (there, here)]
-    assert tables[0] == tables[1]
-    assert tables[0][0][0] == "channels"
+    tables = table_rows(there, NYSE)
+    assert tables == table_rows(here, NYSE)
+    assert tables[0][0] == "channels"
     assert there.files[0].slices > 2
     there = characterise_arbitrated(*asked, runner, mapper, slice_size=50_000)
     here = characterise_arbitrated(*asked)
@@ -284,12 +283,12 @@ def test_a_signal_ends_a_job_on_spark_with_its_java(
             wait_until(lambda: any(lake_folder.glob("_staging-*/type=*")), job)
             java = children(job.pid)
             job.send_signal(signal.SIGINT)
-            _, told = job.communicate(timeout=DEADLINE_S)
+            _, errors = job.communicate(timeout=DEADLINE_S)
         finally:
             job.kill()
-    assert job.returncode == ExitCode.INTERRUPTED, told
-    assert told.splitlines()[-1] == "feedhandler: interrupted"
-    assert "Traceback" not in told
+    assert job.returncode == ExitCode.INTERRUPTED, errors
+    assert errors.splitlines()[-1] == "feedhandler: interrupted"
+    assert "Traceback" not in errors
     assert java
     assert not any(map(runs, java))
     assert not list(lake_folder.glob("capture=*"))
@@ -305,5 +304,5 @@ def runs(pid: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
-    told = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [int(word) for text in told for word in text.split()]
+    listings = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(word) for text in listings for word in text.split()]

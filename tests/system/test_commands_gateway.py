@@ -20,7 +20,7 @@ from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
-#: One that nobody else hears.
+#: One that no other process hears.
 EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(places.exchange_port()))
 
 
@@ -51,10 +51,10 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     words += ["--seconds", "1", "--seed", "3", "--ledger", str(path)]
     done = run_here(*words, "--loss", "10%", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    account = json.loads(done.stdout)
     ledger = read_ledger(path)
     assert ledger.feed == load_feed("euronext-utp-md").key
-    assert len(ledger.records) == told["messages"] > 0
+    assert len(ledger.records) == account["messages"] > 0
     assert set(ledger.records["service"].tolist()) <= set(range(101, 108))
 
 
@@ -70,11 +70,11 @@ def test_an_exchange_of_fix_channels_ends_in_order_when_it_is_told_to(tmp_path: 
         exchange.send_signal(signal.SIGTERM)
         output, errors = exchange.communicate(timeout=TIMEOUT_S)
         assert exchange.returncode == 0, errors
-    told = json.loads(output)
-    assert told["stopped"]
-    assert len(read_ledger(path).records) == told["messages"]
-    assert told["next_sequences"] == {
-        service: each["messages"] + 1 for service, each in told["by_service"].items()
+    account = json.loads(output)
+    assert account["stopped"]
+    assert len(read_ledger(path).records) == account["messages"]
+    assert account["next_sequences"] == {
+        service: each["messages"] + 1 for service, each in account["by_service"].items()
     }
 
 
@@ -87,12 +87,18 @@ def test_a_demo_gets_back_all_that_both_lines_lose() -> None:
         timeout=2 * TIMEOUT_S,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["published"] > 0
-    assert told["lost"] == told["lost_unannounced"] == told["corrupt"] == told["duplicated"] == 0
-    assert told["recovery"]["retransmitted"] > 0
-    assert told["refreshed"] > 0
-    assert set(told["subscribers"]) == {"euronext.104", "euronext.104.10001", "euronext.#"}
+    account = json.loads(done.stdout)
+    assert account["published"] > 0
+    assert (
+        account["lost"]
+        == account["lost_unannounced"]
+        == account["corrupt"]
+        == account["duplicated"]
+        == 0
+    )
+    assert account["recovery"]["retransmitted"] > 0
+    assert account["refreshed"] > 0
+    assert set(account["subscribers"]) == {"euronext.104", "euronext.104.10001", "euronext.#"}
 
 
 def test_a_demo_of_fix_channels_gets_back_all_that_both_lines_lose() -> None:
@@ -104,17 +110,23 @@ def test_a_demo_of_fix_channels_gets_back_all_that_both_lines_lose() -> None:
         timeout=2 * TIMEOUT_S,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["published"] == 6_000
-    assert told["refreshed"] > 0
-    assert told["lost"] == told["lost_unannounced"] == told["corrupt"] == told["duplicated"] == 0
-    lines = told["lines"]
+    account = json.loads(done.stdout)
+    assert account["published"] == 6_000
+    assert account["refreshed"] > 0
+    assert (
+        account["lost"]
+        == account["lost_unannounced"]
+        == account["corrupt"]
+        == account["duplicated"]
+        == 0
+    )
+    lines = account["lines"]
     assert lines["A"]["dropped"] > lines["A"]["together"] == lines["B"]["together"] > 0
     # One datagram the server of Resend Requests does not have, and a refresh heals it; where the
     # gateway finds that server late, the others, too.
-    assert told["recovery"]["retransmitted"] <= lines["A"]["together"]
-    assert told["recovery"]["refreshes"] > 0
-    assert set(told["subscribers"]) == {"fix.1", "fix.1.EQ1001", "fix.#"}
+    assert account["recovery"]["retransmitted"] <= lines["A"]["together"]
+    assert account["recovery"]["refreshes"] > 0
+    assert set(account["subscribers"]) == {"fix.1", "fix.1.EQ1001", "fix.#"}
 
 
 def test_an_interrupted_demo_ends_its_children() -> None:

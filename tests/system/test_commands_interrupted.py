@@ -103,13 +103,13 @@ def test_an_interrupt_while_a_command_loads_is_an_orderly_end(
     ) as process:
         try:
             assert process.stderr is not None
-            told = iter(process.stderr)
+            lines = iter(process.stderr)
             # The last line before the guard stands, then so many further ones.
-            guarded = itertools.dropwhile(lambda line: not line.endswith(" | signal\n"), told)
+            guarded = itertools.dropwhile(lambda line: not line.endswith(" | signal\n"), lines)
             reached = list(itertools.islice(guarded, position + 2))
             assert reached, "no module of ours"
             process.send_signal(number)
-            rest = "".join(told)  # by the same reader, which may have the half of a line
+            rest = "".join(lines)  # by the same reader, which may have the half of a line
             process.wait(TIMEOUT_S)
         finally:
             process.kill()

@@ -165,7 +165,7 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(iex: Path) -> None:
 
 
 def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
-    told = json.loads(
+    account = json.loads(
         output(
             *("replay", str(iex), "--feed", "iex-deep", "--speed", "flat", "--loss", "5%"),
             *("--line-a", f"{places.group()}:5001"),
@@ -174,9 +174,9 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
         )
     )
     datagrams = sum(1 for _ in Capture(iex))
-    assert told["complete"]
-    assert told["datagrams"] == datagrams
-    for line in told["lines"]:
+    assert account["complete"]
+    assert account["datagrams"] == datagrams
+    for line in account["lines"]:
         assert line["sent"] == datagrams - line["dropped"]
         assert 0 < line["dropped"] < datagrams * 0.1
 

@@ -37,14 +37,14 @@ async def _alive() -> Answer:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(descriptors, "log_event", lambda event, text, level: lines.append(text))
     return lines
 
 
 def test_clients_never_get_the_last_descriptors_and_the_operator_is_told_once(
-    told: list[str],
+    logged: list[str],
 ) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -64,7 +64,7 @@ def test_clients_never_get_the_last_descriptors_and_the_operator_is_told_once(
                 turned_away = clients[-1]
                 turned_away.settimeout(PATIENCE_S)
                 assert await in_thread(turned_away.recv, 1) == b""
-            (line,) = told
+            (line,) = logged
             assert "AMQP clients" in line
             assert "LimitNOFILE" in line
             for each in clients:
@@ -73,7 +73,7 @@ def test_clients_never_get_the_last_descriptors_and_the_operator_is_told_once(
     uvloop.run(scenario())
 
 
-def test_health_answers_where_no_descriptor_is_left(told: list[str]) -> None:
+def test_health_answers_where_no_descriptor_is_left(logged: list[str]) -> None:
     async def scenario() -> None:
         server = WebServer(("127.0.0.1", 0), {"/live": _alive})
         server.start()
@@ -95,6 +95,6 @@ def test_health_answers_where_no_descriptor_is_left(told: list[str]) -> None:
             for descriptor in taken:
                 os.close(descriptor)
             await server.close()
-        assert len(told) == 1
+        assert len(logged) == 1
 
     uvloop.run(scenario())

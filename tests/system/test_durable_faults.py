@@ -205,7 +205,7 @@ async def test_what_is_left_of_a_day_expires_also_with_consumers(tmp_path: Path)
         assert (answer[0]["status-code"], answer[0]["answer"]) == (410, "expired")
 
 
-async def test_a_queue_that_somebody_else_has_open_ends_the_start(tmp_path: Path) -> None:
+async def test_a_queue_that_another_process_has_open_ends_the_start(tmp_path: Path) -> None:
     async with running(orders(tmp_path)):
         with pytest.raises(UsageError, match="is open already"):
             await DurableQueues((orders(tmp_path),), lambda: None).open()
@@ -225,5 +225,5 @@ async def test_a_queue_whose_files_cannot_be_believed_is_refused_and_the_others_
     configs = orders(tmp_path / "orders"), orders(broken, name="broken")
     async with running(*configs) as rig:
         await in_thread(talk, await rig.client())
-        told = {each["name"]: each["state"] for each in rig.queues.snapshot()}
-        assert told == {"orders": "open", "broken": "stopped"}
+        states = {each["name"]: each["state"] for each in rig.queues.snapshot()}
+        assert states == {"orders": "open", "broken": "stopped"}

@@ -60,7 +60,7 @@ class RawSender:
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["before the attach's answer", "after it"])
-async def test_a_message_beyond_the_credit_ends_its_link_and_nobody_elses(
+async def test_a_message_beyond_the_credit_ends_its_link_and_no_other(
     tmp_path: Path, waits: bool
 ) -> None:
     def talk(port: int) -> bytes:

@@ -272,7 +272,7 @@ async def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_pat
 
 
 @pytest.mark.parametrize("address", ["queue.nothing", "queue.nothing/$management", "queue."])
-async def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> None:
+async def test_an_unknown_queue_is_not_found(tmp_path: Path, address: str) -> None:
     def talk(client: QueueClient) -> None:
         for link in (client.sender(address), client.taker(address)):
             condition = client.refusal(link)
@@ -334,16 +334,16 @@ async def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) 
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         client.put_numbers(putting, *range(1, 6))
-        told, body = client.ask(operation="cancel", message_id="m2")
-        assert (told["status-code"], told["answer"]) == (200, "cancelled")
+        reply, body = client.ask(operation="cancel", message_id="m2")
+        assert (reply["status-code"], reply["answer"]) == (200, "cancelled")
         assert body == [{"id": 2, "answer": "cancelled"}]
         assert client.ask(operation="cancel", id=4)[0]["answer"] == "cancelled"
         link = client.taker(credit=2)
         assert client.wait_for(link, 2) == [1, 3]
         assert client.ask(operation="cancel", message_id="m1")[0]["answer"] == "delivering"
         client.settle_all(link)
-        told, _ = client.ask(operation="cancel", message_id="m1")
-        assert (told["status-code"], told["answer"]) == (409, "delivered")
+        reply, _ = client.ask(operation="cancel", message_id="m1")
+        assert (reply["status-code"], reply["answer"]) == (409, "delivered")
         assert client.ask(operation="cancel", message_id="m3")[0]["answer"] == "delivered"
         assert client.ask(operation="cancel", message_id="m9")[0]["status-code"] == 404
         assert client.ask(operation="cancel", id=6)[0]["answer"] == "unknown"
@@ -386,8 +386,8 @@ async def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
         client.put_numbers(putting, *range(3000))
         link = client.taker(credit=2)
         client.wait_for(link, 2)
-        told, body = client.ask(operation="cancel-all")
-        assert (told["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2998, 2)
+        reply, body = client.ask(operation="cancel-all")
+        assert (reply["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2998, 2)
         link.flow(5)
         client.put_numbers(putting, 7)
         assert client.wait_for(link, 3)[-1] == 7
@@ -410,16 +410,16 @@ async def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forward
         for _, delivery in client.of(link)[:4]:
             delivery.update(ACCEPTED)
         client.pump(lambda: all(d.settled for _, d in client.of(link)[:4]), "four deliveries")
-        told, body = client.ask(operation="cancel-all")
-        assert (told["status-code"], body["cancelled"], body["delivering"]) == (200, 1, 2)
+        reply, body = client.ask(operation="cancel-all")
+        assert (reply["status-code"], body["cancelled"], body["delivering"]) == (200, 1, 2)
         assert body["forward"] == [
             {"id": n, "message-id": f"m{n}", "answer": "delivered"} for n in (1, 2, 3)
         ]
         assert body["more"]
         client.put_numbers(putting, 8)
         further = {"after": 3, "until": body["until"]}
-        told, body = client.ask(operation="forward", **further)
-        assert (told["answer"], body["more"]) == ("forward", False)
+        reply, body = client.ask(operation="forward", **further)
+        assert (reply["answer"], body["more"]) == ("forward", False)
         assert body["forward"] == [
             {"id": 4, "message-id": "m4", "answer": "delivered"},
             {"id": 5, "message-id": "m5", "answer": "delivering"},
@@ -435,20 +435,20 @@ async def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forward
 async def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         client.put_numbers(client.sender(), 1, 2, 3)
-        told, body = client.ask(operation="stat")
-        assert told["status-code"] == 200
+        reply, body = client.ask(operation="stat")
+        assert reply["status-code"] == 200
         assert (body["name"], body["depth"], body["put"]) == ("orders", 3, 3)
         assert client.ask(operation="find", id=2)[1] == [{"id": 2, "status": "pending"}]
-        told, _ = client.ask(operation="find", id=99)
-        assert told["status-code"] == 404
-        assert told["status-description"] == "no message has had this id"
+        reply, _ = client.ask(operation="find", id=99)
+        assert reply["status-code"] == 404
+        assert reply["status-description"] == "no message has had this id"
         for number in (0, -1, proton.ulong(1 << 63), proton.ulong((1 << 64) - 1), "one", True):
             for operation in ("find", "cancel"):
-                told, _ = client.ask(operation=operation, id=number)
-                assert told["status-code"] == 400, (operation, number)
-                assert told["status-description"].startswith("id is no number of a message")
-        told, _ = client.ask(operation="forward", after=proton.ulong(1 << 63))
-        assert told["status-code"] == 400
+                reply, _ = client.ask(operation=operation, id=number)
+                assert reply["status-code"] == 400, (operation, number)
+                assert reply["status-description"].startswith("id is no number of a message")
+        reply, _ = client.ask(operation="forward", after=proton.ulong(1 << 63))
+        assert reply["status-code"] == 400
         for arguments in ({"operation": "explode"}, {}, {"operation": "cancel"}):
             assert client.ask(**arguments)[0]["status-code"] == 400
         _, asking = client.management()
@@ -465,7 +465,7 @@ async def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Pat
 
 
 def failing_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, but for its first call, which fails as nobody has foreseen."""
+    """The function, but for its first call, which fails in an unforeseen way."""
     faults = iter([ZeroDivisionError("unforeseen")])
 
     def either(*arguments: Any) -> Any:
@@ -507,8 +507,8 @@ async def test_an_answer_that_cannot_be_made_ends_the_connection_that_asked(
         await in_thread(asking.send, requests, cancel)
         await in_thread(asking.pump, lambda: bool(asking.connection.state & REMOTE_CLOSED))
         await in_thread(other.put_numbers, putting, 2)
-        told, _ = await in_thread(other.ask, operation="find", id=1)
-        assert told["answer"] == "cancelled"
+        reply, _ = await in_thread(other.ask, operation="find", id=1)
+        assert reply["answer"] == "cancelled"
     assert not wrong
 
 

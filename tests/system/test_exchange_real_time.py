@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 
 def plan_of(**settings):
-    """An exchange on groups that nobody else uses."""
+    """An exchange on groups that no other test uses."""
     groups = (places.prefix(), places.prefix())
     usual = {"instruments": 60, "messages_per_s": 3000.0, "group_prefixes": groups}
     return ExchangePlan(**{**usual, **settings})
@@ -170,19 +170,19 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
     assert report.ok == report.expected > 100
 
 
-def test_a_stop_from_another_thread_ends_a_run_and_progress_is_told():
+def test_a_stop_from_another_thread_ends_a_run_and_progress_is_reported():
     exchange = Exchange(plan_of(seed=3))
-    told = []
+    reports = []
 
     def on_progress(progress):
-        told.append(progress)
-        if len(told) == 2:
+        reports.append(progress)
+        if len(reports) == 2:
             exchange.stop()
 
     result = exchange.run(on_progress)
     assert result.stopped
-    assert told[1].messages > told[0].messages > 0
-    assert sum(result.messages.values()) >= told[1].messages
+    assert reports[1].messages > reports[0].messages > 0
+    assert sum(result.messages.values()) >= reports[1].messages
 
 
 @pytest.mark.parametrize(

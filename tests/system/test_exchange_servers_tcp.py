@@ -38,12 +38,12 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Servers that wait for whoever is late; without clients they end at once all the same."""
+    """Servers that wait for late clients; without clients they end at once all the same."""
     monkeypatch.setattr("feedhandler.replay.exchange.simulated.QUIET_NS", 60 * 10**9)
 
 
 def plan_of(**settings):
-    """An exchange on groups that nobody else uses."""
+    """An exchange on groups that no other test uses."""
     usual = {"instruments": 60, "messages_per_s": 3000.0, "refresh_s": 0.5}
     usual["linger_s"] = DEADLINE_S
     ports = {"retransmission_port": 0, "refresh_port": 0}
@@ -347,23 +347,23 @@ def test_an_exchange_stays_no_longer_than_it_may_however_much_is_asked():
     assert not result.stopped
 
 
-def test_the_close_is_told_while_the_servers_still_work():
+def test_the_close_is_reported_while_the_servers_still_work():
     exchange = Exchange(plan_of(seed=10, seconds=0.3))
-    told = []
+    closed = []
     with contextlib.closing(Client(exchange.ports["retransmission"])) as client:
 
         def on_progress(progress):
-            told.append(progress.closed)
+            closed.append(progress.closed)
             if progress.closed:
                 client.close()
 
         result = exchange.run(on_progress)
-    assert told[-1] is True
-    assert told.count(True) == 1
+    assert closed[-1] is True
+    assert closed.count(True) == 1
     assert not result.stopped
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_sent():
+def test_a_port_that_is_taken_is_reported_before_anything_is_sent():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):

@@ -124,9 +124,9 @@ async def follow(url: str, session: Session, ready: asyncio.Event, came: list[by
     """Take in all messages."""
     async with feedhandler.subscribe(url, f"{session.feed.key}.#") as subscribed:
         ready.set()
-        async for told in subscribed:
-            if told.quality is None:
-                came += session.feed.messages_of(bytes(told.body))
+        async for message in subscribed:
+            if message.quality is None:
+                came += session.feed.messages_of(bytes(message.body))
             if len(came) == LAST:
                 return
 

@@ -1,4 +1,4 @@
-"""One subscriber on two gateways of one FIX channel: no loss, no double, whoever falls away.
+"""One subscriber on two gateways of one FIX channel: no loss, no double, whichever gateway fails.
 
 Each gateway has lines of its own, on which other datagrams are lost and which pack messages in
 another way, so that the runs which are packets at one begin and end elsewhere at the other.
@@ -140,7 +140,7 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
             [url_a, url_b],
             f"fix.{SERVICE}.{name or '#'}",
             as_=grain,
-            on_quality=lambda told: reader.reasons.append(told.reason),
+            on_quality=lambda quality: reader.reasons.append(quality.reason),
             on_connection=reader.connection,
         ) as messages:
             await reader.until(lambda: reader.ups == 2)
@@ -162,5 +162,5 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
         sender.out.close()
     assert reader.data == wanted(MESSAGES)
     # Where all is asked for, all had come before a gateway fell away. Between the messages of
-    # one security nobody knows: what the one that stays missed is told, though none is lost.
+    # one unknown security: what the one that stays missed is announced, though none is lost.
     assert name or "gap" not in reader.reasons

@@ -33,7 +33,7 @@ PATIENCE_S = 60
 
 
 def lines() -> tuple[LineConfig, ...]:
-    """Two lines of a channel that nobody else uses."""
+    """Two lines of a channel that no other test uses."""
     port = places.port()
     return tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
 

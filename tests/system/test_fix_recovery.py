@@ -42,7 +42,7 @@ PATIENCE_S = 120
 MESSAGES = 600
 #: Datagrams lost on both lines, and on each line alone.
 LOST_ON_BOTH, LOST_ALONE = 0.1, 0.1
-#: Waits that no busy machine reaches: what is lost is lost because nobody had it.
+#: Waits that no busy machine reaches: what is lost is lost because no server had it.
 RECOVERY = RecoverySettings(
     recovery_wait_us=30_000_000,
     request_timeout_us=500_000,
@@ -212,7 +212,7 @@ async def test_what_both_lines_lost_is_got_back_by_every_route(
                 feedhandler.subscribe(
                     url,
                     f"fix.{SERVICE}.#",
-                    on_quality=lambda told: qualities.append(told.reason),
+                    on_quality=lambda quality: qualities.append(quality.reason),
                 ) as messages,
             ):
                 await until(lambda: gateway.core.servers["rts"].client.up)
@@ -241,11 +241,11 @@ class Books:
         self.number = 0
         self.stands = ""
 
-    def quality(self, told: Any) -> None:
+    def quality(self, quality: Any) -> None:
         """A quality message."""
-        self.reasons.append(told.reason)
-        self.stands = told.state
-        if told.reason == "snapshot-begin":
+        self.reasons.append(quality.reason)
+        self.stands = quality.state
+        if quality.reason == "snapshot-begin":
             self.state.clear()
 
     def take(self, body: bytes) -> None:

@@ -101,7 +101,7 @@ def test_a_time_range_comes_back_whole_over_sockets() -> None:
     run(work())
 
 
-def test_a_late_joiner_and_a_loss_that_nobody_has_are_healed_by_the_present_state() -> None:
+def test_a_late_joiner_and_a_loss_that_no_server_has_are_healed_by_the_present_state() -> None:
     async def work() -> None:
         async with Site() as site:
             site.publish(200)
@@ -152,7 +152,7 @@ def test_a_server_that_comes_back_answers_what_was_asked_before() -> None:
     run(work())
 
 
-def test_a_server_that_says_nothing_is_told_as_failed() -> None:
+def test_a_server_that_says_nothing_is_reported_as_failed() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1000):
             pass

@@ -107,8 +107,8 @@ def test_messages_of_a_file_are_received_and_recorded_in_order(
         assert await first.communicate(b"") == (b"", b"")
         assert first.returncode == 0
         second = await start("publish", str(channels), str(given))
-        told, wrong = await asyncio.wait_for(second.communicate(b""), SECONDS)
-        assert (told.decode(), wrong) == (
+        output, wrong = await asyncio.wait_for(second.communicate(b""), SECONDS)
+        assert (output.decode(), wrong) == (
             "channel c1: 200 messages\nchannel c2: 100 messages\n",
             b"",
         )
@@ -142,9 +142,9 @@ def test_a_receiver_stops_after_so_many_messages_and_prints_them(channels: Path)
                     await receiver.wait()
             except TimeoutError:
                 assert number < SECONDS * 50
-        told = (await receiver.stdout.read()).decode().splitlines()
+        lines = (await receiver.stdout.read()).decode().splitlines()
         await publisher.communicate(b"")
-        found = [line for line in told if "58=text" in line]
+        found = [line for line in lines if "58=text" in line]
         assert len(found) == 2
         assert re.match(r"c1 (\d+) 8=FIXT.1.1\|9=\d+\|35=X\|34=\1\|50=", found[0])
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_published_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize("command", ["publish", "receive"])
-def test_a_definition_that_is_wrong_is_told_with_its_line(tmp_path: Path, command: str) -> None:
+def test_a_definition_that_is_wrong_is_reported_with_its_line(tmp_path: Path, command: str) -> None:
     path = tmp_path / "channels.toml"
     path.write_text('[[channel]]\nid = "a b"\na = { group = "239.1.1.1", port = 1 }\n')
     words = [str(path), str(path)] if command == "publish" else [str(path)]
@@ -280,14 +280,14 @@ def test_a_sealed_channel_without_and_with_wrong_keys_is_one_line_and_exit_code_
         await publisher.communicate(update("one"))
         assert publisher.returncode == 0
         await lines_until(right, "ended")
-        told = []
+        outcomes = []
         for process in (bare, wrong, right):
             process.send_signal(signal.SIGINT)
             _, error = await asyncio.wait_for(process.communicate(b""), SECONDS)
-            told.append((process.returncode, error.decode()))
-        assert [code for code, _ in told] == [1, 1, 0]
-        assert "channel c1 is sealed (give a folder with its keys: --keys)" in told[0][1]
-        assert "no datagram could be read with these keys" in told[1][1]
+            outcomes.append((process.returncode, error.decode()))
+        assert [code for code, _ in outcomes] == [1, 1, 0]
+        assert "channel c1 is sealed (give a folder with its keys: --keys)" in outcomes[0][1]
+        assert "no datagram could be read with these keys" in outcomes[1][1]
 
     play(scenario())
 

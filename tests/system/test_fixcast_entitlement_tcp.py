@@ -106,7 +106,7 @@ async def test_a_server_that_is_not_believed_gets_no_password(tmp_path: Path) ->
         assert not service.server.counts
 
 
-async def test_a_server_that_is_gone_is_told() -> None:
+async def test_a_server_that_is_gone_is_reported() -> None:
     async with serving() as (service, _):
         pass
     with pytest.raises(PeerError, match="cannot connect to 127"):

@@ -36,7 +36,7 @@ from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import SECONDS, Sink, channels, definition, lossy_lines, update
 
-#: Heartbeats come often, so that nobody waits for one.
+#: Heartbeats come often, so that no test waits for one.
 SENDING = SendingSettings(session=SessionSettings(heartbeat_ns=20_000_000))
 MANY = 500
 
@@ -169,7 +169,7 @@ async def test_what_both_lines_lost_is_retransmitted(
         assert not [each for each in sink.others() if isinstance(each, Lost)]
 
 
-async def test_what_is_skipped_is_told_though_its_gap_fill_is_lost(
+async def test_what_is_skipped_is_announced_though_its_gap_fill_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lossy_lines(monkeypatch, {3}.__contains__)
@@ -340,7 +340,7 @@ async def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_a
     assert receiver.counts["groups_joined"] == receiver.counts["groups_left"] > 0
 
 
-def test_a_late_receiver_and_a_loss_that_nobody_answers_are_healed_by_the_books_state(
+def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_books_state(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     lost: set[int] = set()

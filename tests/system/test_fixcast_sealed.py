@@ -100,13 +100,13 @@ def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     assert all(each.startswith(b"FS\x01") and len(each) <= 1400 for each in sent)
 
 
-async def test_a_wrong_key_opens_nothing_and_no_key_is_told_once(tmp_path: Path) -> None:
+async def test_a_wrong_key_opens_nothing_and_no_key_is_reported_once(tmp_path: Path) -> None:
     known, right, wrong, none = channels(), Sink(), Sink(), Sink()
     path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
-    told: list[tuple[str, dict[str, object]]] = []
+    events: list[tuple[str, dict[str, object]]] = []
     async with (
         Receiver(known, [], receiving(other), wrong.take) as shut,
-        Receiver(known, [], receiving(None), none.take, lambda *what: told.append(what)),
+        Receiver(known, [], receiving(None), none.take, lambda *what: events.append(what)),
         Receiver(known, [], receiving(path), right.take),
         Publisher(known, [], sending(path)) as publisher,
     ):
@@ -116,7 +116,7 @@ async def test_a_wrong_key_opens_nothing_and_no_key_is_told_once(tmp_path: Path)
     assert wrong.texts() == none.texts() == []
     assert shut.openers["c1"].drops["forged"] > 0
     assert shut.openers["c1"].opened == 0
-    assert told == [("c1", {"event": "sealed"})]
+    assert events == [("c1", {"event": "sealed"})]
 
 
 def forge(known: Channels, *datagrams: bytes) -> None:
@@ -168,7 +168,7 @@ async def test_a_key_that_is_rotated_while_both_run_loses_nothing(tmp_path: Path
 
 
 class FalseServer:
-    """Whoever has the server's address: answers with messages that were never published."""
+    """A host at the server's address: answers with messages that were never published."""
 
     def __init__(self, path: Path, other: Path) -> None:
         self.requests = 0

@@ -1,5 +1,5 @@
 """A subscriber that stops reading, over a real socket: the feed goes on, the bound holds, what gave
-way is told, and when it reads again it gets the rest."""
+way is announced, and when it reads again it gets the rest."""
 
 import asyncio
 import random

@@ -221,7 +221,7 @@ def test_the_sender_refuses_what_lies_outside_buffers_and_frames(far: FrameRecei
             anchor_ns=0,
         ) == 0  # fmt: skip
         assert sender.progress[Progress.SENT] == 0
-        # No IPv4 before what is called a payload: told when it is that frame's turn.
+        # No IPv4 before what is called a payload: reported when it is that frame's turn.
         with pytest.raises(OSError, match="message"):
             send(
                 sender, [frame(1), bytes(92)],
@@ -269,7 +269,7 @@ def test_an_interface_that_cannot_be_used_is_refused_in_one_line(
     assert "headers" in str(explain(NEAR, OSError(errno.EBADMSG, "Bad message")))
 
 
-def test_without_the_right_the_remedy_is_told(far: FrameReceiver) -> None:
+def test_without_the_right_the_remedy_is_reported(far: FrameReceiver) -> None:
     with without_net_raw(), pytest.raises(ConfigError, match="CAP_NET_RAW") as refused:
         open_frame_socket(NEAR)
     assert "setcap" in refused.value.hint

@@ -239,7 +239,7 @@ async def test_what_comes_after_all_takes_the_announcement_back_unless_the_strea
 
 
 @gateways_loop
-async def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> None:
+async def test_a_sequence_reset_is_announced_and_the_numbering_begins_again(run: Run) -> None:
     async with (
         running(configured()) as (_, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -258,7 +258,7 @@ async def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run)
 
 
 @gateways_loop
-async def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> None:
+async def test_a_line_that_falls_silent_and_comes_back_is_announced_by_name(run: Run) -> None:
     arbitration = ArbitrationSettings(silent_us=1_000_000, start_wait_us=1_000)
     # Service 101 never speaks: its lines come first, and must not lend theirs a name.
     config = configured((101, 104), arbitration=arbitration)
@@ -268,28 +268,28 @@ async def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run)
     ):
         sequence = itertools.count(1)
 
-        async def told(reason: str, speaking: str) -> dict[str, Any]:
+        async def quality_of(reason: str, speaking: str) -> dict[str, Any]:
             """The next note with the reason; till then each packet that came brings another."""
 
-            def is_told(message: Any) -> bool:
+            def fits(message: Any) -> bool:
                 if message.content == "packet" and speaking:
                     exchange.send(packet_of(next(sequence)), speaking)
                 return message.content == "quality" and message.quality["reason"] == reason
 
-            return (await until(messages, is_told))[-1].quality
+            return (await until(messages, fits))[-1].quality
 
         exchange.send(packet_of(next(sequence)))
-        await told("start", "AB")
-        note = await told("silent", "A")
+        await quality_of("start", "AB")
+        note = await quality_of("silent", "A")
         assert (note["line"], note["silent"], note["state"]) == ("B", ["B"], "OK")
-        note = await told("back", "AB")
+        note = await quality_of("back", "AB")
         assert (note["line"], note["silent"], note["state"]) == ("B", [], "OK")
         while len(note["silent"]) < 2:
-            note = await told("silent", "")
+            note = await quality_of("silent", "")
         assert note["state"] == "SILENT"
         assert gateway.snapshot()["channels"][1]["quality"] == "SILENT"
         exchange.send(packet_of(next(sequence)), "B")
-        note = await told("back", "B")
+        note = await quality_of("back", "B")
         assert (note["line"], note["silent"], note["state"]) == ("B", ["A"], "OK")
 
 
@@ -304,7 +304,7 @@ async def test_services_do_not_disturb_each_other_and_strangers_are_counted(run:
         for sequence in range(1, 101):
             exchange.send(packet_of(sequence), service=104)
             exchange.send(packet_of(sequence, service=105), service=105)
-            exchange.send(packet_of(sequence, service=107), service=104)  # nobody's service
+            exchange.send(packet_of(sequence, service=107), service=104)  # a service of no channel
             for data in garbage:
                 exchange.send(data, service=105)
             await asyncio.sleep(0)
@@ -361,7 +361,7 @@ async def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
 
 
 @gateways_loop
-async def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: Run) -> None:
+async def test_lines_that_differ_are_announced_once_and_the_first_copy_goes_on(run: Run) -> None:
     async with (
         running(configured()) as (gateway, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -374,8 +374,8 @@ async def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: R
         found += await until(messages, lambda m: m.content == "quality")
         exchange.send(packet_of(6), lines="B")
         found += await until(messages, lambda m: m.sequence == 6)
-        told = [m.quality for m in found if m.content == "quality"]
-        (mismatch,) = [quality for quality in told if quality["reason"] == "mismatch"]
+        qualities = [m.quality for m in found if m.content == "quality"]
+        (mismatch,) = [quality for quality in qualities if quality["reason"] == "mismatch"]
         assert (mismatch["line"], mismatch["sequence"]) == ("B", 1)
         bodies = [m.body for m in found if m.content == "packet"]
         assert bodies == [packet_of(sequence) for sequence in range(1, 7)]
@@ -392,8 +392,8 @@ async def test_symbols_are_named_from_reference_data_where_configured(run: Run) 
         next(f.name for f in layout.named if f.at == reference.index.at): 77,
         next(f.name for f in layout.named if f.at == reference.name[0].at): "A.R#F",
     }
-    told = FEED.encode_message(reference.code, **fields)
-    expected = reference.read(told)
+    definition = FEED.encode_message(reference.code, **fields)
+    expected = reference.read(definition)
     assert expected is not None
     word = key_word(expected[1])
     assert word.startswith("A_R_F")
@@ -405,7 +405,7 @@ async def test_symbols_are_named_from_reference_data_where_configured(run: Run) 
     ):
         exchange.send(packet_of(1, [order(77)]))
         await until(every, lambda m: m.key == "euronext.104.77")
-        exchange.send(packet_of(1, [told], service=101), service=101)
+        exchange.send(packet_of(1, [definition], service=101), service=101)
         await until(named, lambda m: m.service == 101)
         exchange.send(packet_of(2, [order(77)]))
         await until(every, lambda m: m.key == f"euronext.104.{word}")
@@ -428,12 +428,12 @@ async def test_statistics_come_on_the_bus(run: Run) -> None:
                 while True:
                     topic, body = await listener.recv_multipart()
                     assert topic == b"stats"
-                    told = msgspec.json.decode(body)
-                    if told["channels"][0]["packets"] == 10:
+                    statistics = msgspec.json.decode(body)
+                    if statistics["channels"][0]["packets"] == 10:
                         break
-            assert told["feed"] == "euronext-utp-md"
-            assert told["channels"][0]["key"] == "euronext.104"
-            assert told["node"]["connections"] == 0
+            assert statistics["feed"] == "euronext-utp-md"
+            assert statistics["channels"][0]["key"] == "euronext.104"
+            assert statistics["node"]["connections"] == 0
     finally:
         listener.close(0)
         context.term()
@@ -492,9 +492,9 @@ async def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: R
             with pytest.raises(PeerError, match="gateway stops"):
                 await drain()
     assert [m.sequence for m in found if m.content != "quality"] == list(range(501, 701))
-    told = next(m.quality for m in found if m.content == "quality" and m.sequence == 501
+    quality = next(m.quality for m in found if m.content == "quality" and m.sequence == 501
                 and m.quality["reason"] == "stopping")  # fmt: skip
-    assert told["state"] == "STALE"
+    assert quality["state"] == "STALE"
 
 
 @pytest.mark.parametrize(
@@ -618,8 +618,8 @@ async def test_packets_outside_the_sequence_reach_every_subscriber_once_and_cost
                 for packet in (m.packets() if grain != "message" else [m])
             ]
             assert list(dict.fromkeys(packets)) == list(range(first, first + 6))
-            told = [m.quality for m in messages if m.content == "quality"]
-            assert all(each["lost_total"] == 0 and not each["stale"] for each in told)
+            qualities = [m.quality for m in messages if m.content == "quality"]
+            assert all(each["lost_total"] == 0 and not each["stale"] for each in qualities)
         (channel,) = gateway.snapshot()["channels"]
         assert (channel["gaps"], channel["quality"]) == (0, "OK")
         assert channel["arbitration"]["unsequenced"] == 7

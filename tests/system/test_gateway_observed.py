@@ -36,10 +36,10 @@ async def fetch(gateway: Gateway, path: str, method: str = "GET") -> tuple[int, 
     try:
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         async with asyncio.timeout(PATIENCE_S):
-            told = await reader.read()
+            response = await reader.read()
     finally:
         writer.close()
-    head, _, body = told.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()
 
 
@@ -84,23 +84,23 @@ async def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
             scrapes.append(await samples(gateway))
         got = await reader
         assert [m.sequence for m in got if m.content == "packet"] == list(range(1, total + 1))
-        told = await samples(gateway)
-        assert told["feedhandler_channel_packets_total", "104"] == total
-        assert told["feedhandler_line_packets_total", "A", "104"] == total
-        assert told["feedhandler_channel_latency_seconds_count", "104"] > 0
-        assert told["feedhandler_channel_quality_state", "104", "OK"] == 1
-        assert told["feedhandler_channel_arbitration_state", "104", "FLOWING"] == 1
+        metrics = await samples(gateway)
+        assert metrics["feedhandler_channel_packets_total", "104"] == total
+        assert metrics["feedhandler_line_packets_total", "A", "104"] == total
+        assert metrics["feedhandler_channel_latency_seconds_count", "104"] > 0
+        assert metrics["feedhandler_channel_quality_state", "104", "OK"] == 1
+        assert metrics["feedhandler_channel_arbitration_state", "104", "FLOWING"] == 1
         ((key, sent),) = (
             (key, value)
-            for key, value in told.items()
+            for key, value in metrics.items()
             if key[0] == "feedhandler_subscription_sent_total"
         )
         assert key[1].startswith("euronext.104")
         assert key[2] == "127.0.0.1"
         assert sent >= total
-        assert told["feedhandler_stage_seconds_count", "route"] > 0
-        assert told["feedhandler_web_scrapes_total",] >= 1
-        for before, after in zip([{}, *scrapes], [*scrapes, told], strict=True):
+        assert metrics["feedhandler_stage_seconds_count", "route"] > 0
+        assert metrics["feedhandler_web_scrapes_total",] >= 1
+        for before, after in zip([{}, *scrapes], [*scrapes, metrics], strict=True):
             for key, value in before.items():
                 if key[0].endswith("_total"):
                     assert after[key] >= value, key
@@ -136,11 +136,11 @@ def test_readiness_turns_with_the_channels(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "TICK_NS", 10_000_000)
-    told: list[str] = []
+    lines: list[str] = []
 
-    async def is_told(text: str) -> bool:
-        told.extend(capsys.readouterr().err.splitlines())
-        return any(text in line for line in told)
+    async def is_logged(text: str) -> bool:
+        lines.extend(capsys.readouterr().err.splitlines())
+        return any(text in line for line in lines)
 
     async def scenario() -> None:
         health = HealthConfig(ready_when="lines, node, joined, complete", joining_max_ms=1)
@@ -157,11 +157,11 @@ def test_readiness_turns_with_the_channels(
 
             await until_true(is_unready)
             # The page looks when it is asked, the watch in its own time: both must have seen it.
-            await until_true(lambda: is_told("gateway: not ready: "))
+            await until_true(lambda: is_logged("gateway: not ready: "))
             assert await fetch(gateway, "/live") == (200, "live\n")
             await exchange.packets(1, 10)
             await until_true(is_ready)
-            await until_true(lambda: is_told("gateway: ready again"))
+            await until_true(lambda: is_logged("gateway: ready again"))
             await exchange.packets(12, 20)  # 11 is lost
 
             async def is_stale() -> bool:
@@ -169,33 +169,35 @@ def test_readiness_turns_with_the_channels(
                 return status == 503 and "service 104: STALE" in body
 
             await until_true(is_stale)
-            await until_true(lambda: is_told("gateway: service 104: STALE, was OK"))
+            await until_true(lambda: is_logged("gateway: service 104: STALE, was OK"))
             assert (await fetch(gateway, "/ready", "HEAD"))[1] == ""
             assert (await fetch(gateway, "/ready", "PUT"))[0] == 405
             assert (await fetch(gateway, "/"))[0] == 404
 
     with opened(LogConfig(), "gate"):
         run(scenario())
-    told.extend(capsys.readouterr().err.splitlines())
-    assert "gateway: service 104: OK, was WAITING" in told
-    assert "gateway: service 104: STALE, was OK" in told
+    lines.extend(capsys.readouterr().err.splitlines())
+    assert "gateway: service 104: OK, was WAITING" in lines
+    assert "gateway: service 104: STALE, was OK" in lines
 
 
 @gateways_loop
-def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_link_is_reported_and_counted(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def scenario() -> None:
         config = configured(metrics=ANY_PORT)
         async with running(config) as (gateway, _, url):
             with pytest.raises(PeerError):
                 async with feedhandler.subscribe(url, "euronext..104") as messages:
                     await until(messages, last(1))
-            told = await samples(gateway)
-            assert told["feedhandler_node_links_refused_total",] == 1
+            metrics = await samples(gateway)
+            assert metrics["feedhandler_node_links_refused_total",] == 1
 
     with opened(LogConfig(), "gate"):
         run(scenario())
-    told = capsys.readouterr().err
-    assert "refused: pattern 'euronext..104" in told
+    errors = capsys.readouterr().err
+    assert "refused: pattern 'euronext..104" in errors
 
 
 @gateways_loop
@@ -204,13 +206,13 @@ async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_wo
 ) -> None:
     control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
     async with running(configured(control=control)) as (gateway, _, _url):
-        told = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
-        assert told["live"] == {"ok": True, "reasons": []}
-        assert told["ready"]["ok"]
+        answer = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
+        assert answer["live"] == {"ok": True, "reasons": []}
+        assert answer["ready"]["ok"]
         assert gateway.watch.web is None
         resume = {"do": "resume-requests"}
-        told = await asyncio.to_thread(ask, gateway.control.endpoint, resume)
-        assert told == {"resumed": []}
+        answer = await asyncio.to_thread(ask, gateway.control.endpoint, resume)
+        assert answer == {"resumed": []}
         for server, reason in (("rts", "no server 'rts'"), (7, "`server` is no text")):
             wrong = {**resume, "server": server}
             with pytest.raises(PeerError, match=reason):
@@ -278,9 +280,9 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                told = (await loop.sock_recv(systemd, 4096)).decode()
-                if told.startswith(wanted):
-                    return told
+                notice = (await loop.sock_recv(systemd, 4096)).decode()
+                if notice.startswith(wanted):
+                    return notice
 
     async def scenario() -> list[dict[str, Any]]:
         address = systemd.getsockname()

@@ -44,16 +44,16 @@ def test_what_came_in_and_what_went_out_are_recorded(run: Run, tmp_path: Path) -
         async with running(config) as (gateway, exchange, _):
             await exchange.packets(1, 200)
             exchange.send(b"no packet at all", "B")
-            told = await asked_until(
+            snapshot = await asked_until(
                 control.bind,
                 lambda s: (
                     s["recorder"]["series"]["lines"]["packets"] == 401
                     and s["recorder"]["series"]["published"]["packets"] == 200
                 ),
             )
-            assert told["channels"][0]["packets"] == 200
-            assert told["recorder"]["state"] == "recording"
-            assert status.verdict(told) == 0
+            assert snapshot["channels"][0]["packets"] == 200
+            assert snapshot["recorder"]["state"] == "recording"
+            assert status.verdict(snapshot) == 0
         assert gateway.snapshot()["recorder"]["state"] == "ended"
 
     run(scenario())
@@ -80,16 +80,16 @@ async def test_a_recording_that_stops_leaves_the_stream_alone(tmp_path: Path) ->
         tmp_path.rmdir()
         await exchange.packets(1, 50)
         endpoint = gateway.control.endpoint
-        told = await asked_until(endpoint, lambda s: s["recorder"]["state"] == "stopped")
-        assert "no such file or directory" in told["recorder"]["reason"]
-        assert status.verdict(told) == 1
+        snapshot = await asked_until(endpoint, lambda s: s["recorder"]["state"] == "stopped")
+        assert "no such file or directory" in snapshot["recorder"]["reason"]
+        assert status.verdict(snapshot) == 1
         await exchange.packets(51, 100)
-        told = await asked_until(endpoint, lambda s: s["channels"][0]["packets"] == 100)
-        assert told["channels"][0]["quality"] == "OK"
+        snapshot = await asked_until(endpoint, lambda s: s["channels"][0]["packets"] == 100)
+        assert snapshot["channels"][0]["quality"] == "OK"
         await asked_until(endpoint, lambda s: s["recorder"]["series"]["lines"]["dropped"] == 200)
 
 
-async def test_what_cannot_be_recorded_or_asked_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_what_cannot_be_recorded_or_asked_is_reported_at_the_start(tmp_path: Path) -> None:
     async def refusal(**sections: Any) -> str:
         with pytest.raises(ConfigError) as caught:
             await Gateway(configured(**sections)).run(lambda: pytest.fail("is ready"))

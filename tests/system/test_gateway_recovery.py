@@ -161,12 +161,12 @@ class Watcher:
     async def _watch(self) -> None:
         async for message in self.messages:
             self.market.update(message)
-            told = message.quality
-            if told is not None:
-                self.states[message.service].append(told["state"])
-                self.blocks[message.service] += told["reason"] == "snapshot-begin"
-                if told["reason"] == "gap":
-                    self.lost += sum(last - first + 1 for first, last in told["lost"])
+            quality = message.quality
+            if quality is not None:
+                self.states[message.service].append(quality["state"])
+                self.blocks[message.service] += quality["reason"] == "snapshot-begin"
+                if quality["reason"] == "gap":
+                    self.lost += sum(last - first + 1 for first, last in quality["lost"])
             elif not message.snapshot:
                 self.live[message.service] += 1
 
@@ -218,7 +218,7 @@ async def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run:
 
 
 @gateways_loop
-async def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
+async def test_what_no_server_can_retransmit_is_refreshed(run: Run) -> None:
     async with trading(gap_s=0.7) as work:
         config = configured(work.plan, work.exchange)
         async with running(config) as (gateway, _, url), Watcher(url) as watcher:
@@ -276,10 +276,10 @@ async def test_a_retransmission_server_that_dies_leaves_stale_and_then_refreshed
     async with trading(seconds=2.5, together=0.02) as work:
         exchange = work.exchange
         config = configured(work.plan, exchange)
-        with socket.socket() as nobody:
+        with socket.socket() as unused:
             # A port that refuses: the server is never there.
-            nobody.bind(("127.0.0.1", 0))
-            port = nobody.getsockname()[1]
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
             dead = ServerConfig(name="rts", address=f"127.0.0.1:{port}")
             config = Config(
                 channels=config.channels,

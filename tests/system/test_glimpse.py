@@ -147,12 +147,12 @@ async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_tr
     async def follow(url: str, target: VenueMarket, **options: Any) -> None:
         async with feedhandler.subscribe(url, "itch.#", **options) as subscribed:
             following.release()
-            async for told in subscribed:
-                target.update(told)
-                if told.quality is not None and target is market:
-                    reasons.append(told.quality["reason"])
-                elif target is market and not told.snapshot:
-                    numbers.add(told.sequence)
+            async for received in subscribed:
+                target.update(received)
+                if received.quality is not None and target is market:
+                    reasons.append(received.quality["reason"])
+                elif target is market and not received.snapshot:
+                    numbers.add(received.sequence)
 
     following = asyncio.Semaphore(0)
     truth = VenueMarket(FEED)
@@ -188,7 +188,7 @@ async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_tr
 
 
 class Owner:
-    """A connection on demand, and what it told."""
+    """A connection on demand, and what it reported."""
 
     def __init__(self, password: str = PASSWORD) -> None:
         self.reported: list[Any] = []

@@ -1,8 +1,8 @@
 """Two gateways on the same lines, killed in turn under load, and subscribers attached to both.
 
-What must hold: whoever is killed at whatever moment, the stream goes on without a gap, nothing
-comes twice, and every service keeps its order: all that was sent, byte for byte. `CRASHES` sets how
-often (`make crash` runs many); the instants are random, the seed is printed.
+What must hold: whichever process is killed at whatever moment, the stream goes on without a gap,
+nothing comes twice, and every service keeps its order: all that was sent, byte for byte.
+`CRASHES` sets how often (`make crash` runs many); the instants are random, the seed is printed.
 """
 
 import asyncio

@@ -126,21 +126,21 @@ def growing(found: list[Entry]) -> set[int]:
 
 def hold_failed(replay: Replay, failing: Failing, folder: Path) -> str:
     """Whether the queue took its failure as it should; how."""
-    found, told = replay.entries, {what for what, *_ in replay.notes}
+    found, notes = replay.entries, {what for what, *_ in replay.notes}
     failed = next((at for at, entry in enumerate(found) if entry.error), None)
-    assert not told & {"went on", "locked"}, told
+    assert not notes & {"went on", "locked"}, notes
     if failed is None or failing.how in ("EINTR", "SHORT", "NO_FLAG"):
-        assert "closed" in told, told
-        assert not told & {"stopped", "refused"}, told
+        assert "closed" in notes, notes
+        assert not notes & {"stopped", "refused"}, notes
         return "went on"
     entry = found[failed]
     grows = growing(found)
     if failed in grows or entry.path == str(folder):
         return "grew or not"
     if not any(b'"opened"' in other.data for other in found[:failed]):
-        assert "refused" in told, told
+        assert "refused" in notes, notes
         return "refused"
-    assert "stopped" in told, told
+    assert "stopped" in notes, notes
     for at, other in enumerate(found[failed + 1 :], failed + 1):
         changes = other.kind not in (Kind.NOTE, Kind.OPEN)
         assert not changes or at in grows or other.path == str(folder), f"{other} after {entry}"

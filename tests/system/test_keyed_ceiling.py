@@ -17,8 +17,8 @@ def test_it_makes_as_many_turns_as_it_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "file"
     done = subprocess.run([program, file, "20"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["turns"], told["seconds"] > 0) == (20, True)
+    report = json.loads(done.stdout)
+    assert (report["turns"], report["seconds"] > 0) == (20, True)
     assert file.stat().st_size == 8 << 20, "filled before, so that a turn does not grow it"
 
 

@@ -19,15 +19,15 @@ SECONDS = 60
 #: of its key behind it, so both have been told before the last is done.
 WORKER = """
 import json, os, pathlib, sys
-told = json.load(sys.stdin)
-if told["n"] == 3 and os.environ["FEEDHANDLER_TRIES"] == "0":
+message = json.load(sys.stdin)
+if message["n"] == 3 and os.environ["FEEDHANDLER_TRIES"] == "0":
     sys.exit(1)
-if told["n"] == 2:
+if message["n"] == 2:
     sys.exit(65)
 token = os.environ["FEEDHANDLER_TOKEN"]
 assert int(os.environ["FEEDHANDLER_FENCE"]) > 0
-with open(pathlib.Path(sys.argv[1], told["account"]), "a") as file:
-    file.write(f"{told['n']}\\n")
+with open(pathlib.Path(sys.argv[1], message["account"]), "a") as file:
+    file.write(f"{message['n']}\\n")
 """
 
 
@@ -39,8 +39,8 @@ def run(*words: str) -> tuple[int, str, str]:
 
 def test_a_queue_from_its_creation_to_its_end_by_commands(tmp_path: Path) -> None:
     lines = tmp_path / "orders.jsonl"
-    told = [{"account": "ab"[number % 2], "n": number} for number in range(6)]
-    lines.write_text("".join(json.dumps(each) + "\n" for each in [*told, {"n": 9}]))
+    messages = [{"account": "ab"[number % 2], "n": number} for number in range(6)]
+    lines.write_text("".join(json.dumps(each) + "\n" for each in [*messages, {"n": 9}]))
     done = tmp_path / "done"
     done.mkdir()
 

@@ -73,7 +73,7 @@ class Site:
         )  # fmt: skip
 
     async def kill(self) -> None:
-        """Kill somebody, and start it again."""
+        """Kill one process, and start it again."""
         what = self.draw.choice(list(self.killed))
         at_work = [
             name
@@ -152,8 +152,8 @@ class OutputSite(Site):
         await self._reading.enter_async_context(keyed.consume(self.url, "out", self._read))
 
     async def _read(self, message: keyed.Message) -> None:
-        told = json.loads(message.body)
-        self._effects.setdefault(message.token, (told["key"], told["p"], told["n"]))
+        content = json.loads(message.body)
+        self._effects.setdefault(message.token, (content["key"], content["p"], content["n"]))
 
     def done(self) -> int:
         return len(self._effects)
@@ -168,7 +168,7 @@ class OutputSite(Site):
 
 @pytest.mark.timeout(0 if KILLS > 50 else 280)
 @pytest.mark.parametrize(("kind", "kills"), [(Site, KILLS), (OutputSite, max(KILLS // 10, 2))])
-async def test_each_message_has_one_effect_whoever_is_killed(
+async def test_each_message_has_one_effect_whichever_process_is_killed(
     tmp_path: Path, seed: int, kind: type[Site], kills: int
 ) -> None:
     with Market(1) as market:

@@ -18,12 +18,12 @@ def run(name: str, *words: str) -> str:
 
 
 def test_a_ledger_behind_a_keyed_queue_is_that_of_one_worker() -> None:
-    told = run("keyed_ledger.py", "--transfers", "400", "--crashes", "1")
-    assert "400 transfers by 8 workers over 1 crashes" in told
-    assert "4000.00 in all; the same as by one" in told
+    output = run("keyed_ledger.py", "--transfers", "400", "--crashes", "1")
+    assert "400 transfers by 8 workers over 1 crashes" in output
+    assert "4000.00 in all; the same as by one" in output
 
 
 def test_books_kept_by_eight_workers_are_those_of_one() -> None:
-    told = run("keyed_books.py", "--seconds", "0.02", "--rate", "2mbps").split()
-    books = told.index("books")
-    assert told[books - 1] == told[told.index("of", books) - 1]
+    output = run("keyed_books.py", "--seconds", "0.02", "--rate", "2mbps").split()
+    books = output.index("books")
+    assert output[books - 1] == output[output.index("of", books) - 1]

@@ -32,10 +32,10 @@ def depth(rig: QueueRig, name: str) -> int:
 
 def doubled(message: keyed.Message) -> list[keyed.Output]:
     """A handler for a thread or a process: one message more in each of two queues."""
-    told = json.loads(message.body)
+    content = json.loads(message.body)
     return [
-        keyed.Output("out", message.body, message_id=f"m{told['n']}"),
-        keyed.Output("audit", b"%d" % told["n"], properties={"account": told["account"]}),
+        keyed.Output("out", message.body, message_id=f"m{content['n']}"),
+        keyed.Output("audit", b"%d" % content["n"], properties={"account": content["account"]}),
     ]
 
 
@@ -96,9 +96,9 @@ async def test_what_handlers_return_is_put_once_and_in_order(
         assert all(each.properties["account"] == int(each.body) % 100 for each in audit)
         by_account: dict[int, list[int]] = defaultdict(list)
         for each in await everything(rig, "out", 200):
-            told = json.loads(each.body)
-            assert each.message_id == f"m{told['n']}"
-            by_account[told["account"]].append(told["n"])
+            content = json.loads(each.body)
+            assert each.message_id == f"m{content['n']}"
+            by_account[content["account"]].append(content["n"])
         for account, numbers in by_account.items():
             assert numbers == list(range(account, 200, 100))
 
@@ -159,9 +159,9 @@ async def test_a_commit_whose_answer_never_comes_is_not_tried_again(
 ) -> None:
     answered, lost = Coordinator._discharged, itertools.count()
 
-    def discharged(control: Coordinator, *told: Any) -> None:
+    def discharged(control: Coordinator, *rest: Any) -> None:
         if next(lost):
-            answered(control, *told)
+            answered(control, *rest)
         else:
             control.end("amqp:internal-error", "the answer is lost")
 

@@ -71,7 +71,7 @@ def settle(client: QueueClient, link: proton.Receiver, index: int, state: int = 
     client.sync()
 
 
-def until_told(client: QueueClient, name: str, value: int) -> None:
+def until_figure(client: QueueClient, name: str, value: int) -> None:
     """Ask for the queue's figures until one of them is this."""
     for _ in range(LOOKS):
         if client.ask(operation="stat")[1][name] == value:
@@ -139,7 +139,7 @@ def test_who_has_nothing_in_hand_goes_before_who_has_room_for_more(tmp_path: Pat
     play(talk, keyed(tmp_path))
 
 
-def test_a_drain_is_answered_once_nobody_with_room_may_have_anything(tmp_path: Path) -> None:
+def test_a_drain_is_answered_once_no_link_with_room_may_have_anything(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         first, second = client.taker(credit=1), client.taker(credit=0)
@@ -235,10 +235,10 @@ def test_what_fails_too_often_goes_to_the_dead_with_the_reason_and_its_key_goes_
         graves = client.taker("queue.dead", credit=5)
         client.wait_for(graves, 2)
         assert numbers(client, graves) == [("a", 1), ("a", 2)]
-        told = [message.annotations for message, _ in client.of(graves)]
-        assert [each["x-opt-dead-queue"] for each in told] == ["orders", "orders"]
-        assert told[0]["x-opt-dead-reason"].startswith("failed 2 times")
-        assert "rejected" in told[1]["x-opt-dead-reason"]
+        annotations = [message.annotations for message, _ in client.of(graves)]
+        assert [each["x-opt-dead-queue"] for each in annotations] == ["orders", "orders"]
+        assert annotations[0]["x-opt-dead-reason"].startswith("failed 2 times")
+        assert "rejected" in annotations[1]["x-opt-dead-reason"]
 
     figures = play(talk, keyed(tmp_path, dead="dead", redeliveries_max=1), dead(tmp_path))
     assert (figures["dead"], figures["depth"], figures["in_hand"]) == (2, 0, 0)
@@ -265,8 +265,8 @@ def test_a_parked_message_holds_its_key_until_it_is_tried_again(tmp_path: Path) 
         client.wait_for(link, 1)
         client.sync()
         assert numbers(client, link) == [("b", 3)]
-        told, _ = client.ask(operation="unpark", id=1)
-        assert told["answer"] == "unparked"
+        reply, _ = client.ask(operation="unpark", id=1)
+        assert reply["answer"] == "unparked"
         client.wait_for(link, 2)
         assert numbers(client, link) == [("b", 3), ("a", 1)]
         settle(client, link, 1)
@@ -288,7 +288,7 @@ async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
         second = await in_thread(quick.taker, credit=1)
         await in_thread(quick.wait_for, second, 1)
         assert numbers(quick, second) == [("a", 1)]
-        # A busy machine may let more time-outs pass before somebody looks.
+        # A busy machine may let more time-outs pass before they are seen.
         assert quick.of(second)[0][0].delivery_count >= 1
         delivery = slow.of(first)[0][1]
         delivery.update(ACCEPTED)  # and hears what the node says of it
@@ -387,9 +387,9 @@ def test_cancels_free_keys_and_say_what_came_of_it(tmp_path: Path) -> None:
             "delivering", "cancelled", "cancelled", "unknown",
         ]  # fmt: skip
         settle(client, link, 0)
-        until_told(client, "delivered", 1)
-        told, body = client.ask(operation="cancel-all")
-        assert (told["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2, 0)
+        until_figure(client, "delivered", 1)
+        reply, body = client.ask(operation="cancel-all")
+        assert (reply["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2, 0)
         link.flow(9)
         client.sync()
         assert len(client.of(link)) == 1
@@ -486,9 +486,9 @@ def test_publishers_create_queues_that_are_kept(tmp_path: Path) -> None:
         client.put(client.sender("queue.made"), of("a", 1), of("a", 2))
 
     def finds(client: QueueClient) -> None:
-        told, _ = client.ask(queue="made", operation="create", definition=other)
-        assert told["answer"] == "different"
-        assert "account" in told["status-description"]
+        reply, _ = client.ask(queue="made", operation="create", definition=other)
+        assert reply["answer"] == "different"
+        assert "account" in reply["status-description"]
         link = client.taker("queue.made", credit=5)
         client.wait_for(link, 1)
         _, rows = client.ask(queue="made", operation="keys")

@@ -38,14 +38,14 @@ class Ledger:
         self.all_done = asyncio.Event()
 
     async def __call__(self, message: keyed.Message) -> None:
-        told = json.loads(message.body)
-        account = told["account"]
+        content = json.loads(message.body)
+        account = content["account"]
         assert account not in self.busy, "one at a time"
         self.busy.add(account)
         self.most = max(self.most, len(self.busy))
         await asyncio.sleep(0)
         self.busy.remove(account)
-        self.got[account].append(told["n"])
+        self.got[account].append(content["n"])
         self.tokens.append(message.token)
         self.count += 1
         if self.count == self.wanted:
@@ -178,8 +178,8 @@ async def test_what_a_handler_raises_decides_what_becomes_of_its_message(tmp_pat
 
 def double(message: keyed.Message) -> None:
     """A handler for a process: it leaves a mark in the folder that the message names."""
-    told = json.loads(message.body)
-    Path(told["folder"], str(told["n"])).touch()
+    content = json.loads(message.body)
+    Path(content["folder"], str(content["n"])).touch()
 
 
 @pytest.mark.parametrize("processes", [False, True])
@@ -193,8 +193,8 @@ async def test_handlers_in_threads_and_in_processes(tmp_path: Path, processes: b
             keyed.producer(url(rig), "orders") as put,
         ):
             for number in range(10):
-                told = {"account": number % 3, "n": number, "folder": str(marks)}
-                await put.put(json.dumps(told).encode())
+                content = {"account": number % 3, "n": number, "folder": str(marks)}
+                await put.put(json.dumps(content).encode())
             await rig.until(lambda: rig.figure("delivered") == 10, "the acknowledgements")
     assert len(list(marks.iterdir())) == 10
 
@@ -252,5 +252,5 @@ async def test_a_queue_is_created_and_looked_at_by_the_api(tmp_path: Path) -> No
             await keyed.create(url(rig), "made", Definition(fields=("symbol",)))
         async with keyed.producer(url(rig), "made") as put:
             await put.put(body(1, 1))
-        told, figures = await keyed.ask(url(rig), "made", operation="stat")
-        assert (told["answer"], figures["depth"], figures["keys"]) == ("stat", 1, 1)
+        reply, figures = await keyed.ask(url(rig), "made", operation="stat")
+        assert (reply["answer"], figures["depth"], figures["keys"]) == ("stat", 1, 1)

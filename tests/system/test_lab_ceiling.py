@@ -73,8 +73,8 @@ async def measured(program: str) -> tuple[dict[str, int], list[dict[str, object]
 def test_each_packet_comes_once_whichever_line_lost_it_and_is_timed_as_ours_are(
     tmp_path: Path,
 ) -> None:
-    told, verdicts = asyncio.run(measured(str(compiled("lab_ceiling", tmp_path))))
-    assert told == {"packets": 5, "duplicates": 2, "drops": 0, "overruns": 0}
+    counts, verdicts = asyncio.run(measured(str(compiled("lab_ceiling", tmp_path))))
+    assert counts == {"packets": 5, "duplicates": 2, "drops": 0, "overruns": 0}
     for verdict in verdicts:
         assert (verdict["received"], verdict["body_bytes"]) == (5, 5 * 40 + 1 + 2 + 3 + 4 + 1)
         # Timed are 3 and 4 of the one service, and all of the other.

@@ -35,7 +35,7 @@ from feedhandler.lab import supervisor
 from feedhandler.lab.plan import Plan
 from feedhandler.lab import commands as lab
 from feedhandler.ops.console import run_command
-plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
+plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, value: kind(value))
 supervisor.END_TIMEOUT_S = float(sys.argv[2])
 drawing.available = lambda: False
 sys.exit(run_command(lambda: lambda: lab.run(plan)))
@@ -120,7 +120,7 @@ def playing(run: LabRun) -> Callable[[], bool]:
     return lambda: any(run.folder.glob("feedhandler-lab-*/expected.npz"))
 
 
-def test_a_run_measures_every_step_and_leaves_nobody_behind(
+def test_a_run_measures_every_step_and_leaves_no_process_behind(
     start: Callable[..., LabRun], tmp_path: Path
 ) -> None:
     run = start(
@@ -168,7 +168,7 @@ def test_a_capture_at_its_own_pace_reaches_clients_of_some_symbols_and_of_all(
 
 
 @pytest.mark.parametrize("moment", ["while it plays", "anywhere"])
-def test_an_interrupt_at_any_moment_leaves_nobody_behind(
+def test_an_interrupt_at_any_moment_leaves_no_process_behind(
     start: Callable[..., LabRun], moment: str, seed: int
 ) -> None:
     run = start(duration_s=30.0)
@@ -184,7 +184,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_behind(
     assert run.processes() == {}
 
 
-def test_a_controller_that_is_killed_leaves_nobody_behind(start: Callable[..., LabRun]) -> None:
+def test_a_controller_that_is_killed_leaves_no_process_behind(start: Callable[..., LabRun]) -> None:
     run = start(duration_s=30.0)
     wait_until(playing(run), "it does not play")
     run.process.kill()
@@ -222,8 +222,8 @@ def test_findings_fail_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
                         findings=["client 1: 3 lost of 10"])  # fmt: skip
     plan = Plan(out=tmp_path)
     assert lab._report(results.Run(steps=[step]), plan) == ExitCode.FOUND
-    told = capsys.readouterr().err
-    assert told == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
+    errors = capsys.readouterr().err
+    assert errors == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
 
 
 def test_a_capture_of_another_feed_is_the_users_mistake(

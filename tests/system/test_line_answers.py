@@ -167,11 +167,11 @@ async def came_whole(publisher: Publisher, gateway: Gateway, url: str) -> dict[s
     async with feedhandler.subscribe(url, f"{publisher.feed.key}.#") as subscribed:
         sending = asyncio.create_task(publisher.publish())
         async with asyncio.timeout(PATIENCE_S):
-            async for told in subscribed:
-                if told.quality is not None:
-                    states.append(told.quality["reason"])
+            async for message in subscribed:
+                if message.quality is not None:
+                    states.append(message.quality["reason"])
                 else:
-                    came += publisher.feed.messages_of(bytes(told.body))
+                    came += publisher.feed.messages_of(bytes(message.body))
                 if len(came) == LAST:
                     break
         await sending
@@ -238,15 +238,15 @@ async def test_what_no_proxy_gives_back_a_spin_makes_good(run: Run) -> None:
             async with feedhandler.subscribe(url, "byx.#") as subscribed:
                 sending = asyncio.create_task(publisher.publish())
                 async with asyncio.timeout(PATIENCE_S):
-                    async for told in subscribed:
-                        if told.quality is not None:
-                            reasons.append(told.quality["reason"])
+                    async for message in subscribed:
+                        if message.quality is not None:
+                            reasons.append(message.quality["reason"])
                             if reasons[-1] == "snapshot-begin":
                                 known = []
                         else:
-                            bodies = publisher.feed.messages_of(bytes(told.body))
+                            bodies = publisher.feed.messages_of(bytes(message.body))
                             known += bodies
-                            live += [] if told.snapshot else known[-1:]
+                            live += [] if message.snapshot else known[-1:]
                         if known == everything and reasons[-1] != "snapshot-begin":
                             break
                 await sending

@@ -1,4 +1,4 @@
-"""The node's orderly end: what waits is delivered, clients hear why, nobody holds it up."""
+"""The node's orderly end: what waits is delivered, clients hear why, no client holds it up."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.node import PATIENCE_S, RawClient, Run, gateways_loop, in_thr
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
 
-def told_goodbye(client: RawClient) -> str:
+def goodbye_of(client: RawClient) -> str:
     """Read to the end; the condition with which the node closed the connection."""
     client.pump(lambda: client.gone or bool(client.connection.state & REMOTE_CLOSED), "the goodbye")
     condition = client.connection.remote_condition
@@ -26,9 +26,7 @@ async def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
         await in_thread(slow.attached, links[1])
         await rig.stream(1, 2000)  # more than socket and engine hold
         stopping = asyncio.create_task(rig.node.stop(15))
-        conditions = await asyncio.gather(
-            in_thread(told_goodbye, quick), in_thread(told_goodbye, slow)
-        )
+        conditions = await asyncio.gather(in_thread(goodbye_of, quick), in_thread(goodbye_of, slow))
         assert conditions == ["amqp:connection:forced"] * 2
         for client, link in zip((quick, slow), links, strict=True):
             assert [each.sequence for each in client.got(link)] == list(range(1, 2001))
@@ -82,7 +80,7 @@ async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run:
 
 
 @gateways_loop
-async def test_a_stopped_node_accepts_nobody_and_stopping_twice_does_no_harm(run: Run) -> None:
+async def test_a_stopped_node_accepts_no_client_and_stopping_twice_does_no_harm(run: Run) -> None:
     async with running() as rig:
         port = rig.port
         await rig.node.stop(1)
@@ -91,4 +89,4 @@ async def test_a_stopped_node_accepts_nobody_and_stopping_twice_does_no_harm(run
             RawClient(port)
         except ConnectionRefusedError:
             return
-        raise AssertionError("somebody still listens")
+        raise AssertionError("the port still listens")

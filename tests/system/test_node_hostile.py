@@ -109,10 +109,10 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
     reasons: list[str] = []
     with opened(LogConfig(), "gate"):
         run(scenario())
-    (told,) = capsys.readouterr().err.splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     asked = f"link to {address!r}" if address else "link without an address"
     expected = f"{asked} refused: {reasons[0]}"  # ASCII, and cut, where it was sent
-    assert expected.replace("é", "?")[:DESCRIPTION_CHARS_MAX] in told.replace("é", "?")
+    assert expected.replace("é", "?")[:DESCRIPTION_CHARS_MAX] in line.replace("é", "?")
 
 
 @gateways_loop
@@ -217,9 +217,9 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
 
     with opened(LogConfig(), "gate"):
         run(scenario())
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "internal error at test_node_hostile.py:" in told
-    assert "ZeroDivisionError: unforeseen" in told
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "internal error at test_node_hostile.py:" in line
+    assert "ZeroDivisionError: unforeseen" in line
 
 
 @gateways_loop
@@ -289,7 +289,7 @@ async def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: 
 
 @gateways_loop
 @pytest.mark.parametrize("seed", range(4))
-async def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -> None:
+async def test_damaged_frames_of_a_real_client_harm_no_other_client(run: Run, seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
 
@@ -535,7 +535,7 @@ class Unread:
 
 @gateways_loop
 @pytest.mark.parametrize("reads", [False, True], ids=["that reads nothing", "that closes no link"])
-async def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
+async def test_a_client_of_endless_refused_links_is_closed_and_reported_once(
     run: Run, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "OWED_BYTES_MAX", 1 << 20)

@@ -24,7 +24,7 @@ def data_of(sent: list[Sent]) -> list[Sent]:
     return [each for each in sent if each.content != "quality+json"]
 
 
-def told(sent: list[Sent]) -> list[dict[str, Any]]:
+def qualities(sent: list[Sent]) -> list[dict[str, Any]]:
     """The quality messages, decoded."""
     return [json.loads(each.body) for each in sent if each.content == "quality+json"]
 
@@ -69,7 +69,7 @@ async def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_li
             assert len(got) == wanted
         numbers = [each.group_sequence for each in client.got(link)]
         assert numbers == list(range(len(numbers)))
-        assert [each["reason"] for each in told(client.got(link))] == ["resume"]
+        assert [each["reason"] for each in qualities(client.got(link))] == ["resume"]
         await in_thread(client.close)
 
 
@@ -80,7 +80,7 @@ async def test_a_tag_that_is_too_old_is_answered_with_the_numbers_that_are_gone(
         link = client.receiver(f"euronext.104?from={tag(10)}", credit=3000)
         done = lambda: client.got(link) and client.got(link)[-1].sequence == 2000  # noqa: E731
         await in_thread(client.pump, done, "the rest")
-        first, *others = told(client.got(link))
+        first, *others = qualities(client.got(link))
         got = data_of(client.got(link))
         assert others == []
         assert (first["reason"], first["state"], first["doubt"]) == (
@@ -116,7 +116,7 @@ async def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_
             "euronext.105": list(range(46, 53)),
             "euronext.106": [51, 52],
         }
-        reasons = {each["service"]: each["reason"] for each in told(client.got(link))}
+        reasons = {each["service"]: each["reason"] for each in qualities(client.got(link))}
         assert reasons == {104: "resume", 105: "resume", 106: "attached"}
         await in_thread(client.close)
 

@@ -133,7 +133,7 @@ async def test_each_way_of_logging_in_over_tls(
     ],
     ids=["wrong password", "no such user", "user without password", "anonymous", "no sasl"],
 )
-def test_who_is_nobody_is_turned_away_and_told_of_once(
+def test_an_unknown_user_is_turned_away_and_reported_once(
     run: Run, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     door = gate(user("ann"), plain_without_tls=True)
@@ -149,10 +149,10 @@ def test_who_is_nobody_is_turned_away_and_told_of_once(
 
     with log_opened(LogConfig(), "gate"):
         run(scenario())
-    told = capsys.readouterr().err
-    assert SECRET not in told
-    assert "wrong" not in told.replace("wrong user or password", "")
-    assert told.count("refused") <= 1
+    errors = capsys.readouterr().err
+    assert SECRET not in errors
+    assert "wrong" not in errors.replace("wrong user or password", "")
+    assert errors.count("refused") <= 1
 
 
 async def test_a_password_is_not_taken_without_tls_unless_that_is_allowed(
@@ -302,7 +302,7 @@ async def test_a_node_that_stops_does_not_wait_for_who_has_not_logged_in(
 
 
 @gateways_loop
-async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_nobody(
+async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_no_other(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(user("ann"), tls=node)) as rig:
@@ -382,7 +382,7 @@ async def test_connections_of_an_address_have_a_bound() -> None:
             await in_thread(client.close)
 
 
-async def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> None:
+async def test_addresses_without_a_valid_login_leave_the_others_their_places() -> None:
     door = gate(limits={"connections_before_login": 6})
 
     def opened_from(host: str, port: int) -> socket.socket:
@@ -409,7 +409,9 @@ async def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> N
             each.close()
 
 
-async def test_connections_of_a_user_have_a_bound_and_the_excess_is_told_why() -> None:
+async def test_connections_of_a_user_have_a_bound_and_the_excess_is_refused_with_the_reason() -> (
+    None
+):
     door = gate(
         user("ann"),
         user("bob", connections=2),
@@ -479,7 +481,7 @@ async def test_sessions_of_a_connection_have_a_bound() -> None:
         begin = struct.pack(">I", 4 + len(begin)) + begin
         rude.sendall(header + opening + begin)
 
-        def told() -> None:
+        def until_closed() -> None:
             heard = b""
             rude.settimeout(PATIENCE_S)
             while b"amqp:" not in heard:
@@ -488,7 +490,7 @@ async def test_sessions_of_a_connection_have_a_bound() -> None:
                 heard += data
             rude.close()
 
-        await in_thread(told)
+        await in_thread(until_closed)
         await rig.until(lambda: not rig.node.connections, "gone")
 
 

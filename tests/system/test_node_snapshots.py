@@ -1,4 +1,4 @@
-"""Snapshots and quality from the node to `feedhandler.subscribe`: in place, and told apart."""
+"""Snapshots and quality from the node to `feedhandler.subscribe`: in place, and distinguished."""
 
 import asyncio
 from typing import Any
@@ -34,17 +34,17 @@ def snapshots_to(rig: NodeRig, last: int = 4) -> Any:
 
 async def story(messages: Any, until: int) -> list[Any]:
     """Reasons of quality messages, and sequences of live packets or "block", till one is there."""
-    told: list[Any] = []
+    found: list[Any] = []
     async with asyncio.timeout(PATIENCE_S):
         async for message in messages:
             if message.content == "quality":
                 assert not message.snapshot
-                told.append(message.quality["reason"])
-            elif told[-1] != (word := "block" if message.snapshot else message.sequence):
-                told.append(word)
-            if told[-1] == until:
-                return told
-    raise AssertionError(told)
+                found.append(message.quality["reason"])
+            elif found[-1] != (word := "block" if message.snapshot else message.sequence):
+                found.append(word)
+            if found[-1] == until:
+                return found
+    raise AssertionError(found)
 
 
 @gateways_loop

@@ -307,7 +307,7 @@ async def test_leaving_early_in_the_middle_of_a_flood_is_no_trouble(run: Run) ->
 
 
 @both_loops
-async def test_nobody_at_home_is_a_peer_error(run: Run) -> None:
+async def test_a_port_without_a_listener_is_a_peer_error(run: Run) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -375,7 +375,7 @@ def frames_of(numbers: list[int]) -> list[bytes]:
 
 @both_loops
 @pytest.mark.parametrize("grain", ["packet", "message"])
-async def test_whoever_leaves_the_batches_of_a_read_finds_the_others_later(
+async def test_a_reader_that_leaves_the_batches_of_a_read_finds_the_others_later(
     run: Run, grain: str
 ) -> None:
     async with (
@@ -415,8 +415,8 @@ class Switcher:
 
     def take(self, message: Any) -> None:
         if message.content == "quality":
-            told = message.quality
-            self.seen.append((told["reason"], told["next"]))
+            quality = message.quality
+            self.seen.append((quality["reason"], quality["next"]))
         elif message.content == "batch":
             self.seen += [(packet.sequence, 0xFFFF) for packet in message.packets()]
         else:
@@ -451,7 +451,7 @@ class Switcher:
 @both_loops
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 @pytest.mark.parametrize("gateways", [1, 2])
-async def test_whoever_goes_over_between_batches_and_single_messages_misses_nothing(
+async def test_a_reader_that_changes_between_batches_and_single_messages_misses_nothing(
     run: Run, grain: str, gateways: int, seed: int
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -480,9 +480,9 @@ async def test_whoever_goes_over_between_batches_and_single_messages_misses_noth
         assert [x for x in switcher.seen if isinstance(x[0], int)] == expected
         if gateways == 1:  # of several, the other may bring the data before the word
             gaps = [at for at, x in enumerate(switcher.seen) if x[0] == "gap"]
-            told = [switcher.seen[at][1] for at in gaps]
-            assert told == sorted(set(told))
-            assert told == [switcher.seen[at - 1][0] + 3 for at in gaps]
+            following = [switcher.seen[at][1] for at in gaps]
+            assert following == sorted(set(following))
+            assert following == [switcher.seen[at - 1][0] + 3 for at in gaps]
 
 
 @both_loops

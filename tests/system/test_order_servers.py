@@ -95,12 +95,12 @@ class Followed:
     async def follow(self, url: str, ready: asyncio.Event) -> None:
         async with feedhandler.subscribe(url, f"{self.feed.key}.#") as subscribed:
             ready.set()
-            async for told in subscribed:
-                self.market.update(told)
-                if told.quality is not None:
-                    self.reasons.append(told.quality["reason"])
-                elif not told.snapshot:
-                    self.live += len([*self.feed.messages_of(bytes(told.body))])
+            async for message in subscribed:
+                self.market.update(message)
+                if message.quality is not None:
+                    self.reasons.append(message.quality["reason"])
+                elif not message.snapshot:
+                    self.live += len([*self.feed.messages_of(bytes(message.body))])
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ async def test_what_both_lines_lose_comes_back_and_the_books_are_true(
         assert "gap" not in followed.reasons
     else:
         assert result.withheld is not None
-        told = ("snapshots", "spins", "loops")
-        assert sum(result.servers["refresh"].get(name, 0) for name in told) >= 1
+        kinds = ("snapshots", "spins", "loops")
+        assert sum(result.servers["refresh"].get(name, 0) for name in kinds) >= 1

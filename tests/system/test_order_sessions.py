@@ -220,7 +220,7 @@ def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
                 await taken.until(lambda: len(taken.numbers) == count)
                 await taken.until(lambda: len(taken.all("all")) >= len(taken.expected()))
                 await taken.until(lambda: len(taken.all("one")) >= len(taken.wanted()))
-                # Until now nobody has read what it was sent.
+                # Until now no client has read what it was sent.
                 tasks.append(asyncio.create_task(taken.collect(slow, taken.take_records("slow"))))
                 await taken.until(lambda: taken.last_levels() == taken.books())
         finally:

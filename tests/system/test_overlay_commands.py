@@ -40,7 +40,7 @@ PORTS = itertools.count(10_000 + os.getpid() % 200 * 100)
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports that nobody has, or has had, here."""
+    """The first of so many ports that are free here, and always were."""
     while (first := next(PORTS)) < 32_000:
         for _ in range(count - 1):
             next(PORTS)
@@ -69,8 +69,8 @@ def planned(path: Path, *more: object) -> dict[str, Any]:
     words = ["plan", path, "--receivers", 4, "--depth", 2, "--fan-out", 2, "--port", free_ports(7)]
     plan = done(*words, "--json", *more)
     assert plan.returncode == 0, plan.stderr
-    told: dict[str, Any] = json.loads(plan.stdout)
-    return told
+    tree: dict[str, Any] = json.loads(plan.stdout)
+    return tree
 
 
 @contextmanager
@@ -127,10 +127,10 @@ def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) ->
         assert [each["id"] for each in events] == list(range(1, MESSAGES + 1))
         assert all(each["released_ns"] >= each["deadline_ns"] for each in events)
         assert end["missing"] == 0
-        code, told = ended(second, signal.SIGTERM)
-        assert (code, json.loads(told)["counts"]["forwarded"]) == (0, 4 * (MESSAGES + 2))
-        code, told = ended(proxy)
-        assert (code, "forwarded 1,208" in told) == (0, True)
+        code, printed = ended(second, signal.SIGTERM)
+        assert (code, json.loads(printed)["counts"]["forwarded"]) == (0, 4 * (MESSAGES + 2))
+        code, printed = ended(proxy)
+        assert (code, "forwarded 1,208" in printed) == (0, True)
         assert ended(other)[0] == 0
 
 
@@ -208,9 +208,9 @@ def test_members_tell_how_they_are_while_they_run(
         while (code := done_here(["overlay", "status", control])) == 0:
             """The sender has ended, which is noticed after a second."""
         assert code == 1
-        told_last = capfd.readouterr().out.splitlines()[-2:]
-        assert "not ready: tree 1: nothing of the sender for" in told_last[0]
-        assert "forwarded " in told_last[1]
+        last_lines = capfd.readouterr().out.splitlines()[-2:]
+        assert "not ready: tree 1: nothing of the sender for" in last_lines[0]
+        assert "forwarded " in last_lines[1]
         assert page(address, "/ready")[0] == 503
         assert done_here(["overlay", "status", control + "-2", "--json"]) == 1
         assert json.loads(capfd.readouterr().out)["trees"][0]["delivered"] == 2
@@ -275,7 +275,7 @@ def test_receivers_hold_what_the_last_hop_to_their_process_is_shorter(tmp_path: 
     assert (answered["answered"] >= first["counts"]["echoes"] > 0, answered["dropped"]) == (True, 0)
 
 
-def test_a_program_that_is_not_there_is_told_by_a_count(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_counted(tmp_path: Path) -> None:
     tree, to = tmp_path / "tree.toml", f"127.0.0.1:{free_ports(1)}"
     planned(tree)
     with (

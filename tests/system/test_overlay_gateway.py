@@ -157,8 +157,8 @@ def test_a_gateway_receives_from_a_tree_by_itself_though_a_proxy_dies(tmp_path: 
             await until([ledger], lambda one: one.reached[SERVICE] >= PACKETS, "packets")
             market.stop()
             await until([ledger], lambda one: one.has(market.sent), "the last packet")
-            told = await asyncio.to_thread(ask, control, "status", 60.0)
-            overlay = {each["line"]: each for each in told["overlay"]}
+            snapshot = await asyncio.to_thread(ask, control, "status", 60.0)
+            overlay = {each["line"]: each for each in snapshot["overlay"]}
             assert set(overlay) == {"104/A", "104/B"}
             assert all(each["delivered"] > PACKETS // 2 for each in overlay.values()), overlay
             assert not any(each["missing"] for each in overlay.values()), overlay

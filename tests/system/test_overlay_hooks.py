@@ -261,9 +261,9 @@ def test_one_slot_from_two_processors_gives_each_id_once(compiled: Path) -> None
     assert len(set(accepted)) == len(accepted)
     assert offers in accepted
     assert all(each == sorted(each) for each in firsts)
-    told = counted(program)
-    assert told["messages"] == len(accepted)
-    assert told["duplicates"] + told["violations"] == 2 * offers - len(accepted)
+    counts = counted(program)
+    assert counts["messages"] == len(accepted)
+    assert counts["duplicates"] + counts["violations"] == 2 * offers - len(accepted)
     program.close()
 
 
@@ -296,9 +296,9 @@ def test_a_plain_programs_datagrams_reach_plain_programs(
             assert got == messages
         for hook in hooks:
             assert counters(hook) == ({} if bypassed else {"messages": len(messages)})
-        told = counters(sending)
-        assert (told["messages"], told["copies"]) == (len(messages), len(messages) * len(hosts))
-        assert told["failed"] == told["no_neighbour"] == 0
+        counts = counters(sending)
+        assert (counts["messages"], counts["copies"]) == (len(messages), len(messages) * len(hosts))
+        assert counts["failed"] == counts["no_neighbour"] == 0
 
 
 @pytest.mark.parametrize("mode", ["native", "generic"])
@@ -390,8 +390,8 @@ def test_what_cannot_be_replicated_goes_out_as_it_is_and_is_counted(compiled: Pa
         program.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
         program.sendto(bytes(400), GROUP)
         assert [len(plain.recv(2048)) for _ in range(4)] == [100] * 4
-        told = counters(hook)
-        assert told == {"too_long": 1, "fragments": 2, "segmented": 1, "messages": 1, "copies": 1}
+        counts = counters(hook)
+        assert counts == {"too_long": 1, "fragments": 2, "segmented": 1, "messages": 1, "copies": 1}
 
 
 def test_a_proxy_in_the_kernel_forwards_the_first_copy_to_its_children(compiled: Path) -> None:
@@ -530,7 +530,7 @@ def test_a_hook_outlives_the_process_that_attached_it_and_is_shown_until_it_is_d
         assert overlay.recv(2048)[56:] == b"plain again"
 
 
-def test_what_is_detached_is_off_when_that_is_told(compiled: Path) -> None:
+def test_what_is_detached_is_off_when_that_is_reported(compiled: Path) -> None:
     with Network(["s", "a"]) as net, net.inside("a"):
         request = Request("receive", "eth0", ANYWHERE, [GROUP], TREE)
         settings = attaching.settings_of(request)
@@ -641,7 +641,7 @@ def test_the_commands_attach_show_change_and_detach(pins: Path, tmp_path: Path) 
         ({"--messages-per-second": "99999999"}, "slots"),
     ],
 )
-def test_wrong_arguments_are_told_in_a_line(
+def test_wrong_arguments_are_reported_in_a_line(
     tmp_path: Path, changed: dict[str, str], says: str
 ) -> None:
     for name, mode in (("open", 0o644), ("wrong", 0o600)):

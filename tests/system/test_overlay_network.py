@@ -88,16 +88,16 @@ class Tree:
 
     def _output(self, me: Member, member: Receiver) -> Callable[[Any, int], None]:
         at = FIELDS * me.index
-        told = self.reported
+        reported = self.reported
 
         def output(events: list[Event], now_ns: int) -> None:
             for event in events:
                 last = getattr(event, "last", None) or getattr(event, "id", 0)
-                if last <= told[at + LAST] or getattr(event, "deadline_ns", 0) > now_ns:
-                    told[at + WRONG] += 1
-                told[at + LAST] = last
-            told[at + DELIVERED] = member.holding.delivered
-            told[at + MISSING] = member.holding.missing
+                if last <= reported[at + LAST] or getattr(event, "deadline_ns", 0) > now_ns:
+                    reported[at + WRONG] += 1
+                reported[at + LAST] = last
+            reported[at + DELIVERED] = member.holding.delivered
+            reported[at + MISSING] = member.holding.missing
 
         return output
 

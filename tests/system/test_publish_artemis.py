@@ -54,8 +54,8 @@ async def test_a_queue_comes_into_being_and_takes_everything(artemis: Artemis) -
     async with publishing(broker, queue="publish.queue") as rig:
         await rig.both(1, 100)
         await rig.confirmed()
-        told = await in_thread(broker.operation, "broker", "getAddressInfo", "publish.queue")
-        assert "ANYCAST" in told
+        info = await in_thread(broker.operation, "broker", "getAddressInfo", "publish.queue")
+        assert "ANYCAST" in info
         broker._addresses["publish.queue"] = "publish.queue"
         check_stream(await in_thread(consume, broker, "publish.queue"), 100, 105)
 

@@ -63,9 +63,9 @@ async def test_a_gateway_whose_broker_is_away_serves_on_and_ends_in_time(run: Ru
 
 
 def test_a_destination_that_cannot_be_is_refused_before_anything_runs() -> None:
-    for settings, told in (
+    for settings, reason in (
         ({"types": "99999"}, "no such message type"),
         ({"patterns": "a..b"}, "empty word"),
     ):
-        with pytest.raises(ConfigError, match=f"publish 'firm': .*{told}"):
+        with pytest.raises(ConfigError, match=f"publish 'firm': .*{reason}"):
             Gateway(configured(publish=(destination("amqp://127.0.0.1", **settings),)))

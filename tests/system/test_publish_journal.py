@@ -126,7 +126,7 @@ async def test_a_folder_that_cannot_be_is_refused_before_anything_runs(tmp_path:
         await rig.publishers.open()
 
 
-async def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(
+async def test_a_disk_that_fails_is_reported_once_and_the_broker_is_served_on(
     tmp_path: Path,
 ) -> None:
     def fails(path: str, data: memoryview, offset: int) -> int:
@@ -142,7 +142,7 @@ async def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(
             assert rig.publisher.spill_runner is not None
             rig.publisher.spill_runner._disk.engine.files.pwrite = fails
             await rig.stream(1, 200)
-            await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
+            await rig.until(lambda: rig.seen["journal"] == "FAILED", "reported")
             taking.set()
             peer.break_off()
             await rig.stream(201, 500)
@@ -150,8 +150,8 @@ async def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(
             assert rig.seen["journal_faults"] == 1
             assert rig.seen["dropped"] == 0
         assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
-        (told,) = [line for line in rig.reported if "failed" in line]
-        assert "Input/output error" in told
+        (failure,) = [line for line in rig.reported if "failed" in line]
+        assert "Input/output error" in failure
         assert not [line for line in rig.reported if "messages are not in the journal" in line]
 
 
@@ -167,7 +167,7 @@ async def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_th
     async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
         await rig.stream(1, 8000)
         await rig.until(lambda: rig.seen["dropped"] > 0, "full")
-        await rig.until(lambda: any("journal is full" in line for line in rig.reported), "told")
+        await rig.until(lambda: any("journal is full" in line for line in rig.reported), "reported")
         assert rig.seen["overflows"] > 0
         assert rig.seen["journal_bytes"] == 2 << 20
     assert "are not in the journal, and lost" in rig.reported[-1]

@@ -55,16 +55,16 @@ async def seen(config: Config) -> dict[str, Any]:
 
 async def until(config: Config, condition: Any, what: str) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE_S):
-        while not condition(told := await seen(config)):
+        while not condition(snapshot := await seen(config)):
             await asyncio.sleep(0.02)
-    assert told, what
-    return told
+    assert snapshot, what
+    return snapshot
 
 
-def done(told: dict[str, Any], market: Market) -> bool:
+def done(snapshot: dict[str, Any], market: Market) -> bool:
     """Whether the broker has everything that was sent."""
-    waits = told["unconfirmed"] + told["queued"]
-    return told["reached"] == market.sent and told["journal"] == "MEMORY" and not waits
+    waits = snapshot["unconfirmed"] + snapshot["queued"]
+    return snapshot["reached"] == market.sent and snapshot["journal"] == "MEMORY" and not waits
 
 
 def packets_of(messages: list[Any]) -> list[tuple[int, int]]:
@@ -106,11 +106,11 @@ def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(tmp_path
             try:
                 answering.set()
                 market.start()
-                await until(config, lambda told: told["confirmed"] > 300, "confirmed")
+                await until(config, lambda snapshot: snapshot["confirmed"] > 300, "confirmed")
                 answering.clear()
-                told = await until(config, lambda t: t["journal_backlog"] > 500, "to disk")
-                assert told["queued_bytes"] + told["unconfirmed_bytes"] <= QUEUE_BYTES
-                whole = not told["dropped"]  # by a disk that is busy with something else
+                snapshot = await until(config, lambda t: t["journal_backlog"] > 500, "to disk")
+                assert snapshot["queued_bytes"] + snapshot["unconfirmed_bytes"] <= QUEUE_BYTES
+                whole = not snapshot["dropped"]  # by a disk that is busy with something else
             finally:
                 await kill(first)
             before = list(peer.messages)
@@ -190,10 +190,10 @@ def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
         gateway = await start(config, tmp_path / "one.toml")
         try:
             market.start()
-            await until(config, lambda told: told["confirmed"] > 300, "confirmed")
+            await until(config, lambda snapshot: snapshot["confirmed"] > 300, "confirmed")
             peer.send_signal(signal.SIGSTOP)
-            told = await until(config, lambda t: t["journal_backlog"] > 500, "to disk")
-            assert told["queued_bytes"] + told["unconfirmed_bytes"] <= QUEUE_BYTES
+            snapshot = await until(config, lambda t: t["journal_backlog"] > 500, "to disk")
+            assert snapshot["queued_bytes"] + snapshot["unconfirmed_bytes"] <= QUEUE_BYTES
             peer.send_signal(signal.SIGCONT)
             await until(config, lambda t: t["drained"] > 0, "read back while packets flow")
             market.stop()

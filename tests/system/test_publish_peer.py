@@ -22,7 +22,7 @@ BROKER_J = {"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}
 
 
 class PublishRig(NodeRig):
-    """A fan-out with one publisher; nobody attaches to its node."""
+    """A fan-out with one publisher; no client attaches to its node."""
 
     def __init__(self, url: str, **settings: Any) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ async def test_what_a_broker_gives_back_is_sent_again(answer: Any, counter: str)
 
 
 @pytest.mark.parametrize("answer", [Delivery.REJECTED, "undeliverable"])
-async def test_what_nobody_takes_is_given_up_told_and_never_counted_as_confirmed(
+async def test_what_the_broker_never_accepts_is_given_up_announced_and_never_counted_as_confirmed(
     answer: Any,
 ) -> None:
     def never_three(number: int, message: Any) -> Any:
@@ -183,7 +183,7 @@ async def test_a_broker_without_credit_gets_nothing_and_all_of_it_later() -> Non
         assert sequences(peer) == [*range(1, 31)]
 
 
-async def test_a_broker_that_is_not_there_is_told_once_and_waited_for() -> None:
+async def test_a_broker_that_is_not_there_is_reported_once_and_waited_for() -> None:
     async with broker() as peer:
         port = peer.port
     async with publishing(f"amqp://127.0.0.1:{port}") as rig:
@@ -196,7 +196,7 @@ async def test_a_broker_that_is_not_there_is_told_once_and_waited_for() -> None:
     assert "6 messages were not confirmed" in rig.reported[-1]
 
 
-async def test_a_link_that_is_refused_is_told_with_the_brokers_words() -> None:
+async def test_a_link_that_is_refused_is_reported_with_the_brokers_words() -> None:
     async with broker() as peer:
         peer.refuse = ("amqp:not-found", "no such exchange")
         async with publishing(peer.url) as rig:
@@ -278,7 +278,7 @@ async def test_without_a_target_each_message_says_where_it_goes(
         assert sequences(peer) == [*range(1, 21)]
 
 
-async def test_what_a_broker_has_not_is_told_with_what_to_write_instead() -> None:
+async def test_what_a_broker_has_not_is_reported_with_what_to_write_instead() -> None:
     async with broker() as peer:
         goal = {"exchange": "", "topic": "md"}
         async with publishing(peer.url, **goal) as rig:
@@ -374,7 +374,7 @@ async def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_
         assert sequences(peer)[:10] == [*range(1, 6)] * 2
 
 
-async def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
+async def test_a_connection_that_breaks_with_each_message_is_reported_once() -> None:
     async with broker(lambda number, message: "drop") as peer, publishing(peer.url) as rig:
         await rig.stream(1, 5)
         await rig.until(lambda: rig.seen["failures"] > 5, "breaks again and again")

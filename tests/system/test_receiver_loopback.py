@@ -278,7 +278,7 @@ def test_a_lying_packet_in_the_run_that_resyncs_is_not_published(groups, sender)
     with Consumer([ChannelPlan(104, groups[:1])], settings) as consumer:
         for sequence in range(1, 21):
             sender.send(groups[0], packet(sequence))
-        # Silence is told later than nothing has fitted for `resync_us`.
+        # Silence is reported later than nothing has fitted for `resync_us`.
         consumer.until(
             lambda c: len(c.sequences()) == 20 and c.kinds()[-1] == RecordKind.LINE_SILENT
         )
@@ -384,7 +384,7 @@ def test_what_a_line_has_not_been_read_for_is_not_lost_however_long_the_ring_is_
 def test_what_the_kernel_drops_for_want_of_room_is_counted_to_the_datagram(groups, sender):
     flood = 2000
     consumer = Consumer([ChannelPlan(104, groups[:1])], receive_buffer_bytes=4096)
-    for sequence in range(1, flood + 1):  # the line is joined, but nobody reads it yet
+    for sequence in range(1, flood + 1):  # the line is joined, but not read yet
         sender.send(groups[0], packet(sequence))
     with consumer:
         # The kernel tells its drops with the next datagram that it takes.
@@ -528,7 +528,7 @@ def test_a_consumer_that_rests_is_woken_when_it_has_rested(groups, sender):
             raise AssertionError("never woken later")
 
 
-def test_a_rest_that_is_over_delays_nobody(groups, sender):
+def test_a_rest_that_is_over_delays_nothing(groups, sender):
     with Consumer([ChannelPlan(104, groups)]) as consumer:
         consumer.ring.rest(time.monotonic_ns())
         assert consumer.ring.arm()

@@ -138,8 +138,8 @@ def test_what_comes_after_a_seek_is_exactly_the_capture_from_there_on(
         first_ns = player.seek(time_of(target) - GAP_NS // 2)
         assert first_ns == time_of(target)
         if paused:
-            told = player.progress()
-            assert (told.paused, told.sent) == (True, before)
+            progress = player.progress()
+            assert (progress.paused, progress.sent) == (True, before)
             player.resume()
         if target < COUNT - 100:  # else the run may end meanwhile
             after = player.progress().sent + 50
@@ -158,7 +158,7 @@ def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     def elapsed() -> int:
-        """Whoever is interrupted between reading two clocks tells too little."""
+        """An interruption between reading two clocks makes the figure too small."""
         return max(player.progress().elapsed_ns for _ in range(9))
 
     player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)
@@ -170,10 +170,10 @@ def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
     assert receiver.wait_until(lambda numbers: len(numbers) >= sent) == list(range(sent))
     before_ns = elapsed()
     assert not player.wait(0.05)
-    told = player.progress()
-    assert (told.sent, told.paused, told.datagrams_per_second) == (sent, True, 0.0)
+    progress = player.progress()
+    assert (progress.sent, progress.paused, progress.datagrams_per_second) == (sent, True, 0.0)
     assert len(receiver.numbers) == sent
-    assert told.position_ns == time_of(sent - 1)
+    assert progress.position_ns == time_of(sent - 1)
     assert elapsed() == pytest.approx(before_ns, abs=1_000_000)
     player.resume()
     player.resume()
@@ -323,13 +323,13 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
         assert moved["sent"] == paused["sent"]
         # 10:00 UTC is eleven o'clock in Paris in winter.
         assert report(endpoint, "seek", to="11:00:01")["position_ns"] == time_of(1_000)
-        for wrong, told in (
+        for wrong, reason in (
             ({"to": "11:00:06"}, "nothing is recorded from there on"),
             ({"to": "soon"}, "is no moment"),
             ({"to": 7}, "nowhere to go to"),
             ({}, "nowhere to go to"),
         ):
-            with pytest.raises(PeerError, match=told):
+            with pytest.raises(PeerError, match=reason):
                 report(endpoint, "seek", **wrong)
         with pytest.raises(PeerError, match="verbs: pause, resume, seek, status, stop"):
             report(endpoint, "rewind")
@@ -344,7 +344,7 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
     assert receiver.numbers.index(1_000) == paused["sent"]
 
 
-def test_an_endpoint_that_cannot_be_had_is_told_in_one_line(endpoint: str) -> None:
+def test_an_endpoint_that_cannot_be_had_is_reported_in_one_line(endpoint: str) -> None:
     with pytest.raises(ConfigError, match="--control: 'here' is no ZeroMQ endpoint"):
         ReplayControl("here", {})
     with (
@@ -361,9 +361,9 @@ def test_an_endpoint_that_cannot_be_had_is_told_in_one_line(endpoint: str) -> No
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     """What a `replay-control` prints."""
     assert run_guarded(lambda: chosen(["replay-control", *words])()) == code
-    told = capsys.readouterr()
-    assert (told.out if code else told.err) == ""
-    return told.err if code else told.out
+    captured = capsys.readouterr()
+    assert (captured.out if code else captured.err) == ""
+    return captured.err if code else captured.out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -386,9 +386,9 @@ def test_a_replay_is_controlled_from_elsewhere_and_a_signal_ends_it_with_its_acc
         assert f"controlled at {endpoint}" in process.stderr.readline()
         receiver.wait_until(lambda numbers: len(numbers) > 10)
         assert "x.pcap: paused, at 2026-11-20T10:00:0" in said(capsys, endpoint, "pause")
-        told = json.loads(said(capsys, endpoint, "seek", "+4", "--json"))
-        assert (told["state"], told["position_ns"]) == ("paused", time_of(4_000))
-        sent = told["sent"]
+        status = json.loads(said(capsys, endpoint, "seek", "+4", "--json"))
+        assert (status["state"], status["position_ns"]) == ("paused", time_of(4_000))
+        sent = status["sent"]
         wrong = said(capsys, endpoint, "seek", "+7", code=3)
         assert "nothing is recorded from there on" in wrong
         assert "seek wants a moment" in said(capsys, endpoint, "seek", code=2)

@@ -1,4 +1,4 @@
-"""The player with raw frames, over a veth pair: what a line gets, and what is told of trouble."""
+"""The player with raw frames, over a veth pair: what a line gets, and how failures are reported."""
 
 import socket
 import struct
@@ -114,7 +114,7 @@ def test_a_capture_of_several_link_layers_goes_out_as_ethernet(
     assert others == [ours + datagram] * 2
 
 
-def test_frames_that_the_interface_does_not_take_are_told_at_the_end(
+def test_frames_that_the_interface_does_not_take_are_reported_at_the_end(
     far: FrameReceiver, tmp_path: Path
 ) -> None:
     path, frames = recorded(tmp_path, [100, 1_473, 100])
@@ -127,7 +127,7 @@ def test_frames_that_the_interface_does_not_take_are_told_at_the_end(
 @pytest.mark.parametrize(
     ("interface", "complaint"), [("nowhere0", "no such interface"), ("down0", "it is down")]
 )
-def test_an_interface_that_cannot_be_used_is_told_before_anything_is_sent(
+def test_an_interface_that_cannot_be_used_is_reported_before_anything_is_sent(
     far: FrameReceiver, interface: str, complaint: str
 ) -> None:
     ip("link", "add", "down0", "type", "veth", "peer", "name", "down1")
@@ -175,7 +175,7 @@ def command(*words: str) -> int:
     return run_guarded(lambda: cli.chosen(["replay", *words])())
 
 
-def test_the_command_sends_raw_frames_with_the_headers_it_is_told(
+def test_the_command_sends_raw_frames_with_the_headers_that_are_given(
     far: FrameReceiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, frames = recorded(tmp_path, [50, 51])
@@ -196,9 +196,9 @@ def test_the_command_finds_frames_that_are_too_long(
     path, _ = recorded(tmp_path, [50, 1_473])
     words = (str(path), "--line-a", "239.1.1.1:5001", "--raw", "--interface", NEAR)
     assert command(*words) == ExitCode.FOUND
-    told = capsys.readouterr()
-    assert "line A: 1 sent, 0 dropped" in told.out
-    assert told.err == (
+    captured = capsys.readouterr()
+    assert "line A: 1 sent, 0 dropped" in captured.out
+    assert captured.err == (
         "feedhandler: 1 frames were longer than the interface takes, and not sent "
         "(ip link set near0 mtu 9000)\n"
     )
@@ -223,6 +223,6 @@ def test_the_command_tells_in_one_line_what_cannot_be(
 ) -> None:
     path, _ = recorded(tmp_path, [50])
     assert command(str(path), "--as-recorded", *words) == ExitCode.USAGE
-    told = capsys.readouterr().err
-    assert complaint in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert complaint in errors
+    assert errors.count("\n") == 1

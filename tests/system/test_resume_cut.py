@@ -85,28 +85,30 @@ def joined(ranges: list[list[int]]) -> list[tuple[int, int]]:
     return found
 
 
-def assert_told(ledger: Ledger, service: int) -> None:
-    """What is missing was told, no more and no less, in as many steps as the link was overtaken:
-    one gap, and another one for each time that it had read something in between."""
+def assert_announced(ledger: Ledger, service: int) -> None:
+    """What is missing was announced, no more and no less, in as many steps as the link was
+    overtaken: one gap, and another one for each time that it had read something in between."""
     gaps = ledger.gaps[service]
     notes = [x for x in ledger.notices("resume") if x["service"] == service]
     ranges = [each for note in notes for each in note["lost"]]
-    told = joined(ranges)
+    announced = joined(ranges)
     assert gaps
-    assert [last for _, last in told] == [last for _, last in gaps]
-    for (begun, _), (first, _) in zip(told, gaps, strict=True):
-        # Of a packet that is gone nobody knows any more whether the message read last was its last.
+    assert [last for _, last in announced] == [last for _, last in gaps]
+    for (begun, _), (first, _) in zip(announced, gaps, strict=True):
+        # Of a packet that is gone it is not known whether the message read last was its last.
         assert begun == first or (ledger.grain == "message" and begun == first - 1)
     assert [(x["state"], x["doubt"]) for x in notes] == [
         ("STALE", "too slow" if number else "too late") for number in range(len(notes))
     ]
     quality = ledger.messages.quality[service]
-    assert quality.stale == tuple(told)
-    lost = sum(last - begun + 1 for begun, last in told)
+    assert quality.stale == tuple(announced)
+    lost = sum(last - begun + 1 for begun, last in announced)
     assert (quality.lost_ranges, quality.lost_total) == (len(ranges), lost)
 
 
-async def test_what_a_small_history_no_longer_has_is_told_to_the_number(tmp_path: Path) -> None:
+async def test_what_a_small_history_no_longer_has_is_announced_to_the_number(
+    tmp_path: Path,
+) -> None:
     async with AsyncExitStack() as stack:
         market = stack.enter_context(Market(RATE))
         relay, ledgers = await rig(stack, market, tmp_path, HISTORY_BYTES_MIN)
@@ -125,4 +127,4 @@ async def test_what_a_small_history_no_longer_has_is_told_to_the_number(tmp_path
         assert ledgers[0].reached == market.sent
         for ledger in ledgers:
             for service in SERVICES:
-                assert_told(ledger, service)
+                assert_announced(ledger, service)

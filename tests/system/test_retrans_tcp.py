@@ -56,7 +56,7 @@ class Counted(ReconnectingClient):
 
 
 class Owner:
-    """A `RequestConnection` with everything it told, and a way to wait for it."""
+    """A `RequestConnection` with everything it reported, and a way to wait for it."""
 
     def __init__(
         self, port: int, settings: RecoverySettings = QUICK, source_id: str = "ME"
@@ -180,7 +180,7 @@ async def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run
 
 
 @gateways_loop
-async def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
+async def test_a_server_that_cannot_be_reached_is_reported_once_and_tried_again(run: Run) -> None:
     port = places.port()
     owner = Owner(port)
     await owner.until(lambda: owner.server.losses >= 5, "five attempts")

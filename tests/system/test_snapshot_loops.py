@@ -129,13 +129,13 @@ async def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_
                 looping = [asyncio.create_task(exchange.loop(line)) for line in (0, 1)]
                 at, whole = 0, True
                 async with asyncio.timeout(PATIENCE_S):
-                    async for told in subscribed:
-                        market.update(told)
-                        if told.quality is not None:
-                            reasons.append(told.quality["reason"])
-                            whole = told.quality["state"] in ("OK", "REFRESHED")
-                        elif not told.snapshot:
-                            at = max(at, told.sequence)
+                    async for message in subscribed:
+                        market.update(message)
+                        if message.quality is not None:
+                            reasons.append(message.quality["reason"])
+                            whole = message.quality["state"] in ("OK", "REFRESHED")
+                        elif not message.snapshot:
+                            at = max(at, message.sequence)
                         if at == LAST and whole:
                             break
                 await sending

@@ -301,7 +301,7 @@ async def test_a_subscription_to_several_gateways_is_not_changed() -> None:
             await messages.change("euronext.105")
 
 
-async def test_a_change_in_the_midst_of_consuming_needs_nobody_else_to_consume() -> None:
+async def test_a_change_in_the_midst_of_consuming_needs_no_other_consumer() -> None:
     async with (
         running(Settings(queue_bytes=32 << 20)) as rig,
         feedhandler.subscribe(rig.url, "euronext.104", credit=10) as messages,

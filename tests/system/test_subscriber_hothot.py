@@ -105,7 +105,9 @@ async def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error(run: Run
 
 
 @users_loop
-async def test_a_hole_of_both_is_told_once_its_time_is_up_or_both_have_said_so(run: Run) -> None:
+async def test_a_hole_of_both_is_announced_once_its_time_is_up_or_both_have_announced_it(
+    run: Run,
+) -> None:
     story = Story()
     async with (
         two() as (a, b),

@@ -32,8 +32,8 @@ class Story:
 
     def take(self, message: Any) -> None:
         if message.content == "quality":
-            told = message.quality
-            self.seen.append((told["reason"], told["state"], told.get("lost")))
+            quality = message.quality
+            self.seen.append((quality["reason"], quality["state"], quality.get("lost")))
         elif message.content == "batch":
             self.seen += [packet.sequence for packet in message.packets()]
         else:
@@ -91,7 +91,7 @@ async def came_back(rig: NodeRig, story: Story) -> None:
 @users_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-async def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
+async def test_a_hole_in_between_is_announced_where_the_node_does_not_resume(
     run: Run, grain: str, form: str
 ) -> None:
     story = Story()
@@ -213,8 +213,8 @@ async def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run)
 async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback(
     run: Run,
 ) -> None:
-    told: list[feedhandler.Quality] = []
-    story = Story(on_quality=told.append)
+    qualities: list[feedhandler.Quality] = []
+    story = Story(on_quality=qualities.append)
     async with (
         running() as rig,
         feedhandler.subscribe(
@@ -229,7 +229,7 @@ async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_ca
         await rig.stream(8, 9)
         await story.consume(messages, "batches", 9)
         assert story.seen == [1, 2, 3, 4, 5, 8, 9]
-        assert [(x.reason, x.lost) for x in told] == [("resume", ((6, 7),))]
+        assert [(x.reason, x.lost) for x in qualities] == [("resume", ((6, 7),))]
 
 
 @users_loop

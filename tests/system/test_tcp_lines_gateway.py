@@ -98,11 +98,11 @@ async def taken(
 
         async def all_of_them() -> None:
             async with asyncio.timeout(PATIENCE_S):
-                async for told in subscribed:
-                    if told.quality is not None:
-                        reasons.append(told.quality["reason"])
+                async for received in subscribed:
+                    if received.quality is not None:
+                        reasons.append(received.quality["reason"])
                     else:
-                        came.extend(feed.messages_of(bytes(told.body)))
+                        came.extend(feed.messages_of(bytes(received.body)))
                     if len(came) >= count:
                         return
 
@@ -245,7 +245,7 @@ async def test_a_capture_is_served_as_a_line_by_tcp(
                 "--feed", ITCH.name, "--speed", "4x", "--tcp", f"{framing}:{address}",
             )  # fmt: skip
             await all_of_them()
-            (told,) = gateway.snapshot()["channels"]
+            (channel,) = gateway.snapshot()["channels"]
         server.send_signal(signal.SIGINT)
         async with asyncio.timeout(PATIENCE_S):
             assert await server.wait() == 0
@@ -255,5 +255,5 @@ async def test_a_capture_is_served_as_a_line_by_tcp(
                 server.kill()
             await server.wait()
     assert came == messages
-    assert told["lost"] == 0
-    assert told["messages"] == len(messages)
+    assert channel["lost"] == 0
+    assert channel["messages"] == len(messages)

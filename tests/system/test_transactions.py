@@ -56,8 +56,8 @@ def numbers(client: QueueClient, link: proton.Receiver) -> list[int]:
 
 def figures(rig: QueueRig, name: str) -> tuple[int, int, int, int]:
     """Depth, delivered, put and parcels of a queue."""
-    told = rig.queues.all[name].snapshot()
-    return told["depth"], told["delivered"], told["put"], told["parcels"]
+    snapshot = rig.queues.all[name].snapshot()
+    return snapshot["depth"], snapshot["delivered"], snapshot["put"], snapshot["parcels"]
 
 
 async def taken(
@@ -311,7 +311,7 @@ async def test_what_cannot_be_is_rolled_back_as_a_whole_with_the_reason(
         assert rig.queues.transactions.kept_bytes == 0
 
 
-async def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path) -> None:
+async def test_what_is_no_order_and_what_was_not_declared_is_refused(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         control, putting = client.coordinator(), client.sender()
         for fields, condition in (
@@ -344,7 +344,7 @@ async def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path
 
 
 @pytest.mark.parametrize("home", KINDS)
-async def test_what_waits_to_be_sent_on_is_handed_to_nobody_nor_cancelled(
+async def test_what_waits_to_be_sent_on_is_neither_handed_out_nor_cancelled(
     tmp_path: Path, home: str
 ) -> None:
     full = Definition(fields=("account",), messages_max=1)

@@ -77,10 +77,10 @@ def states(page: str, folder: Path, until: str) -> set[str]:
     with running([*words_of(page, "feedhandler subscribe"), "--json"], folder) as subscriber:
         assert subscriber.stdout is not None
         for line in subscriber.stdout:
-            told = json.loads(line)
-            if "state" in told:
-                seen.add(told["state"])
-                if told["state"] == until:
+            message = json.loads(line)
+            if "state" in message:
+                seen.add(message["state"])
+                if message["state"] == until:
                     break
     return seen
 
@@ -106,9 +106,9 @@ def test_a_reader_who_follows_the_page_sees_what_it_says(page: str, tmp_path: Pa
         with running(words_of(page, "feedhandler run"), tmp_path) as gateway:
             ready(gateway)
             states(page, tmp_path, "RECOVERING")
-            told = ended([sys.executable, "quotes.py"], tmp_path)
-            orders = re.findall(r"^euronext\.104\.\d+ \d+ .*price=", told, re.M)
-            assert len(orders) == 100, told[:500]
+            output = ended([sys.executable, "quotes.py"], tmp_path)
+            orders = re.findall(r"^euronext\.104\.\d+ \d+ .*price=", output, re.M)
+            assert len(orders) == 100, output[:500]
             watch = words_of(page, "feedhandler status")
             endpoint = re.search(r'bind = "(.*?)"', plain)
             assert endpoint is not None

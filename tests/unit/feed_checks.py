@@ -5,7 +5,7 @@ field. A text decode is what a dissector printed of a real packet: `Name: value`
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def reencode(feed: Feed, data: bytes) -> bytes:
     packet = feed.decode_packet(data)
     kinds = feed.description.packet.kind
     length = feed.description.packet.length.field
-    told = {each.name for each in feed.header.named if each.wire != length}
+    names = {each.name for each in feed.header.named if each.wire != length}
     body = b""
     if packet.control is not None:
         layout = packet.control.layout
@@ -64,7 +64,7 @@ def reencode(feed: Feed, data: bytes) -> bytes:
         kind=packet.kind if kinds else PacketKind.DATA,
         messages=[feed.encode_message(message) for message in packet.messages],
         body=body,
-        header={name: value for name, value in packet.header.items() if name in told},
+        header={name: value for name, value in packet.header.items() if name in names},
     )
 
 
@@ -139,12 +139,20 @@ def decoded_as(given: Field, text: str) -> Any:
     return {name.lower(): int(code) for code, name in given.values.items()}[value.lower()]
 
 
+def check_header(header: Mapping[str, Any], node: Node, names: Mapping[str, str]) -> None:
+    """Hold a packet's header against its text decode; `names`: its fields by their titles there."""
+    values = node.values()
+    for title, attribute in names.items():
+        number = values[plain(title)].rsplit("(")[-1].strip(")")
+        assert header[attribute] == int(number), title
+
+
 def check_against_decode(record: Record, node: Node, passed: Iterable[str] = ()) -> None:
     """Every field of the record has the value that the text decode tells, and the decode tells no
     other field but those in `passed`."""
-    told = node.values()
+    values = node.values()
     wire = {plain(name): value for name, value in record.wire().items()}
     described = {plain(each.wire): each for each in record.layout.named}
     for name, each in described.items():
-        assert wire[name] == decoded_as(each, told[name]), f"{record.layout.name}.{name}"
-    assert told.keys() - described.keys() <= {"reserved", *passed}
+        assert wire[name] == decoded_as(each, values[name]), f"{record.layout.name}.{name}"
+    assert values.keys() - described.keys() <= {"reserved", *passed}

@@ -28,13 +28,13 @@ def bodies(sent: list[Sent]) -> bytes:
 
 def reasons(sent: list[Sent]) -> list[str]:
     """The story of a link: reasons of quality messages, "live" and "block" for runs of data."""
-    told: list[str] = []
+    found: list[str] = []
     for each in sent:
         if each.content == "quality+json":
-            told.append(str(each.body).partition('"reason":"')[2].partition('"')[0])
-        elif told[-1:] != [word := "live" if each.place is None else "block"]:
-            told.append(word)
-    return told
+            found.append(str(each.body).partition('"reason":"')[2].partition('"')[0])
+        elif found[-1:] != [word := "live" if each.place is None else "block"]:
+            found.append(word)
+    return found
 
 
 # -- blocks -------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def test_a_block_goes_to_the_links_that_it_is_for_and_to_no_other() -> None:
         )
     }
     rig.block(snapshot(5), last=3)
-    told = {address for address, (_, link) in asked.items() if link.frames}
-    assert told == set(asked) - {
+    reached = {address for address, (_, link) in asked.items() if link.frames}
+    assert reached == set(asked) - {
         "euronext.104?quality=0",
         "euronext.104?as=message&quality=0",
         "euronext.105",
@@ -187,7 +187,7 @@ def test_stamps_of_a_block_are_zero_and_its_packets_are_in_no_count() -> None:
     assert (rig.streams[0].packets, rig.streams[0].latency.count) == (0, 0)
 
 
-def test_what_is_no_packet_in_a_block_hurts_nobody() -> None:
+def test_what_is_no_packet_in_a_block_does_no_harm() -> None:
     rig = Rig()
     _, fine = rig.attach("euronext.104?as=message")
     _, whole = rig.attach("euronext.104")
@@ -398,7 +398,7 @@ def test_a_symbol_is_known_by_index_and_by_name_at_the_same_time(grain: str) -> 
     assert other.frames == []
 
 
-def test_names_are_learnt_where_only_whole_packets_are_wanted_and_where_nobody_listens() -> None:
+def test_names_are_learnt_where_only_whole_packets_are_wanted_and_without_links() -> None:
     for address in (None, "euronext.104"):
         rig = Rig()
         if address:
@@ -413,17 +413,17 @@ def test_names_are_learnt_where_only_whole_packets_are_wanted_and_where_nobody_l
 def test_reference_data_of_blocks_and_of_stored_packets_names_symbols_before_they_are_routed(
     grain: str,
 ) -> None:
-    told = [packet(3, [order(5)]), packet(3, [reference(5, "AIRF")])]
+    packets = [packet(3, [order(5)]), packet(3, [reference(5, "AIRF")])]
     for stored in (False, True):
         rig = Rig()
         _, link = rig.attach(f"euronext.104.AIRF_XPAR?as={grain}&types=230")
         if stored:
             rig.streams[0].close()
-            rig.core.open_stream(0, [(3, 4, told[0]), (4, 5, told[1])], 3)
+            rig.core.open_stream(0, [(3, 4, packets[0]), (4, 5, packets[1])], 3)
         else:
-            rig.core.block(0, b"{}", told, 3, b"{}", None)
+            rig.core.block(0, b"{}", packets, 3, b"{}", None)
         assert rig.names == {5: "AIRF_XPAR"}
-        assert [each.body for each in link.data] == [order(5) if grain == "message" else told[0]]
+        assert [each.body for each in link.data] == [order(5) if grain == "message" else packets[0]]
 
 
 def test_a_recorders_tap_gets_every_packet_that_is_delivered_and_no_more() -> None:

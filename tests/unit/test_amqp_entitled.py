@@ -46,9 +46,9 @@ def keys_in(sent: list[Sent], names: dict[int, str]) -> list[Key]:
         if each.content == "quality+json":
             continue
         for piece in split_packets(FEED, each.body):
-            told = FEED.decode_packet(piece)
-            words = [names.get(symbol) or FEED.symbol_text(symbol) for symbol in told.symbols]
-            found += [(told.service, told.sequence, word) for word in words]
+            decoded = FEED.decode_packet(piece)
+            words = [names.get(symbol) or FEED.symbol_text(symbol) for symbol in decoded.symbols]
+            found += [(decoded.service, decoded.sequence, word) for word in words]
     return found
 
 
@@ -99,8 +99,8 @@ def test_packets_are_thinned_to_the_users_messages(grain: str, chance: random.Ra
         rig.pump()
         whole = keys_in(everybody.sent, rig.names)
         assert by_service(keys_in(limited.sent, rig.names)) == by_service(mine_of(whole, mine))
-        told = {tuple(each.key.split(".")[:2]) for each in limited.sent}
-        assert all(mine.concerns(*words) for words in told), "not even of the quality of others"
+        keys = {tuple(each.key.split(".")[:2]) for each in limited.sent}
+        assert all(mine.concerns(*words) for words in keys), "not even of the quality of others"
 
 
 def test_a_whole_service_comes_as_the_packets_that_everybody_gets(chance: random.Random) -> None:

@@ -41,5 +41,5 @@ def test_the_addresses_are_served_in_rotation() -> None:
     assert len(pool) == 0
 
 
-def test_without_a_place_nobody_comes_in() -> None:
+def test_a_pool_without_places_admits_none() -> None:
     assert offered(FairPool(0), "a1") == ["a1"]

@@ -358,7 +358,7 @@ def test_batches_of_several_services_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_a_mark_is_told_between_the_packets_it_stands_between(grain: str) -> None:
+def test_a_mark_is_sent_between_the_packets_it_stands_between(grain: str) -> None:
     rig = Rig()
     _, link = rig.attach(f"euronext.104?as={grain}")
     rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
@@ -398,8 +398,8 @@ def test_a_quality_message_concerns_the_links_of_its_service_that_want_it() -> N
     }
     rig.control_event(RecordKind.GAP, sequence=4, next_sequence=6)
     rig.pump()
-    told = {address for address, link in links.items() if link.frames}
-    assert told == set(links) - {"euronext.104?quality=0", "euronext.105"}
+    reached = {address for address, link in links.items() if link.frames}
+    assert reached == set(links) - {"euronext.104?quality=0", "euronext.105"}
     assert rig.fanout.quality_messages == 4
     (message,) = links["euronext.104"].sent
     assert message.key == "euronext.104.quality"
@@ -640,13 +640,13 @@ def test_reference_data_ends_the_pump_before_its_packet_so_that_keys_have_the_na
     rig = Rig()
     _, link = rig.attach(f"euronext.104?as={grain}")
     _, named = rig.attach("euronext.104.AIRF_XPAR?as=message&types=230")
-    told = [reference(symbol, name) for symbol, name in ((5, "AIRF"), (6, ""))]
-    before, data = packet(1, [order(5)]), packet(2, [order(5), *told, order(5)])
+    definitions = [reference(symbol, name) for symbol, name in ((5, "AIRF"), (6, ""))]
+    before, data = packet(1, [order(5)]), packet(2, [order(5), *definitions, order(5)])
     rig.put(before, 1, 1)
     rig.put(data, 2, 4)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18)
-    assert rig.fanout.event == ReferenceMessages(tuple((553, each) for each in told))
+    assert rig.fanout.event == ReferenceMessages(tuple((553, each) for each in definitions))
     assert {each.sequence for each in link.sent} == {1}
     rig.names[5] = "AIRF_XPAR"
     rig.streams[0].forget_routes()
@@ -659,6 +659,8 @@ def test_reference_data_ends_the_pump_before_its_packet_so_that_keys_have_the_na
 def test_references_are_looked_for_without_delivering_anything() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104")
-    told = reference(5, "AIRF")
-    assert rig.fanout.references([b"junk", packet(3, [order(5), told])]) == ((553, told),)
+    definition = reference(5, "AIRF")
+    assert rig.fanout.references([b"junk", packet(3, [order(5), definition])]) == (
+        (553, definition),
+    )
     assert link.frames == []

@@ -266,7 +266,7 @@ def test_on_mutated_messages_both_twins_agree_and_stay_inside(seed: int) -> None
     read = 0
     for _ in range(1000):
         data = hostile(chance)
-        # What follows the message must make no difference: nobody may look at it.
+        # What follows the message must make no difference: no code may look at it.
         results = {
             parts(module, data + tail, 0, len(data))
             for module, tail in ((framing, b""), (INTERPRETED, b""), (framing, b"\xff" * 40))

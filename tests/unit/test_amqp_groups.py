@@ -120,7 +120,7 @@ def test_what_a_dead_member_had_not_settled_goes_to_the_others_first_in_order() 
     assert (rig.group.unsettled_bytes, rig.group.waiting_bytes) == (0, 0)
 
 
-def test_what_is_given_back_goes_to_another_member_and_after_some_times_to_nobody() -> None:
+def test_what_is_given_back_goes_to_another_member_and_after_some_times_to_none() -> None:
     rig = GroupRig("euronext.104?as=message")
     members = [rig.member() for _ in range(2)]
     rig.put(packet(1, [order(1003)]), 1, 1)
@@ -202,7 +202,7 @@ def test_a_quality_message_waits_behind_the_data_before_it() -> None:
     assert [e.content for e in link.sent] == ["message"] * 5 + ["quality+json"] + ["message"] * 5
 
 
-def test_a_batch_grows_while_nobody_has_credit_and_goes_to_who_gets_some() -> None:
+def test_a_batch_grows_while_no_member_has_credit_and_goes_to_the_first_that_has() -> None:
     rig = GroupRig("euronext.104?as=batch")
     member, link = rig.member(grants=0)
     data = rig.packets(1, 5)

@@ -57,7 +57,9 @@ def service() -> Service:
     return made
 
 
-def test_behind_a_whole_packet_comes_the_next_and_what_was_told_before_it(service: Service) -> None:
+def test_behind_a_whole_packet_comes_the_next_and_what_was_announced_before_it(
+    service: Service,
+) -> None:
     assert service.find(5) == Found(HistoryPosition(5, 0), 6)
     assert service.find(10) == Found(HistoryPosition(10, 0), 11)
     assert service.find(11) == Found(HistoryPosition(11, 1), 12)
@@ -125,7 +127,7 @@ def test_a_tag_before_the_join_is_too_late_by_what_was_before_it() -> None:
     assert service.find(499) == Found(HistoryPosition(0, 0), 500)
 
 
-def test_what_is_evicted_is_told_from_the_tag_to_the_oldest_that_is_left() -> None:
+def test_what_is_evicted_is_announced_from_the_tag_to_the_oldest_that_is_left() -> None:
     service = Service(bytes_max=1000)
     service.begin(DAY, 1)
     service.packets(1, 30)
@@ -181,7 +183,7 @@ def test_of_two_numberings_of_a_day_the_oldest_that_holds_the_number_is_meant(
     assert service.find(50) == Found(HistoryPosition(25, 1), 6, "another numbering")
 
 
-def test_a_tag_of_a_numbering_that_is_gone_is_told_by_the_next_one_that_is_not() -> None:
+def test_a_tag_of_a_numbering_that_is_gone_is_answered_by_the_next_one_that_is_not() -> None:
     service = Service(bytes_max=1000)
     service.begin(DAY, 1)
     service.packets(1, 40)
@@ -504,8 +506,8 @@ def test_a_resumed_link_gets_what_came_outside_the_sequence_after_its_tag() -> N
         word = tag(number).hex()
         _, link = rig.attach(f"euronext.104?as={grain}&from={word}")
         rig.catch_up()
-        told = list(dict.fromkeys(each.sequence for each in link.data))
-        assert told == ([sequence, 3] if grain == "batch" else [sequence, following, 4])
+        sequences = list(dict.fromkeys(each.sequence for each in link.data))
+        assert sequences == ([sequence, 3] if grain == "batch" else [sequence, following, 4])
     _, link = rig.attach(f"euronext.104?from={tag(sequence).hex()}")
     rig.catch_up()
     assert [each.sequence for each in link.data] == [3, 4]

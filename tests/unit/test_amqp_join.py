@@ -25,8 +25,8 @@ class Item:
 
 
 def note(reason: str, following: int | None, service: int = 104) -> Item:
-    told = {"reason": reason, "next": following, "service": service}
-    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(told), service)
+    quality = {"reason": reason, "next": following, "service": service}
+    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(quality), service)
 
 
 def story(items: list[Any]) -> list[Any]:
@@ -79,7 +79,7 @@ def test_a_service_that_only_the_new_link_brings_waits_for_the_end_of_the_old_on
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_numbering_that_begins_meanwhile_is_told_once(behind: bool) -> None:
+def test_a_numbering_that_begins_meanwhile_is_announced_once(behind: bool) -> None:
     join = after(500)
     if behind:  # the old link is still to come to it, the new one begins in it
         assert join.new(note("attached", 3)) == []
@@ -97,7 +97,7 @@ def test_a_numbering_that_begins_meanwhile_is_told_once(behind: bool) -> None:
         assert story(join.new(Item(2))) == [2]
 
 
-def test_a_reset_that_the_old_link_has_not_told_is_the_new_ones_to_tell() -> None:
+def test_a_reset_that_the_old_link_has_not_announced_is_the_new_ones_to_announce() -> None:
     join = after(500)
     join.new(note("attached", 501))
     assert story(join.new(note("reset", 1))) == ["reset"]
@@ -191,4 +191,4 @@ def test_messages_outside_the_sequence_come_once_though_they_have_no_place() -> 
     assert join.new(Item(6)) == join.new(two) == []
     assert story(join.old(Item(7))) == [7, "attached"]
     assert story([*join.new(two), *join.new(three), *join.new(Item(8))]) == [three.sequence, 8]
-    assert story(join.new(one)) == [one.sequence], "behind the change-over nobody else brings it"
+    assert story(join.new(one)) == [one.sequence], "behind the change-over no other link brings it"

@@ -75,7 +75,7 @@ def test_an_empty_queue_is_nothing_to_free() -> None:
     assert not len(leftovers)
 
 
-def test_who_is_told_hears_once_it_is_gone() -> None:
+def test_a_callback_is_called_once_it_is_gone() -> None:
     loop = Loop()
     leftovers = Leftovers(WorkBudget(loop.call_soon, WHOLE_UNITS))
     gone: list[int] = []

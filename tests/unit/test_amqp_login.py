@@ -141,9 +141,9 @@ def test_an_address_that_fills_the_queue_of_passwords_makes_room_for_another(
         await asyncio.sleep(0)
         slow.set()
         assert (await right).user is not None
-        told = [await each for each in guesses]
-        assert sum(each.temporary for each in told) == 9 - 1 - 3
-        assert {each.reason for each in told} == {BUSY, "wrong user or password"}
+        outcomes = [await each for each in guesses]
+        assert sum(each.temporary for each in outcomes) == 9 - 1 - 3
+        assert {each.reason for each in outcomes} == {BUSY, "wrong user or password"}
         made.close()
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Normalised records to links: who gets which, what symbols they are told, what a late or slow one
+"""Normalised records to links: who gets which, what symbols they are sent, what a late or slow one
 gets, and what a loss does to them."""
 
 import functools
@@ -86,14 +86,14 @@ class Market(Rig):
         return records.of(schema).copy()
 
 
-def told(link: FakeLink) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+def batches(link: FakeLink) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
     """Records and symbols of each of the link's batches."""
     for each in link.data:
         yield tuple(decode_records(each.body))  # type: ignore[misc]
 
 
 def records_of(link: FakeLink, schema: str) -> np.ndarray:
-    found = [records for records, _ in told(link) if len(records)]
+    found = [records for records, _ in batches(link) if len(records)]
     return np.concatenate([np.zeros(0, SCHEMAS[schema].records), *found])
 
 
@@ -113,12 +113,12 @@ def test_a_link_gets_the_records_of_all_packets(name: str, schema: str) -> None:
     assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
 
 
-def test_an_instruments_symbol_is_told_before_its_first_record_and_once() -> None:
+def test_an_instruments_symbol_is_sent_before_its_first_record_and_once() -> None:
     market = Market()
     _, link = market.attach("itch.#?as=mbo")
     market.go_on(1000)
     known: dict[int, str] = {}
-    for records, symbols in told(link):
+    for records, symbols in batches(link):
         assert not known.keys() & symbols.keys()
         known |= symbols
         assert set(records["instrument_id"].tolist()) <= known.keys() | {0}
@@ -130,7 +130,7 @@ def test_a_link_of_a_symbol_gets_its_records_alone() -> None:
     market = Market()
     _, whole = market.attach("itch.#?as=mbo")
     market.go_on(20)
-    names = {number: name for _, symbols in told(whole) for number, name in symbols.items()}
+    names = {number: name for _, symbols in batches(whole) for number, name in symbols.items()}
     number, name = next(iter(names.items()))
     _, link = market.attach(f"itch.*.{name}?as=mbo")
     before = len(records_of(whole, "mbo"))
@@ -141,7 +141,7 @@ def test_a_link_of_a_symbol_gets_its_records_alone() -> None:
     assert records_of(link, "mbo").tobytes() == wanted.tobytes()
 
 
-def test_a_schema_that_nobody_takes_is_made_again_from_the_levels_of_the_moment() -> None:
+def test_a_schema_without_links_is_made_again_from_the_levels_of_the_moment() -> None:
     market = Market()
     sender_queue, _ = market.attach("itch.#?as=mbp10")
     market.go_on(100)
@@ -342,7 +342,7 @@ def test_the_library_reads_a_stream_of_records_and_symbols() -> None:
         databento_dbn.MBOMsg, databento_dbn.SymbolMappingMsg,
     }  # fmt: skip
     names = {x.instrument_id: x.stype_out_symbol for x in read if hasattr(x, "stype_out_symbol")}
-    ours = {number: name for _, symbols in told(link) for number, name in symbols.items()}
+    ours = {number: name for _, symbols in batches(link) for number, name in symbols.items()}
     assert names == ours
 
 
@@ -357,7 +357,7 @@ def test_a_mapping_is_laid_out_as_the_library_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reason"),
     [
         ("as=ohlcv", "it is one of packet, batch, message, mbo"),
         ("as=mbo&types=A", "types="),
@@ -365,8 +365,8 @@ def test_a_mapping_is_laid_out_as_the_library_has_it() -> None:
         ("as=mbo&full=conflate", "bbo and mbp10"),
     ],
 )
-def test_what_a_link_of_records_cannot_have_is_refused(options: str, told: str) -> None:
-    with pytest.raises(AddressError, match=told):
+def test_what_a_link_of_records_cannot_have_is_refused(options: str, reason: str) -> None:
+    with pytest.raises(AddressError, match=reason):
         parse_address(f"itch.#?{options}", int, history=True, records=True)
 
 
@@ -386,6 +386,6 @@ def test_records_are_refused_where_no_books_are_kept() -> None:
         b"\x04\x77" + bytes(14),
     ],
 )
-def test_a_body_that_holds_no_records_is_told(body: bytes) -> None:
+def test_a_body_that_holds_no_records_is_reported(body: bytes) -> None:
     with pytest.raises(ValueError, match="record"):
         decode_records(body)

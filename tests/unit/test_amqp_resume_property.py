@@ -3,7 +3,7 @@
 A service is published with gaps, resets, new days, snapshot blocks and mid-day starts, to links
 of every kind that never end, and to links of the same kinds that end at any instant and resume from
 the last thing they had. Joined, the second get what the first get. Where history is short, what
-they do not get is exactly what they are told.
+they do not get is exactly what is announced lost.
 
     SEED=7 python -m pytest tests/unit/test_amqp_resume_property.py -k one_seed
 
@@ -33,9 +33,9 @@ ADDRESSES = [
     for types in ("", "&types=230")
 ]
 
-#: What somebody has who has nothing of the day yet.
+#: The tag of a client that has nothing of the day yet.
 BEFORE_ALL = prefix_of(FEED, 104) + struct.pack(">QH", 0, WHOLE_PACKET)
-#: In place of the tag of a packet in a batch of a snapshot block, which cannot be told.
+#: In place of the tag of a packet in a batch of a snapshot block, which are not distinguished.
 IN_A_BLOCK = b"block"
 
 
@@ -94,7 +94,7 @@ class Customer:
         self.take(max(0, len(self.link.frames) - frames))
         self.sender_queue = None
         while self.had and self.had[-1][0] in (None, IN_A_BLOCK):
-            self.had.pop()  # it will be told again
+            self.had.pop()  # it will be sent again
 
     def take(self, count: int) -> None:
         assert self.link is not None
@@ -231,29 +231,29 @@ def is_live(tag: bytes | None) -> bool:
     return tag is not None and tag != IN_A_BLOCK and not tag[8] & 0x80
 
 
-def told_of(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tuple[int, int]:
-    """Holds what was found against what was wanted: whatever is not there has been told of, number
-    by number where the numbering is the same. Answers with how many things were not there, and how
-    many of them were told by number."""
+def check_announced(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tuple[int, int]:
+    """Hold what was found against what was wanted: whatever is not there was announced lost, number
+    by number where the numbering is the same. Return how many things were not there, and how
+    many of them were announced by number."""
     at = missed = numbered = 0
     at_packet: bytes | None = None
     excuses: list[dict[str, Any]] = []
     for item in found:
         if reason(item) == "resume":
-            told = json.loads(item[1])
-            excuses += [told] if told["doubt"] is not None else []
+            quality = json.loads(item[1])
+            excuses += [quality] if quality["doubt"] is not None else []
             continue
         before = at
         while at < len(wanted) and wanted[at] != item:
             at += 1
         assert at < len(wanted), ("invented, or twice", item)
         if at > before:
-            assert excuses, ("not told", wanted[before:at])
+            assert excuses, ("not announced", wanted[before:at])
             missed += at - before
             for tag, _ in wanted[before:at]:
                 if is_live(tag) and is_live(item[0]) and tag[:8] == item[0][:8]:
                     number = int.from_bytes(tag[8:16], "big")
-                    lost = [each for told in excuses for each in told["lost"]]
+                    lost = [each for quality in excuses for each in quality["lost"]]
                     assert any(first <= number <= last for first, last in lost), (number, lost)
                     numbered += 1
         at += 1
@@ -271,12 +271,12 @@ def check_short(seed: int) -> tuple[int, int]:
     session.finish()
     missed = numbered = 0
     for (_, whole), customer in zip(session.wholes, session.customers, strict=True):
-        more, exactly = told_of(customer.had, items(whole.sent))
+        more, exactly = check_announced(customer.had, items(whole.sent))
         missed, numbered = missed + more, numbered + exactly
     return missed, numbered
 
 
-def test_what_a_short_history_cannot_bring_is_told_number_by_number() -> None:
+def test_what_a_short_history_cannot_bring_is_announced_number_by_number() -> None:
     missed = numbered = 0
     for seed in range(SEEDS // 3):
         more, exactly = check_short(seed)

@@ -26,7 +26,7 @@ def tag(sequence: int, service: int = 104) -> bytes:
     )
 
 
-def told(reason: str, following: int | None = None, **more: Any) -> bytes:
+def quality(reason: str, following: int | None = None, **more: Any) -> bytes:
     body = {"state": "OK", "reason": reason, "service": 104, "next": following, "stale": []}
     return msgspec.json.encode({**body, "doubt": None, "lost_ranges": 0, "lost_total": 0, **more})
 
@@ -42,7 +42,7 @@ def heard(resume: ResumeState, body: bytes, service: int = 104) -> list[Any]:
 
 def after_loss(last: int = 50, *, resumed: bool = False) -> ResumeState:
     resume = ResumeState()
-    assert resume.process_quality(told("attached", 1), 104) is None
+    assert resume.process_quality(quality("attached", 1), 104) is None
     resume.lose({104: tag(last)})
     asked = resume.ask({104: tag(last)})
     assert asked == [tag(last)]
@@ -53,59 +53,59 @@ def after_loss(last: int = 50, *, resumed: bool = False) -> ResumeState:
 def test_a_node_that_goes_on_from_the_tag_leaves_nothing_to_tell() -> None:
     for reason in ("resume", "attached"):  # a node need not say that all is well
         resume = after_loss(resumed=True)
-        assert resume.process_quality(told(reason, 51, lost=[]), 104) is None
-        assert resume.process_quality(told("silent", 9000), 104) is None
+        assert resume.process_quality(quality(reason, 51, lost=[]), 104) is None
+        assert resume.process_quality(quality("silent", 9000), 104) is None
         assert resume.lacking == 0
 
 
 def test_a_node_that_stands_where_the_stream_was_left_leaves_nothing_to_tell() -> None:
-    assert after_loss().process_quality(told("attached", 51), 104) is None
+    assert after_loss().process_quality(quality("attached", 51), 104) is None
 
 
-def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot() -> None:
+def test_what_lies_between_is_announced_and_makes_what_follows_worse_until_a_snapshot() -> None:
     resume = after_loss()
-    assert heard(resume, told("attached", 61)) == [
+    assert heard(resume, quality("attached", 61)) == [
         ("resume", "STALE", [[51, 60]], [[51, 60]], None),
         ("attached", "STALE", None, [[51, 60]], None),
     ]
-    assert heard(resume, told("silent", 70, state="SILENT")) == [
+    assert heard(resume, quality("silent", 70, state="SILENT")) == [
         ("silent", "SILENT", None, [[51, 60]], None)
     ]
-    assert heard(resume, told("snapshot-begin", 70, last=55))[0][1] == "STALE"
-    assert heard(resume, told("snapshot-end", 70, last=55))[0][3] == [[56, 60]]
-    (last,) = resume.process_quality(told("snapshot-end", 90, last=80), 104) or []
+    assert heard(resume, quality("snapshot-begin", 70, last=55))[0][1] == "STALE"
+    assert heard(resume, quality("snapshot-end", 70, last=55))[0][3] == [[56, 60]]
+    (last,) = resume.process_quality(quality("snapshot-end", 90, last=80), 104) or []
     answer = msgspec.json.decode(last)
     assert (answer["state"], answer["stale"]) == ("REFRESHED", [])
     assert answer["refreshed"] == [[56, 60]]
     assert (answer["lost_ranges"], answer["lost_total"]) == (1, 10)
-    assert heard(resume, told("reset", 1)) == [("reset", "OK", None, [], None)]
+    assert heard(resume, quality("reset", 1)) == [("reset", "OK", None, [], None)]
 
 
 def test_where_a_link_begins_with_the_present_state_that_makes_good_what_was_lost() -> None:
     resume = after_loss()
     resume.attached([], begins_with_state=True)
-    assert heard(resume, told("attached", 61)) == [
+    assert heard(resume, quality("attached", 61)) == [
         ("resume", "STALE", [[51, 60]], [[51, 60]], None),
         ("attached", "REFRESHED", None, [], None),
     ]
     resume.lose({104: tag(70)})
     resume.attached([], begins_with_state=True)
-    assert heard(resume, told("attached", 5))[0][4] == NEW_NUMBERING
-    assert heard(resume, told("silent", 6)) == [("silent", "REFRESHED", None, [], None)]
+    assert heard(resume, quality("attached", 5))[0][4] == NEW_NUMBERING
+    assert heard(resume, quality("silent", 6)) == [("silent", "REFRESHED", None, [], None)]
     resume.lose({104: tag(5)})
     resume.attached([])  # the next link has no such beginning
-    assert heard(resume, told("attached", 9))[1][1] == "STALE"
+    assert heard(resume, quality("attached", 9))[1][1] == "STALE"
 
 
 def test_a_gateway_that_has_received_nothing_yet_is_judged_by_its_start() -> None:
     resume = after_loss()
-    assert resume.process_quality(told("attached", None, state="WAITING"), 104) is None
-    assert [x[0] for x in heard(resume, told("start", 61))] == ["resume", "start"]
+    assert resume.process_quality(quality("attached", None, state="WAITING"), 104) is None
+    assert [x[0] for x in heard(resume, quality("start", 61))] == ["resume", "start"]
 
 
 def test_a_node_that_counts_anew_leaves_a_doubt() -> None:
     resume = after_loss()
-    assert heard(resume, told("attached", 7)) == [
+    assert heard(resume, quality("attached", 7)) == [
         ("resume", "STALE", [], [], NEW_NUMBERING),
         ("attached", "STALE", None, [], NEW_NUMBERING),
     ]
@@ -113,54 +113,54 @@ def test_a_node_that_counts_anew_leaves_a_doubt() -> None:
 
 def test_a_node_that_says_too_late_is_believed() -> None:
     resume = after_loss(resumed=True)
-    late = told("resume", 90, state="STALE", lost=[[51, 80]], stale=[[51, 80]])
+    late = quality("resume", 90, state="STALE", lost=[[51, 80]], stale=[[51, 80]])
     assert heard(resume, late) == [("resume", "STALE", [[51, 80]], [[51, 80]], None)]
-    assert heard(resume, told("back", 95)) == [("back", "STALE", None, [[51, 80]], None)]
+    assert heard(resume, quality("back", 95)) == [("back", "STALE", None, [[51, 80]], None)]
     resume = after_loss(resumed=True)
-    other_day = told("resume", 90, state="STALE", doubt="another day", lost=[])
+    other_day = quality("resume", 90, state="STALE", doubt="another day", lost=[])
     assert heard(resume, other_day)[0][4] == "another day"
-    assert heard(resume, told("back", 95))[0][1:] == ("STALE", None, [], "another day")
+    assert heard(resume, quality("back", 95))[0][1:] == ("STALE", None, [], "another day")
 
 
-def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
+def test_a_snapshot_that_broke_off_is_asked_for_again_and_announced() -> None:
     for resumed in (True, False):
         resume = ResumeState()
-        resume.process_quality(told("attached", 1), 104)
-        resume.process_quality(told("snapshot-begin", 40, last=39), 104)
+        resume.process_quality(quality("attached", 1), 104)
+        resume.process_quality(quality("snapshot-begin", 40, last=39), 104)
         resume.lose({104: tag(50), 105: tag(7, 105)})
         assert resume.wants_snapshot
         asked = resume.ask({104: tag(50), 105: tag(7, 105)})
         assert asked == [tag(7, 105)]
         resume.attached([tag(50), *asked] if resumed else asked)
         assert not resume.wants_snapshot
-        story = heard(resume, told("attached", 51))
+        story = heard(resume, quality("attached", 51))
         assert story[0] == ("resume", "STALE", [], [], BROKEN_BLOCK)
-        assert resume.process_quality(told("attached", 8), 105) is None
-        assert heard(resume, told("snapshot-begin", 51, last=50))[0][1] == "STALE"
-        assert heard(resume, told("snapshot-end", 51, last=50))[0][1] == "REFRESHED"
+        assert resume.process_quality(quality("attached", 8), 105) is None
+        assert heard(resume, quality("snapshot-begin", 51, last=50))[0][1] == "STALE"
+        assert heard(resume, quality("snapshot-end", 51, last=50))[0][1] == "REFRESHED"
 
 
 def test_a_link_that_was_conflated_as_it_broke_does_not_go_on_but_wants_a_snapshot() -> None:
     for caught_up in (False, True):
         resume = ResumeState()
-        resume.process_quality(told("attached", 1), 104)
-        resume.process_quality(told("conflated", 1), 104)
+        resume.process_quality(quality("attached", 1), 104)
+        resume.process_quality(quality("conflated", 1), 104)
         if caught_up:
-            resume.process_quality(told("caught-up", 51), 104)
+            resume.process_quality(quality("caught-up", 51), 104)
         resume.lose({104: tag(50)})
         assert resume.wants_snapshot is not caught_up
         assert resume.ask({104: tag(50)}) == ([tag(50)] if caught_up else [])
         resume.attached([])
         assert not resume.wants_snapshot
         expected = [] if caught_up else [("resume", "STALE", [], [], BEHIND)]
-        assert heard(resume, told("attached", 51))[:-1] == expected
+        assert heard(resume, quality("attached", 51))[:-1] == expected
 
 
 def test_a_second_loss_before_the_first_word_does_not_move_the_place() -> None:
     resume = after_loss(50)
     resume.lose({104: tag(50)})
     resume.attached([])
-    assert heard(resume, told("attached", 61))[0][2] == [[51, 60]]
+    assert heard(resume, quality("attached", 61))[0][2] == [[51, 60]]
 
 
 def test_no_more_tags_are_asked_for_than_an_address_holds() -> None:
@@ -179,9 +179,9 @@ def test_a_node_that_was_overtaken_while_it_caught_up_makes_what_follows_worse_o
     resume = after_loss(resumed=True)
     late = {"state": "STALE", "doubt": "too late", "stale": [[51, 60]], "lost": [[51, 60]]}
     slow = {"state": "STALE", "doubt": "too slow", "stale": [[61, 80]], "lost": [[61, 80]]}
-    resume.process_quality(told("resume", 61, **late), 104)
-    assert heard(resume, told("resume", 81, **slow))[0][3] == [[51, 80]]
-    (later,) = resume.process_quality(told("silent", 90), 104) or []
+    resume.process_quality(quality("resume", 61, **late), 104)
+    assert heard(resume, quality("resume", 81, **slow))[0][3] == [[51, 80]]
+    (later,) = resume.process_quality(quality("silent", 90), 104) or []
     answer = msgspec.json.decode(later)
     assert (answer["state"], answer["stale"]) == ("STALE", [[51, 80]])
     assert (answer["lost_ranges"], answer["lost_total"]) == (2, 30)
@@ -196,5 +196,5 @@ def test_a_node_that_has_nothing_to_resume_from_yet_is_judged_by_its_start(
 ) -> None:
     resume = after_loss(resumed=True)
     nothing = {"state": "STALE", "doubt": "nothing was published yet", "lost": []}
-    assert resume.process_quality(told("resume", 0, **nothing), 104) is None
-    assert heard(resume, told("start", following))[-1][3:] == (lost, doubt)
+    assert resume.process_quality(quality("resume", 0, **nothing), 104) is None
+    assert heard(resume, quality("start", following))[-1][3:] == (lost, doubt)

@@ -165,14 +165,14 @@ def test_a_refusal_says_nothing_of_why() -> None:
 
 
 @pytest.mark.parametrize("state", [each for each in State if each is not State.ASKED])
-def test_who_asks_nothing_is_decided_upon_by_nobody(state: State) -> None:
+def test_no_decision_is_taken_without_a_request(state: State) -> None:
     login = at(state)
     login.decide(True)
     assert login.state is state
     assert login.data_to_send() == b""
 
 
-def test_a_client_without_sasl_comes_in_where_nobody_need_say_who_he_is() -> None:
+def test_a_client_without_sasl_comes_in_where_no_login_is_required() -> None:
     login = server(bare=True)
     login.receive(AMQP_HEADER + b"open")
     assert login.state is State.DONE

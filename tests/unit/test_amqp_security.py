@@ -325,8 +325,8 @@ def test_files_that_change_are_read_again_and_bad_ones_are_not_taken(
     ours: Certificates, tmp_path: Path
 ) -> None:
     first = ours.issue("one.example", common="one")
-    told: list[str] = []
-    server = ServerTls(*first, report=told.append)
+    reported: list[str] = []
+    server = ServerTls(*first, report=reported.append)
     before = server.session()
     second = ours.issue("two.example", common="two")
     for source, target in zip(second, first, strict=True):
@@ -342,13 +342,13 @@ def test_files_that_change_are_read_again_and_bad_ones_are_not_taken(
     client = ClientTls(TlsSettings(ours.ca)).session("two.example")
     talk(client, server.session())
     assert client.ready
-    assert "the old ones serve" in told[-1]
+    assert "the old ones serve" in reported[-1]
     Path(first[0]).unlink()
     server.session()
-    assert len(told) == 3
+    assert len(reported) == 3
 
 
-def test_when_a_certificate_expires_can_be_told(ours: Certificates, node: tuple[str, str]) -> None:
+def test_the_expiry_of_a_certificate_can_be_read(ours: Certificates, node: tuple[str, str]) -> None:
     import time
 
     until = ServerTls(*node).expires_s()

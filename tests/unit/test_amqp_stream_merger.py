@@ -48,9 +48,16 @@ class ItemShape:
 
 
 def note(reason: str, following: int | None, **more: Any) -> Item:
-    told = {"state": "OK", "reason": reason, "service": 104, "next": following, "stale": [], **more}
-    day = told.pop("day", 20261121)
-    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(told), day=day)
+    quality = {
+        "state": "OK",
+        "reason": reason,
+        "service": 104,
+        "next": following,
+        "stale": [],
+        **more,
+    }
+    day = quality.pop("day", 20261121)
+    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(quality), day=day)
 
 
 def block(last: int, following: int) -> list[Item]:
@@ -88,19 +95,21 @@ class Play:
         return self.story()
 
     def story(self) -> list[Any]:
-        told: list[Any] = []
+        events: list[Any] = []
         for item in self.merge.out:
             if item.content == "quality":
                 body = msgspec.json.decode(item.body)
-                told.append((body["reason"], body["state"], body.get("lost")))
+                events.append((body["reason"], body["state"], body.get("lost")))
             elif item.sequence >> 63:
-                told.append("block")
+                events.append("block")
             elif item.last:
-                told += range(item.sequence, item.last + 1)
+                events += range(item.sequence, item.last + 1)
             else:
-                told.append(item.sequence if item.number == WHOLE else (item.sequence, item.number))
+                events.append(
+                    item.sequence if item.number == WHOLE else (item.sequence, item.number)
+                )
         self.merge.out.clear()
-        return told
+        return events
 
 
 @pytest.fixture
@@ -112,19 +121,19 @@ def play() -> Play:
     return play
 
 
-def test_the_first_copy_wins_whoever_brings_it(play: Play) -> None:
+def test_the_first_copy_wins_whichever_link_brings_it(play: Play) -> None:
     assert play.take(A, 1, 2, 3) == [1, 2, 3]
     assert play.take(B, 1, 2, 3, 4, 5) == [4, 5]
     assert play.take(A, 4, 5, 6) == [6]
     assert play.merge.duplicates == 5
 
 
-def test_holes_that_thinning_makes_are_nobodys_loss(play: Play) -> None:
+def test_gaps_that_thinning_makes_are_no_loss(play: Play) -> None:
     assert play.take(A, 10, 500) == [10, 500]
     assert play.take(B, 10, 500, 800) == [800]
 
 
-def test_what_one_lost_is_filled_in_by_the_other_and_nobody_hears_of_it(play: Play) -> None:
+def test_what_one_lost_is_filled_in_by_the_other_and_not_announced(play: Play) -> None:
     assert play.take(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6, 7) == [1, 2]
     assert play.merge.held(A) == 2
     assert play.take(B, 1, 2, 3, 4) == [3, 4]
@@ -144,7 +153,7 @@ def test_what_all_lacked_in_error_comes_late_and_once(play: Play) -> None:
     assert play.take(A, 5, 8, 9) == [9]
 
 
-def test_what_is_lost_after_all_is_told_again(play: Play) -> None:
+def test_what_is_lost_after_all_is_announced_again(play: Play) -> None:
     gap = note("gap", 6, state="STALE", lost=[[3, 5]])
     for link in (A, B):
         play.take(link, 1, 2, gap, 6)
@@ -171,7 +180,7 @@ def test_what_one_was_overtaken_in_while_it_caught_up_the_other_fills_in(play: P
     assert play.take(B, 1, 2, 3, 4, 5) == [4, 5, 6, 7]
 
 
-def test_what_all_were_overtaken_in_is_told(play: Play) -> None:
+def test_what_all_were_overtaken_in_is_announced(play: Play) -> None:
     assert play.take(A, 1, 2) == [1, 2]
     play.down(A)
     play.down(B)
@@ -191,7 +200,7 @@ def test_a_gateway_that_has_nothing_to_resume_from_yet_lacks_what_precedes_its_s
     assert ("gap", "STALE", [[3, 5]]) in play.take(A, note("start", 6), 6) + play.wait()
 
 
-def test_only_what_both_lost_is_told(play: Play) -> None:
+def test_only_what_both_lost_is_announced(play: Play) -> None:
     assert play.take(A, 1, 2, note("gap", 8, state="STALE", lost=[[3, 7]]), 8) == [1, 2]
     both = play.take(B, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]))
     assert both == [("gap", "STALE", [[3, 5]])]
@@ -296,7 +305,7 @@ def test_a_day_that_turns_while_numbers_go_on_is_no_other_numbering(play: Play) 
     assert play.take(A, replace(Item(8), day=20261122)) == [8]
 
 
-def test_an_older_numbering_is_believed_when_nobody_knows_better(play: Play) -> None:
+def test_an_older_numbering_is_believed_when_no_link_has_a_newer(play: Play) -> None:
     play.take(A, 5, note("reset", 1), 1)
     play.down(A)
     assert play.story() == []
@@ -304,7 +313,7 @@ def test_an_older_numbering_is_believed_when_nobody_knows_better(play: Play) -> 
     assert play.take(B, 8) == [8]
 
 
-def test_the_best_of_what_they_say_is_told(play: Play) -> None:
+def test_the_best_of_their_states_is_handed_on(play: Play) -> None:
     assert play.take(A, note("silent", 1, state="SILENT")) == []
     assert play.take(B, note("missing", 1, state="RECOVERING", missing=[[1, 4]])) == [
         ("missing", "RECOVERING", None)
@@ -415,7 +424,7 @@ def test_merged_is_what_a_gateway_without_faults_would_have_sent(killing: bool, 
         one_round(random.Random(f"{seed}/{round_number}"), killing, f"{seed}/{round_number}")
 
 
-def told_lost(story: list[Any]) -> set[int]:
+def announced_lost(story: list[Any]) -> set[int]:
     """The numbers that a story of `Play` tells as lost."""
     return {
         n for x in story if isinstance(x, tuple) for a, b in x[2] or () for n in range(a, b + 1)
@@ -442,11 +451,11 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
     reach, steady = {A: 0, B: 0}, {A: True, B: True}
 
     def heard(story: list[Any]) -> None:
-        """Nothing is told as lost that a gateway has delivered, or that one which is up has yet
+        """Nothing is announced lost that a gateway has delivered, or that one which is up has yet
         to deliver."""
         up = [x for x in (A, B) if steady[x] and not downtime[x]]
         coming = {n for x in up for n in packets(streams[x])}
-        assert not told_lost(story) & (delivered | coming), name
+        assert not announced_lost(story) & (delivered | coming), name
         got.extend(story)
 
     for link in (A, B):
@@ -476,7 +485,7 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
     for link in (A, B):
         heard(play.down(link))
     numbers = [x for x in got if isinstance(x, int)]
-    lost = told_lost(got)
+    lost = announced_lost(got)
     assert numbers == sorted(set(numbers)), name
     assert not lost & set(numbers), name
     assert not wanted - set(numbers) - lost, (name, sorted(wanted - set(numbers) - lost))

@@ -267,7 +267,7 @@ def test_a_wrong_password_and_a_user_that_is_not_there_cost_the_same(
     assert costs[0] == costs[1]
 
 
-def test_nobody_has_a_password_where_nobody_has_one() -> None:
+def test_no_user_has_a_password_where_none_is_configured() -> None:
     users = Users([], True)
     assert not users.passwords
     assert not users.certificates
@@ -282,7 +282,7 @@ def test_anonymous_is_who_is_called_so_and_only_where_that_is_configured() -> No
     assert people().anonymous is None
 
 
-def test_a_certificate_stands_for_one_user_or_for_nobody() -> None:
+def test_a_certificate_stands_for_one_user_or_for_none() -> None:
     users = people()
     assert users.certificates
     bob = users.by_certificate(["desk 7", "bob.example"])

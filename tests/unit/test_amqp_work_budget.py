@@ -32,7 +32,7 @@ def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
     assert max(after - before for before, after in itertools.pairwise(spent)) <= 4
 
 
-def test_nothing_is_scheduled_while_nobody_asks() -> None:
+def test_nothing_is_scheduled_without_a_request() -> None:
     loop = Loop()
     turns = WorkBudget(loop.call_soon, 1)
     assert turns.try_spend(5)

@@ -213,7 +213,7 @@ def test_a_peer_that_breaks_its_promise_is_a_fault(
     assert found["put_a_second"] == 3
 
 
-def test_a_client_that_ends_by_itself_is_told_with_its_last_words() -> None:
+def test_a_client_that_ends_by_itself_is_reported_with_its_last_words() -> None:
     peer = FakePeer([])
     peer.consume = lambda *_: [  # type: ignore[method-assign]
         Command([sys.executable, "-c", "print('attached\\nready 1'); raise SystemExit('gone')"], "")
@@ -229,7 +229,7 @@ def test_a_run_is_cut_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> 
     assert bench_keyed_peers.judged(SMALL.workload.messages(), taken) == []
 
 
-def test_a_peer_that_is_not_installed_is_told_and_no_fault(
+def test_a_peer_that_is_not_installed_is_reported_and_no_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     peer = FakePeer([], reason="no fake here; apt install fake")

@@ -1,4 +1,4 @@
-"""The page of measured tables: whatever failed is told on it, and the rest is there."""
+"""The page of measured tables: whatever failed is named on it, and the rest is there."""
 
 import random
 import re
@@ -59,7 +59,7 @@ def test_a_queue_that_grew_is_a_load_that_was_not_carried(seed: int) -> None:
     assert "0 of 1 steps came through" in page(Measured(report.run(seed, step)))
 
 
-def test_what_failed_is_told_and_a_peer_that_is_not_here(seed: int) -> None:
+def test_what_failed_is_reported_and_a_peer_that_is_not_here(seed: int) -> None:
     text = page(
         Measured(
             Run(), failed=[("packets direct", "gateway ended | 9")], ceiling=CEILING,

@@ -71,8 +71,8 @@ def test_a_stall_is_not_noticed_where_the_share_or_the_time_is_small(
 
 
 def test_memory_counts_from_the_end_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter([{"resident": 1000}, {"resident": 1600}])
-    monkeypatch.setattr(leaks, "memory", lambda: next(told))
+    samples = iter([{"resident": 1000}, {"resident": 1600}])
+    monkeypatch.setattr(leaks, "memory", lambda: next(samples))
     growth = leaks.Growth(10)
     for done in range(41):
         growth.seen(done)

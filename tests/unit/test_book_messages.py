@@ -66,7 +66,7 @@ def test_entries_are_counted(by_level: bool, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", writers())
-def test_whoever_applies_a_written_book_has_it(name: str, seed: int) -> None:
+def test_a_reader_that_applies_a_written_book_has_it(name: str, seed: int) -> None:
     feed = load_feed(name)
     assert feed.book is not None
     writer, market = BookWriter(feed), VenueMarket(feed)
@@ -100,9 +100,9 @@ def test_a_message_that_cannot_hold_an_order_is_passed_over_and_none_is_counted(
         fields.update(order_id=order, symbol_extended=symbol, quantity=quantity)
         kept.apply_message(feed.encode_message("add_order_expanded", **fields), 1)
     symbols = [kept.symbol_of_order(1, order) or 0 for order in (1, 2)]
-    told = [feed.decode_message(each) for one in symbols for each in kept.book_messages(1, one)]
-    assert [type(each).__name__ for each in told] == ["AddOrderLong", "AddOrderExpanded"]
-    assert (told[0].symbol, told[1].symbol_extended) == ("AB", "ABCDEFGH")
+    messages = [feed.decode_message(each) for one in symbols for each in kept.book_messages(1, one)]
+    assert [type(each).__name__ for each in messages] == ["AddOrderLong", "AddOrderExpanded"]
+    assert (messages[0].symbol, messages[1].symbol_extended) == ("AB", "ABCDEFGH")
     book = DepthBook()
     book.apply(_fine_price())
     writer = BookWriter(feed)
@@ -118,7 +118,9 @@ def _fine_price() -> Any:
     return record
 
 
-def test_the_symbols_name_and_the_latest_time_are_told_where_the_message_has_their_fields() -> None:
+def test_the_symbols_name_and_the_latest_time_are_written_where_the_message_has_their_fields() -> (
+    None
+):
     feed = load_feed("nasdaq-totalview-itch")
     kept = KeptBooks(feed)
     kept.apply_message(feed.encode_message("stock_directory", stock_locate=5, stock="ZVZZT"), 1)
@@ -129,10 +131,10 @@ def test_the_symbols_name_and_the_latest_time_are_told_where_the_message_has_the
         ),
         1,
     )  # fmt: skip
-    (told,) = (feed.decode_message(message) for message in kept.book_messages(1, 5))
-    assert type(told).__name__ == "AddOrderNoMpidAttribution"
-    assert (told.stock_locate, told.stock, told.shares) == (5, "ZVZZT", 3)
-    assert told.timestamp == 77, "the latest message's"
+    (added,) = (feed.decode_message(message) for message in kept.book_messages(1, 5))
+    assert type(added).__name__ == "AddOrderNoMpidAttribution"
+    assert (added.stock_locate, added.stock, added.shares) == (5, "ZVZZT", 3)
+    assert added.timestamp == 77, "the latest message's"
     kept.clear(1)
     assert kept.book_messages(1, 5) == kept.book_messages(2, 5) == []
 
@@ -227,7 +229,7 @@ size = "Size"
 
 
 def written(tmp_path: Path, symbol: int, *orders: tuple[int, bytes, int, int]) -> Any:
-    """What orders (id, side, price, size) of a symbol are told by, and how many by nothing."""
+    """The messages of orders (id, side, price, size) of a symbol, and how many are not written."""
     feed = load_feed(write(tmp_path, GOOD + FORMS))
     writer, book = BookWriter(feed), DepthBook()
     records = numpy.zeros(len(orders), MBO)
@@ -237,20 +239,20 @@ def written(tmp_path: Path, symbol: int, *orders: tuple[int, bytes, int, int]) -
         record["order_id"], record["side"] = order, side
         record["price"], record["size"] = price, size
     book.apply(records)
-    told = [feed.decode_message(each) for each in writer.messages(book, 1, symbol)]
-    return told, writer.unwritten
+    messages = [feed.decode_message(each) for each in writer.messages(book, 1, symbol)]
+    return messages, writer.unwritten
 
 
 @pytest.mark.parametrize("price", [-3_270_000_000, -1_000_000_000, 5_000_000_000, 320_000_000])
 def test_parts_bits_scales_and_negative_prices_are_written(tmp_path: Path, price: int) -> None:
     for side in (b"B", b"A"):
-        ((told,), unwritten) = written(tmp_path, 5, (0x07_1234, side, price, 9))
+        ((added,), unwritten) = written(tmp_path, 5, (0x07_1234, side, price, 9))
         assert unwritten == 0
-        assert type(told).__name__ == "Odd"
-        assert (told.small, told.day, told.number) == (5, 7, 0x1234)
-        assert (told.live, told.sell) == (1, int(side == b"A"))
-        assert int(told.price.raw * 10 ** (9 - int(told.scale))) == price
-        assert told.size.raw == 900
+        assert type(added).__name__ == "Odd"
+        assert (added.small, added.day, added.number) == (5, 7, 0x1234)
+        assert (added.live, added.sell) == (1, int(side == b"A"))
+        assert int(added.price.raw * 10 ** (9 - int(added.scale))) == price
+        assert added.size.raw == 900
 
 
 @pytest.mark.parametrize(
@@ -268,10 +270,10 @@ def test_what_one_message_cannot_hold_another_does_of_its_side(
     tmp_path: Path, symbol: int, order: int, price: int, size: int
 ) -> None:
     name = "Odd" if price == 1 else "Bids"
-    ((told,), unwritten) = written(tmp_path, symbol, (order, b"B", price, size))
-    assert (type(told).__name__, unwritten) == (name, 0)
-    told, unwritten = written(tmp_path, symbol, (order, b"A", price, size))
-    assert (len(told), unwritten) == ((1, 0) if price == 1 else (0, 1))
+    ((added,), unwritten) = written(tmp_path, symbol, (order, b"B", price, size))
+    assert (type(added).__name__, unwritten) == (name, 0)
+    messages, unwritten = written(tmp_path, symbol, (order, b"A", price, size))
+    assert (len(messages), unwritten) == ((1, 0) if price == 1 else (0, 1))
 
 
 def test_orders_gone_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,5 +310,5 @@ def test_where_messages_tell_no_time_none_is_written(tmp_path: Path) -> None:
     kept = KeptBooks(feed)
     order = {"index": 4, "day": 0, "number": 2, "side": 1, "price": 7, "size": 8}
     kept.apply_message(feed.encode_message("bids", **order), 1)
-    (told,) = (feed.decode_message(each) for each in kept.book_messages(1, 4))
-    assert (told.small, told.day, told.number, told.size.raw) == (4, 0, 2, 800)
+    (added,) = (feed.decode_message(each) for each in kept.book_messages(1, 4))
+    assert (added.small, added.day, added.number, added.size.raw) == (4, 0, 2, 800)

@@ -42,7 +42,7 @@ def test_the_mirror_is_the_one_that_apt_takes_its_own_release_from(text: str) ->
     assert install.mirror(["", text], "bookworm") == "http://mirror.example/debian"
 
 
-def test_a_machine_whose_lists_name_no_mirror_is_told_so() -> None:
+def test_a_machine_whose_lists_name_no_mirror_is_reported() -> None:
     with pytest.raises(install.Failed, match="name no mirror of Debian bookworm"):
         install.mirror(["deb http://tools.example cloud main\n"], "bookworm")
 
@@ -60,14 +60,15 @@ def test_what_is_there_is_not_installed_again(
     assert capsys.readouterr().out == ""
 
 
-def test_what_cannot_be_installed_is_told_in_a_line(
+def test_what_cannot_be_installed_is_reported_in_a_line(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "rabbitmq-4").mkdir()
     assert install.main() == 1
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
-        told == f"apache-artemis-{installations.ARTEMIS_VERSION}: mvn: No such file or directory\n"
+        errors
+        == f"apache-artemis-{installations.ARTEMIS_VERSION}: mvn: No such file or directory\n"
     )
 
 

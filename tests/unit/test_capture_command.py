@@ -54,9 +54,9 @@ class Ended:
 
 
 def run(
-    told: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
+    result: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
 ) -> tuple[int, Path]:
-    monkeypatch.setattr(Ended, "reported", told)
+    monkeypatch.setattr(Ended, "reported", result)
     monkeypatch.setattr(capture, "Capturing", Ended)
     out = tmp_path / "day.pcap"
     lines = (CaptureLine(LineAddress("239.1.1.1", 5_001)),)
@@ -69,18 +69,18 @@ def test_a_capture_without_loss_says_so(
 ) -> None:
     code, beside = run(ACCOUNT, tmp_path, monkeypatch)
     assert code == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
         "capture: 1,000 packets in 2.00 s (500/s) to day.pcap, 402.0 kB",
         "  A: 1,000 received, 0 dropped by the kernel; receive buffer 16,777,216 of 16,777,216 "
         "bytes",
         "  nothing lost",
     ]
-    assert told.err == "capture: listening to 239.1.1.1:5001\n"
+    assert captured.err == "capture: listening to 239.1.1.1:5001\n"
     assert msgspec.json.decode(beside.read_bytes(), type=Account) == ACCOUNT
 
 
-def test_losses_of_every_kind_are_told_and_found(
+def test_losses_of_every_kind_are_reported_and_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = msgspec.structs.replace(LINE, kernel_drops=7, cut=1, receive_buffer_bytes=212_992)
@@ -89,14 +89,14 @@ def test_losses_of_every_kind_are_told_and_found(
         files=(WrittenFile("a", 1), WrittenFile("b", 2)),
     )  # fmt: skip
     assert run(lossy, tmp_path, monkeypatch)[0] == 1
-    told = capsys.readouterr()
-    assert "to 2 files" in told.out
-    assert "7 dropped by the kernel, 1 cut; receive buffer 212,992 of 16,777,216" in told.out
-    assert "  not written: 3 (the disk was too slow)\n" in told.out
-    assert "  5 more came while it ended\n" in told.out
-    assert told.out.endswith("  lost: 10\n")
-    assert "asked for receive buffers of 16,777,216 bytes and got 212,992" in told.err
-    assert "net.core.rmem_max" in told.err
+    captured = capsys.readouterr()
+    assert "to 2 files" in captured.out
+    assert "7 dropped by the kernel, 1 cut; receive buffer 212,992 of 16,777,216" in captured.out
+    assert "  not written: 3 (the disk was too slow)\n" in captured.out
+    assert "  5 more came while it ended\n" in captured.out
+    assert captured.out.endswith("  lost: 10\n")
+    assert "asked for receive buffers of 16,777,216 bytes and got 212,992" in captured.err
+    assert "net.core.rmem_max" in captured.err
 
 
 def test_a_fault_is_one_line_behind_the_account(
@@ -105,15 +105,15 @@ def test_a_fault_is_one_line_behind_the_account(
     full = account(reason="fault", fault="no space left on device", written=900, unwritten=100)
     code, beside = run(full, tmp_path, monkeypatch, as_json=True)
     assert code == 70
-    told = capsys.readouterr()
-    assert json.loads(told.out)["lost"] == 100
-    assert told.err.splitlines()[1:] == [
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["lost"] == 100
+    assert captured.err.splitlines()[1:] == [
         "feedhandler: no space left on device (the files hold 900 packets and are whole)"
     ]
     assert beside.exists()
 
 
-def test_an_account_that_cannot_be_written_is_told_and_printed_all_the_same(
+def test_an_account_that_cannot_be_written_is_reported_and_printed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def save(*_: Any) -> None:
@@ -121,9 +121,9 @@ def test_an_account_that_cannot_be_written_is_told_and_printed_all_the_same(
 
     monkeypatch.setattr(capture, "save_account", save)
     assert run(ACCOUNT, tmp_path, monkeypatch)[0] == 0
-    told = capsys.readouterr()
-    assert "nothing lost" in told.out
-    assert "cannot write" in told.err
+    captured = capsys.readouterr()
+    assert "nothing lost" in captured.out
+    assert "cannot write" in captured.err
 
 
 def test_an_older_captures_account_is_left_alone(
@@ -154,8 +154,8 @@ def test_how_far_it_is_counts_from_the_nearer_end(
 
 
 def test_the_line_tells_packets_rate_drops_and_size() -> None:
-    told = capture._progress_text(account(kernel_drops=2, ring_drops=1), 12_345.6)
-    assert told == "0:02  1,000 packets  12,346/s  3 dropped  402.0 kB"
+    text = capture._progress_text(account(kernel_drops=2, ring_drops=1), 12_345.6)
+    assert text == "0:02  1,000 packets  12,346/s  3 dropped  402.0 kB"
 
 
 def test_files_that_are_kept_want_a_rotation(

@@ -92,7 +92,7 @@ class Folder:
         ("day.one", "day.one", ""),
     ],
 )
-def test_a_captures_suffixes_are_told_from_its_name(name: str, stem: str, suffix: str) -> None:
+def test_a_captures_suffixes_are_read_from_its_name(name: str, stem: str, suffix: str) -> None:
     assert split_suffixes(name) == (stem, suffix)
 
 

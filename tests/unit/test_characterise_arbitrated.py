@@ -96,7 +96,7 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
     assert dict(zip(buckets[0].tolist(), buckets[1].tolist(), strict=True)) == minutes
 
 
-def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
+def arbitrated_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
     return [(t.name, t.rows) for t in arbitrated_tables(outcome, FEED, "UTC")[:-1]]
 
 
@@ -112,17 +112,19 @@ def test_a_session_s_arbitrated_stream_is_the_plain_calculation_s(
     assert_is(whole.digest, streams, f"seed {seed}")
     (tmp_path / "day.pcap.gz").write_bytes(gzip.compress(path.read_bytes()))
     zipped = characterise_arbitrated([str(tmp_path / "day.pcap.gz")], UTP)
-    assert told(zipped) == told(whole)
+    assert arbitrated_rows(zipped) == arbitrated_rows(whole)
     for size in (7_000, 50_000):
         parts = characterise_arbitrated([str(path)], UTP, slice_size=size)
         assert parts.files[0].slices > 3
-        assert told(parts) == told(whole), f"seed {seed}, slices of {size} bytes"
+        assert arbitrated_rows(parts) == arbitrated_rows(whole), (
+            f"seed {seed}, slices of {size} bytes"
+        )
     assert len(streams) > 1
 
 
 def test_tables_of_lines_stay_the_lines_own(tmp_path: Path) -> None:
     path = write_session(tmp_path / "day.pcap", 3, seconds=0.1, loss=0.05)
-    found = dict(told(characterise_arbitrated([str(path)], UTP)))
+    found = dict(arbitrated_rows(characterise_arbitrated([str(path)], UTP)))
     lines = {t.name: t.rows for t in tables_of(characterise([str(path)], UTP), FEED, "UTC")}
     for name in lines.keys() & arbitrated.OF_LINES:
         assert found[name] == lines[name]
@@ -212,7 +214,7 @@ def test_a_reset_begins_new_numbers_on_both_lines(
     assert (cell.interarrival.count, cell.interarrival.backwards) == (99, 0)
     for size in (200, 1_000, 6_000):
         parts = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP, slice_size=size)
-        assert told(parts) == told(whole)
+        assert arbitrated_rows(parts) == arbitrated_rows(whole)
 
 
 def test_lines_in_files_of_their_own_are_put_in_order_or_refused(
@@ -278,7 +280,7 @@ def test_the_command_tells_of_the_arbitrated_stream(
     assert ops.run(structs.replace(asked, arbitrated=True)) == ExitCode.OK
     found = json.loads((tmp_path / "session.json").read_text())
     assert found["about"]["of"] == "the arbitrated stream"
-    expected = dict(told(characterise_arbitrated([str(path)], UTP)))
+    expected = dict(arbitrated_rows(characterise_arbitrated([str(path)], UTP)))
     assert {name: found["tables"][name]["rows"] for name in expected} == expected
     for other in ({"exact": True}, {"profile": tmp_path / "x.json"}):
         with pytest.raises(UsageError, match="are of lines"):
@@ -289,7 +291,7 @@ def test_the_command_tells_of_the_arbitrated_stream(
 def test_what_waits_too_long_goes_on_in_tallies_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    """Numbers far too late, in one slice; datagrams of nobody's between them."""
+    """Numbers far too late, in one slice; foreign datagrams between them."""
     monkeypatch.setattr(in_order, "HELD_BYTES_MAX", held)
     monkeypatch.setattr(reading, "BATCH_DATAGRAMS_MAX", 3)
     numbers = [1, 2, *range(5, 20), 3, *range(30, 40), 4, 20, *range(40, 50), 29, 21]

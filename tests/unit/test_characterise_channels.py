@@ -1,4 +1,4 @@
-"""Channels of a feed whose packets name no service: guessed, told, and used by every table."""
+"""Channels of a feed whose packets name no service: guessed, shown, and used by every table."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ def by_name(tables: Sequence[Table]) -> dict[str, list[list[Any]]]:
     return {each.name: each.rows for each in tables}
 
 
-def told(outcome: Outcome) -> dict[str, list[list[Any]]]:
+def tables_by_name(outcome: Outcome) -> dict[str, list[list[Any]]]:
     return by_name(tables_of(outcome, NYSE, "UTC"))
 
 
@@ -50,7 +50,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def found(capture: str) -> dict[str, list[list[Any]]]:
-    return told(characterise([capture], Request(NYSE.name)))
+    return tables_by_name(characterise([capture], Request(NYSE.name)))
 
 
 ONE, TWO = "233.75.215.1:50001", "233.75.215.2:50002"
@@ -85,7 +85,7 @@ def test_two_lossless_channels_are_two_of_two_lines_each(
     }
 
 
-def test_types_that_nobody_describes_count_as_unknown(found: dict[str, list[list[Any]]]) -> None:
+def test_types_without_a_description_count_as_unknown(found: dict[str, list[list[Any]]]) -> None:
     mine = [row[:3] for row in found["message_types"] if "unknown" in row[1]]
     assert mine == [[channel, f"{UNKNOWN_TYPE} (unknown)", 20] for channel in (ONE, TWO)]
     assert dict(found["figures"])["messages_of_unknown_types"] == 4 * 20
@@ -94,7 +94,7 @@ def test_types_that_nobody_describes_count_as_unknown(found: dict[str, list[list
 def test_slices_and_the_lake_give_the_same_tables(
     capture: str, found: dict[str, list[list[Any]]], tmp_path: Path
 ) -> None:
-    sliced = told(characterise([capture], Request(NYSE.name), slice_size=5_000))
+    sliced = tables_by_name(characterise([capture], Request(NYSE.name), slice_size=5_000))
     # Each line recorded into a file of its own: only all of them together tell the channels.
     files = [
         write_rows(tmp_path / f"{number}.pcap", [row for row in rows_of() if row[1] == line])
@@ -104,8 +104,8 @@ def test_slices_and_the_lake_give_the_same_tables(
     for _ in fill_lake(files, NYSE.name, lake):
         pass
     from_lake, apart = (
-        told(outcome_of(lake, NYSE.name)),
-        told(characterise(files, Request(NYSE.name))),
+        tables_by_name(outcome_of(lake, NYSE.name)),
+        tables_by_name(characterise(files, Request(NYSE.name))),
     )
     assert sliced.pop("files")[0][6] > 5
     for name, rows in sliced.items():
@@ -139,7 +139,7 @@ def test_the_arbitrated_stream_of_each_channel_is_its_own(tmp_path: Path) -> Non
 
 def test_one_channel_is_the_service_0_that_it_always_was(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "one.pcap", rows_of({A1: 1, B1: 1}))
-    tables = told(characterise([path], Request(NYSE.name)))
+    tables = tables_by_name(characterise([path], Request(NYSE.name)))
     assert "channels" not in tables
     assert [row[:2] for row in tables["gaps"]] == [[0, "A"], [0, "B"], [0, "all lines"]]
     assert [row[0] for row in tables["services"]] == ["realtime", "0", "refresh", "total"]
@@ -167,7 +167,7 @@ port = 50001
 
 def test_a_map_says_what_is_a_channel_and_how_lines_are_called(capture: str) -> None:
     channels = parse_channel_map(MAP, "map.toml", by_service=False)
-    tables = told(characterise([capture], Request(NYSE.name, channels=channels)))
+    tables = tables_by_name(characterise([capture], Request(NYSE.name, channels=channels)))
     assert tables["channels"] == [
         ["tape B", "second", "233.75.215.66:50002"],
         ["tape B", "first", TWO],
@@ -288,7 +288,7 @@ def test_the_command_tells_what_it_guessed_and_takes_a_map(
         tables = msgspec.json.decode((folder / "session.json").read_bytes())["tables"]
         assert [row[0] for row in tables["channels"]["rows"]] == [ONE, ONE, TWO, TWO]
     (tmp_path / "map.toml").write_text(MAP)
-    words[4] = str(tmp_path / "told")
+    words[4] = str(tmp_path / "report")
     code, _, errors = run(capsys, "characterise", *words, "--channels", str(tmp_path / "map.toml"))
     assert code == ExitCode.OK
     assert "guessed" not in errors

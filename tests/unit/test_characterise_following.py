@@ -32,7 +32,7 @@ DEADLINE_S = 60.0
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
 
 
-def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
+def comparable_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
     """Every table; of the files what does not depend on how they were cut."""
     tables = [(t.name, t.rows) for t in tables_of(outcome, FEED, "UTC")]
     files = tables.pop()[1]
@@ -57,7 +57,7 @@ def follow_to(folder: Path, state: Path, **asked: bool) -> Following:
     return following
 
 
-def test_growing_and_rotating_recordings_give_the_job_s_tables_whoever_begins_again(
+def test_growing_and_rotating_recordings_give_the_job_s_tables_after_any_restart(
     recordings: list[bytes], tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -74,7 +74,9 @@ def test_growing_and_rotating_recordings_give_the_job_s_tables_whoever_begins_ag
         (folder / f"lines-{number}.pcap.part").rename(folder / f"lines-{number}.pcap")
     following = follow_to(folder, state, complete=True)
     whole = characterise([str(folder)], UTP)
-    assert told(following.outcome([str(folder)], complete=True)) == told(whole), f"seed {seed}"
+    assert comparable_rows(following.outcome([str(folder)], complete=True)) == comparable_rows(
+        whole
+    ), f"seed {seed}"
     assert following.last > 3
 
 
@@ -97,8 +99,8 @@ def test_a_recording_that_is_compressed_afterwards_counts_once(
     (folder / "b.pcap").write_bytes(second)
     following = follow_to(folder, state, complete=True)
     assert list(following.offset) == [str(folder / "a.pcap"), str(folder / "b.pcap")]
-    found = told(following.outcome([str(folder)], complete=True))
-    assert found[:-1] == told(characterise([str(folder)], UTP))[:-1]
+    found = comparable_rows(following.outcome([str(folder)], complete=True))
+    assert found[:-1] == comparable_rows(characterise([str(folder)], UTP))[:-1]
     assert [row[1] for row in found[-1][1]] == ["content", "pcap"]
 
 
@@ -112,15 +114,19 @@ def test_a_batch_that_is_done_again_replaces_what_it_was(
     following = Following(tmp_path / "state", b"asked")
     following.store(0, blobs[:3])
     following.store(1, blobs[3:])
-    once = told(following.outcome([str(path)]))
+    once = comparable_rows(following.outcome([str(path)]))
     following.store(1, blobs[3:])
-    assert told(following.outcome([str(path)])) == once
+    assert comparable_rows(following.outcome([str(path)])) == once
     # Done again and never written down before: the one who was killed had not got so far.
     other = Following(tmp_path / "other", b"asked")
     other.store(0, blobs[:3])
     other = Following(tmp_path / "other", b"asked")
     other.store(1, list(reversed(blobs[3:])))
-    assert told(other.outcome([str(path)])) == once == told(characterise([str(path)], UTP))
+    assert (
+        comparable_rows(other.outcome([str(path)]))
+        == once
+        == comparable_rows(characterise([str(path)], UTP))
+    )
     with pytest.raises(UsageError, match="was counted before"):
         other.store(2, blobs[2:3])
 
@@ -134,10 +140,12 @@ def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
         for name, data in zip("cab", recordings, strict=True):
             (folder / f"{name}.pcap").write_bytes(data[: len(data) // share])
         following = follow_to(folder, state)
-    assert told(following.outcome([str(folder)])) == told(characterise([str(folder)], UTP))
+    assert comparable_rows(following.outcome([str(folder)])) == comparable_rows(
+        characterise([str(folder)], UTP)
+    )
 
 
-def test_what_is_odd_is_told_as_the_job_tells_it_and_the_rest_counts(
+def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(
     recordings: list[bytes], tmp_path: Path
 ) -> None:
     data = recordings[0]
@@ -154,12 +162,12 @@ def test_what_is_odd_is_told_as_the_job_tells_it_and_the_rest_counts(
     live = following.outcome([str(folder)])
     assert live.files[-1].problem == "", "the latest one is being written"
     complete = following.outcome([str(folder)], complete=True)
-    assert told(complete) == told(characterise([str(folder)], UTP))
+    assert comparable_rows(complete) == comparable_rows(characterise([str(folder)], UTP))
     assert [bool(each.problem) for each in complete.files] == [True] * 5
     (folder / "c-cut.pcap").unlink()
     gone = following.outcome([str(folder)], complete=True)
     assert (gone.files[2].records, gone.files[2].problem) == (complete.files[2].records, "")
-    assert told(gone)[:-1] == told(complete)[:-1]
+    assert comparable_rows(gone)[:-1] == comparable_rows(complete)[:-1]
 
 
 def _write(path: Path, data: bytes) -> str:

@@ -83,12 +83,12 @@ def test_the_ledger_says_the_same_of_services_minutes_and_peaks(
 ) -> None:
     tables, ledger, _ = generated
     services = {row["service"]: row for row in rows_of(tables.services())}
-    for name, told in ledger["services"].items():
+    for name, entry in ledger["services"].items():
         row = services[name]
         assert [row["packets"], row["payload_bytes"], row["file_bytes"]] == [
-            told["packets"],
-            told["payload_bytes"],
-            told["counted_bytes"],
+            entry["packets"],
+            entry["payload_bytes"],
+            entry["counted_bytes"],
         ]
     figures = dict(tables.prose().rows)
     for mine, theirs in [
@@ -106,11 +106,11 @@ def test_the_ledger_says_the_same_of_services_minutes_and_peaks(
         assert figures[mine] == pytest.approx(ledger[theirs], abs=1e-4)
     for name, table in [("packets", "packet_peaks"), ("counted_bytes", "byte_peaks")]:
         found = next(each for each in tables.all() if each.name == table)
-        told = [
+        expected = [
             [peak["at"], peak["packets"], peak["counted_bytes"]] for peak in ledger["peaks"][name]
         ]
         ours = [[row[0].partition(" ")[2], *row[1:3]] for row in found.rows]
-        assert ours == told[: len(ours)]
+        assert ours == expected[: len(ours)]
     minutes = ledger["minutes"]
     whole = [sum(each) for each in zip(*minutes["packets"].values(), strict=True)]
     assert [row["packets"] for row in rows_of(tables.minutes())] == [n for n in whole if n]
@@ -120,11 +120,11 @@ def test_the_ledger_says_the_same_of_repeats_and_lines(
     generated: tuple[Tables, dict[str, Any], Path],
 ) -> None:
     tables, ledger, _ = generated
-    whole, told = tables.whole_interarrival(), ledger["repeats"]
+    whole, repeats = tables.whole_interarrival(), ledger["repeats"]
     assert [whole.count, whole.within_1ms, whole.within_10ms] == [
-        told["repeats"],
-        told["within_1_ms"],
-        told["within_10_ms"],
+        repeats["repeats"],
+        repeats["within_1_ms"],
+        repeats["within_10_ms"],
     ]
     gaps = rows_of(tables.gaps())
     lost = {line: sum(r["missing"] for r in gaps if r["line"] == line) for line in "AB"}

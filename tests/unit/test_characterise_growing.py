@@ -62,7 +62,7 @@ def test_compressed_recordings_come_once_a_later_one_follows(tmp_path: Path) -> 
     assert payloads(offset, offset, 10**6) == []
 
 
-def test_a_folder_that_is_not_there_yet_has_nothing_and_a_file_that_went_is_told(
+def test_a_folder_that_is_not_there_yet_has_nothing_and_a_file_that_went_is_reported(
     tmp_path: Path,
 ) -> None:
     assert reach((str(tmp_path / "later"),), {"x": 7}) == {"x": 7}

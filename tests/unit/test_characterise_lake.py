@@ -20,11 +20,10 @@ import pytest
 from feedhandler.characterise import lake as lakes
 from feedhandler.characterise import lake_files, lake_identity
 from feedhandler.characterise.files import look_at
-from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.lake import contents_table, fill_lake, outcome_of
 from feedhandler.characterise.lake_identity import look, quick_identity
 from feedhandler.characterise.slices import CaptureFile
-from feedhandler.characterise.tables import Table, tables_of
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -38,6 +37,7 @@ from tests.support.characterise import (
     PORT,
     Independent,
     refresh_packet,
+    table_rows,
     write_session,
 )
 
@@ -99,9 +99,8 @@ def test_every_message_is_in_the_table_of_its_type(session: Path, tmp_path: Path
 
 def test_tables_from_the_lake_are_those_from_the_captures(session: Path, tmp_path: Path) -> None:
     fill_lake([str(session)], UTP, tmp_path / "lake")
-    there = tables_of(outcome_of(tmp_path / "lake", UTP), FEED, "UTC")
-    here = tables_of(characterise([str(session)], Request(UTP)), FEED, "UTC")
-    assert [(t.name, t.rows) for t in there[:-1]] == [(t.name, t.rows) for t in here[:-1]]
+    there = outcome_of(tmp_path / "lake", UTP)
+    assert table_rows(there) == table_rows(characterise([str(session)], Request(UTP)))
     asked = ops.Options(captures=(), lake=tmp_path / "lake", feed=UTP, out=tmp_path / "out")
     assert ops.run(asked) == 0
     assert (tmp_path / "out" / "report.html").exists()
@@ -186,7 +185,7 @@ def test_files_are_put_together_up_to_their_bound(
     assert any(path.name == "part-1.parquet" for path in parts)
 
 
-def test_odd_files_are_told_and_the_rest_is_taken(
+def test_odd_files_are_reported_and_the_rest_is_taken(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "captures"
@@ -201,18 +200,18 @@ def test_odd_files_are_told_and_the_rest_is_taken(
         captures=(str(folder),), feed=UTP, lake=tmp_path / "lake", master="none", as_json=True
     )
     assert pipeline.run(asked) == 1
-    told = capsys.readouterr()
-    written = [json.loads(line) for line in told.out.splitlines()]
+    captured = capsys.readouterr()
+    written = [json.loads(line) for line in captured.out.splitlines()]
     assert [bool(each["folder"]) for each in written] == [True, True, False, False]
     assert 0 < written[1]["rows"] < written[0]["rows"]
-    assert "c.pcap.gz" in told.err
+    assert "c.pcap.gz" in captured.err
     # The tables from the lake name it again.
     named = {
         Path(each.path).name: each.problem for each in outcome_of(tmp_path / "lake", UTP).files
     }
     assert all(named[name] for name in ("a.pcap", "c.pcap.gz"))
-    assert "the last record is not whole" in told.err
-    assert "is not a capture" in told.err
+    assert "the last record is not whole" in captured.err
+    assert "is not a capture" in captured.err
 
 
 def test_what_cannot_be_is_refused(session: Path, tmp_path: Path) -> None:
@@ -258,13 +257,13 @@ def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(
 ) -> None:
     data, lake, folder = session.read_bytes(), tmp_path / "lake", tmp_path / "recordings"
     folder.mkdir()
-    whole = [(t.name, t.rows) for t in told(characterise([str(session)], Request(UTP)))]
+    whole = table_rows(characterise([str(session)], Request(UTP)))
     for written in (len(data) // 2, len(data) // 2, len(data)):
         (folder / "a.pcap").write_bytes(data[:written])
         fill_lake([str(folder)], UTP, lake)
         assert len(list(lake.iterdir())) == 1
     before = files_of(lake)
-    assert [(t.name, t.rows) for t in told(outcome_of(lake, UTP))] == whole
+    assert table_rows(outcome_of(lake, UTP)) == whole
     (folder / "a.pcap").unlink()
     (folder / "a.pcap.gz").write_bytes(gzip.compress(data))
     for _ in range(2):
@@ -272,7 +271,7 @@ def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(
         assert not done.new
     changed = {name for name, content in files_of(lake).items() if content != before[name]}
     assert {Path(name).name for name in changed} == {"_about.json"}, "it has another name now"
-    # A part of it is not known by its bytes, and told.
+    # A part of it is not known by its bytes, and reported.
     (folder / "b.pcap").write_bytes(data[: len(data) // 3])
     assert "is it a part of that?" in fill_lake([str(folder / "b.pcap")], UTP, lake)[0].problem
 
@@ -306,9 +305,9 @@ def test_what_no_table_can_hold_is_kept_as_bytes_or_counted(
     ]
     assert [row["refresh"] for row in rows_of(tmp_path / "lake", "order_update")] == [False, True]
     table = contents_table(tmp_path / "lake", UTP)
-    (told_of,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    del told_of["file"]
-    assert told_of == {
+    (contents,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    del contents["file"]
+    assert contents == {
         "rows": 6,
         "messages": 12,
         "in_tables": 2,
@@ -376,19 +375,14 @@ def test_killed_at_any_moment_it_leaves_whole_captures_and_the_next_run_the_rest
     assert pipeline.run(asked) == 0
     assert tree_of(lake) == expected
     there, whole = outcome_of(lake, UTP), outcome_of(tmp_path / "whole", UTP)
-    assert [(t.name, t.rows) for t in told(there)] == [(t.name, t.rows) for t in told(whole)]
+    assert table_rows(there) == table_rows(whole)
 
 
 def tree_of(lake: Path) -> set[str]:
     return {str(path.relative_to(lake)) for path in lake.rglob("*") if path.is_file()}
 
 
-def told(outcome: Outcome) -> list[Table]:
-    """All tables but the account of the files."""
-    return tables_of(outcome, FEED, "UTC")[:-1]
-
-
-def test_a_lake_that_cannot_be_read_is_told(session: Path, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_read_is_reported(session: Path, tmp_path: Path) -> None:
     (written,) = fill_lake([str(session)], UTP, tmp_path)
     (Path(written.folder) / "_about.json").write_text("{}")
     with pytest.raises(UsageError, match="tells nothing of its capture"):
@@ -424,7 +418,4 @@ def test_captures_are_in_the_order_of_their_first_packets_whatever_their_names(
     there = outcome_of(tmp_path / "lake", UTP)
     assert [Path(account.path).name for account in there.files] == ["z.pcap", "a.pcap"]
     here = characterise([str(first), str(second)], Request(UTP))
-    tables = [
-        [(t.name, t.rows) for t in tables_of(each, FEED, "UTC")[:-1]] for each in (there, here)
-    ]
-    assert tables[0] == tables[1]
+    assert table_rows(there) == table_rows(here)

@@ -156,7 +156,7 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_odd_files_are_told_in_one_line_each_and_in_the_report(
+def test_odd_files_are_reported_in_one_line_each_and_in_the_report(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "odd <&>.pcap").write_text("no capture at all, whatever its name may say")
@@ -184,9 +184,9 @@ def test_json_gives_an_object_a_table(
         window=("2011-03-15T08:00:00Z", "2011-03-15T09:00:00+00:00"),
     )
     assert ops.run(asked) == ExitCode.OK
-    told = {each["table"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert [row[0] for row in told["services"]["rows"]] == ["realtime", "104", "refresh", "total"]
-    assert told["interarrival"]["rows"] == []
+    tables = {each["table"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert [row[0] for row in tables["services"]["rows"]] == ["realtime", "104", "refresh", "total"]
+    assert tables["interarrival"]["rows"] == []
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_cannot_be_done_is_refused(
         ops.run(options(session, tmp_path, **changes))
 
 
-def test_a_folder_that_cannot_be_written_is_told(session: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(session: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
         report.write([Table("files", "Files", [], [])], {}, tmp_path / "file")
@@ -218,10 +218,10 @@ def test_without_matplotlib_the_report_has_its_tables(session: Path, tmp_path: P
     assert not list(tmp_path.glob("*.svg"))
 
 
-def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
+def test_what_a_worker_complains_about_is_reported_in_one_line() -> None:
     text = "job aborted\n  File x\nfeedhandler.codecs.errors.UsageError: cannot read a.pcap: gone\n"
-    told = worker_error(RuntimeError(text))
-    assert told.message == "cannot read a.pcap: gone"
+    error = worker_error(RuntimeError(text))
+    assert error.message == "cannot read a.pcap: gone"
     assert worker_error(RuntimeError("lost an executor\nat x")).message == (
         "Spark ended the job: lost an executor"
     )
@@ -230,7 +230,7 @@ def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
     assert "RuntimeError" in worker_error(RuntimeError()).message
 
 
-def test_without_java_or_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_or_pyspark_the_remedy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(UsageError, match=r"Java was not found|pyspark is not installed"):

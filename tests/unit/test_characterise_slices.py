@@ -18,7 +18,7 @@ from feedhandler.characterise import boundaries, ranges
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import find_captures, look_at
 from feedhandler.characterise.interarrival import Interarrival
-from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
     CaptureFile,
@@ -34,15 +34,18 @@ from feedhandler.histogram import FINE_BUCKETS
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import PcapngBytes
-from tests.support.characterise import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    LINE_B,
+    OPENING_NS,
+    PORT,
+    TWIN,
+    table_rows,
+    write_session,
+)
 
 UTP = Request("euronext-utp-md")
-
-
-def told(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
-    """All tables but the account of the files."""
-    every = tables_of(outcome, FEED, "UTC")
-    return [(each.name, each.rows) for each in every if each.name != "files"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ def test_a_capture_cut_into_slices_gives_what_it_gives_whole(session: Path, size
     whole = characterise([str(session)], UTP)
     parts = characterise([str(session)], UTP, slice_size=size)
     assert parts.files[0].slices == -(-(session.stat().st_size - 24) // size)
-    assert told(parts) == told(whole)
+    assert table_rows(parts) == table_rows(whole)
     assert parts.files[0].records == whole.files[0].records
 
 
@@ -77,7 +80,7 @@ def decoy(records: int, second: int) -> bytes:
     return (one + bytes(40)) * records
 
 
-def test_payloads_that_look_like_records_lead_nobody_astray(tmp_path: Path) -> None:
+def test_payloads_that_look_like_records_are_not_taken_for_records(tmp_path: Path) -> None:
     path = tmp_path / "decoys.pcap"
     packet = FEED.encode_packet(sequence=1, service=104, send_time=1)
     with CaptureWriter(path) as writer:
@@ -88,7 +91,7 @@ def test_payloads_that_look_like_records_lead_nobody_astray(tmp_path: Path) -> N
     for size in (3_333,):
         parts = characterise([str(path)], UTP, slice_size=size)
         assert parts.files[0].read_again > 0
-        assert told(parts) == told(whole)
+        assert table_rows(parts) == table_rows(whole)
         assert parts.files[0].datagrams == 400
 
 
@@ -99,7 +102,7 @@ def test_a_record_longer_than_a_slice_is_read_once(tmp_path: Path) -> None:
             writer.write(OPENING_NS + number, LINE_A, PORT, bytes(5_000))
     parts = characterise([str(path)], UTP, slice_size=700)
     assert parts.files[0].datagrams == 20
-    assert told(parts) == told(characterise([str(path)], UTP))
+    assert table_rows(parts) == table_rows(characterise([str(path)], UTP))
 
 
 @pytest.mark.parametrize("size", [None, 3_000])

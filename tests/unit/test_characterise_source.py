@@ -154,8 +154,8 @@ def test_fields_are_decoded_and_bad_packets_left_out(tmp_path: Path) -> None:
         ):
             writer.write(OPENING_NS + number, LINE_A, PORT, packet)
     rows = rows_of(path, rows="messages", fields="price_raw,order_id,original_trade_id_number")
-    told = [(row["sequence"], row["number"], row["order_id"], row["price_raw"]) for row in rows]
-    assert told == [(1, 0, 99, 1234), (1, 1, None, None), (3, 0, None, None), (3, 1, 99, 1234)]
+    decoded = [(row["sequence"], row["number"], row["order_id"], row["price_raw"]) for row in rows]
+    assert decoded == [(1, 0, 99, 1234), (1, 1, None, None), (3, 0, None, None), (3, 1, 99, 1234)]
     assert [row["original_trade_id_number"] for row in rows] == [None, 0, 0, None]
     assert len(rows_of(path)) == 4
 

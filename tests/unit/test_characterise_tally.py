@@ -149,7 +149,9 @@ def test_a_new_session_is_an_epoch_within_a_stretch_and_between_two() -> None:
     assert sorted(digest.runs()[0]) == [0, 1, 2]
 
 
-def test_copies_too_far_apart_backwards_or_on_the_same_line_are_no_pairs_or_told(twin: Any) -> None:
+def test_copies_too_far_apart_backwards_or_on_the_same_line_are_no_pairs_or_reported(
+    twin: Any,
+) -> None:
     pairs = twin.skew.Skew()
     service = pairs.add_service()
     for channel, number, at_ns in [

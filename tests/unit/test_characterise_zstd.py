@@ -7,13 +7,12 @@ import pyarrow
 import pytest
 
 from feedhandler.characterise.files import look_at
-from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
-from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.replay.captures.reading import Capture
-from tests.support.characterise import FEED, write_session
+from tests.support.characterise import table_rows, write_session
 
 UTP = Request("euronext-utp-md")
 CODEC = pyarrow.Codec("zstd")
@@ -24,10 +23,6 @@ def framed(data: bytes, piece: int) -> bytes:
     """A frame a piece, as a recorder writes them, and one that readers pass over."""
     pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
     return SKIPPABLE + b"".join(bytes(CODEC.compress(each)) for each in pieces)
-
-
-def told(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
-    return [(each.name, each.rows) for each in tables_of(outcome, FEED, "UTC")[:-1]]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +43,7 @@ def test_a_row_of_frames_gives_what_the_plain_capture_gives(
     for size in (20_000, 10**9):
         parts = characterise([str(path)], UTP, slice_size=size)
         assert parts.files[0].slices == -(-(file.length - 24) // size)
-        assert told(parts) == told(whole)
+        assert table_rows(parts) == table_rows(whole)
     (part,) = exact_slices([file], 20_000)
     assert sum(map(len, SliceReader(part).batches())) == whole.files[0].datagrams
 
@@ -88,7 +83,7 @@ def test_what_cannot_be_cut_is_read_whole(session: Path, tmp_path: Path) -> None
         assert not look_at(str(tmp_path / name)).is_cut, name
     whole = characterise([str(session)], UTP)
     for name in ("one.zst", "unsized.zst"):
-        assert told(characterise([str(tmp_path / name)], UTP)) == told(whole)
+        assert table_rows(characterise([str(tmp_path / name)], UTP)) == table_rows(whole)
     cut = characterise([str(tmp_path / "cut.zst")], UTP).files[0]
     assert 0 < cut.records < whole.files[0].records
     assert "cut short" in cut.problem
@@ -108,7 +103,7 @@ def _streamed(data: bytes) -> bytes:
     return target.getvalue().to_pybytes()
 
 
-def test_a_damaged_frame_is_told(session: Path, tmp_path: Path) -> None:
+def test_a_damaged_frame_is_reported(session: Path, tmp_path: Path) -> None:
     data = bytearray(framed(session.read_bytes(), 20_000))
     path = tmp_path / "day.pcap.zst"
     path.write_bytes(data)

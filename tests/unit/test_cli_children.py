@@ -147,9 +147,9 @@ asyncio.run(main())
 @in_loop
 async def test_a_child_does_not_outlive_a_parent_that_is_killed() -> None:
     async with Family() as family:
-        told: asyncio.Queue[str] = asyncio.Queue()
-        parent = await family.start("parent", "-c", PARENT, on_line=told.put_nowait)
-        orphan = os.pidfd_open(int(await told.get()))
+        lines: asyncio.Queue[str] = asyncio.Queue()
+        parent = await family.start("parent", "-c", PARENT, on_line=lines.put_nowait)
+        orphan = os.pidfd_open(int(await lines.get()))
         parent.process.kill()
         await parent.wait()
     # The descriptor becomes readable when the process has ended.

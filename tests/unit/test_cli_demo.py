@@ -88,7 +88,7 @@ def test_what_a_snapshot_made_good_is_not_lost() -> None:
     assert (verdict.lost, verdict.faults) == (0, [])
 
 
-def test_what_each_line_lost_is_told() -> None:
+def test_what_each_line_lost_is_printed() -> None:
     lines = {"A": {"dropped": 3, "datagrams": 1_200, "together": 1}}
     assert list(line_texts(Verdict(10, {}, 1, 2, lines=lines))) == [
         "  line A: 3 of 1,200 datagrams lost, 1 of them on both lines"
@@ -122,7 +122,7 @@ def test_a_verdict_without_traffic_is_a_fault() -> None:
     assert verdict.faults == ["euronext.104: the exchange sent nothing for it"]
 
 
-def test_a_fault_is_told_and_makes_the_exit_code_1(
+def test_a_fault_is_printed_and_makes_the_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     demo = Demo(Options(), None)  # type: ignore[arg-type]
@@ -134,9 +134,9 @@ def test_a_fault_is_told_and_makes_the_exit_code_1(
     lost.offenders["lost_unannounced"] = [Offender(104, 7, 0)]
     reports["euronext.104"] = lost
     assert demo._report(Verdict(9, reports, 1, 2)) == ExitCode.FOUND
-    told = capsys.readouterr()
-    assert " 1 lost, " in told.out.splitlines()[-1]
-    assert "demo: euronext.104: 1 lost unannounced (service:packet.message 104:7.0)" in told.err
+    captured = capsys.readouterr()
+    assert " 1 lost, " in captured.out.splitlines()[-1]
+    assert "demo: euronext.104: 1 lost unannounced (service:packet.message 104:7.0)" in captured.err
 
 
 class FakeMessage:
@@ -144,11 +144,11 @@ class FakeMessage:
 
     received_ns = 1
 
-    def __init__(self, content: str, body: bytes = b"", **told: Any) -> None:
+    def __init__(self, content: str, body: bytes = b"", **quality: Any) -> None:
         self.content = content
         self.body = body
-        self.service = told.get("service", 104)
-        self.quality = told or None
+        self.service = quality.get("service", 104)
+        self.quality = quality or None
 
 
 def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
@@ -190,23 +190,23 @@ def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_pa
         )
         for sequence in range(2, 9)
     ]
-    told = {"service": 104, "since": 2}
+    common = {"service": 104, "since": 2}
     with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
         books = LedgerClient(feed, got)
         for packet in packets:
             sent.sent(packet)
         stream = [
-            FakeMessage("quality", **told, reason="start"),
+            FakeMessage("quality", **common, reason="start"),
             FakeMessage("packet", packets[0]),
-            FakeMessage("quality", **told, reason="gap", lost=[[3, 3]]),
+            FakeMessage("quality", **common, reason="gap", lost=[[3, 3]]),
             FakeMessage("packet", packets[2]),
-            FakeMessage("quality", **told, reason="snapshot-begin", last=4, packets=2),
+            FakeMessage("quality", **common, reason="snapshot-begin", last=4, packets=2),
             FakeMessage("packet", packets[2]),
-            FakeMessage("quality", **{**told, "service": 103}, reason="snapshot-end", last=9),
+            FakeMessage("quality", **{**common, "service": 103}, reason="snapshot-end", last=9),
             FakeMessage("batch", packets[3] + packets[4]),
-            FakeMessage("quality", **told, reason="snapshot-end", last=4),
+            FakeMessage("quality", **common, reason="snapshot-end", last=4),
             FakeMessage("batch", packets[3] + packets[4]),
-            FakeMessage("quality", **told, reason="gap", lost=[[7, 7]]),
+            FakeMessage("quality", **common, reason="gap", lost=[[7, 7]]),
             FakeMessage("packet", packets[6]),
         ]
         for message in stream:

@@ -101,7 +101,7 @@ def test_a_network_that_refuses_to_send_is_a_failure(monkeypatch: pytest.MonkeyP
         (ClockState(True, 40), "ok"),
     ],
 )
-def test_a_clock_that_nobody_steers_is_a_warning(
+def test_a_clock_that_is_not_disciplined_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, clock: ClockState | None, status: str
 ) -> None:
     monkeypatch.setattr(host, "clock_state", lambda: clock)
@@ -178,7 +178,7 @@ def test_the_kernels_answers_make_sense() -> None:
     assert isinstance(host.strict_reverse_path(loopback.name), bool)
 
 
-def test_the_sum_of_all_bounds_is_told() -> None:
+def test_the_sum_of_all_bounds_is_printed() -> None:
     config = loopback_config(services=[104])
     assert config.waiting_bytes_max == config.amqp.max_links * config.amqp.queue_bytes
     check = doctor.check_queues(config)
@@ -189,11 +189,11 @@ def test_the_sum_of_all_bounds_is_told() -> None:
     assert f"queues of links {config.waiting_bytes_max:,}" in check.found
 
 
-def test_every_bound_of_memory_is_told_of_in_the_pages() -> None:
+def test_every_bound_of_memory_is_documented() -> None:
     queue = DurableQueueConfig(name="NAME", folder="/nowhere")
     config = msgspec.structs.replace(loopback_config(services=[104]), queues=(queue,))
-    told = (CHECKOUT / "docs" / "flow-control.md").read_text()
-    assert not [each for each in memory_bounds(config) if f"| {each.name} |" not in told]
+    page = (CHECKOUT / "docs" / "flow-control.md").read_text()
+    assert not [each for each in memory_bounds(config) if f"| {each.name} |" not in page]
 
 
 @pytest.mark.parametrize(

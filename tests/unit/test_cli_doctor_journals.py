@@ -112,7 +112,7 @@ def test_a_file_system_that_may_lose_what_was_accepted_is_a_warning(
     assert check.remedy
 
 
-def test_a_file_system_that_the_kernel_does_not_tell_is_not_told_of(
+def test_a_file_system_that_the_kernel_does_not_name_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "file_system_of", lambda path: None)
@@ -131,7 +131,7 @@ def test_who_has_a_queue_open_is_named(tmp_path: Path) -> None:
     assert (check.status, check.found) == ("ok", "format 2, 2 blocks of 1,048,576 bytes")
 
 
-def test_files_that_a_later_version_wrote_or_nobody_are_a_failure(tmp_path: Path) -> None:
+def test_files_of_a_later_version_or_of_no_queue_are_a_failure(tmp_path: Path) -> None:
     Engine(tmp_path, SMALL).close()
     control = tmp_path / CONTROL_NAME
     data = bytearray(control.read_bytes())

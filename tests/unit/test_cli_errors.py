@@ -74,7 +74,7 @@ def test_an_error_is_one_line_and_an_exit_code(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "reason"),
     [
         (
             OSError(errno.ENOSPC, "No space left on device", "x.ledger"),
@@ -87,14 +87,14 @@ def test_an_error_is_one_line_and_an_exit_code(
     ],
 )
 def test_once_work_has_begun_the_hosts_failure_is_not_the_operators_mistake(
-    error: Exception, code: int, told: str, capsys: pytest.CaptureFixture[str]
+    error: Exception, code: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> int:
         with host_faults():
             raise error
 
     assert run_guarded(work) == code
-    assert capsys.readouterr().err == f"feedhandler: {told}\n"
+    assert capsys.readouterr().err == f"feedhandler: {reason}\n"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "reason"),
     [
         (PeerError("gone in the night"), ExitCode.PEER, "gone in the night"),
         (OSError(errno.ENODEV, "No such device"), ExitCode.BUG, "no such device"),
@@ -158,7 +158,7 @@ def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPat
 )
 @pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])
 def test_an_exception_in_a_callback_ends_a_command_with_one_line(
-    loop_kind: str, error: Exception, code: int, told: str, capfd: pytest.CaptureFixture[str]
+    loop_kind: str, error: Exception, code: int, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
         raise error
@@ -169,7 +169,7 @@ def test_an_exception_in_a_callback_ends_a_command_with_one_line(
         return ExitCode.OK
 
     assert run_async(work, loop_kind) == code
-    assert capfd.readouterr().err == f"feedhandler: {told}\n"
+    assert capfd.readouterr().err == f"feedhandler: {reason}\n"
 
 
 @pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])
@@ -195,7 +195,7 @@ def test_a_signal_ends_work_without_a_loop(number: signal.Signals) -> None:
         assert run_guarded(work) == ExitCode.INTERRUPTED
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.chosen(["--version"])() == ExitCode.OK
     assert capsys.readouterr().out == f"feedhandler {feedhandler.__version__}\n"
 

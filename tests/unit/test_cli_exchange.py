@@ -105,7 +105,7 @@ def test_without_servers_only_the_two_lines_are_left() -> None:
     assert made.retransmission_port is made.refresh_port is made.refresh_s is None
 
 
-def test_what_the_retransmission_server_keeps_is_told_and_bounded() -> None:
+def test_what_the_retransmission_server_keeps_is_printed_and_bounded() -> None:
     assert plan(Options(keep_bytes=1 << 20)).servers.window_bytes == 1 << 20
     with pytest.raises(UsageError, match="--keep is 100 bytes"):
         plan(Options(keep_bytes=100))
@@ -136,8 +136,8 @@ def test_the_account_tells_what_was_lost_and_what_was_asked_for(
         stopped=False,
     )
     _print_account(result, Options(seed=9))
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
         "exchange: 900 messages in 100 packets, 2.0 s, seed 9",
         "  line A: 7 of 100 packets dropped, 3 of them on both lines",
         "  withheld for good: service 104, packet 17",

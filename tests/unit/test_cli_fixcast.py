@@ -1,4 +1,4 @@
-"""`feedhandler fixcast` and `fix` as somebody new meets them: one clear line, and the exit code."""
+"""`feedhandler fixcast` and `fix` as a new user meets them: one clear line, and the exit code."""
 
 import re
 import shutil
@@ -148,10 +148,10 @@ def test_every_mistake_is_one_clear_line_and_the_documented_exit_code(
     here: Path, words: str, code: int, said: str
 ) -> None:
     done = run_here(*words.split())
-    told = done.stdout + done.stderr
-    assert done.returncode == code, told
-    assert said in told
-    assert not TRACES.search(told)
+    output = done.stdout + done.stderr
+    assert done.returncode == code, output
+    assert said in output
+    assert not TRACES.search(output)
     complaints = [
         line for line in done.stderr.splitlines() if not line.startswith("feedhandler: warn")
     ]
@@ -228,7 +228,7 @@ DEFINITIONS = {
 
 @pytest.mark.parametrize("command", ["publish", "receive"])
 @pytest.mark.parametrize("what", DEFINITIONS)
-def test_every_mistake_in_a_definition_is_told_with_its_line(
+def test_every_mistake_in_a_definition_is_reported_with_its_line(
     here: Path, what: str, command: str
 ) -> None:
     text, said = DEFINITIONS[what]

@@ -43,13 +43,13 @@ def test_another_reader_finds_sound_frames_in_order_of_time(capture: Path) -> No
             assert len(frame) >= 60
             assert datagram.len == 20 + datagram.data.ulen
             assert ethernet.dst[:3] == b"\x01\x00\x5e"
-            told, datagram.sum = datagram.sum, 0
-            assert dpkt.ip.IP(bytes(datagram)).sum == told
+            checksum, datagram.sum = datagram.sum, 0
+            assert dpkt.ip.IP(bytes(datagram)).sum == checksum
             count += 1
     assert count == json.loads(ledger_path(capture).read_text())["packets"]
 
 
-def test_size_and_time_are_told_before_and_nearly_right(
+def test_size_and_time_are_printed_before_and_nearly_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a.pcap", "a.pcap.gz", "a.pcap.zst"):
@@ -110,7 +110,7 @@ def test_what_is_no_file_takes_any_amount_and_stays(
 
 def test_the_ledger_equals_a_count_of_the_capture(capture: Path) -> None:
     """By dpkt and the standard library alone: Table 1, repeats on line A, peaks."""
-    told = json.loads(ledger_path(capture).read_text())
+    ledger = json.loads(ledger_path(capture).read_text())
     packets, counted, messages, seconds = Counter(), Counter(), Counter(), Counter()
     last, within, repeats = {}, 0, 0
     with capture.open("rb") as file:
@@ -132,15 +132,15 @@ def test_the_ledger_equals_a_count_of_the_capture(capture: Path) -> None:
                         repeats += 1
                         within += moment - last[service, symbol] <= 0.001
                     last[service, symbol] = moment
-    for name, row in told["services"].items():
+    for name, row in ledger["services"].items():
         assert (row["packets"], row["counted_bytes"], row["messages"]) == (
             packets[name], counted[name], messages[name],
         )  # fmt: skip
-    assert (told["repeats"]["repeats"], told["repeats"]["within_1_ms"]) == (repeats, within)
-    peaks = [row["packets"] for row in told["peaks"]["packets"]]
+    assert (ledger["repeats"]["repeats"], ledger["repeats"]["within_1_ms"]) == (repeats, within)
+    peaks = [row["packets"] for row in ledger["peaks"]["packets"]]
     assert peaks == sorted(seconds.values(), reverse=True)[: len(peaks)]
-    minutes = told["minutes"]["packets"]
-    assert sum(sum(row) for row in minutes.values()) == told["packets"]
+    minutes = ledger["minutes"]["packets"]
+    assert sum(sum(row) for row in minutes.values()) == ledger["packets"]
 
 
 def test_our_own_reader_finds_every_datagram(capture: Path) -> None:
@@ -171,9 +171,9 @@ def test_the_command_tells_what_it_wrote(
 ) -> None:
     out = tmp_path / "m.pcap"
     assert main(["generate", *SHORT, "--out", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "mean payload" in told
-    assert str(ledger_path(out)) in told
+    output = capsys.readouterr().out
+    assert "mean payload" in output
+    assert str(ledger_path(out)) in output
     assert main(["generate", *SHORT, "--out", str(out), "--json", "--no-refresh"]) == 2
     assert "is there already" in capsys.readouterr().err
     again = ["generate", *SHORT, "--out", str(out), "--json", "--no-refresh", "--overwrite"]
@@ -220,7 +220,7 @@ def test_files_that_are_there_already_stay(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_written_is_told(
+def test_a_place_where_nothing_can_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", *SHORT, "--out", str(tmp_path / "no" / "x.pcap")]) == 2

@@ -30,8 +30,8 @@ def test_on_a_narrow_terminal_whole_parts_go_and_figures_stay_whole(width: int, 
     with live_line("working", True, console) as show:
         show("1,234,567 packets, 89.1 MB", 0.5)
     # The bar's line carries no other digits.
-    told = re.findall(r"\d[\d,.]* \w+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()))
-    assert set(told) == set(filter(None, shown.split(", ")))
+    figures = re.findall(r"\d[\d,.]* \w+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()))
+    assert set(figures) == set(filter(None, shown.split(", ")))
 
 
 def test_elsewhere_it_is_a_plain_line_now_and_then() -> None:
@@ -57,10 +57,10 @@ def test_programs_that_want_json_get_no_lines_in_between() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (-5, "0:00"), (61.9, "1:01"), (3_723, "1:02:03")]
 )
-def test_spans_are_told_as_clocks_tell_them(seconds: float, text: str) -> None:
+def test_spans_are_shown_as_clocks_show_them(seconds: float, text: str) -> None:
     assert duration_text(round(seconds * 10**9)) == text
 
 
-def test_sizes_are_told_in_units_that_fit() -> None:
-    told = [size_text(size) for size in (0, 999, 1_500, 142e6, 2.5e9, 3e12)]
-    assert told == ["0 B", "999 B", "1.5 kB", "142.0 MB", "2.5 GB", "3.0 TB"]
+def test_sizes_are_shown_in_units_that_fit() -> None:
+    texts = [size_text(size) for size in (0, 999, 1_500, 142e6, 2.5e9, 3e12)]
+    assert texts == ["0 B", "999 B", "1.5 kB", "142.0 MB", "2.5 GB", "3.0 TB"]

@@ -21,14 +21,14 @@ CONFIG = loopback_config(
 def snapshot(**counters: int) -> dict[str, Any]:
     """A gateway's snapshot of two channels; `counters` stand in the second, and in its line B."""
 
-    def row(scope: Any, told: dict[str, int]) -> dict[str, int]:
-        return {each.name.lower(): told.get(each.name.lower(), 0) for each in scope}
+    def row(scope: Any, counts: dict[str, int]) -> dict[str, int]:
+        return {each.name.lower(): counts.get(each.name.lower(), 0) for each in scope}
 
-    def channel(service: int, told: dict[str, int]) -> dict[str, Any]:
+    def channel(service: int, counts: dict[str, int]) -> dict[str, Any]:
         return {
             "service": service,
-            "arbitration": row(ChannelCounter, told),
-            "lines": {"A": row(LineCounter, {}), "B": row(LineCounter, told)},
+            "arbitration": row(ChannelCounter, counts),
+            "lines": {"A": row(LineCounter, {}), "B": row(LineCounter, counts)},
         }
 
     node = {"route_lookups": 0, "route_hits": 0}
@@ -46,8 +46,8 @@ def test_a_line_that_got_less_buffer_than_it_asked_for_is_warned_of() -> None:
 
 
 def test_the_account_has_a_line_for_each_channel_that_lost_something() -> None:
-    told = snapshot(gaps=2, lost=1005, kernel_drops=7, truncated=3, duplicates=99, packets=5)
-    assert list(run.account(told)) == [
+    gateway = snapshot(gaps=2, lost=1005, kernel_drops=7, truncated=3, duplicates=99, packets=5)
+    assert list(run.account(gateway)) == [
         "gate: service 104: gaps 2, lost 1,005; line B kernel_drops 7, truncated 3"
     ]
 
@@ -57,9 +57,9 @@ def test_nothing_wrong_is_nothing_said() -> None:
 
 
 def test_the_account_tells_the_routing_caches_hit_rate() -> None:
-    told = snapshot()
-    told["node"] = {"route_lookups": 2000, "route_hits": 1996}
-    assert list(run.account(told)) == ["gate: routing cache: 99.8% of 2,000 look-ups answered"]
+    gateway = snapshot()
+    gateway["node"] = {"route_lookups": 2000, "route_hits": 1996}
+    assert list(run.account(gateway)) == ["gate: routing cache: 99.8% of 2,000 look-ups answered"]
 
 
 class FailingGateway:
@@ -121,13 +121,13 @@ def test_a_failure_before_ready_stays_the_operators(
 
 
 def test_the_account_tells_what_was_not_recorded_and_why() -> None:
-    told = snapshot()
-    told["recorder"] = {
+    gateway = snapshot()
+    gateway["recorder"] = {
         "state": "stopped",
         "reason": "the disk is full",
         "series": {"lines": {"dropped": 1_234, "unwritable": 0}},
     }
-    assert list(run.account(told)) == [
+    assert list(run.account(gateway)) == [
         "gate: recording stopped: the disk is full",
         "gate: recorder lines: dropped 1,234",
     ]

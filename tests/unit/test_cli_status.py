@@ -30,9 +30,9 @@ from feedhandler.rpc import ENDPOINT_DEFAULT, Verb, Verbs
 PATIENCE_S = 60.0
 
 
-def line(**told: int) -> dict[str, int]:
-    return {**{each.name.lower(): told.get(each.name.lower(), 0) for each in LineCounter},
-            "first": told.get("first", 0)}  # fmt: skip
+def line(**counters: int) -> dict[str, int]:
+    return {**{each.name.lower(): counters.get(each.name.lower(), 0) for each in LineCounter},
+            "first": counters.get("first", 0)}  # fmt: skip
 
 
 def channel(service: int, quality: str = "OK", **changes: Any) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_each_line_is_a_row_and_its_rejects_are_one_number() -> None:
     assert row(text, "104/B") == ["104/B", "8,999", "0", "0", "0", "0", "0", "3"]
 
 
-def test_other_counters_are_told_where_they_are_not_zero() -> None:
+def test_other_counters_are_shown_where_they_are_not_zero() -> None:
     lines = text_of(changed(recorder=RECORDER)).splitlines()
     assert "recovery 104: packets asked 1,025" in lines
     assert not any(line.startswith("recovery 101") for line in lines)
@@ -152,35 +152,35 @@ def test_other_counters_are_told_where_they_are_not_zero() -> None:
     assert "recorder published: nothing yet" in lines
 
 
-def test_a_server_given_up_for_today_is_told_with_its_end_and_the_remedy() -> None:
+def test_a_server_given_up_for_today_is_shown_with_its_end_and_the_remedy() -> None:
     server = {"up": True, "paused": True, "paused_until_ns": 1_763_683_200 * 10**9, "accepted": 7}
     lines = text_of(changed(recovery={"servers": {"rts": server}})).splitlines()
-    told = "not asked until 2025-11-21 00:00 UTC (feedhandler control resume-requests)"
-    assert f"server rts: connected, {told}, accepted 7" in lines
+    text = "not asked until 2025-11-21 00:00 UTC (feedhandler control resume-requests)"
+    assert f"server rts: connected, {text}, accepted 7" in lines
 
 
-def test_a_secondary_that_is_asked_is_told() -> None:
+def test_a_secondary_that_is_asked_is_shown() -> None:
     server = {"up": True, "secondary": 1, "failovers": 1}
     lines = text_of(changed(recovery={"servers": {"rts": server}})).splitlines()
     assert "server rts: connected, the secondary is asked, failovers 1" in lines
 
 
 @pytest.mark.parametrize(
-    ("resumed", "told"),
+    ("resumed", "output"),
     [
         (["rts", "rfs"], "asked again today: rts, rfs\n"),
         ([], "nothing to resume: no server was given up for today\n"),
     ],
 )
 def test_control_tells_the_gateway_and_says_what_came_of_it(
-    pretended: Any, capsys: pytest.CaptureFixture[str], resumed: list[str], told: str
+    pretended: Any, capsys: pytest.CaptureFixture[str], resumed: list[str], output: str
 ) -> None:
     asked: list[Any] = []
     verbs = {"resume-requests": lambda request: asked.append(request) or {"resumed": resumed}}
     endpoint = pretended(verbs=verbs, times=2)
     words = ["control", "resume-requests", endpoint, "--server", "rts"]
     assert chosen([*words, "--timeout", str(PATIENCE_S)])() == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == output
     assert asked == [{"do": "resume-requests", "server": "rts"}]
     assert chosen([*words, "--timeout", str(PATIENCE_S), "--json"])() == 0
     assert json.loads(capsys.readouterr().out) == {"resumed": resumed}
@@ -204,14 +204,14 @@ def test_many_ranges_are_cut_short_and_counted() -> None:
 
 def test_an_older_gateway_that_tells_less_is_shown_as_far_as_it_tells() -> None:
     for missing in ("recovery", "lines", "latency_ns", "gaps", "next"):
-        told = changed()
-        for each in told["channels"]:
+        snapshot = changed()
+        for each in snapshot["channels"]:
             del each[missing]
-        assert "104" in text_of(told)
-    told = changed()
-    for each in told["channels"]:
+        assert "104" in text_of(snapshot)
+    snapshot = changed()
+    for each in snapshot["channels"]:
         del each["recovery"]
-    assert row(text_of(told), "101 ")[:3] == ["101", "OK", "-"]
+    assert row(text_of(snapshot), "101 ")[:3] == ["101", "OK", "-"]
     assert "0 channels" in text_of({})
 
 
@@ -241,16 +241,16 @@ def test_a_real_gateways_snapshot_is_shown() -> None:
 def test_the_exit_code_says_whether_a_channel_is_unsure(
     quality: str, recovery: str | None, expected: int
 ) -> None:
-    told = changed(channels=[channel(101), channel(102, quality, recovery={"state": recovery})])
-    assert status.verdict(told) == expected
+    snapshot = changed(channels=[channel(101), channel(102, quality, recovery={"state": recovery})])
+    assert status.verdict(snapshot) == expected
 
 
 def test_a_closed_stream_is_shown_and_is_not_well() -> None:
     closed = {"state": "REFRESHING", "closed": True}
-    told = changed(channels=[channel(101), channel(102, "OK", recovery=closed)])
-    assert row(text_of(told), "102 ")[:4] == ["102", "OK", "REFRESHING", "closed"]
-    assert "closed" not in row(text_of(told), "101 ")
-    assert status.verdict(told) == 1
+    snapshot = changed(channels=[channel(101), channel(102, "OK", recovery=closed)])
+    assert row(text_of(snapshot), "102 ")[:4] == ["102", "OK", "REFRESHING", "closed"]
+    assert "closed" not in row(text_of(snapshot), "101 ")
+    assert status.verdict(snapshot) == 1
 
 
 def test_the_exit_code_says_whether_every_broker_is_published_to() -> None:

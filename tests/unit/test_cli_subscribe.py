@@ -96,7 +96,7 @@ def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ([], {"as_": "message", "types": None, "stamp": False, "snapshot": False}),
         (["--snapshot"], {"snapshot": True}),
@@ -113,7 +113,7 @@ def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
     ],
 )
 def test_the_commands_options_reach_the_subscriber(
-    words: list[str], told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    words: list[str], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
 
@@ -123,7 +123,7 @@ def test_the_commands_options_reach_the_subscriber(
 
     monkeypatch.setattr(feedhandler, "subscribe", subscribed)
     assert cli.chosen(["subscribe", "amqp://127.0.0.1", "euronext.104", *words])() == 0
-    assert given.items() >= told.items()
+    assert given.items() >= expected.items()
 
 
 def datagram(sequence: int, *messages: bytes, kind: str = "data") -> Datagram:
@@ -188,7 +188,7 @@ def test_types_symbols_and_services_choose() -> None:
     assert decoded(packet, service=103) == []
 
 
-def test_a_symbol_can_be_chosen_by_name_once_reference_data_told_it() -> None:
+def test_a_symbol_can_be_chosen_by_name_once_reference_data_gave_it() -> None:
     packets = (datagram(7, REFERENCE), datagram(8, ORDER, TRADE))
     shown = decoded(*packets, names=True)
     named = str(shown[-2]["symbol"])
@@ -212,7 +212,7 @@ def test_what_is_no_packet_is_counted_by_reason() -> None:
     assert dict(decoder.rejected) == {"truncated": 2}
 
 
-def test_the_first_rejected_packets_of_each_reason_are_told_one_by_one() -> None:
+def test_the_first_rejected_packets_of_each_reason_are_reported_one_by_one() -> None:
     decoder = decode.Decoder(
         FEED,
         decode.Options(capture=None, feed=FEED.name),  # type: ignore[arg-type]

@@ -177,7 +177,7 @@ def test_every_shell_has_its_script_and_its_answers(
         ("feedhandler feeds iex-deep --j", ["--json"]),
         ("feedhandler feeds check iex-d", ["iex-deep", "iex-deep-plus"]),
         ("feedhandler feeds new x --framing mold", ["moldudp64"]),
-        ("feedhandler rec", []),  # the demo's own subscriber is nobody's command
+        ("feedhandler rec", []),  # the demo's own subscriber is no command
     ],
 )
 def test_values_are_completed_wherever_they_are_asked_for(

@@ -1,4 +1,4 @@
-"""`feedhandler user`: a hash from a password that nobody sees."""
+"""`feedhandler user`: a hash from a password that is not shown."""
 
 import io
 import sys
@@ -20,9 +20,9 @@ def test_a_line_of_standard_input_becomes_a_table(
 ) -> None:
     piped(monkeypatch, "correct horse\nmore\n")
     assert user.run("ann") == 0
-    told = capsys.readouterr().out
-    assert "horse" not in told
-    (table,) = tomllib.loads(told)["amqp"]["users"]
+    output = capsys.readouterr().out
+    assert "horse" not in output
+    (table,) = tomllib.loads(output)["amqp"]["users"]
     assert table["name"] == "ann"
     assert verify("correct horse", table["password"])
 

@@ -59,12 +59,12 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("feed", "data", "told"), FAULTS, ids=[row[2][:40] for row in FAULTS])
-def test_a_rejected_packet_is_explained_by_field_found_and_wanted(feed, data, told):
+@pytest.mark.parametrize(("feed", "data", "reason"), FAULTS, ids=[row[2][:40] for row in FAULTS])
+def test_a_rejected_packet_is_explained_by_field_found_and_wanted(feed, data, reason):
     with pytest.raises(BadPacket) as caught:
         feed.decode_packet(data)
     fault = explain(feed, data)
-    assert str(fault).startswith(told)
+    assert str(fault).startswith(reason)
     assert fault.reason == caught.value.reason
 
 

@@ -264,12 +264,12 @@ def test_iex_times_need_no_day():
     assert stamp in packet.messages[0].to_dict().values()
 
 
-def test_a_packet_outside_the_sequence_is_made_and_told_as_one() -> None:
+def test_a_packet_outside_the_sequence_is_encoded_and_decoded_as_one() -> None:
     feed = setting_aside("iex-deep")
     made = feed.encode_packet(kind="unsequenced", messages=[feed.encode_message("S")] * 2)
     packet = feed.decode_packet(made)
     assert (packet.kind, packet.sequence, packet.sequences) == (PacketKind.UNSEQUENCED, 0, [0, 0])
-    assert [(told["seq"], told["unsequenced"]) for told in feed.to_dicts(made)] == [(0, True)] * 2
+    assert [(row["seq"], row["unsequenced"]) for row in feed.to_dicts(made)] == [(0, True)] * 2
     assert feed.describe()["unsequenced"] == 0
     plain = load_feed("iex-deep")
     assert "unsequenced" not in plain.to_dicts(made)[0]

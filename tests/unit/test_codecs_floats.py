@@ -107,15 +107,15 @@ def test_a_value_that_does_not_fit_is_one_clear_line(feed: Feed, value: object) 
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reason"),
     [
         (", price = 4", "only an integer can be a price"),
         (", null = 0", "only an integer can be null"),
         (", byte_order = 'big'", "only an integer can be in another byte order"),
     ],
 )
-def test_what_floating_point_cannot_be_is_refused(tmp_path: Path, more: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_floating_point_cannot_be_is_refused(tmp_path: Path, more: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
         feed_of(tmp_path, more=more)
 
 

@@ -42,7 +42,7 @@ def test_a_stream_is_cut_into_the_same_packets_however_it_comes_in_pieces(size: 
         (b"\x00\x0aSabc", FROM_SERVER, "a packet of 9 bytes, more than 8"),
     ],
 )
-def test_a_stream_that_cannot_be_read_on_is_told_behind_the_packets_before(
+def test_a_stream_that_cannot_be_read_on_is_reported_behind_the_packets_before(
     data: bytes, types: frozenset[bytes], fault: str
 ) -> None:
     stream = SoupStream(types, payload_bytes_max=8)

@@ -1,6 +1,6 @@
 """Commands whose disk is full: one line with the remedy, exit code 70, nothing in part left behind.
 
-A limit on the size of files stands for the full disk: any file ends there, whoever writes it.
+A limit on the size of files stands for the full disk: any file ends there.
 """
 
 import contextlib
@@ -84,13 +84,13 @@ def test_a_full_disk_is_one_line_with_its_remedy_and_leaves_nothing_in_part(
     with full_disk():
         code = run(words.replace("SESSION", str(session)).replace("OUT", str(out)))
         gc.collect()
-    told = [each for each in capsys.readouterr().err.splitlines() if "about" not in each]
-    assert code == ExitCode.BUG, told
+    lines = [each for each in capsys.readouterr().err.splitlines() if "about" not in each]
+    assert code == ExitCode.BUG, lines
     assert not unraisable, "a file that is closed once more as it is collected"
-    assert len(told) == 1
-    assert "file too large" in told[0]
-    assert str(out) in told[0]
-    assert told[0].endswith(REMEDY)
+    assert len(lines) == 1
+    assert "file too large" in lines[0]
+    assert str(out) in lines[0]
+    assert lines[0].endswith(REMEDY)
     left = [path for path in out.rglob("*") if path.is_file()]
     assert not [path for path in left if path.stat().st_size >= FILE_BYTES_MAX], left
     assert not [path for path in left if path.name.endswith((".new", ".part"))], left
@@ -152,7 +152,7 @@ def test_what_a_worker_could_not_write_is_sent_and_raised_here(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("number", "kind", "told"),
+    ("number", "kind", "reason"),
     [
         (errno.ENOSPC, HostFault, "cannot write x: no space left on device (make room there,"),
         (errno.EDQUOT, HostFault, "cannot write x: disk quota exceeded (the quota is used up:"),
@@ -162,11 +162,11 @@ def test_what_a_worker_could_not_write_is_sent_and_raised_here(tmp_path: Path) -
     ],
 )
 def test_a_disk_is_the_hosts_fault_and_a_path_the_callers(
-    number: int, kind: type[Exception], told: str
+    number: int, kind: type[Exception], reason: str
 ) -> None:
     error = unwritable("x", OSError(number, os.strerror(number)), "check --out")
     assert type(error) is kind
-    assert str(error).startswith(told)
+    assert str(error).startswith(reason)
 
 
 def test_a_lake_that_may_not_be_written_says_so(
@@ -180,6 +180,6 @@ def test_a_lake_that_may_not_be_written_says_so(
 
     monkeypatch.setattr(lake, "_make_durable", refuse)
     assert run(f"pipeline {session} {FEED} --lake {tmp_path}/lake") == ExitCode.USAGE
-    told = f"cannot write to {tmp_path}/lake: read-only file system (check --lake)"
-    assert capsys.readouterr().err == f"feedhandler: {told}\n"
+    line = f"cannot write to {tmp_path}/lake: read-only file system (check --lake)"
+    assert capsys.readouterr().err == f"feedhandler: {line}\n"
     assert not list((tmp_path / "lake").iterdir())

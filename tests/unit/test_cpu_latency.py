@@ -1,4 +1,4 @@
-"""Processors are kept awake while a file is held open; where that cannot be, it is told."""
+"""Processors are kept awake while a file is held open; where that cannot be, it is reported."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_an_error_meanwhile_lets_go_of_it(tmp_path: Path) -> None:
     assert not held_open(device)
 
 
-def test_a_kernel_without_it_is_told_and_no_file_is_made(tmp_path: Path) -> None:
+def test_a_kernel_without_it_is_reported_and_no_file_is_made(tmp_path: Path) -> None:
     device = tmp_path / "cpu_dma_latency"
     with staying_awake(device) as why:
         assert why == f"{device}: no such file or directory"
@@ -46,7 +46,9 @@ def test_a_kernel_without_it_is_told_and_no_file_is_made(tmp_path: Path) -> None
     assert not device.exists()
 
 
-def test_what_may_not_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_written_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = tmp_path / "cpu_dma_latency"
     device.write_bytes(b"")
     assert cpu_latency.fault(device) == ""

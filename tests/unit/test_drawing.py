@@ -11,7 +11,7 @@ from feedhandler.page import page_figure, whole_page
 from feedhandler.spans import span_text
 
 
-def test_paths_of_pictures_have_no_digits_that_nobody_sees() -> None:
+def test_paths_of_pictures_have_no_digits_that_cannot_be_seen() -> None:
     svg = '<use transform="scale(0.015625)"/><path id="0.1234" d="M 1.23456 2\nL 0.005 17.1234"/>'
     assert compacted(svg) == (
         '<use transform="scale(0.015625)"/><path id="0.1234" d="M 1.23 2\nL 0.00 17.12"/>'

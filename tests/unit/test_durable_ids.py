@@ -144,7 +144,7 @@ def test_no_flipped_bit_is_believed(seed: int) -> None:
         assert ids.covered == 10 * whole, f"seed {seed}, place {index}"
 
 
-def test_ids_that_nobody_has_are_looked_at_again() -> None:
+def test_unused_ids_are_looked_at_again() -> None:
     data, _ = recorded(3)
     ids = MessageIds(QUEUE)
     kept = ids.load(data, 0, 25)

@@ -42,9 +42,9 @@ class Queue:
         self.asked[self.turn] += 1
         return "pending" if number % 3 else "delivered"
 
-    def cancel(self, number: int, told: Callable[[str], None], wait: bool) -> None:
+    def cancel(self, number: int, callback: Callable[[str], None], wait: bool) -> None:
         self.asked[self.turn] += 1
-        self.recorded.append(lambda: told("cancelled" if number % 3 else "delivered"))
+        self.recorded.append(lambda: callback("cancelled" if number % 3 else "delivered"))
 
     def run(self) -> None:
         while self.loop.soon or self.recorded:
@@ -60,12 +60,12 @@ def asked(queue: Queue, heard: Callable[[], bool] = lambda: True, **arguments: A
     answers: list[Any] = []
     management = Management(queue, True)  # type: ignore[arg-type]
 
-    def reply(told: dict[str, Any], body: Any) -> None:
+    def reply(properties: dict[str, Any], body: Any) -> None:
         data = proton.Data()
         data.decode(encode(body))
         data.rewind()
         data.next()
-        answers.append((told["answer"], data.get_object()))
+        answers.append((properties["answer"], data.get_object()))
 
     named = {key.replace("_", "-"): value for key, value in arguments.items()}
     management.run(management.do(named, reply, heard))
@@ -93,7 +93,7 @@ def test_a_cancel_of_many_messages_is_done_in_turns_and_answered_when_all_are_re
     assert max(queue.asked.values()) <= A_TURN
 
 
-def test_a_find_that_nobody_waits_for_ends_early_and_is_still_over() -> None:
+def test_a_find_without_a_waiter_ends_early_and_is_still_over() -> None:
     queue = Queue()
     assert len(asked(queue, lambda: False, operation="find", message_id="m")) == 1
     assert sum(queue.asked.values()) <= MESSAGES_A_STEP

@@ -117,7 +117,7 @@ def test_sections_may_be_named_instead_of_numbered() -> None:
         b"\x00" * 50,
     ],
 )
-def test_bytes_that_are_no_message_are_told_so(data: bytes) -> None:
+def test_bytes_that_are_no_message_are_shown_as_such(data: bytes) -> None:
     with pytest.raises(SectionError):
         look(data)
 
@@ -190,7 +190,7 @@ def test_what_is_no_message_id_has_no_bytes(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (message(id="ORD1"), ("ORD1", b"8=FIX.4.3")),
         (Message(id=7, body="text"), ("7", b"text")),
@@ -198,8 +198,8 @@ def test_what_is_no_message_id_has_no_bytes(value: object) -> None:
         (Message(id=b"\xff", body=None), ("\N{REPLACEMENT CHARACTER}", b"")),
     ],
 )
-def test_a_message_is_shown_by_its_id_and_body(sent: Message, told: tuple[str, bytes]) -> None:
-    assert shown(sent.encode()) == told
+def test_a_message_is_shown_by_its_id_and_body(sent: Message, expected: tuple[str, bytes]) -> None:
+    assert shown(sent.encode()) == expected
 
 
 def test_properties_without_fields_show_no_id() -> None:

@@ -43,7 +43,7 @@ def test_what_is_shown_is_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "told"),
+    ("tables", "reason"),
     [
         ((table(), table()), r"queue\[1\].name: a second queue 'orders'"),
         ((table(), table().replace('"orders"', '"other"')), r"queue\[1\].folder: .* another"),
@@ -66,8 +66,8 @@ def test_what_is_shown_is_read_back() -> None:
         ((table().replace('"orders"', '"a.b"'),), r"queue\[0\].name: wants 1 to 64 letters"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_key(tables: tuple[str, ...], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_makes_no_sense_is_refused_with_its_key(tables: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
         made(*tables)
 
 
@@ -83,8 +83,8 @@ def with_user(**rights: object) -> Config:
 
 
 def test_a_user_may_have_queues_and_no_services() -> None:
-    (told,) = with_user(services=[], put=["orders"], cancel=["*"]).amqp.users
-    rights = told.user("", 0).queues
+    (user,) = with_user(services=[], put=["orders"], cancel=["*"]).amqp.users
+    rights = user.user("", 0).queues
     assert (rights.put, rights.get, rights.cancel) == ({"orders"}, set(), {"*"})
     assert grants(rights.put, "orders")
     assert not grants(rights.put, "others")
@@ -135,8 +135,8 @@ def test_a_gateway_tells_its_queues_figures_open_or_not(tmp_path: Path) -> None:
     async def scenario() -> None:
         queues = (DurableQueueConfig(name="orders", folder=str(tmp_path), block_bytes=1 << 20),)
         gateway = Gateway(loopback_config(services=(104,), queues=queues))
-        told = gateway.snapshot()["queues"]
-        assert [(each["name"], each["state"]) for each in told] == [("orders", "stopped")]
+        figures = gateway.snapshot()["queues"]
+        assert [(each["name"], each["state"]) for each in figures] == [("orders", "stopped")]
         assert "not open" in gateway.watch.facts().queues_stopped["orders"]
         await gateway.queues.open()
         assert gateway.watch.facts().queues_stopped == {}

@@ -139,8 +139,10 @@ def test_a_lost_packet_is_announced_or_not(sent, packets, received, announced):
         assert f"{count} lost unannounced" in next(report.faults())
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_was_announced_lost_in_error_may_come_behind_later_ones(sent, packets, received, told):
+@pytest.mark.parametrize("withdrawn", [True, False])
+def test_what_was_announced_lost_in_error_may_come_behind_later_ones(
+    sent, packets, received, withdrawn
+):
     writer, verdict = received
     (decoded, late), (_, later), *_ = of_service(packets, 104, 2)
     for packet in packets:
@@ -149,12 +151,12 @@ def test_what_was_announced_lost_in_error_may_come_behind_later_ones(sent, packe
         else:
             writer.lost(104, decoded.sequence, decoded.sequence)
         if packet == later:
-            if told:
+            if withdrawn:
                 writer.withdrawn(104, decoded.sequence, decoded.sequence)
             deliver(writer, late)
     report, count = verdict(sent), len(decoded.messages)
-    assert report.clean == told
-    assert (report.contradicted, report.reordered) == ((0, 0) if told else (count, count))
+    assert report.clean == withdrawn
+    assert (report.contradicted, report.reordered) == ((0, 0) if withdrawn else (count, count))
 
 
 @pytest.mark.parametrize("reaches", [True, False])

@@ -28,7 +28,7 @@ NAMED = dict(zip(SERVICES, SERVICES, strict=True))
 
 
 class Clock:
-    """Time since a session's start, as told."""
+    """Time since a session's start, as set."""
 
     now_ns = 0
 
@@ -111,7 +111,7 @@ def test_what_is_kept_is_bounded_however_much_is_sent():
     assert not stores[104].covers(2, 3)
 
 
-def test_what_is_due_waits_nowhere_though_nobody_asks():
+def test_what_is_due_waits_nowhere_without_a_request():
     clock = Clock()
     servers = ExchangeServers(FEED, ExchangePlan(retransmission_port=0), None, clock)
     clock.now_ns = 100
@@ -122,7 +122,7 @@ def test_what_is_due_waits_nowhere_though_nobody_asks():
 
 
 @pytest.mark.parametrize(("feed", "stays"), [("cme-mdp3", True), ("cboe-byx-pitch", False)])
-def test_servers_whose_clients_come_only_to_ask_are_in_use_though_nobody_is_connected(feed, stays):
+def test_servers_whose_clients_come_only_to_ask_are_in_use_without_a_connection(feed, stays):
     servers = ExchangeServers(
         load_feed(feed), ExchangePlan(feed=feed, retransmission_port=0), None, Clock()
     )
@@ -222,7 +222,7 @@ def test_the_default_addresses_are_the_documented_ones():
     assert plan.recovery_address("B", 107) == ("239.101.4.7", 33_107)
 
 
-def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offers():
+def test_what_happens_is_in_the_state_from_its_due_time_on_also_without_an_offer():
     itch, clock = load_feed("nasdaq-totalview-itch"), Clock()
     state = DueState(itch, clock)
     assert state(101) is None
@@ -273,8 +273,8 @@ def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
         for side in ("bids", "asks"):
             levels = getattr(whole.books[name], side).top(99)
             assert levels
-            told = getattr(joined.books[number], side).top(99)
-            assert [level[:2] for level in told] == [level[:2] for level in levels]
+            joined_levels = getattr(joined.books[number], side).top(99)
+            assert [level[:2] for level in joined_levels] == [level[:2] for level in levels]
 
 
 def test_servers_and_refresh_lines_are_those_that_the_feed_has():

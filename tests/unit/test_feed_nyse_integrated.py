@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from feed_checks import (
     check_against_decode,
-    plain,
+    check_header,
     read_decode,
     read_packet,
     reencode,
@@ -50,10 +50,7 @@ def test_a_real_packet_decodes_to_what_its_text_decode_says(folder: Path, name: 
     assert f"({len(data)} Bytes)" in decode.key
     packet = FEED.decode_packet(data)
     (header,) = decode.find("Packet Header")
-    told = header.values()
-    for title, attribute in HEADER_NAMES.items():
-        number = told[plain(title)].rsplit("(")[-1].strip(")")
-        assert packet.header[attribute] == int(number), title
+    check_header(packet.header, header, HEADER_NAMES)
     nodes = decode.find("Message")
     assert packet.types == [PACKETS[name]]
     for message, node in zip(packet.messages, nodes, strict=True):
@@ -99,7 +96,7 @@ def test_the_real_mapping_names_its_symbol_and_the_scale_of_its_prices(folder: P
 
 
 @pytest.mark.captures
-def test_a_price_has_a_value_once_the_mapping_has_told_its_scale(folder: Path):
+def test_a_price_has_a_value_once_the_mapping_has_given_its_scale(folder: Path):
     _, data = read_packet(folder / "AddOrderMessage.pcap")
     assert FEED.decode_packet(data).messages[0].price == Price(488_700, None)
     assert FEED.to_dicts(data)[0]["price_raw"] == 488_700

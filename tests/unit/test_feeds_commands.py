@@ -62,7 +62,7 @@ def test_without_a_word_the_feeds_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reason"),
     [
         (["nope"], "unknown feed 'nope'"),
         (["chekc", "a", "b"], "no command or feed 'chekc': did you mean check?"),
@@ -85,8 +85,8 @@ def test_without_a_word_the_feeds_are_listed() -> None:
         (["import", "missing.xml"], "cannot read missing.xml"),
     ],
 )
-def test_wrong_words_are_one_line(words: list[str], told: str) -> None:
-    assert told in refused(*words)
+def test_wrong_words_are_one_line(words: list[str], reason: str) -> None:
+    assert reason in refused(*words)
 
 
 # -- new ----------------------------------------------------------------------------------------
@@ -128,10 +128,10 @@ def test_a_framing_is_that_of_the_built_in_feeds(framing: str, model: str) -> No
     theirs = tomllib.loads((FEEDS / f"{model}.toml").read_text())
 
     def plain(table: dict) -> dict:
-        told = {key: value for key, value in table.items() if key != "fields"}
-        told["sequence"] = {"first": 1, **told["sequence"]}
+        settings = {key: value for key, value in table.items() if key != "fields"}
+        settings["sequence"] = {"first": 1, **settings["sequence"]}
         sizes = [(f["type"], f.get("name")) for f in table["fields"]]
-        return {**told, "fields": sizes}
+        return {**settings, "fields": sizes}
 
     assert plain(mine["packet"]) == plain(theirs["packet"])
     named = ("header_size", "length", "type")
@@ -161,10 +161,10 @@ VENUES = {
 @pytest.mark.parametrize(("folder", "name"), VENUES.items())
 def test_real_packets_fit_their_feed(venues: Path, folder: str, name: str) -> None:
     done = run_here("feeds", "check", name, str(venues / folder / "packets.pcap"), "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["misfits"]) == (0, [])
-    assert told["packets"] == told["fitting"] > 0
-    assert told["types"]
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["misfits"]) == (0, [])
+    assert report["packets"] == report["fitting"] > 0
+    assert report["types"]
 
 
 def test_a_limit_ends_a_real_capture(captures: Path) -> None:
@@ -188,7 +188,7 @@ def test_the_first_packet_that_does_not_fit_is_shown_with_its_bytes(venues: Path
     assert lines[-1] == "9 of 10 packets fit memx-memoir"
 
 
-def test_packets_of_another_feed_are_told_by_its_name(venues: Path) -> None:
+def test_packets_of_another_feed_are_reported_by_its_name(venues: Path) -> None:
     path = str(venues / "memx-memoir-1.3" / "packets.pcap")
     assert "most packets do not fit iex-tops (they fit memx-memoir)" in refused(
         "check", "iex-tops", path, code=1
@@ -215,7 +215,7 @@ ORDER = b"A" + struct.pack(">QQc8sIq3x", 1, 2, b"B", b"MILL", 3, 4)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message", "code", "told"),
+    ("changes", "message", "code", "reason"),
     [
         ({}, ORDER, 0, "1 of 1 packets fit venue"),
         ({}, ORDER + b"xy", 0, f"add_order        1    {len(ORDER) + 4}                     1"),
@@ -228,12 +228,12 @@ ORDER = b"A" + struct.pack(">QQc8sIq3x", 1, 2, b"B", b"MILL", 3, 4)
         ({'"A"\nname = "add': '"Q"\nname = "add'}, ORDER, 1, "messages that no packet had: Q add"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_told_by_field_value_and_expectation(
-    tmp_path: Path, changes: dict[str, str], message: bytes, code: int, told: str
+def test_what_does_not_fit_is_reported_by_field_value_and_expectation(
+    tmp_path: Path, changes: dict[str, str], message: bytes, code: int, reason: str
 ) -> None:
     done = checked(tmp_path, changes, message)
     assert done.returncode == code, done
-    assert told in done.stdout, done.stdout
+    assert reason in done.stdout, done.stdout
 
 
 def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ('"u64", name = "OrderId"', '"u65", name = "OrderId"', "unknown type 'u65'"),
         ("conflate =", "conflat =", "did you mean conflate?"),
@@ -256,11 +256,11 @@ def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
     ],
 )
 def test_a_description_that_does_not_load_is_one_line(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     done = checked(tmp_path, {old: new}, ORDER)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reason in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -269,7 +269,7 @@ def test_a_capture_without_packets_is_one_line(tmp_path: Path) -> None:
     assert "no packets" in refused("check", "iex-deep", str(path), code=1)
 
 
-def test_a_capture_that_is_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_capture_that_is_cut_short_is_reported(tmp_path: Path) -> None:
     path = pcap(tmp_path / "day.pcap", bytes(100), bytes(100))
     path.write_bytes(path.read_bytes()[:-10])
     done = run_here("feeds", "check", "iex-deep", str(path), "--json")

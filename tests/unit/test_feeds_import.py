@@ -167,9 +167,9 @@ def test_levels_are_read_and_written_as_the_schema_says(tmp_path: Path) -> None:
 
 
 def test_levels_have_their_symbols_names_and_earlier_versions(tmp_path: Path) -> None:
-    told = imported(tmp_path, LEVELS)
-    feed = told.feed
-    assert told.said.count("\n") == 1
+    result = imported(tmp_path, LEVELS)
+    feed = result.feed
+    assert result.said.count("\n") == 1
     update = feed.layouts[46][0]
     assert update.symbols is not None
     assert update.symbols[1].name == "security_id"
@@ -177,7 +177,7 @@ def test_levels_have_their_symbols_names_and_earlier_versions(tmp_path: Path) ->
     assert update.parts[0].elements.by_name["taker"].doc == (
         "since version 2; deprecated from version 3"
     )
-    assert "# not on the wire: EntryKind = 1" in told.text
+    assert "# not on the wire: EntryKind = 1" in result.text
     old = message(feed, 2, b"MILL\0\0\x03", "<H", "<HHHH", 7, 2, 7, 2)
     record = feed.decode_message(old)
     assert (record.symbol, record.class_, record.added) == ("MILL", 3, None)
@@ -238,7 +238,7 @@ def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         (
             with_field(
@@ -285,12 +285,12 @@ def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_description_cannot_say_is_one_line_with_its_place(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, reason: str
 ) -> None:
     done = imported(tmp_path, text, code=1)
     lines = [line for line in done.said.splitlines() if "mill.xml:" in line]
     assert len(lines) == 1
-    assert told in lines[0]
+    assert reason in lines[0]
     assert "m" in [layout.name for ways in done.feed.layouts.values() for layout in ways]
 
 
@@ -307,7 +307,7 @@ def refused(tmp_path: Path, text: str | bytes, *options: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("", "mill.xml:1: no XML: no element found"),
         ("<a>\n<b></a>", "mill.xml:2: no XML: mismatched tag"),
@@ -350,12 +350,12 @@ def refused(tmp_path: Path, text: str | bytes, *options: str) -> str:
     ],
 )  # fmt: skip
 def test_a_wrong_schema_is_one_line_with_its_place(
-    tmp_path: Path, text: str | bytes, told: str
+    tmp_path: Path, text: str | bytes, reason: str
 ) -> None:
-    assert told in refused(tmp_path, text)
+    assert reason in refused(tmp_path, text)
 
 
-def test_a_description_that_does_not_load_is_written_and_told(tmp_path: Path) -> None:
+def test_a_description_that_does_not_load_is_written_and_reported(tmp_path: Path) -> None:
     schema, out = tmp_path / "mill.xml", tmp_path / "mill.toml"
     schema.write_text(with_field('<field name="EventTimeNs" id="60" type="uint64"/>'))
     done = run_here("feeds", "import", str(schema), "--out", str(out))

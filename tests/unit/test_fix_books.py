@@ -51,8 +51,8 @@ def test_books_of_datagrams_are_the_generated_markets_own(seed: int) -> None:
     for symbol in symbols:
         security, book = made.securities[symbol], market.books[symbol]
         for side, view in ((security.bids, book.bids), (security.asks, book.asks)):
-            told = sorted(side.items(), reverse=side is security.bids)
-            assert view.top(10) == [(price * unit, size, 0) for price, (size, _) in told]
+            levels = sorted(side.items(), reverse=side is security.bids)
+            assert view.top(10) == [(price * unit, size, 0) for price, (size, _) in levels]
             assert view.orders == []
         assert not book.crossed
         trade = market.trades[symbol]
@@ -77,7 +77,7 @@ def test_orders_are_known_by_their_ids_and_have_their_priority() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("fields", "expected"),
     [
         ("272=20260105|273=09:00:01.5", Trade(10 * UNIT, 4, "N", 1_767_603_601_500_000_000)),
         ("60=20260105-09:00:02", Trade(10 * UNIT, 4, "N", 1_767_603_602_000_000_000)),
@@ -85,9 +85,9 @@ def test_orders_are_known_by_their_ids_and_have_their_priority() -> None:
         ("2446=2", Trade(10 * UNIT, 4, "A", UNDEFINED_TIME)),
     ],
 )
-def test_the_last_new_trade_is_kept(told: str, expected: Trade) -> None:
+def test_the_last_new_trade_is_kept(fields: str, expected: Trade) -> None:
     earlier = "279=0|269=2|55=ABC|270=9|271=1"
-    market = after(refresh(earlier, f"279=0|269=2|270=10|271=4|{told}"))
+    market = after(refresh(earlier, f"279=0|269=2|270=10|271=4|{fields}"))
     gone, nameless = "279=2|269=2|55=ABC|270=11|271=1", "279=0|269=2|270=12|271=1"
     market.apply_message(refresh(gone, "279=0|269=2|55=ABC|271=1"), 1)
     market.apply_message(refresh(nameless), 1)

@@ -181,12 +181,12 @@ def test_a_session_is_characterised(capture: Path, tmp_path: Path, arbitrated: b
     sent = [each for datagram in session() for each in our_messages(datagram)]
     data = [each for each in sent if b"\x0135=X\x01" in each or b"\x0135=W\x01" in each]
     types = Counter(each.split(b"\x01")[2][3:].decode() for each in data)
-    told = {row["type"].split()[0]: row for row in table(out, "message_types")}
-    assert {name: int(row["messages"]) for name, row in told.items()} == types
-    assert told["X"]["type"] == "X market_data_incremental_refresh"
+    rows = {row["type"].split()[0]: row for row in table(out, "message_types")}
+    assert {name: int(row["messages"]) for name, row in rows.items()} == types
+    assert rows["X"]["type"] == "X market_data_incremental_refresh"
     for name in types:
         size = sum(len(each) for each in data if b"\x0135=%b\x01" % name.encode() in each)
-        assert int(told[name]["bytes"]) == size
+        assert int(rows[name]["bytes"]) == size
     symbols = Counter(each.split(b"\x0155=")[1].split(b"\x01")[0].decode() for each in data)
     assert {r["symbol"]: int(r["messages"]) for r in table(out, "symbols")} == symbols
     figures = {row["figure"]: row["value"] for row in table(out, "figures")}
@@ -223,9 +223,9 @@ def test_what_makes_no_sense_for_fix_is_refused_in_one_line(
     names = {"FILE": str(capture), "OUT": str(tmp_path / "out")}
     given = [names.get(word, word) for word in words.split()]
     assert run(*given, "--feed", FEED.name) == ExitCode.USAGE
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
     assert reason in line
     assert line.endswith(")")
 

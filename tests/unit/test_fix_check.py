@@ -21,8 +21,8 @@ DICTIONARY = load_dictionary("fix50sp2")
 BOOK = sealed(b"35=W|34=1|55=A|268=1|269=0|453=1|448=x|447=D|270=1.5|")
 HEAD = b"35=W|34=1|55=A|"
 
-#: A wrong message, and how it is told.
-TOLD = {
+#: A wrong message, and how it is reported.
+FAULTS = {
     "a wrong CheckSum": (
         BOOK[:-4] + b"999\x01",
         "byte 69, field 10 (CheckSum): CheckSum (10) is not the sum of the message's bytes;"
@@ -67,12 +67,14 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("what", TOLD)
-def test_what_is_wrong_is_told_with_its_place_what_is_expected_and_what_is_found(what: str) -> None:
-    data, told = TOLD[what]
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_is_wrong_is_reported_with_its_place_what_is_expected_and_what_is_found(
+    what: str,
+) -> None:
+    data, reason = FAULTS[what]
     (found,) = messages(data, DICTIONARY)
     assert found.fault is not None
-    assert told in str(found.fault)
+    assert reason in str(found.fault)
 
 
 def test_fields_have_names_and_the_depth_of_their_groups() -> None:
@@ -153,18 +155,18 @@ def test_good_messages_among_such_ones_are_found(monkeypatch: pytest.MonkeyPatch
     assert len(found) == 50 * 21
 
 
-def test_a_file_is_printed_as_fields_with_the_wrong_ones_told(
+def test_a_file_is_printed_as_fields_with_the_wrong_ones_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "log"
     wrong = sealed(HEAD + b"268=2|269=0|")
     file.write_bytes(BOOK.replace(b"\x01", b"|") + b"\n" + wrong.replace(b"\x01", b"|"))
     assert fix.check(str(file), "fix50sp2", None, "|", False, False) == ExitCode.FOUND
-    told = capsys.readouterr().out
-    assert "message 1, byte 0," in told
-    assert "\n       448 PartyID = x\n" in told
-    assert "wrong at byte" in told
-    assert told.endswith("2 messages of FIX.5.0SP2, 1 wrong\n")
+    output = capsys.readouterr().out
+    assert "message 1, byte 0," in output
+    assert "\n       448 PartyID = x\n" in output
+    assert "wrong at byte" in output
+    assert output.endswith("2 messages of FIX.5.0SP2, 1 wrong\n")
     assert fix.check(str(file), "fix50sp2", None, "|", True, False) == ExitCode.FOUND
     assert "message 1," not in capsys.readouterr().out
 
@@ -192,7 +194,7 @@ def test_right_messages_are_no_finding_and_no_messages_are_one(
     assert "no FIX message" in capsys.readouterr().err
 
 
-def test_files_that_cannot_be_read_are_told(
+def test_files_that_cannot_be_read_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="cannot read"):

@@ -151,7 +151,7 @@ def test_a_book_without_entries_has_no_rows(fix: dict[str, Any]) -> None:
     assert columns.rows == 0
 
 
-#: A dictionary of somebody's own, whose prices and times are any text.
+#: A dictionary of a user's own, whose prices and times are any text.
 LOOSE = """
 name = "LOOSE"
 header = "8 9 35 34"

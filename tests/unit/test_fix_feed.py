@@ -117,7 +117,7 @@ def test_application_messages_are_one_run_as_far_as_their_numbers_go_on(twin):
         (sealed(b"35=4|34=1|123=Y|"), Reject.MALFORMED),
     ],
 )
-def test_what_is_before_a_wrong_message_is_read_and_the_fault_is_told(twin, data, reason):
+def test_what_is_before_a_wrong_message_is_read_and_the_fault_is_reported(twin, data, reason):
     assert runs(twin, data) == [reason]
     assert runs(twin, TWO + data) == ([(DATA, 2, 3, 1, TWO), reason] if data else runs(twin, TWO))
     with pytest.raises(BadPacket) as caught:
@@ -199,7 +199,7 @@ def test_both_scanners_agree_on_damaged_datagrams(seed):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ("[fix]", "[packet]\nheader_size = 4", "packet"),
         ('framing = "fix"', "", "fix: is for framing"),
@@ -209,12 +209,12 @@ def test_both_scanners_agree_on_damaged_datagrams(seed):
         ('W = "market_data_snapshot"', 'W = "news"', "unique"),
     ],
 )
-def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, old, new, told):
+def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, old, new, reason):
     text = (FEEDS_FOLDER / "fix-marketdata.toml").read_text()
     assert old in text
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reason):
         load_feed(path)
 
 
@@ -386,7 +386,7 @@ def test_a_packet_of_which_a_part_is_published_is_trimmed_to_the_rest(channel):
     assert channel.arbiter.channel_array[ChannelCounter.MESSAGES] == 5
 
 
-def test_a_gap_fill_is_told_as_skipped_and_closes_the_range(channel):
+def test_a_gap_fill_is_reported_as_skipped_and_closes_the_range(channel):
     channel.datagram(0, ONE)
     channel.datagram(0, FIVE)
     channel.datagram(1, admin("35=4|34=2|123=Y|36=5|"))
@@ -499,7 +499,7 @@ def test_routes_of_long_names_are_cached_and_made_anew_when_links_change():
     assert (len(first[1].data), len(second[1].data)) == (2, 1)
 
 
-def test_skipped_numbers_are_told_to_the_services_links():
+def test_skipped_numbers_are_announced_to_the_services_links():
     rig = Rig(services=(7,), feed=FEED)
     link = rig.attach("fix.7")[1]
     put(rig, 1, ONE)
@@ -601,7 +601,7 @@ def test_what_cannot_be_a_message_is_refused(
         FEED.encode_message(*arguments, **named)
 
 
-def test_a_number_that_a_gateway_cannot_count_to_is_told_with_its_message():
+def test_a_number_that_a_gateway_cannot_count_to_is_reported_with_its_message():
     fault = explain(FEED, ONE + update((1 << 64) - 2, "A"))
     assert fault is not None
     assert (fault.message, fault.what, fault.at) == (2, "MsgSeqNum", len(ONE))

@@ -32,7 +32,7 @@ def index_of(fix: dict[str, Any], body: bytes, **said: Any) -> tuple[FixReject, 
     ), index
 
 
-#: What is wrong: the body, the reason, the tag that it is told of.
+#: What is wrong: the body, the reason, the tag that it is reported of.
 WRONG = {
     "an unknown type": (b"35=ZZ|34=1|", "UNKNOWN_TYPE", 35),
     "a long type": (b"35=UXYZ|34=1|", "UNKNOWN_TYPE", 35),
@@ -140,7 +140,7 @@ RIGHT: dict[str, tuple[bytes, list[tuple[int, int, int, int]]]] = {
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", RIGHT)
-def test_entries_are_told_with_their_groups_and_the_entries_around_them(
+def test_entries_are_listed_with_their_groups_and_the_entries_around_them(
     fix: dict[str, Any], what: str
 ) -> None:
     body, expected = RIGHT[what]
@@ -159,7 +159,7 @@ def test_entries_are_told_with_their_groups_and_the_entries_around_them(
 
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
-def test_a_count_that_lies_is_told_with_both_numbers(fix: dict[str, Any]) -> None:
+def test_a_count_that_lies_is_reported_with_both_numbers(fix: dict[str, Any]) -> None:
     _, index = index_of(fix, X + b"268=3|279=0|269=0|279=1|")
     assert (index.declared, index.found) == (3, 2)
     _, index = index_of(fix, X + b"268=1|279=0|269=0|279=1|")

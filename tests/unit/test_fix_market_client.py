@@ -153,7 +153,7 @@ def test_an_answer_may_be_empty() -> None:
         ),
     ],
 )
-def test_an_answer_that_is_not_whole_is_never_told_as_complete(
+def test_an_answer_that_is_not_whole_is_never_reported_as_complete(
     asked: dict[str, Any], data: bytes, reason: str
 ) -> None:
     client = asking({"tries_max": 1}, **asked)
@@ -170,7 +170,7 @@ def test_a_wrong_answer_is_asked_for_again_under_another_id() -> None:
     assert client.data_to_send() == b""
     client.tick(client.deadline_ns)
     assert b"262=r1-2\x01" in client.data_to_send()
-    # What comes late of the first try is nobody's.
+    # What comes late of the first try is dropped.
     assert client.feed(answer([ONE, TWO, THREE]), client.deadline_ns) == []
     events = client.feed(answer([ONE, TWO, THREE], id=b"r1-2"), client.deadline_ns)
     assert kinds(events) == ["Complete"]
@@ -274,7 +274,9 @@ def test_silence_within_an_answer_is_a_try_that_failed() -> None:
         (Refusal.STATE_UNKNOWN, 2),
     ],
 )
-def test_a_reject_is_told_at_once_unless_another_try_may_help(refusal: Refusal, tries: int) -> None:
+def test_a_reject_is_reported_at_once_unless_another_try_may_help(
+    refusal: Refusal, tries: int
+) -> None:
     client = asking({"tries_max": 2})
     for at in range(1, tries + 1):
         data = FORMAT.reject(Refused(refusal, "because", b"r1-%d" % at, 10**18))
@@ -330,7 +332,7 @@ def test_requests_wait_for_their_turn() -> None:
     assert b"262=r2-1\x01" in client.data_to_send()
 
 
-def test_a_request_that_is_cancelled_is_nobodys() -> None:
+def test_a_request_that_is_cancelled_has_no_owner() -> None:
     client = asking()
     client.cancel(1)
     client.cancel(1)

@@ -43,7 +43,7 @@ def delivered(follower: MarketFollower, first: int, last: int) -> None:
         assert follower.deliver(number, order(number)) == []
 
 
-def test_whoever_hears_the_first_message_has_whole_books() -> None:
+def test_a_follower_of_the_first_message_on_has_whole_books() -> None:
     follower = MarketFollower()
     assert follower.standing is Standing.BROKEN
     assert follower.joined(1) == []

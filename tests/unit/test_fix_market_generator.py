@@ -79,7 +79,7 @@ def test_every_message_is_right_by_the_dictionary(seed: int) -> None:
         assert FixReject(reason) == FixReject.FINE, message
 
 
-def test_books_are_told_whole_first_and_then_in_turn(seed: int) -> None:
+def test_books_are_sent_whole_first_and_then_in_turn(seed: int) -> None:
     market = FixMarket(seed, symbols_of(1))
     types = [
         market.next_message(OPENING_NS).split(b"\x01")[2] for _ in range(100 + 10 * SNAPSHOT_EVERY)

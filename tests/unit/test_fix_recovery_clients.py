@@ -60,7 +60,7 @@ def asking(first: int, last: int, service: int = SERVICE, id: int = 1) -> Resend
     return made
 
 
-def told(events: list[Any]) -> list[tuple[Any, ...]]:
+def brief(events: list[Any]) -> list[tuple[Any, ...]]:
     """Events as tuples: packets by their numbers."""
     return [
         (type(each).__name__, each.sequence, each.next_sequence)
@@ -82,7 +82,7 @@ def test_messages_that_follow_one_another_are_one_packet_and_end_the_request():
     made = asking(3, 5)
     data = b"".join(message(number) for number in (3, 4, 5))
     events = made.feed(data, MS)
-    assert told(events) == [("Accepted",), ("Packet", 3, 6), ("Answered",)]
+    assert brief(events) == [("Accepted",), ("Packet", 3, 6), ("Answered",)]
     assert events[1] == Packet(1, SERVICE, 3, 6, data)
     assert made.outstanding == 0
 
@@ -100,7 +100,7 @@ def test_messages_that_follow_one_another_are_one_packet_and_end_the_request():
 )  # fmt: skip
 def test_only_what_was_asked_for_is_handed_on_and_each_number_once(sent, expected):
     made = asking(3, 5)
-    assert told(made.feed(b"".join(message(number) for number in sent), MS)) == expected
+    assert brief(made.feed(b"".join(message(number) for number in sent), MS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_channels_are_told_apart_by_their_targets():
 def test_one_channel_alone_needs_no_target():
     made = client({SERVICE: Topic("c1", b"c1")})
     made.ask(Ask(1, SERVICE, 3, 4, 0), 0)
-    assert told(made.feed(sealed(b"35=X|34=3|55=A|"), MS)) == [
+    assert brief(made.feed(sealed(b"35=X|34=3|55=A|"), MS)) == [
         ("Accepted",), ("Packet", 3, 4), ("Answered",)
     ]  # fmt: skip
 
@@ -241,7 +241,7 @@ def test_what_a_group_did_not_bring_is_asked_for():
     made.datagram(message(3) + message(6), 0)
     made.ask(Ask(1, SERVICE, 3, 8, 0), 10 * MS)
     assert FORM.decode(made.data_to_send()) == ResendRequest("c1", 4, 7)
-    assert told(made.datagram(message(4) + message(5) + message(7), 20 * MS)) == [
+    assert brief(made.datagram(message(4) + message(5) + message(7), 20 * MS)) == [
         ("Accepted",), ("Packet", 3, 4), ("Packet", 6, 7), ("Packet", 4, 6), ("Packet", 7, 8),
         ("Answered",),
     ]  # fmt: skip
@@ -256,7 +256,7 @@ def test_what_is_old_or_of_another_numbering_is_not_used(now_ns, epoch):
     assert made.counts["asked"] == 2
 
 
-def test_a_group_that_brings_what_nobody_misses_costs_a_bounded_memory():
+def test_a_group_that_brings_what_is_not_missing_costs_a_bounded_memory():
     made = client()
     for number in range(1, 3 * KEPT_MAX):
         made.datagram(message(number), number)

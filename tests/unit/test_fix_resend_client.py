@@ -42,7 +42,7 @@ def test_a_lone_receiver_asks_at_once() -> None:
     assert made.deadline_ns == 7
 
 
-def test_an_answer_to_somebody_else_keeps_a_request_back() -> None:
+def test_an_answer_to_another_client_keeps_a_request_back() -> None:
     made = requester(spread_us=10_000)
     made.missing(3, 5, 0)
     for number in (3, 4, 5):

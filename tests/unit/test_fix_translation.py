@@ -89,8 +89,8 @@ def test_books_of_the_real_session_sent_as_fix_are_the_binary_feeds(captures: Pa
             price = Decimal(raw).scaleb(-4)
             if kind == "T":
                 trades[symbol, price, size] += 1
-                told = dict(fields(body))
-                got[told[55].decode(), Decimal(told[270].decode()), int(told[271])] += 1
+                values = dict(fields(body))
+                got[values[55].decode(), Decimal(values[270].decode()), int(values[271])] += 1
                 continue
             if size:
                 books[symbol][kind][price] = size
@@ -104,7 +104,7 @@ def test_books_of_the_real_session_sent_as_fix_are_the_binary_feeds(captures: Pa
         for message in messages:
             kind, symbol, size, raw = message
             key = kind, symbol, raw
-            # A level that goes and was not there is told to nobody.
+            # A level that goes and was not there is not sent.
             if kind == "T" or size or key in standing:
                 said.append(message)
             if kind != "T":
@@ -220,10 +220,10 @@ def test_a_real_order_of_integrated_is_an_entry_once_its_scale_is_known(captures
     assert translator.counts["no_scale"] == 1
     translator.packet(mapping(index, 4))
     (message,) = translator.packet(data)
-    told = dict(fields(message))
-    assert (told[269], told[278]) == (b"0", b"%d" % number)
-    assert Decimal(told[270].decode()) == Decimal(raw).scaleb(-4)
-    assert int(told[271]) == volume
+    values = dict(fields(message))
+    assert (values[269], values[278]) == (b"0", b"%d" % number)
+    assert Decimal(values[270].decode()) == Decimal(raw).scaleb(-4)
+    assert int(values[271]) == volume
 
 
 def test_real_messages_of_orders_that_are_not_known_tell_no_book(captures: Path) -> None:
@@ -254,7 +254,7 @@ def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
             text = "B" if side == BUY else "S"
             return integrated("add_order", order_id=ids, price=price, volume=volume, side=text)
         order = rng.choice(book.orders)
-        told: dict[str, object] = {"order_id": order.key}
+        values: dict[str, object] = {"order_id": order.key}
         if kind == "modify":
             lost = rng.random() < 0.3 or price != order.price or volume > order.volume
             if lost:
@@ -262,12 +262,12 @@ def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
                 book.add(order.key, order.side, price, volume)
             else:
                 book.modify(order.key, price, volume)
-            told |= {"price": price, "volume": volume, "position_change": int(lost)}
+            values |= {"price": price, "volume": volume, "position_change": int(lost)}
         elif kind == "delete":
             book.remove(order.key)
         elif kind == "execution":
             traded = min(volume, order.volume)
-            told |= {"price": order.price, "volume": traded, "printable_flag": 1}
+            values |= {"price": order.price, "volume": traded, "printable_flag": 1}
             if traded == order.volume:
                 book.remove(order.key)
             else:
@@ -276,9 +276,9 @@ def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
             ids += 1
             book.remove(order.key)
             book.add(ids, order.side, price, volume)
-            told |= {"new_order_id": ids, "price": price, "volume": volume}
+            values |= {"new_order_id": ids, "price": price, "volume": volume}
         name = {"execution": "order_execution"}.get(kind, f"{kind}_order")
-        return integrated(name, **told)
+        return integrated(name, **values)
 
     for number in range(1, 500):
         for message in translator.packet(change()):
@@ -336,8 +336,8 @@ WHOLE = [
     ("it comes again, at the back", [("A", 1), ("A", 2), ("A", 1, 100, 5)], [(2, 10), (1, 5)]),
     ("one that was not there changes", [("M", 1), ("A", 2)], [(1, 10), (2, 10)]),
     ("one that was not there goes", [("A", 1), ("D", 9)], [(1, 10)]),
-    ("orders are told again", [("A", 1), ("S",), ("Y", 2), ("Y", 1), ("E",)], [(2, 10), (1, 10)]),
-    ("told again without delimiters", [("A", 1), ("Y", 1), ("Y", 2)], [(1, 10), (2, 10)]),
+    ("orders are sent again", [("A", 1), ("S",), ("Y", 2), ("Y", 1), ("E",)], [(2, 10), (1, 10)]),
+    ("sent again without delimiters", [("A", 1), ("Y", 1), ("Y", 2)], [(1, 10), (2, 10)]),
     ("nothing rests of it", [("A", 1), ("A", 2, 100, 0)], [(1, 10)]),
 ]
 
@@ -400,17 +400,17 @@ def test_what_tells_no_book_is_counted_by_its_type() -> None:
     }  # fmt: skip
 
 
-def test_more_than_may_stand_is_counted_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_may_stand_is_counted_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 2)
     translator = FixTranslator(FEED)
-    told = [bool(translator.packet(packet(order("A", number)))) for number in (1, 2, 3)]
-    assert told == [True, True, False]
+    sent = [bool(translator.packet(packet(order("A", number)))) for number in (1, 2, 3)]
+    assert sent == [True, True, False]
     assert translator.counts == {"full": 1}
     translator.packet(packet(order("F", 0)))
     assert translator.packet(packet(order("A", 3)))
 
 
-def test_a_point_of_no_side_is_counted_and_not_told() -> None:
+def test_a_point_of_no_side_is_counted_and_not_sent() -> None:
     feed = load_feed("nyse-openbook-ultra")
     point = {"price_numerator": 100, "volume": 5, "side": "?"}
     message = feed.encode_message(231, symbol_index=7, price_points=[point])
@@ -484,7 +484,7 @@ def test_an_order_of_integrated_that_changes_to_nothing_stays_as_it_was() -> Non
     assert not translator.standing
 
 
-def test_an_order_of_integrated_without_room_is_counted_and_not_told(
+def test_an_order_of_integrated_without_room_is_counted_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 1)

@@ -80,11 +80,11 @@ def test_a_hole_is_lost_on_both_lines_and_kept_back_by_the_server(tmp_path: Path
         linger_s=0,
     )
     exchange = FixExchange(plan, FEED)
-    told = asyncio.run(exchange.run(asyncio.Event()))
-    assert told.withheld is not None
-    service, number = told.withheld
+    result = asyncio.run(exchange.run(asyncio.Event()))
+    assert result.withheld is not None
+    service, number = result.withheld
     assert service == SERVICES[0]
-    assert [told.lines[line].dropped for line in "AB"] == [1, 1]
+    assert [result.lines[line].dropped for line in "AB"] == [1, 1]
     records = read_ledger(tmp_path / "sent").records
     assert len(records) == 100  # it was published all the same
     assert number in records["sequence"][records["service"] == service]
@@ -99,14 +99,14 @@ def test_what_is_published_is_in_the_ledger(tmp_path: Path) -> None:
         ledger=tmp_path / "sent",
         linger_s=0,
     )
-    told = asyncio.run(FixExchange(plan, FEED).run(asyncio.Event()))
+    result = asyncio.run(FixExchange(plan, FEED).run(asyncio.Event()))
     records = read_ledger(tmp_path / "sent").records
-    assert sum(told.messages.values()) == len(records) == 100
+    assert sum(result.messages.values()) == len(records) == 100
     for service in SERVICES:
         numbers = records["sequence"][records["service"] == service].tolist()
-        assert numbers == list(range(1, told.messages[service] + 1))
-        assert told.next_sequences[service] == len(numbers) + 1
-    assert told.lines["A"].dropped > 0
+        assert numbers == list(range(1, result.messages[service] + 1))
+        assert result.next_sequences[service] == len(numbers) + 1
+    assert result.lines["A"].dropped > 0
     assert {FEED.symbol_text(int(each)) for each in set(records["symbol"])} <= {
         symbol for service in SERVICES for symbol in symbols_of(service)
     }

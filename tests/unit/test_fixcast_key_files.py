@@ -18,6 +18,7 @@ from feedhandler.fixcast.keys import FOREVER
 from feedhandler.ops import fixcast_keys as ops
 from feedhandler.ops.console import ExitCode
 from tests.support.fix_keys import CHANNEL, PUBLISHER, SECOND, START, key
+from tests.support.refusal import refusal
 from tests.support.security import cheap_hash
 
 DEFINITION = """
@@ -110,11 +111,8 @@ def test_a_wrong_key_file_is_one_line_that_names_it_without_its_secret(
 ) -> None:
     path = folder.add(key(1))
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ConfigError) as raised:
-        folder.ring(CHANNEL)
-    text = str(raised.value)
+    text = refusal(folder.ring, CHANNEL)
     assert str(path) in text
-    assert "\n" not in text
     assert "abab" not in text
 
 
@@ -131,7 +129,7 @@ def test_a_channel_that_is_no_file_name_is_refused(folder: KeyFolder, channel: s
         folder.add(key(1, channel=channel))
 
 
-def test_a_folder_that_is_not_there_is_told(folder: KeyFolder) -> None:
+def test_a_folder_that_is_not_there_is_reported(folder: KeyFolder) -> None:
     with pytest.raises(ConfigError, match="no folder of keys"):
         folder.channels()
 
@@ -239,7 +237,7 @@ def test_a_channels_definition_by_itself_says_the_same_of_it() -> None:
         ("", {"unknown": "1"}, "unknown"),
     ],
 )
-def test_a_wrong_configuration_is_told_with_its_line(
+def test_a_wrong_configuration_is_reported_with_its_line(
     tmp_path: Path, more: str, values: dict[str, str], text: str
 ) -> None:
     path = configured(tmp_path, more, **values)

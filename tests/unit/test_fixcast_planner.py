@@ -113,7 +113,7 @@ def test_the_heaviest_go_where_there_is_room() -> None:
     assert planned.is_even
 
 
-def test_an_instrument_that_weighs_too_much_is_told() -> None:
+def test_an_instrument_that_weighs_too_much_is_reported() -> None:
     planned = plan([Volume("", "A", 1000), Volume("", "B", 1), Volume("", "C", 1)], 2)
     assert not planned.is_even
     assert planned.heaviest == Fraction(2000, 1002)

@@ -108,7 +108,7 @@ def test_without_a_valid_key_nothing_is_sent_and_it_is_counted(tmp_path: Path) -
     channel.stop(SECOND + 2 * MS)
     assert pop_due(channel, SECOND + 2 * MS) == []
     assert sealer.counts["no_key"] >= 2
-    # Messages keep their numbers: what was not sent is a loss, which is repaired or told.
+    # Messages keep their numbers: what was not sent is a loss, which is repaired or declared.
     assert channel.session.next == 3
 
 
@@ -133,7 +133,7 @@ def test_retransmissions_are_opened_by_a_window_of_their_own(tmp_path: Path) -> 
     assert opener.drops == Counter(replayed=3)
 
 
-def test_what_waits_for_a_signature_is_told_in_time(tmp_path: Path) -> None:
+def test_what_waits_for_a_signature_is_reported_in_time(tmp_path: Path) -> None:
     protected = Protection(folder(tmp_path, (0, FOREVER)).path, OFFSET)
     opener = protected.opener(CHANNEL, "after")
     assert opener.deadline_ns == NEVER

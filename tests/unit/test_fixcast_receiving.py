@@ -62,7 +62,7 @@ def test_another_numbering_is_asked_for_by_itself() -> None:
     assert made.requests(0) == [ResendRequest("c", 1, 2)]
 
 
-def test_where_nobody_is_asked_nothing_is() -> None:
+def test_without_a_server_nothing_is_requested() -> None:
     made = receiver(asks=False)
     made.datagram(message(1) + message(3), 0, 0)
     assert made.requests(0) == []

@@ -276,7 +276,7 @@ def test_what_waits_is_bounded() -> None:
     channel = gapped(held_max=3)
     assert channel.hear(app(7), app(8)) == []
     assert channel.hear(app(9))[0] == Lost(4, 5)
-    assert channel.reception.settled == [], "nobody was asked for it"
+    assert channel.reception.settled == [], "no server was asked for it"
     assert channel.reception.counts["given_up_for_room"] == 1
     assert channel.reception.floor == 10
 
@@ -300,7 +300,7 @@ def test_a_gap_fill_skips_and_nothing_is_lost() -> None:
     assert channel.hear(fill(3, 9)) == [Skipped(4, 5), Deliver(6, b"m6"), Skipped(7, 8)]
 
 
-def test_what_others_asked_for_fills_gaps_and_harms_nobody() -> None:
+def test_what_others_asked_for_fills_gaps_and_does_no_harm() -> None:
     channel = gapped()
     events = channel.hear(
         app(2, poss_dup=True), app(4, poss_dup=True), app(5, poss_dup=True), app(6, poss_dup=True),
@@ -315,7 +315,7 @@ def test_what_others_asked_for_fills_gaps_and_harms_nobody() -> None:
     assert channel.wait(2 * SECOND) == []
 
 
-def test_a_new_numbering_that_is_told_begins_at_once() -> None:
+def test_a_new_numbering_that_is_announced_begins_at_once() -> None:
     channel = Channel(gap_wait_ns=0)
     channel.hear(app(1, numbering=5), app(2, numbering=5), app(4, numbering=5))
     assert channel.hear(app(2, "n2", numbering=6)) == [
@@ -418,7 +418,7 @@ def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPat
     assert channel.reception.counts["duplicates"] == 3
 
 
-def test_where_the_numbering_is_told_late_messages_are_no_new_one() -> None:
+def test_where_the_numbering_is_announced_late_messages_are_no_new_one() -> None:
     channel = Channel(gap_wait_ns=0, recovery_wait_ns=0, silence_ns=100 * SECOND)
     channel.hear(app(1, numbering=5), app(9, numbering=5))
     channel.wait(10 * SECOND)

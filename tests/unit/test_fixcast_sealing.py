@@ -284,7 +284,7 @@ def test_a_forged_counter_moves_no_window() -> None:
     assert taken(opener, second) == b"2"
 
 
-def test_runs_that_nobody_signed_make_room_first() -> None:
+def test_unsigned_runs_make_room_first() -> None:
     opener = Opener(ring())
     kept = Sealer(ring())
     opened = opener.open(kept.seal(b"", START), 0, START)

@@ -125,7 +125,7 @@ def test_when_the_numbers_are_used_up_a_new_numbering_begins() -> None:
     ]
 
 
-def test_what_is_skipped_is_told() -> None:
+def test_what_is_skipped_is_announced() -> None:
     channel = sender()
     channel.skip(100, 0)
     assert channel.publish(update(), 0) == 100

@@ -84,7 +84,7 @@ def test_a_batch_is_signed_when_its_period_is_over() -> None:
     assert signatures[3] == Kind.SIGNATURES
     assert made.tick(START + 5000) == []
     made.seal(b"x", START)
-    # The clock went on, and nobody called `tick`.
+    # The clock went on, and `tick` was not called.
     assert [each[3] for each in made.seal(b"x", START + 1000)] == [0, 1]
 
 
@@ -161,7 +161,7 @@ def test_a_batch_of_which_some_are_lost_can_be_checked() -> None:
     assert payloads(fed(to, [data[1], data[3], signatures])) == [b"1", b"3"]
 
 
-def test_before_gives_up_what_nobody_signs() -> None:
+def test_before_gives_up_what_is_not_signed() -> None:
     to = receiver(BEFORE)
     *data, _ = batch()
     fed(to, data)
@@ -183,14 +183,14 @@ def test_after_delivers_at_once_and_says_nothing_of_what_is_signed() -> None:
     assert to.counts["signed"] == 4
 
 
-def test_after_tells_of_what_nobody_signs() -> None:
+def test_after_reports_what_is_not_signed() -> None:
     to = receiver(AFTER)
     *data, _ = batch()
     fed(to, data)
     assert alarms(to.tick(START + SECOND)) == [("unsigned", 0, 1)]
     more = sender(2).seal(b"x", START + SECOND)
     fed(to, more, now_ns=START + SECOND)
-    # Four in all, of which one was told.
+    # Four in all, of which one was reported.
     assert alarms(to.tick(START + 2 * SECOND)) == [("unsigned", 0, 4)]
 
 
@@ -231,7 +231,7 @@ def test_a_false_publisher_is_never_delivered_before(make) -> None:
 
 
 @pytest.mark.parametrize("make", FALSE.values(), ids=FALSE.keys())
-def test_a_false_publisher_is_told_of_after(make) -> None:
+def test_a_false_publisher_is_reported_after(make) -> None:
     to = receiver(AFTER)
     events = fed(to, make()) + to.tick(START + SECOND)
     assert payloads(events) == [b"false"]
@@ -245,13 +245,13 @@ def test_a_false_publisher_cannot_take_a_true_datagrams_place_before(order) -> N
     to = receiver(BEFORE)
     events = fed(to, [datagrams[each] for each in order])
     assert payloads(events) == [b"true"]
-    told = alarms(events)
+    found = alarms(events)
     # Behind the true one it is a replay: its counter has come.
     late = order.index("false") == 2 or order == ("signatures", "true", "false")
-    assert told == ([] if late else [("mismatch", 0, 1)])
+    assert found == ([] if late else [("mismatch", 0, 1)])
 
 
-def test_a_false_datagram_that_came_first_is_told_of_after() -> None:
+def test_a_false_datagram_that_came_first_is_reported_after() -> None:
     true, signatures = sender(batch=1).seal(b"true", START)
     to = receiver(AFTER)
     events = fed(to, [forged_like(true, b"false"), true, signatures])
@@ -289,7 +289,7 @@ WRONG = {
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
 @pytest.mark.parametrize("settings", [BEFORE, AFTER], ids=["before", "after"])
-def test_signatures_that_no_publisher_made_are_told_of(change, settings) -> None:
+def test_signatures_that_no_publisher_made_are_reported(change, settings) -> None:
     to = receiver(settings)
     assert alarms(fed(to, [wrong_signatures(change)])) == [("signature", 0, 1)]
     assert to.counts == {"alarm_signature": 1}

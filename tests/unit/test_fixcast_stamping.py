@@ -51,7 +51,7 @@ def interpreted(header: Header, data: bytes, number: int, numbering: int) -> byt
 
 
 def some_message(rng: random.Random) -> bytes:
-    """A message with some of the header fields, whoever numbered it before."""
+    """A message with some of the header fields, however it was numbered before."""
     fields = rng.sample(FIELDS, rng.randint(0, len(FIELDS)))
     kind = rng.choice([b"X", b"W", b"AE", b"U1", b"ABC"])
     body = b"268=1\x01279=0\x0158=%b\x01" % (b"x" * rng.randint(0, 300))

@@ -157,7 +157,7 @@ def test_a_fix_capture_is_measured_message_by_message(case: str, tmp_path: Path)
     assert bool(meter.rejected) == bool(meter.unnamed_bytes) == case.startswith("what is no FIX")
 
 
-def test_the_busiest_minute_is_told_with_what_had_nothing_in_it(tmp_path: Path) -> None:
+def test_the_busiest_minute_is_printed_with_what_had_nothing_in_it(tmp_path: Path) -> None:
     y = update(3, "Y")
     rows = [(1.0, A, ONE), (2.1, A, TWO), (2.9, A, y), (2.5, B, TWO), (3.5, A, THREE)]
     meter = VolumeMeter(FIX)
@@ -177,7 +177,7 @@ def test_instruments_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         meter.add(batch)
 
 
-def test_what_the_heaviest_instrument_allows_is_told(
+def test_what_the_heaviest_instrument_allows_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [f"S{n}" for n in range(30)]

@@ -68,7 +68,7 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
             last[service] = message.sequence
 
 
-def test_what_was_conflated_is_told_before_what_follows_and_again_when_all_is_there() -> None:
+def test_what_was_conflated_is_announced_before_what_follows_and_again_when_all_is_there() -> None:
     made = ConflatedLink(services=(104,))
     made.grant(1)
     for price in range(1, 41):
@@ -77,9 +77,9 @@ def test_what_was_conflated_is_told_before_what_follows_and_again_when_all_is_th
     made.grant(1000)
     contents = [message.content for message in made.link.sent]
     assert contents == ["quality+json", "quality+json", "packet", "quality+json"]
-    _, told, last = made.notes
-    assert (told["reason"], told["state"]) == ("conflated", "CONFLATED")
-    assert (told["conflated"], told["conflated_messages"]) == ([1, 39], 39)
+    _, quality, last = made.notes
+    assert (quality["reason"], quality["state"]) == ("conflated", "CONFLATED")
+    assert (quality["conflated"], quality["conflated_messages"]) == ([1, 39], 39)
     assert (last["reason"], last["state"], last["next"]) == ("caught-up", "OK", 41)
     assert made.sender_queue.conflated == 39
     made.put([FEED.encode_message(140, symbol_index=1, quote_number=1, ask_price=1)])
@@ -170,7 +170,7 @@ def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> 
     assert made.sender_queue.conflated > 100
 
 
-def test_where_nobody_keeps_books_orders_wait_in_their_place() -> None:
+def test_where_no_books_are_kept_orders_wait_in_their_place() -> None:
     made = ConflatedLink(services=(104,))
     made.rig.fanout.book_cache = None
     made.sender_queue.conflate(made.rig.fanout, FEED)

@@ -121,8 +121,10 @@ def test_books_are_named_by_the_text_of_symbols_and_their_orders_by_what_the_tab
     types = {feed.message_code(each) for block in blocks for each in feed.messages_of(block.body)}
     assert types == {feed.layout("add_order_long").code}
     _, quick = markets(made)
-    told = [feed.decode_message(each) for block in blocks for each in feed.messages_of(block.body)]
-    first = next(each for each in told if each.symbol == "AAAB")
+    messages = [
+        feed.decode_message(each) for block in blocks for each in feed.messages_of(block.body)
+    ]
+    first = next(each for each in messages if each.symbol == "AAAB")
     order, price, size = quick.books["AAAB"].bids.orders[0]
     assert (first.order_id, first.side_indicator, first.quantity) == (order, "B", size)
     assert first.price.raw * 100_000 == price
@@ -163,7 +165,7 @@ def test_what_was_published_before_is_not_applied_twice() -> None:
     assert feed.decode_message(message).shares == 40
 
 
-def test_changes_of_orders_that_nobody_knows_wait_in_their_place() -> None:
+def test_changes_of_unknown_orders_wait_in_their_place() -> None:
     feed = load_feed("cboe-byx-pitch")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 60):
@@ -180,12 +182,12 @@ def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place(
     feed = load_feed("nyse-integrated-pillar")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 100):
-        name, told = "modify_order", {"order_id": 51, "price": number, "volume": 1}
+        name, values = "modify_order", {"order_id": 51, "price": number, "volume": 1}
         if number <= 51:
-            name, told = "add_order", {"order_id": number, "price": 5, "volume": 1, "side": "B"}
+            name, values = "add_order", {"order_id": number, "price": 5, "volume": 1, "side": "B"}
         if number == 50:
-            name, told = "symbol_index_mapping", {"price_scale_code": 2}
-        message = feed.encode_message(name, symbol_index=7, **told)
+            name, values = "symbol_index_mapping", {"price_scale_code": 2}
+        message = feed.encode_message(name, symbol_index=7, **values)
         made.rig.put(feed.encode_packet(sequence=number, messages=[message]), number, 1)
     made.rig.pump()
     assert (made.sender_queue.conflated, len(made.sender_queue.conflation.dirty)) == (49, 1)
@@ -194,7 +196,7 @@ def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place(
     assert books_of(slow) == books_of(quick)
 
 
-def test_the_scale_of_prices_is_told_before_the_orders_that_came_behind_it() -> None:
+def test_the_scale_of_prices_is_sent_before_the_orders_that_came_behind_it() -> None:
     feed = load_feed("nyse-integrated-pillar")
     made = ConflatedLink(services=(1,), feed=feed)
     mapping = feed.encode_message("symbol_index_mapping", symbol_index=7, price_scale_code=2)
@@ -234,7 +236,7 @@ def test_what_empties_all_books_waits_in_its_place_and_books_come_behind_it(afte
     assert len(slow[0]) == after
 
 
-def test_what_cannot_be_told_by_books_says_why() -> None:
+def test_what_cannot_be_sent_as_books_says_why() -> None:
     reasons = {}
     for name in list_feeds():
         try:

@@ -234,7 +234,7 @@ def test_squeezing_makes_books_dirty_first_and_then_ends_the_turn() -> None:
     assert len(left(conflation)) == 20
 
 
-def test_what_was_taken_out_is_told_by_service_with_its_range() -> None:
+def test_what_was_taken_out_is_announced_by_service_with_its_range() -> None:
     conflation = made()
     put = [waiting((LATEST, "a"), service=service) for service in (1, 1, 1)]
     put += [waiting((LATEST, "b"), service=2)]

@@ -1,4 +1,4 @@
-"""Links that are not detached when behind: what gives way, how it is told, what is held."""
+"""Links that are not detached when behind: what gives way, how it is announced, what is held."""
 
 import random
 
@@ -61,17 +61,17 @@ def test_a_link_that_keeps_up_gets_what_an_ordinary_one_gets() -> None:
     assert slow.rig.peer.backlog == 0
 
 
-def test_the_oldest_give_way_and_the_range_is_told_before_what_follows() -> None:
+def test_the_oldest_give_way_and_the_range_is_announced_before_what_follows() -> None:
     slow = SlowLink()
     slow.begin()
     slow.stream(1, 300)
     assert slow.sender_queue.queued_bytes <= 20_000
     slow.grant(1000)
     first = next(m.sequence for m in slow.link.sent if m.content == "packet")
-    told = slow.notes[-1]
-    assert told["reason"] == "overflow"
-    assert told["lost"] == [[1, first - 1]]
-    assert told["state"] == "STALE"
+    quality = slow.notes[-1]
+    assert quality["reason"] == "overflow"
+    assert quality["lost"] == [[1, first - 1]]
+    assert quality["state"] == "STALE"
     assert [m.sequence for m in slow.link.sent if m.content == "packet"] == [*range(first, 301)]
     assert [m.content for m in slow.link.sent].index("packet") == len(slow.notes)
     slow.check_numbers()
@@ -104,7 +104,7 @@ def test_one_credit_at_a_time_brings_data_and_not_only_news_of_loss() -> None:
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(
+def test_whatever_credit_comes_the_bound_holds_and_every_gap_is_announced(
     grain: str, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -163,7 +163,7 @@ def test_the_time_behind_and_the_time_full_are_added_up() -> None:
     assert slow.sender_queue.overflows == 1
 
 
-def test_without_quality_messages_nobody_could_be_told() -> None:
+def test_drop_oldest_needs_quality_messages() -> None:
     with pytest.raises(AddressError, match="needs the quality messages"):
         parse_address("#?full=drop_oldest&quality=0", int)
     assert parse_address("#?full=detach&quality=0", int).full == "detach"

@@ -117,7 +117,7 @@ def test_a_message_that_is_nothing_without_its_header_is_a_packet() -> None:
     assert splitter.join(waiting).data.endswith(body)
 
 
-def test_policies_that_cannot_be_are_told_in_one_line() -> None:
+def test_policies_that_cannot_be_are_reported_in_one_line() -> None:
     assert "is a policy of [[publish]] only" in (fault_of_policy("journal", True) or "")
     assert fault_of_policy("journal", False, DESTINATION_POLICIES) is None
     assert fault_of_policy("sometimes", True).startswith("'sometimes' is none of detach")

@@ -1,4 +1,4 @@
-"""The gateway's core with nothing around it: what goes where, told by its I/O."""
+"""The gateway's core with nothing around it: what goes where, recorded by its I/O."""
 
 import json
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def test_every_control_event_of_the_ring_is_recoverys(
         assert heard == [("stream_event", event, NOW_NS)]
     else:
         assert heard == [("refresh_line_event", live, StreamEventKind(kind), NOW_NS)]
-    # Whoever watches the lines hears it first, and recovery's deadline may have moved.
+    # The observer of the lines hears it first, and recovery's deadline may have moved.
     assert inside.io.done == [("line", kind, channel, 1), ("wake",)]
 
 
@@ -327,7 +327,7 @@ def test_whatever_may_fill_links_outside_a_pump_has_them_written_and_the_timer_s
     assert inside.io.done[-2:] == [("flush",), ("wake",)]
 
 
-def test_a_new_numbering_is_told_before_anything_of_it_is_sent(inside: Inside) -> None:
+def test_a_new_numbering_is_announced_before_anything_of_it_is_sent(inside: Inside) -> None:
     sent: list[int] = []
     inside.io.renumbered = lambda: sent.append(len(inside.link.frames))  # type: ignore[method-assign]
     inside.put(RecordKind.RESET, LIVE, 1, 1)
@@ -345,20 +345,20 @@ def test_at_the_end_closed_streams_are_published_honestly_stale(inside: Inside) 
     assert inside.reasons()[-1] == "stopping"
 
 
-def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(inside: Inside) -> None:
-    core, told = inside.core, inside.io.reported
+def test_a_server_that_takes_every_connection_and_drops_it_is_reported_once(inside: Inside) -> None:
+    core, reported = inside.core, inside.io.reported
     server = core.servers["rfs"]
     for _ in range(50):
         server.made(NOW_NS)
         server.lost("the server closed it", NOW_NS)
-    assert told == ["server rfs: the server closed it; connecting again"]
+    assert reported == ["server rfs: the server closed it; connecting again"]
     server.made(NOW_NS)
     core._on_events("rfs", [RefreshAccepted(1)], NOW_NS)
     server.lost("the server closed it", NOW_NS)
-    assert len(told) == 2
+    assert len(reported) == 2
     for _ in range(2):
         core.alert("service 1: refused", NOW_NS)
-    assert len(told) == 3
+    assert len(reported) == 3
     counts = core.recovery_snapshot(NOW_NS)
     assert (counts["untold"], counts["disconnects"]) == (50, 51)
 
@@ -379,8 +379,8 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
     inside.publish(1)
     inside.pump()
     assert words() == before
-    told = [named(7, ""), named(5, "A.B"), named(5, "A.B"), named(6, "C")]
-    for sequence, message in enumerate(told, 2):
+    definitions = [named(7, ""), named(5, "A.B"), named(5, "A.B"), named(6, "C")]
+    for sequence, message in enumerate(definitions, 2):
         inside.publish(sequence, LIVE, [message])
     inside.pump()
     (word,) = core.names.values()

@@ -1,4 +1,4 @@
-"""Liveness and readiness, condition by condition; and what systemd is told."""
+"""Liveness and readiness, condition by condition; and what systemd is sent."""
 
 import os
 import socket
@@ -99,7 +99,7 @@ def test_the_settings_ready_conditions_are_what_the_page_says() -> None:
         ("[log]\nlines_per_s = 0", "lines_per_s: wants an integer >= 1"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_line(section: str, reason: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_line(section: str, reason: str) -> None:
     with pytest.raises(Exception, match="2: ") as caught:
         parse_config(section + "\n" + CHANNEL, "gw.toml")
     assert reason in str(caught.value)
@@ -125,8 +125,8 @@ def test_systemd_hears_of_ready_stopping_and_the_watchdog(listening: socket.sock
     notifier.watchdog()
     notifier.status("ready")
     notifier.stopping()
-    told = [listening.recv(4096).decode() for _ in range(4)]
-    assert told == [
+    notices = [listening.recv(4096).decode() for _ in range(4)]
+    assert notices == [
         "READY=1\nSTATUS=serving 7 channels",
         "WATCHDOG=1",
         "STATUS=ready",

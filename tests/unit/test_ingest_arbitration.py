@@ -412,13 +412,13 @@ def test_held_packets_are_compared_too(started):
     assert started.story() == [("mismatch", 5)]
 
 
-def test_lines_that_differ_for_good_are_told_at_once_and_then_once_a_second(started):
+def test_lines_that_differ_for_good_are_reported_at_once_and_then_once_a_second(started):
     for sequence in range(4, 2504):  # a packet a millisecond
         started.data(0, sequence)
         started.data(1, sequence, body=b"tampered")
         started.now += MS
-    told = [said for said in started.story() if said[0] == "mismatch"]
-    assert told == [("mismatch", 4), ("mismatch", 1004), ("mismatch", 2004)]
+    mismatches = [said for said in started.story() if said[0] == "mismatch"]
+    assert mismatches == [("mismatch", 4), ("mismatch", 1004), ("mismatch", 2004)]
     assert started.count(ChannelCounter.MISMATCHES) == 2500
     assert started.line(1, LineCounter.MISMATCHES) == 2500
 
@@ -450,7 +450,7 @@ def test_only_the_latest_packets_are_compared(channel):
 # -- lines ----------------------------------------------------------------------------------
 
 
-def test_a_silent_line_is_told_and_its_return_too(started):
+def test_a_silent_line_is_reported_and_its_return_too(started):
     started.wait(2000)
     started.data(0, 4)
     started.wait(1500)

@@ -76,7 +76,7 @@ def test_both_twins_say_the_same_of_the_same_packets(kind, seed):
 
 
 @pytest.mark.parametrize("forged", range(6))
-def test_a_message_that_differs_is_told_although_the_copy_is_packed_differently(kind, forged):
+def test_a_message_that_differs_is_reported_although_the_copy_is_packed_differently(kind, forged):
     channel = PackedChannel(kind, 6)
     channel.case([(0, 0, 3), (1, 0, 2), (1, 2, 4), (0, 3, 6)])  # shows that the lines differ
     for step in [(0, 0, 3), (0, 3, 6)]:

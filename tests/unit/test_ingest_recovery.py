@@ -1,4 +1,4 @@
-"""Arbitration with recovery: gaps are told before they are given up, and answers are judged."""
+"""Arbitration with recovery: gaps are reported before they are given up, and answers are judged."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def channel(request):
     return made
 
 
-def test_a_gap_is_told_when_noticed_and_again_when_the_lines_have_had_their_time(channel):
+def test_a_gap_is_reported_when_noticed_and_again_when_the_lines_have_had_their_time(channel):
     channel.data(0, 4)
     assert channel.story() == [("gap_noticed", 2, 4)]
     channel.wait(GAP_WAIT - 1)
@@ -60,7 +60,7 @@ def test_a_gap_that_recovery_does_not_fill_is_announced_after_its_wait(channel):
     assert channel.recover(2) == Verdict.LATE
 
 
-def test_each_gap_is_told_at_its_own_time_though_the_first_is_still_open(channel):
+def test_each_gap_is_reported_at_its_own_time_though_the_first_is_still_open(channel):
     channel.data(0, 3)
     channel.wait(5)
     channel.data(0, 4, 6, 9)
@@ -77,7 +77,7 @@ def test_each_gap_is_told_at_its_own_time_though_the_first_is_still_open(channel
     assert channel.story() == [*packets(8, 9), ("closed", 10)]
 
 
-def test_a_gap_is_told_once_though_lines_split_it(channel):
+def test_a_gap_is_reported_once_though_lines_split_it(channel):
     channel.data(0, 9)
     channel.wait(GAP_WAIT)
     assert channel.story() == [("gap_noticed", 2, 9), ("missing", 2, 9)]
@@ -87,7 +87,7 @@ def test_a_gap_is_told_once_though_lines_split_it(channel):
     assert channel.story() == []
 
 
-def test_what_a_heartbeat_reveals_is_told_as_well(channel):
+def test_what_a_heartbeat_reveals_is_reported_as_well(channel):
     channel.heartbeat(0, 4)
     assert channel.story() == [("gap_noticed", 2, 4)]
     channel.wait(GAP_WAIT)
@@ -180,7 +180,7 @@ def test_a_heartbeat_or_reset_from_recovery_is_no_packet(channel):
     assert channel.recover(2, kind=PacketKind.RESET, next_sequence=9) == Verdict.STALE
 
 
-def test_marks_that_find_no_room_are_told_when_there_is_some(channel):
+def test_marks_that_find_no_room_are_written_when_there_is_some(channel):
     channel.reading = False
     fill(channel)
     channel.data(0, 3)

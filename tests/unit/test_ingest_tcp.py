@@ -50,7 +50,7 @@ def sequenced(*numbers: int) -> bytes:
 
 
 class Reader:
-    """Reads packets as the channel does: the messages by number, each once; what was told."""
+    """Reads packets as the channel does: the messages by number, each once; what was reported."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int], bytes] = {}
@@ -156,7 +156,7 @@ def test_the_first_login_asks_for_what_is_configured(number: int, session: str) 
         (State.FOLLOWING, b"\0\0", "a packet without a type", "malformed", False),
     ],
 )
-def test_what_ends_a_connection_is_told_and_counted(
+def test_what_ends_a_connection_is_reported_and_counted(
     state: State, sent: bytes, reason: str, count: str, hopeless: bool
 ) -> None:
     client = following() if state is State.FOLLOWING else soup()
@@ -212,7 +212,7 @@ def test_half_a_packet_is_no_sign_of_life() -> None:
     assert Reader().take(client.tick(5 * SECOND)).reason
 
 
-def test_the_end_of_a_session_is_told_and_the_next_one_is_followed_from_its_beginning() -> None:
+def test_the_end_of_a_session_is_reported_and_the_next_one_is_followed_from_its_beginning() -> None:
     client, reader = following(), Reader()
     reader.take(client.feed(sequenced(1, 2) + soupbin.packet(b"Z"), 0))
     assert (reader.messages, reader.ends) == (whole(2), [3])

@@ -86,11 +86,11 @@ def test_it_is_published_once_wherever_the_stream_is_and_changes_nothing(
 def _state(channel: Channel) -> tuple[object, ...]:
     """Everything that a packet of the sequence might change."""
     arbiter = channel.arbiter
-    told = (LineCounter.LATE, LineCounter.STALE, LineCounter.QUARANTINED, LineCounter.HELD)
+    counters = (LineCounter.LATE, LineCounter.STALE, LineCounter.QUARANTINED, LineCounter.HELD)
     counted = (ChannelCounter.STARTS, ChannelCounter.GAPS, ChannelCounter.LOST)
     return (
         arbiter.state_name, arbiter.expected, arbiter.held, arbiter.session, arbiter.deadline_ns,
-        [channel.line(line, each) for line in (0, 1) for each in told],
+        [channel.line(line, each) for line in (0, 1) for each in counters],
         [channel.count(each) for each in counted],
     )  # fmt: skip
 
@@ -125,11 +125,11 @@ def test_their_numbers_tell_equal_packets_apart_and_are_the_same_on_another_gate
         outside(channel, lines[1], b"again")
         channel.wait(2_000)
         outside(channel, lines[2], b"again")
-    told = [[event.sequence for event in channel.events if event.sequence >> 62]
+    numbers = [[event.sequence for event in channel.events if event.sequence >> 62]
             for channel in (one, other)]  # fmt: skip
-    assert told[0] == told[1]
-    assert len(set(told[0])) == 3
-    assert all(number & UNSEQUENCED_BIT for number in told[0])
+    assert numbers[0] == numbers[1]
+    assert len(set(numbers[0])) == 3
+    assert all(number & UNSEQUENCED_BIT for number in numbers[0])
 
 
 def test_behind_the_window_equal_bytes_are_a_packet_of_their_own(channel: Channel) -> None:

@@ -18,17 +18,17 @@ def test_reference_data_says_what_the_listing_has():
     size = FEED.layout(553).size
     whole = templates(FEED, 553, instruments, lambda each: reference_fields(each, 20_110_315))
     for index, instrument in enumerate(instruments):
-        told = FEED.decode_message(whole[index * size : (index + 1) * size].tobytes()).wire()
-        assert told["SymbolIndex"] == instrument.symbol
-        assert (told["InstrumentName"], told["Mnemo"]) == (instrument.name, instrument.mnemo)
-        assert (told["InstrumentCode"], told["MIC"]) == (instrument.isin, instrument.mic)
-        assert told["LastAdjPrice"] == instrument.opening_price
-        assert told["FixPriceTick"] == instrument.tick
-        assert told["LastAdjPriceScaleCode"] == instrument.price_scale
-        assert told["UnderlyingISINCode"] == instrument.underlying_isin
-        assert told["EventDate"] == "20110315"
+        wire = FEED.decode_message(whole[index * size : (index + 1) * size].tobytes()).wire()
+        assert wire["SymbolIndex"] == instrument.symbol
+        assert (wire["InstrumentName"], wire["Mnemo"]) == (instrument.name, instrument.mnemo)
+        assert (wire["InstrumentCode"], wire["MIC"]) == (instrument.isin, instrument.mic)
+        assert wire["LastAdjPrice"] == instrument.opening_price
+        assert wire["FixPriceTick"] == instrument.tick
+        assert wire["LastAdjPriceScaleCode"] == instrument.price_scale
+        assert wire["UnderlyingISINCode"] == instrument.underlying_isin
+        assert wire["EventDate"] == "20110315"
         kinds = {Kind.EQUITY: 1, Kind.WARRANT: 9, Kind.INDEX: 7}
-        assert told["TypeOfInstrument"] == kinds[instrument.kind]
+        assert wire["TypeOfInstrument"] == kinds[instrument.kind]
 
 
 def test_a_clock_is_hours_minutes_seconds_and_milliseconds():

@@ -1,4 +1,4 @@
-"""Cancelling everything in a persistent queue, told page by page."""
+"""Cancelling everything in a persistent queue, reported page by page."""
 
 from dataclasses import replace
 
@@ -39,13 +39,13 @@ def test_pages_go_through_ids_of_blocks_used_anew(queue: Queue) -> None:
     while queue.store.counts.blocks_reused < 2:
         queue.put(bytes(3000))
         queue.end(*queue.take())
-    told, page = [], queue.delivery.cancel_all_by_page(0, 7)[2]
+    numbers, page = [], queue.delivery.cancel_all_by_page(0, 7)[2]
     while True:
-        told += [number for number, _ in page.items]
+        numbers += [number for number, _ in page.items]
         if not page.more:
             break
-        page = queue.delivery.forward_page(0, told[-1], page.until, 7)
-    assert told == list(range(1, queue.store.visible_end))
+        page = queue.delivery.forward_page(0, numbers[-1], page.until, 7)
+    assert numbers == list(range(1, queue.store.visible_end))
 
 
 def test_pages_are_in_order_where_a_block_was_used_anew_before_an_older_one() -> None:
@@ -56,10 +56,10 @@ def test_pages_are_in_order_where_a_block_was_used_anew_before_an_older_one() ->
         queue.end(*queue.put(bytes(3000)))
     assert queue.store.counts.blocks_reused
     assert queue.delivery.find(first) is not None, "its block is still in use"
-    told, page = [], queue.delivery.cancel_all_by_page(0, 7)[2]
+    items, page = [], queue.delivery.cancel_all_by_page(0, 7)[2]
     while True:
-        told += page.items
+        items += page.items
         if not page.more:
             break
-        page = queue.delivery.forward_page(0, told[-1][0], page.until, 7)
-    assert told == [(n, n != first) for n in range(1, queue.store.visible_end)]
+        page = queue.delivery.forward_page(0, items[-1][0], page.until, 7)
+    assert items == [(n, n != first) for n in range(1, queue.store.visible_end)]

@@ -158,14 +158,14 @@ def test_repair_does_not_put_two_queues_together_or_make_one_of_nothing(
 
 
 @pytest.mark.parametrize("verb", ["stat", "list", "verify", "cancel", "drain"])
-def test_a_folder_without_a_queue_is_told_so(verb: str, tmp_path: Path, capsys) -> None:
+def test_a_folder_without_a_queue_is_reported(verb: str, tmp_path: Path, capsys) -> None:
     more = {"cancel": ["1"], "drain": ["--out", str(tmp_path / "x")]}.get(verb, [])
     assert run(verb, tmp_path, *more) == 2
     assert "no queue here" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_amqp_messages_are_listed_by_message_id_and_body_while_somebody_has_the_queue(
+def test_amqp_messages_are_listed_by_message_id_and_body_while_the_queue_is_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = bytes(proton.Message(id="ORD1", body="35=D\x0155=IBM\x01").encode())
@@ -174,5 +174,5 @@ def test_amqp_messages_are_listed_by_message_id_and_body_while_somebody_has_the_
         assert run("list", tmp_path) == 0
         assert "ORD1  35=D|55=IBM|" in capsys.readouterr().out
         assert run("list", tmp_path, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["message_id"], told["hex"]) == ("ORD1", message.hex())
+    item = json.loads(capsys.readouterr().out)
+    assert (item["message_id"], item["hex"]) == ("ORD1", message.hex())

@@ -113,7 +113,7 @@ def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(made, kind) ->
     run(work())
 
 
-def test_what_ends_event_loops_passes_and_nobody_is_forgotten(made, kind) -> None:
+def test_what_ends_event_loops_passes_and_no_waiter_is_forgotten(made, kind) -> None:
     async def work() -> None:
         loop, line, log = asyncio.get_running_loop(), made(), []
 

@@ -392,7 +392,7 @@ def hit(queue: Queue, number: int, *, bit: int = 0) -> None:
     queue.disk.decay(block.path, 8 * (offset + content) + bit)
 
 
-def test_an_item_that_decayed_is_told_of_and_not_handed_out(queue: Queue) -> None:
+def test_an_item_that_decayed_is_reported_and_not_handed_out(queue: Queue) -> None:
     queue.put(b"a", b"needle", b"c")
     hit(queue, 2)
     assert queue.take() == [1, 3]
@@ -414,7 +414,7 @@ def test_items_of_a_segment_that_is_destroyed_under_an_open_queue_are_not_handed
     assert queue.delivery.damaged == 2
 
 
-def test_a_segment_that_is_gone_costs_its_items_and_is_told_of(queue: Queue) -> None:
+def test_a_segment_that_is_gone_costs_its_items_and_is_reported(queue: Queue) -> None:
     queue.put(b"a")
     block = queue.store.live[-1]
     at = block.end
@@ -448,7 +448,7 @@ def test_a_block_without_checkpoints_is_read_from_its_segments(queue: Queue) -> 
     assert any("all segments are read" in text for text in queue.report.problems)
 
 
-def test_a_header_that_decayed_is_told_of_and_the_queue_opens(queue: Queue) -> None:
+def test_a_header_that_decayed_is_reported_and_the_queue_opens(queue: Queue) -> None:
     queue.put(b"a")
     for offset, name in ((0, "header"), (queue.store.geometry.tail, "tail")):
         queue.disk.decay(queue.store.live[-1].path, 8 * offset + 100)
@@ -589,7 +589,7 @@ def test_ends_that_a_crash_took_back_are_not_what_is_remembered_of_an_item(queue
         queue.open()
 
 
-def test_a_page_of_ended_items_that_does_not_verify_is_told_once_and_taken_away(
+def test_a_page_of_ended_items_that_does_not_verify_is_reported_once_and_taken_away(
     queue: Queue,
 ) -> None:
     while queue.store.counts.blocks_reused < 2:

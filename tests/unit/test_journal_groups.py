@@ -63,10 +63,10 @@ def test_a_group_survives_with_all_of_its_parts(tmp_path: Path) -> None:
 
 
 def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
-    told: list[int] = []
+    delivered: list[int] = []
 
     async def use() -> None:
-        async with PersistentQueue.open(tmp_path, SMALL, on_delivered=told.append) as queue:
+        async with PersistentQueue.open(tmp_path, SMALL, on_delivered=delivered.append) as queue:
             await queue.put_many([b"a", b"b"])
             await asyncio.gather(
                 queue.commit([b"x"], [(1, Status.DELIVERED)]),
@@ -79,7 +79,7 @@ def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
             assert queue.statistics()["flushes"] < 5
 
     asyncio.run(use())
-    assert told == [1]
+    assert delivered == [1]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_reader_of_format_1_refuses_a_new_queue(queue: Queue) -> None:
     assert CONTROL.unpack_from(control)[1:3] == (2, 2)
 
 
-def test_a_flipped_bit_in_the_last_group_costs_the_group_and_is_told_of(queue: Queue) -> None:
+def test_a_flipped_bit_in_the_last_group_costs_the_group_and_is_reported(queue: Queue) -> None:
     queue.put(b"a", b"b")
     block = queue.store.live[-1]
     at = block.end
@@ -277,7 +277,7 @@ def pass_through(engine: Engine, keep: frozenset[int], count: int, *, move: bool
 
 
 @pytest.mark.parametrize("move", [True, False])
-def test_items_that_nobody_ends_keep_no_block_where_they_are_moved(bounded, move: bool) -> None:
+def test_items_without_an_end_keep_no_block_where_they_are_moved(bounded, move: bool) -> None:
     engine = bounded
     engine.add([b"kept"] + [bytes(3000)] * 12 + [b"kept too"] + [bytes(3000)] * 14 + [b"third"])
     while engine.flush():

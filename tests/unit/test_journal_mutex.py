@@ -35,7 +35,7 @@ def test_one_has_it_at_a_time(lock) -> None:
     assert count == 20_000
 
 
-def test_whoever_does_not_wait_is_told(lock) -> None:
+def test_a_caller_that_does_not_wait_is_told(lock) -> None:
     assert lock.acquire()
     assert not lock.acquire(False)
     lock.release()

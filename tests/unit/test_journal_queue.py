@@ -40,19 +40,19 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.fixture
-def told() -> dict[str, list[int]]:
+def ids() -> dict[str, list[int]]:
     """Ids by callback."""
     return {name: [] for name in ("on_delivered", "on_cancelled", "on_expired", "on_forward")}
 
 
-def callbacks(told: dict[str, list[int]]) -> dict[str, Callable[[int], None]]:
-    """Callbacks that note what they are told."""
-    return {name: numbers.append for name, numbers in told.items()}
+def callbacks(ids: dict[str, list[int]]) -> dict[str, Callable[[int], None]]:
+    """Callbacks that note the ids they are called with."""
+    return {name: numbers.append for name, numbers in ids.items()}
 
 
-def test_items_are_put_handed_out_and_delivered(tmp_path: Path, told) -> None:
+def test_items_are_put_handed_out_and_delivered(tmp_path: Path, ids) -> None:
     async def work() -> None:
-        async with PersistentQueue.open(tmp_path, SMALL, **callbacks(told)) as queue:
+        async with PersistentQueue.open(tmp_path, SMALL, **callbacks(ids)) as queue:
             assert await queue.put(b"a") == 1
             assert list(await queue.put_many([b"b", b"c"])) == [2, 3]
             assert list(await queue.put_many([])) == []
@@ -61,7 +61,7 @@ def test_items_are_put_handed_out_and_delivered(tmp_path: Path, told) -> None:
             assert await queue.delivered(1) == 1
             assert await queue.delivered(1) == 0
             assert await queue.cancel(1) is CancelAnswer.DELIVERED
-            for _ in range(2):  # told once
+            for _ in range(2):  # reported once
                 assert await queue.cancel(2) is CancelAnswer.CANCELLED
             assert await queue.cancel_all() == ([3], [1])
             assert queue.statistics()["pending"] == 0
@@ -70,7 +70,7 @@ def test_items_are_put_handed_out_and_delivered(tmp_path: Path, told) -> None:
             assert queue.engine.status(2) is Status.CANCELLED
 
     run(work())
-    assert told == {
+    assert ids == {
         "on_delivered": [1], "on_cancelled": [2, 3], "on_expired": [], "on_forward": [1, 1],
     }  # fmt: skip
 
@@ -105,9 +105,9 @@ def test_consumers_wait_for_items_and_share_them(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_cancel_of_what_a_consumer_has_is_forwarded_or_done(tmp_path: Path, told) -> None:
+def test_a_cancel_of_what_a_consumer_has_is_forwarded_or_done(tmp_path: Path, ids) -> None:
     async def work() -> None:
-        async with PersistentQueue.open(tmp_path, SMALL, **callbacks(told)) as queue:
+        async with PersistentQueue.open(tmp_path, SMALL, **callbacks(ids)) as queue:
             await queue.put_many([b"a", b"b"])
             await queue.get_many(2)
             assert await queue.cancel(1) is CancelAnswer.DELIVERING
@@ -118,19 +118,19 @@ def test_a_cancel_of_what_a_consumer_has_is_forwarded_or_done(tmp_path: Path, to
             assert await queue.cancel_all() == ([], [])
 
     run(work())
-    assert told["on_forward"] == [1]
-    assert told["on_cancelled"] == [2]
+    assert ids["on_forward"] == [1]
+    assert ids["on_cancelled"] == [2]
 
 
 def test_items_of_yesterday_expire_when_the_queue_is_opened_and_while_it_is(
-    tmp_path: Path, told
+    tmp_path: Path, ids
 ) -> None:
     settings = replace(SMALL, day_zone="UTC")
     now_ns = DAY_NS * 20_000
 
     async def work() -> None:
         nonlocal now_ns
-        options = {"clock": lambda: now_ns, **callbacks(told)}
+        options = {"clock": lambda: now_ns, **callbacks(ids)}
         async with PersistentQueue.open(tmp_path, settings, **options) as queue:
             await queue.put(b"a")
             now_ns += DAY_NS
@@ -147,7 +147,7 @@ def test_items_of_yesterday_expire_when_the_queue_is_opened_and_while_it_is(
             assert [item.id async for item in queue.pending()] == []
 
     run(work())
-    assert told["on_expired"] == [1, 3, 2, 4]
+    assert ids["on_expired"] == [1, 3, 2, 4]
 
 
 def test_a_full_queue_makes_producers_wait_until_something_is_delivered(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_queue_grows_while_it_takes_items(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_failed_sync_stops_the_queue_and_everybody_is_told(tmp_path: Path) -> None:
+def test_a_failed_sync_stops_the_queue_and_fails_all_that_wait(tmp_path: Path) -> None:
     async def work() -> None:
         disk = SimulatedDisk()
         opening = PersistentQueue.open(tmp_path, SMALL, files=disk)
@@ -227,7 +227,7 @@ def test_an_item_that_is_too_large_is_refused_by_itself(tmp_path: Path) -> None:
     run(work())
 
 
-def test_who_waits_when_the_queue_is_closed_is_told(tmp_path: Path) -> None:
+def test_a_waiter_is_told_when_the_queue_is_closed(tmp_path: Path) -> None:
     async def work() -> None:
         async with PersistentQueue.open(tmp_path, SMALL) as queue:
             consumer = asyncio.create_task(queue.get())
@@ -281,9 +281,9 @@ def test_a_full_disk_does_not_keep_a_folder_locked(tmp_path: Path, monkeypatch) 
 # -- threads ----------------------------------------------------------------------------------
 
 
-def test_threads_put_get_and_deliver(tmp_path: Path, told) -> None:
+def test_threads_put_get_and_deliver(tmp_path: Path, ids) -> None:
     with BlockingQueue(tmp_path, SMALL) as queue:
-        for name, callback in callbacks(told).items():
+        for name, callback in callbacks(ids).items():
             setattr(queue.engine, name, callback)
         got: list[int] = []
 
@@ -304,14 +304,14 @@ def test_threads_put_get_and_deliver(tmp_path: Path, told) -> None:
         for thread in threads:
             thread.join(PATIENCE_S)
         assert sorted(got) == list(range(1, 81))
-        assert sorted(told["on_delivered"]) == sorted(got)
+        assert sorted(ids["on_delivered"]) == sorted(got)
         assert queue.get(0) is None
         assert list(queue.put_many([])) == []
 
 
-def test_threads_cancel_release_and_look(tmp_path: Path, told) -> None:
+def test_threads_cancel_release_and_look(tmp_path: Path, ids) -> None:
     with BlockingQueue(tmp_path, SMALL) as queue:
-        for name, callback in callbacks(told).items():
+        for name, callback in callbacks(ids).items():
             setattr(queue.engine, name, callback)
         queue.put_many([b"a", b"b", b"c"])
         assert queue.get_many(2)[1].id == 2
@@ -323,7 +323,7 @@ def test_threads_cancel_release_and_look(tmp_path: Path, told) -> None:
         assert queue.cancel_all() == ([1], [])
         assert queue.expire() == []
         assert queue.statistics()["pending"] == 0
-    assert told["on_cancelled"] == [2, 3, 1]
+    assert ids["on_cancelled"] == [2, 3, 1]
 
 
 def test_a_thread_waits_while_the_queue_is_full_and_a_block_cannot_be_made(tmp_path: Path) -> None:
@@ -347,9 +347,9 @@ def test_a_thread_waits_while_the_queue_is_full_and_a_block_cannot_be_made(tmp_p
 
 
 def test_a_queue_grows_again_by_itself_once_its_disk_has_room(tmp_path: Path, monkeypatch) -> None:
-    told: list[str] = []
+    logged: list[str] = []
     engine = "feedhandler.journal.engine"
-    monkeypatch.setattr(f"{engine}.log_event", lambda event, *_, **__: told.append(event))
+    monkeypatch.setattr(f"{engine}.log_event", lambda event, *_, **__: logged.append(event))
     monkeypatch.setattr(f"{engine}.GROWTH_PAUSE_NS", 1_000_000)
 
     async def work() -> None:
@@ -369,11 +369,11 @@ def test_a_queue_grows_again_by_itself_once_its_disk_has_room(tmp_path: Path, mo
                 await failed.wait()
                 failed.clear()
             assert not all(put.done() for put in puts)
-            assert told == ["queue_cannot_grow"]
+            assert logged == ["queue_cannot_grow"]
             disk.create = create  # type: ignore[method-assign]
             # Nothing is delivered meanwhile: only growing makes room.
             await asyncio.gather(*puts)
-        assert told == ["queue_cannot_grow", "queue_grows"]
+        assert logged == ["queue_cannot_grow", "queue_grows"]
 
     run(work())
 

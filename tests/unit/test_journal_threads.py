@@ -166,22 +166,22 @@ def cancel_all_by_page(queue: BlockingQueue) -> None:
     cancelled, in_hand, page = queue.engine.cancel_all_by_page(1 << 40)
     queue.engine.call_back(queue.engine.on_cancelled, cancelled)
     forward = [number for number, delivered in page.items if delivered]
-    told = sorted([*cancelled, *in_hand, *forward])
-    assert told == sorted(set(told))
+    ids = sorted([*cancelled, *in_hand, *forward])
+    assert ids == sorted(set(ids))
     assert [number for number, _ in page.items] == sorted([*in_hand, *forward])
 
 
 def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
     tmp_path: Path, seed: int
 ) -> None:
-    told: dict[str, list[int]] = {"delivered": [], "cancelled": []}
+    ids: dict[str, list[int]] = {"delivered": [], "cancelled": []}
     errors: list[BaseException] = []
     producing = [True] * 3
     contents: dict[int, bytes] = {}
     settings = replace(SMALL, waiting_bytes_max=20_000)
     queue = BlockingQueue(tmp_path, settings)
-    queue.engine.on_delivered = told["delivered"].append
-    queue.engine.on_cancelled = told["cancelled"].append
+    queue.engine.on_delivered = ids["delivered"].append
+    queue.engine.on_cancelled = ids["cancelled"].append
 
     def produce(draw: random.Random, turn: int) -> None:
         for _ in range(60):
@@ -232,12 +232,12 @@ def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
         assert not errors, f"seed {seed}: {errors}"
         assert queue.statistics()["damaged"] == 0
         assert queue.statistics()["blocks_reused"]
-    ends = Counter(told["delivered"] + told["cancelled"])
+    ends = Counter(ids["delivered"] + ids["cancelled"])
     assert ends.keys() == contents.keys(), f"seed {seed}"
     assert set(ends.values()) == {1}, f"seed {seed}"
     with BlockingQueue(tmp_path, settings) as again:
         assert again.statistics()["pending"] == 0
-        for name, numbers in told.items():
+        for name, numbers in ids.items():
             known = {again.status(number) for number in numbers}
             assert known <= {Status[name.upper()]}, f"seed {seed}"
 
@@ -266,9 +266,9 @@ def test_a_disk_that_cannot_be_read_stops_the_queue_and_says_so(tmp_path: Path) 
         assert queue.get(0).content == b"a"
 
 
-def test_who_waits_is_told_when_somebody_else_finds_the_disk_unreadable(tmp_path: Path) -> None:
+def test_a_waiter_is_told_when_another_thread_finds_the_disk_unreadable(tmp_path: Path) -> None:
     files = Unreadable()
-    told: list[str] = []
+    errors: list[str] = []
     with BlockingQueue(tmp_path, SMALL, files=files) as queue:
         queue.put(b"a")
         assert queue.get().id == 1
@@ -277,7 +277,7 @@ def test_who_waits_is_told_when_somebody_else_finds_the_disk_unreadable(tmp_path
             try:
                 queue.get(PATIENCE_S)
             except QueueStopped as error:
-                told.append(str(error))
+                errors.append(str(error))
 
         consumer = threading.Thread(target=consume)
         consumer.start()
@@ -286,5 +286,5 @@ def test_who_waits_is_told_when_somebody_else_finds_the_disk_unreadable(tmp_path
         with pytest.raises(QueueStopped):
             list(queue.pending())
         consumer.join(PATIENCE_S)
-        assert len(told) == 1
-        assert "Input/output error" in told[0]
+        assert len(errors) == 1
+        assert "Input/output error" in errors[0]

@@ -89,7 +89,7 @@ def test_after_a_write_that_failed_nothing_is_done_any_more(writing, tmp_path: P
     os.close(bad)
 
 
-def test_what_belongs_together_is_told_when_all_of_it_is_done(writing, tmp_path: Path) -> None:
+def test_what_belongs_together_is_confirmed_when_all_of_it_is_done(writing, tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     thread = writing.Writer()
@@ -277,14 +277,14 @@ def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledge
     engine.close()
 
 
-def test_who_closes_the_queue_is_told_where_its_last_segment_failed(kind, tmp_path: Path) -> None:
+def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> None:
     disk, gate = SimulatedDisk(), threading.Event()
 
     async def work() -> None:
         async with kind.open(tmp_path, SMALL, files=disk) as opened:
             disk.before_call = lambda _: gate.wait(PATIENCE_S)
             disk.fault = Fault(disk.calls + 1)
-            opened.put_soon([b"nobody waits for it"])
+            opened.put_soon([b"no caller waits for it"])
             while opened.engine.store.in_flight is None:
                 await asyncio.sleep(0)
             asyncio.get_running_loop().call_soon(gate.set)  # once it is being closed
@@ -293,7 +293,7 @@ def test_who_closes_the_queue_is_told_where_its_last_segment_failed(kind, tmp_pa
         asyncio.run(work())
 
 
-def test_changes_that_a_checkpoint_has_already_are_told_where_no_block_has_room(
+def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_block_has_room(
     kind, tmp_path: Path, monkeypatch
 ) -> None:
     """Then there is nothing to write, and who waits is told all the same."""
@@ -358,12 +358,12 @@ def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> N
 
 
 def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
-    told: list[object] = []
+    errors: list[object] = []
     disk = SimulatedDisk()
 
     async def work() -> None:
         asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: told.append(context["exception"])
+            lambda _, context: errors.append(context["exception"])
         )
         async with kind.open(tmp_path, SMALL, files=disk) as opened:
             disk.before_call = lambda _: 1 // 0
@@ -371,7 +371,7 @@ def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -
                 await opened.put(b"x")
 
     asyncio.run(work())
-    assert isinstance(told[0], ZeroDivisionError)
+    assert isinstance(errors[0], ZeroDivisionError)
 
 
 def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(

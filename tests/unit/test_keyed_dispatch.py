@@ -158,7 +158,7 @@ class Course:
             self.model.tries[message] += failed
 
     def recall(self) -> None:
-        """Its consumer has failed at it: nobody gets what is behind it, before it is given back."""
+        """Its consumer has failed at it: what is behind it waits until it is given back."""
         if message := self.pick(self.model.holder):
             self.dispatch.recall(self.slots[message])
             self.model.holder[message] = 0

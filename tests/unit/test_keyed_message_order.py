@@ -80,7 +80,7 @@ def test_what_is_dropped_leaves_no_trace() -> None:
     assert order.begin() is None
 
 
-def test_messages_of_a_queue_without_keys_wait_for_nobody() -> None:
+def test_messages_of_a_queue_without_keys_wait_for_no_other() -> None:
     order: MessageOrder[int] = MessageOrder(2)
     for item in range(6):
         assert order.add(item, 0)

@@ -153,7 +153,7 @@ def test_the_gateway_publishes_everything_with_stamps_and_without_a_password_in_
     assert broker.hostname == ("127.0.0.1" if kind is RecordedArtemis else "vhost:market")
 
 
-def test_nobody_in_particular_has_no_password() -> None:
+def test_a_url_without_a_user_has_no_password() -> None:
     declares = Recorded("::1", 5672, 0, "", "", "/")
     broker = LabBroker(declares, None, [])
     config = broker.publish(binding_of("topic", "packet", "e", (1,)), "packet", "e", 1 << 20, "/x")
@@ -233,17 +233,19 @@ def test_a_broker_that_does_not_start_says_why_and_is_ended(
 @pytest.mark.parametrize(
     "url", ["localhost:5672", "http://localhost", "amqp://", "amqp://a:b@c:x/"]
 )
-def test_what_is_no_broker_url_is_told_without_its_password(url: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no amqp:// URL") as told:
+def test_what_is_no_broker_url_is_reported_without_its_password(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no amqp:// URL") as caught:
         open_broker("rabbitmq", url, tmp_path / "broker")
-    assert "a:b" not in str(told.value)
+    assert "a:b" not in str(caught.value)
 
 
-def test_a_broker_at_a_url_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_broker_at_a_url_that_is_not_there_is_reported_at_once(tmp_path: Path) -> None:
     url = "amqp://us:secret@127.0.0.1"
-    with pytest.raises(PeerError, match=r"management at 127\.0\.0\.1:1 does not answer: ") as told:
+    with pytest.raises(
+        PeerError, match=r"management at 127\.0\.0\.1:1 does not answer: "
+    ) as caught:
         open_broker("rabbitmq", url, tmp_path, 1)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_broker_at_a_url_is_asked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

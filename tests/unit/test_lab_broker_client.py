@@ -87,7 +87,7 @@ def test_what_goes_wrong_in_the_callback_ends_the_delivery() -> None:
     asyncio.run(story())
 
 
-def test_a_refusal_is_told_and_so_is_the_brokers_end() -> None:
+def test_a_refusal_is_reported_and_so_is_the_brokers_end() -> None:
     async def story() -> None:
         rig = NodeRig(services=(104, 105))
         rig.node.start()

@@ -85,9 +85,9 @@ def test_what_makes_no_sense_is_one_line_and_exit_code_2(
     asked: list[Plan], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert typed("--out", "x", *words.split()) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("feedhandler: ")
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("feedhandler: ")
+    assert errors.count("\n") == 1
     assert asked == []
 
 
@@ -146,11 +146,11 @@ def test_a_narrow_terminal_gets_fewer_figures_and_whole_ones(
 ) -> None:
     monkeypatch.setattr(view, "stdout_console", lambda: Console(width=width))
     view.View().end(step_of(1_234_000_000))
-    heading, *told = capsys.readouterr().out.splitlines()
-    left_out = told.pop(0) if told[0].startswith("(no room for ") else ""
+    heading, *rows = capsys.readouterr().out.splitlines()
+    left_out = rows.pop(0) if rows[0].startswith("(no room for ") else ""
     assert bool(left_out) == (width < 96)
-    assert len(heading) == len(told[0]) <= width
-    names, figures = re.findall(r"\S+(?: ms)?", heading), told[0].split()
+    assert len(heading) == len(rows[0]) <= width
+    names, figures = re.findall(r"\S+(?: ms)?", heading), rows[0].split()
     assert len(names) == len(figures)
     assert {figure for name, figure in zip(names, figures, strict=True) if " ms" in name} == {
         "1234.000"
@@ -163,7 +163,9 @@ def test_every_figure_stands_apart_from_the_next(capsys: pytest.CaptureFixture[s
     assert line.split()[4:] == ["2500.000"] * 7
 
 
-def test_a_sweep_is_told_trial_by_trial_and_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_is_printed_trial_by_trial_and_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shown = view.View()
     shown.report_trial(Trial(value=1, found_ns=1, held=True))
     shown.report_trial(Trial(value=2, found_ns=9, held=False, why="p90 is 9 ms"))

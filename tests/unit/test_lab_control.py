@@ -74,7 +74,7 @@ def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.so
     rig = Rig()
     order: list[str] = []
     sender_queue = attach(rig.fanout, place(receiver), "packet")
-    sender_queue.sock = SimpleNamespace(send=lambda data: order.append("told"))
+    sender_queue.sock = SimpleNamespace(send=lambda data: order.append("sent"))
     _, link = rig.attach("euronext.104?quality=0")
     send = link.send
 
@@ -85,7 +85,7 @@ def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.so
     link.send = noted  # type: ignore[method-assign]
     rig.packets(1, 1)
     rig.pump()
-    assert order[0] == "told"
+    assert order[0] == "sent"
 
 
 def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> None:
@@ -102,7 +102,7 @@ def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> No
     sender.close()
 
 
-def test_nobody_there_holds_up_nothing(receiver: socket.socket) -> None:
+def test_an_absent_receiver_holds_up_nothing(receiver: socket.socket) -> None:
     sender = Sender(place(receiver))
     receiver.close()
     ones = numpy.ones(50, numpy.int64)
@@ -112,7 +112,7 @@ def test_nobody_there_holds_up_nothing(receiver: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "nowhere", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_what_is_no_place_is_told(wrong: str) -> None:
+def test_what_is_no_place_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="no place of a stamping process"):
         control.connected(wrong)
 
@@ -177,13 +177,13 @@ def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -
             await until(role, 4, 0)
             send(role, "client", *marked)
             await until(role, 4, 3)
-            told = await role.latency({})
+            latency = await role.latency({})
         finally:
             await role.close()
-        assert told["count"] == sum(told["counts"]) == 2
-        assert (told["published_only"], told["received_only"], told["over"]) == (1, 0, 0)
-        assert 0 < told["min_ns"] <= told["max_ns"] < 1e9 * WAIT_S
-        assert told["sum_ns"] == told["min_ns"] + told["max_ns"]
+        assert latency["count"] == sum(latency["counts"]) == 2
+        assert (latency["published_only"], latency["received_only"], latency["over"]) == (1, 0, 0)
+        assert 0 < latency["min_ns"] <= latency["max_ns"] < 1e9 * WAIT_S
+        assert latency["sum_ns"] == latency["min_ns"] + latency["max_ns"]
 
     asyncio.run(story())
 

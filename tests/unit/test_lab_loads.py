@@ -18,8 +18,8 @@ def test_all_clients_are_one_role() -> None:
 
 def test_what_the_replayer_tells_is_its_output_and_the_gateways_input() -> None:
     assert counted({"share": 0.0}) == {}
-    told = counted({"frame_bytes": 500, "at_ns": 2_000_000_000})
-    assert told == {"replayer": (2.0, 0, 500), "gateway": (2.0, 500, 0)}
+    counts = counted({"frame_bytes": 500, "at_ns": 2_000_000_000})
+    assert counts == {"replayer": (2.0, 0, 500), "gateway": (2.0, 500, 0)}
 
 
 def test_loads_are_sampled_from_the_end_of_the_warm_up() -> None:

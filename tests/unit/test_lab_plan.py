@@ -102,7 +102,7 @@ def test_what_is_no_bound_is_refused(text: str) -> None:
         plan.parse_bound(text)
 
 
-def test_a_bound_is_told_in_milliseconds() -> None:
+def test_a_bound_is_shown_in_milliseconds() -> None:
     assert str(plan.parse_bound("p50=300us")) == "p50=0.3ms"
 
 
@@ -158,7 +158,7 @@ def test_steps_at_another_pace_or_of_some_symbols_are_of_no_bar(other: dict[str,
     assert thresholds.judge(step) == []
 
 
-def test_verdicts_are_told_a_line_each_with_figure_bar_and_ratio() -> None:
+def test_verdicts_are_shown_a_line_each_with_figure_bar_and_ratio() -> None:
     lines = thresholds.lines(step_of(450_000, lost=3, duration_s=5.0))
     assert lines[0] == (
         "bar packets to 10 at 40 Mbps: missed: 3 lost, doubled or out of order "
@@ -169,7 +169,7 @@ def test_verdicts_are_told_a_line_each_with_figure_bar_and_ratio() -> None:
     assert thresholds.lines(step_of(1))[0].endswith(": met: no loss")
 
 
-def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
+def test_where_a_bar_is_missed_the_roles_time_is_shown() -> None:
     step = step_of(450_000)
     share = np.array([0.2, 0.4])
     step.loads = [
@@ -179,8 +179,8 @@ def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
         ),
         Loads(role="broker"),
     ]  # fmt: skip
-    told = "percent of one processor: gateway 60, clients 2 x 45; all 150"
-    assert thresholds.lines(step)[-1] == told
+    line = "percent of one processor: gateway 60, clients 2 x 45; all 150"
+    assert thresholds.lines(step)[-1] == line
     step.verdicts = step.verdicts[:1]
     assert len(thresholds.lines(step)) == 1
 

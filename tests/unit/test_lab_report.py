@@ -56,7 +56,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]
 
 def test_every_figure_of_the_scenario_is_drawn(written: tuple[Path, list[Path]]) -> None:
     out, paths = written
-    assert sorted(paths) == sorted(out.iterdir()), "what is written is told"
+    assert sorted(paths) == sorted(out.iterdir()), "what is written is named"
     names = {path.name for path in paths}
     for broker in ("embedded", "rabbitmq-3"):
         for number in ("09", "14", "15", "16"):

@@ -179,7 +179,7 @@ def test_a_roles_load_stands_beside_the_papers() -> None:
     assert rows["replayer"] == ("-", "-", "-", "-", "-", "-", "0.00", "5", "0.00")
 
 
-def test_bandwidth_is_told_for_each_client_and_each_byte_of_the_feed() -> None:
+def test_bandwidth_is_shown_for_each_client_and_each_byte_of_the_feed() -> None:
     step = exact(clients=2, grain="packet")
     step.sent = Sent(payload_bytes=10_000_000, duration_ns=10 * 10**9)
     step.traffic = [
@@ -198,7 +198,7 @@ def test_bandwidth_is_told_for_each_client_and_each_byte_of_the_feed() -> None:
     assert report_loads.bandwidth_table(Run(steps=[step])).rows[0][-5:] == ("-",) * 5
 
 
-def test_losses_and_queue_limits_are_told_of_all_clients_together() -> None:
+def test_losses_and_queue_limits_are_shown_of_all_clients_together() -> None:
     results = [
         ClientResult(number=1, expected=1000, received=998, lost=2),
         ClientResult(number=2, expected=1000, received=1001, duplicated=1, reordered=4),

@@ -114,7 +114,7 @@ def test_the_rate_is_of_frames_and_zero_before_anything_was_sent() -> None:
     ("now", "damaged", "said"),
     [('"format": 1', '"format": 9', "is of format 9"), ('"packets"', '"flags"', "holds no run")],
 )
-def test_what_is_no_run_is_told(
+def test_what_is_no_run_is_reported(
     run: Run, tmp_path: Path, now: str, damaged: str, said: str
 ) -> None:
     path = results.write_run(run, tmp_path)

@@ -72,9 +72,9 @@ def test_answers_are_read_message_by_message() -> None:
 
 def test_a_refusal_and_nonsense_are_errors() -> None:
     refusal = struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -errno.EPERM)
-    with pytest.raises(OSError, match="refuses") as told:
+    with pytest.raises(OSError, match="refuses") as caught:
         sock_diag.parse(refusal)
-    assert told.value.errno == errno.EPERM
+    assert caught.value.errno == errno.EPERM
     with pytest.raises(ValueError, match="netlink message of 3"):
         sock_diag.parse(struct.pack("=IHHII", 3, 20, 0, 1, 0))
     head = struct.pack("=BBBB2s2s16s16sIQIIIII", 2, 1, 0, 0, b"", b"", b"", b"", *[0] * 7)
@@ -140,7 +140,7 @@ def test_bytes_are_counted_from_the_start_and_those_of_a_closed_socket_stay(
 ) -> None:
     one, other = pair
     transfer(one, other, 1000)
-    sampler = Stepped({"us": os.getpid(), "nobody": [1 << 22]}, 0.01)
+    sampler = Stepped({"us": os.getpid(), "absent": [1 << 22]}, 0.01)
     sampler.start()
     transfer(one, other, 200_000)
     sampler.wait(2)
@@ -148,7 +148,7 @@ def test_bytes_are_counted_from_the_start_and_those_of_a_closed_socket_stay(
     other.close()
     sampler.wait(2)
     found = by_role(sampler.stop())
-    us, nobody = found["us"], found["nobody"]
+    us, absent = found["us"], found["absent"]
     # Both ends are ours.
     assert us.net_in_bytes[-1] == 200_000
     assert us.net_out_bytes[-1] == 200_000
@@ -156,8 +156,8 @@ def test_bytes_are_counted_from_the_start_and_those_of_a_closed_socket_stay(
     assert len(us.t_s) == len(us.user_cpu) == len(us.rss_bytes) >= 4
     assert (us.t_s[1:] > us.t_s[:-1]).all()
     assert us.rss_bytes[-1] > 1 << 20
-    assert not nobody.rss_bytes.any()
-    assert not nobody.net_in_bytes.any()
+    assert not absent.rss_bytes.any()
+    assert not absent.net_in_bytes.any()
 
 
 def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
@@ -174,7 +174,7 @@ def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
         assert child.stdin is not None
         child.stdin.write(b"\n")
         child.stdin.flush()
-        told = float(child.stdout.readline())
+        reported = float(child.stdout.readline())
         sampler.wait(2)
         child.stdin.close()
         child.wait(WAIT_S)
@@ -184,7 +184,7 @@ def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
     elapsed = [b - a for a, b in zip([0, *busy.t_s], busy.t_s, strict=False)]
     used = sum(share * each for share, each in zip(busy.user_cpu, elapsed, strict=True))
     # The interpreter's start and end are in the samples too, or some of it.
-    assert told - 0.05 <= used <= told + 0.3
+    assert reported - 0.05 <= used <= reported + 0.3
     assert busy.rss_bytes[0] > 0
     assert busy.rss_bytes[-1] == 0
     assert (busy.user_cpu >= 0).all()
@@ -192,11 +192,11 @@ def test_a_busy_process_shows_and_what_it_used_stays_after_its_end() -> None:
 
 
 def test_what_a_role_counts_at_moments_of_its_own_is_what_it_was_between_them() -> None:
-    told = {"us": (100.0, 10, 0)}
-    sampler = Sampler({"us": []}, counted=lambda: told)
+    counts = {"us": (100.0, 10, 0)}
+    sampler = Sampler({"us": []}, counted=lambda: counts)
     for _ in range(2):
         sampler._sample(0.0)
-    assert sampler._counts["us"] == [(100.0, 10, 0)], "told twice, counted once"
+    assert sampler._counts["us"] == [(100.0, 10, 0)], "reported twice, counted once"
     sampler._began = 100.0
     sampler._rows["us"] = [(t_s, 0.0, 0.0, 0.0, 0.0, 0.0) for t_s in (0.0, 1.0, 2.0, 3.0)]
     sampler._counts["us"] = [(100.0, 10, 0), (102.0, 30, 8)]

@@ -62,8 +62,8 @@ def expecting(module: ModuleType, timed_from: tuple[int, int] = (10, 1)) -> Any:
 
 
 def wrong(tally: Any, counts: list[int]) -> tuple[int, int, int]:
-    told = tally.verdict(np.array(counts, np.uint16))
-    return told["lost"], told["duplicated"], told["reordered"]
+    verdict = tally.verdict(np.array(counts, np.uint16))
+    return verdict["lost"], verdict["duplicated"], verdict["reordered"]
 
 
 ONES = [1] * 7
@@ -148,7 +148,7 @@ def test_what_comes_too_late_is_reordered_and_neither_lost_nor_double(module: Mo
 
 
 @pytest.mark.parametrize("place", [(104, 9, 0), (104, 14, 0), (105, 10, 0), (0, 10, 0)])
-def test_what_nobody_sent_is_a_stranger(module: ModuleType, place: Place) -> None:
+def test_what_was_not_sent_is_a_stranger(module: ModuleType, place: Place) -> None:
     tally = expecting(module)
     tally.record(batch_of([place, *packets()]), NOW_NS)
     assert tally.strangers == 1

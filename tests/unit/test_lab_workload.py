@@ -256,7 +256,7 @@ def test_what_goes_wrong_while_preparing_ends_the_play(
 def test_a_generated_session_has_all_services_in_the_papers_sizes() -> None:
     workload = workload_of(UTP, generated(UTP, seed=1, messages=40_000))
     assert workload.services.tolist() == list(range(101, 108))
-    told = workload.describe()
-    assert told["messages"] >= 40_000
-    assert 260 < told["mean_packet_bytes"] < 320
-    assert 4.5 < told["mean_messages_a_packet"] < 5.6
+    description = workload.describe()
+    assert description["messages"] >= 40_000
+    assert 260 < description["mean_packet_bytes"] < 320
+    assert 4.5 < description["mean_messages_a_packet"] < 5.6

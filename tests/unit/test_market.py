@@ -223,7 +223,7 @@ def test_books_equal_the_generators_own_at_every_moment(make, seed):
 def test_books_equal_the_quotes_numbered_the_same(make, seed):
     orders: dict[int, list[Any]] = defaultdict(list)
     quotes: dict[tuple[int, int], list[Any]] = defaultdict(list)
-    # The first of each symbol are those told at the opening: all of them have the number 0.
+    # The first of each symbol are those sent at the opening: all of them have the number 0.
     for outgoing in session(seed):
         for raw, record in _messages(outgoing.packet):
             if outgoing.service == ORDERS and raw[2:4] == UPDATE:
@@ -294,7 +294,7 @@ def test_an_order_is_known_by_its_date_too(market):
     assert not market.problems
 
 
-# -- orders told again ----------------------------------------------------------------------------
+# -- orders sent again ----------------------------------------------------------------------------
 
 
 def test_a_retransmission_of_orders_replaces_the_books_it_names(market):

@@ -113,7 +113,7 @@ def test_levels_priority_and_depth_are_those_of_a_naive_book(module: ModuleType,
 
 
 @pytest.mark.random
-def test_the_depth_told_is_the_least_at_which_a_level_changed(
+def test_the_returned_depth_is_the_least_at_which_a_level_changed(
     module: ModuleType, seed: int
 ) -> None:
     book, naive = module.DepthBook(), NaiveBook()

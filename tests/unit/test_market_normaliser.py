@@ -36,14 +36,14 @@ def twin(request: pytest.FixtureRequest):
     return load_interpreted("feedhandler.market.normaliser")
 
 
-class Told:
-    """A normaliser that is told messages by name, and shows its records briefly."""
+class NormalisedRecords:
+    """The records that a normaliser makes of messages given by name."""
 
     def __init__(self, twin, feed: str | Feed) -> None:
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
         self.normaliser = twin.Normaliser(self.feed)
 
-    def records(self, name: str, **fields) -> numpy.ndarray:
+    def of(self, name: str, **fields) -> numpy.ndarray:
         message = self.feed.encode_message(name, **fields)
         self.normaliser.clear()
         count = self.normaliser.message(
@@ -55,7 +55,7 @@ class Told:
 
     def __call__(self, name: str, **fields) -> str:
         """`A B 77 100@12.34 | ...`: action, side, order id, size and price of each record."""
-        return " | ".join(map(shown, self.records(name, **fields)))
+        return " | ".join(map(shown, self.of(name, **fields)))
 
 
 def shown(record) -> str:
@@ -66,228 +66,230 @@ def shown(record) -> str:
 
 
 def test_an_itch_order_lives_from_its_addition_to_its_end(twin):
-    told = Told(twin, "nasdaq-totalview-itch")
+    records = NormalisedRecords(twin, "nasdaq-totalview-itch")
     of = {"stock_locate": 5, "timestamp": 1}
     add = {"order_reference_number": 77, "buy_sell_indicator": "B", "shares": 100, "price": 123400}
-    assert told("add_order_no_mpid_attribution", **of, **add) == "A B 77 100@12.34"
-    executed = told("order_executed", **of, order_reference_number=77, executed_shares=30)
+    assert records("add_order_no_mpid_attribution", **of, **add) == "A B 77 100@12.34"
+    executed = records("order_executed", **of, order_reference_number=77, executed_shares=30)
     assert executed == "T A 0 30@12.34 | F B 77 30@12.34 | C B 77 30@12.34"
-    at_price = told(
+    at_price = records(
         "order_executed_with_price", **of, order_reference_number=77, executed_shares=10,
         printable="Y", execution_price=125000,
     )  # fmt: skip
     assert at_price == "T A 0 10@12.5 | F B 77 10@12.5 | C B 77 10@12.34"
-    reduced = told("order_cancel", **of, order_reference_number=77, canceled_shares=20)
+    reduced = records("order_cancel", **of, order_reference_number=77, canceled_shares=20)
     assert reduced == "C B 77 20@12.34"
-    replaced = told(
+    replaced = records(
         "order_replace", **of, original_order_reference_number=77, new_order_reference_number=78,
         shares=50, price=120000,
     )  # fmt: skip
     assert replaced == "C B 77 40@12.34 | A B 78 50@12"
-    assert told("order_delete", **of, order_reference_number=78) == "C B 78 50@12"
-    assert told("order_delete", **of, order_reference_number=78) == ""
-    assert told.normaliser.unknown_orders == 1
+    assert records("order_delete", **of, order_reference_number=78) == "C B 78 50@12"
+    assert records("order_delete", **of, order_reference_number=78) == ""
+    assert records.normaliser.unknown_orders == 1
     trade = {"buy_sell_indicator": "B", "shares": 9, "price": 10000}
-    assert told("non_cross_trade", **of, **trade) == "T N 0 9@1"
-    assert told("cross_trade", **of, cross_shares=2**33, cross_price=10000).startswith(
+    assert records("non_cross_trade", **of, **trade) == "T N 0 9@1"
+    assert records("cross_trade", **of, cross_shares=2**33, cross_price=10000).startswith(
         f"T N 0 {2**32 - 2}@1"
     )
-    assert told.normaliser.clamped == 1
+    assert records.normaliser.clamped == 1
 
 
 def test_a_record_has_all_that_dbn_wants(twin):
-    told = Told(twin, "nasdaq-totalview-itch")
-    told.normaliser.set_day(date(2023, 11, 14))
-    record = told.records(
+    records = NormalisedRecords(twin, "nasdaq-totalview-itch")
+    records.normaliser.set_day(date(2023, 11, 14))
+    record = records.of(
         "add_order_no_mpid_attribution", stock_locate=5, timestamp=36_000_000_000_007,
         order_reference_number=77, buy_sell_indicator="S", shares=100, price=123400,
     )[0]  # fmt: skip
     ten_in_new_york_ns = 1_699_974_000_000_000_000
     assert record.dtype == MBO
     assert tuple(record) == (
-        14, 0xA0, told.feed.number, 5, ten_in_new_york_ns + 7, 77, 12_340_000_000, 100,
+        14, 0xA0, records.feed.number, 5, ten_in_new_york_ns + 7, 77, 12_340_000_000, 100,
         FLAG_LAST, CHANNEL, b"A", b"A", SENT_NS + 5000, 5000, 7,
     )  # fmt: skip
 
 
-def test_a_trading_status_is_told_beside_the_records(twin):
-    told = Told(twin, "nasdaq-totalview-itch")
-    assert told("stock_trading_action", stock_locate=5, trading_state="P") == ""
-    ((instrument, state, _),) = told.normaliser.statuses
+def test_a_trading_status_stands_beside_the_records(twin):
+    records = NormalisedRecords(twin, "nasdaq-totalview-itch")
+    assert records("stock_trading_action", stock_locate=5, trading_state="P") == ""
+    ((instrument, state, _),) = records.normaliser.statuses
     assert (instrument, compiled.STATES[state]) == (5, "halted")
 
 
 def test_pitch_orders_are_found_by_their_id_alone(twin):
-    told = Told(twin, "cboe-byx-pitch")
+    records = NormalisedRecords(twin, "cboe-byx-pitch")
     order = {"order_id": 9, "side_indicator": "S"}
-    add = told.records("add_order_short", **order, quantity_short=5, symbol="ABC", price_short=150)
+    add = records.of("add_order_short", **order, quantity_short=5, symbol="ABC", price_short=150)
     assert shown(add[0]) == "A A 9 5@1.5"
     assert int(add[0]["instrument_id"]) == 1
     long = {**order, "order_id": 10, "quantity": 70, "price": 20000, "symbol": "XYZ"}
-    assert int(told.records("add_order_long", **long)[0]["instrument_id"]) == 2
-    executed = told.records("order_executed", order_id=9, executed_quantity=2)
+    assert int(records.of("add_order_long", **long)[0]["instrument_id"]) == 2
+    executed = records.of("order_executed", order_id=9, executed_quantity=2)
     assert [int(each["instrument_id"]) for each in executed] == [1, 1, 1]
     assert " | ".join(map(shown, executed)) == "T B 0 2@1.5 | F A 9 2@1.5 | C A 9 2@1.5"
-    at_price = told(
+    at_price = records(
         "order_executed_at_price_size", order_id=10, executed_quantity=20, remaining_quantity=40,
         price=21000,
     )  # fmt: skip
     assert at_price == "T B 0 20@2.1 | F A 10 20@2.1 | C A 10 30@2"
-    assert told("modify_order_short", order_id=9, quantity_short=7, price_short=160) == (
+    assert records("modify_order_short", order_id=9, quantity_short=7, price_short=160) == (
         "M A 9 7@1.6"
     )
-    assert told("reduce_size_short", order_id=9, canceled_quantity_short=3) == "C A 9 3@1.6"
-    assert told("unit_clear") == "R N 0 0@-"
-    assert told("delete_order", order_id=9) == ""
+    assert records("reduce_size_short", order_id=9, canceled_quantity_short=3) == "C A 9 3@1.6"
+    assert records("unit_clear") == "R N 0 0@-"
+    assert records("delete_order", order_id=9) == ""
 
 
 def test_pitch_times_count_from_the_clock_of_the_unit(twin):
-    told = Told(twin, "cboe-byx-pitch")
-    told.normaliser.set_day(date(2023, 11, 14))
+    records = NormalisedRecords(twin, "cboe-byx-pitch")
+    records.normaliser.set_day(date(2023, 11, 14))
     add = {"order_id": 9, "side_indicator": "S", "symbol": "A", "time_offset": 12}
-    assert int(told.records("add_order_short", **add)[0]["ts_event"]) == SENT_NS
-    assert told("time", time=36_000) == ""
+    assert int(records.of("add_order_short", **add)[0]["ts_event"]) == SENT_NS
+    assert records("time", time=36_000) == ""
     add["order_id"] = 10
-    assert int(told.records("add_order_short", **add)[0]["ts_event"]) == (1_699_974_000_000_000_012)
+    assert int(records.of("add_order_short", **add)[0]["ts_event"]) == (1_699_974_000_000_000_012)
 
 
 @pytest.mark.parametrize("name", ["nyse-integrated-xdp", "nyse-integrated-pillar"])
-def test_xdp_prices_have_the_scale_that_reference_data_told(twin, name):
-    told = Told(twin, name)
+def test_xdp_prices_have_the_scale_that_reference_data_gave(twin, name):
+    records = NormalisedRecords(twin, name)
     add = {"symbol_index": 8, "order_id": 4, "price": 12345, "volume": 10, "side": "B"}
-    assert told("add_order", **add) == "A B 4 10@-"
-    assert told.normaliser.unscaled == 1
-    told("symbol_index_mapping", symbol_index=8, symbol_name="ABC", price_scale_code=2)
+    assert records("add_order", **add) == "A B 4 10@-"
+    assert records.normaliser.unscaled == 1
+    records("symbol_index_mapping", symbol_index=8, symbol_name="ABC", price_scale_code=2)
     add["order_id"] = 5
-    assert told("add_order", **add) == "A B 5 10@123.45"
-    assert told("modify_order", symbol_index=8, order_id=5, price=12300, volume=4) == "M B 5 4@123"
+    assert records("add_order", **add) == "A B 5 10@123.45"
+    assert (
+        records("modify_order", symbol_index=8, order_id=5, price=12300, volume=4) == "M B 5 4@123"
+    )
     execution = {"symbol_index": 8, "order_id": 5, "price": 12300, "volume": 1}
-    assert told("order_execution", **execution) == "T A 0 1@123 | F B 5 1@123 | C B 5 1@123"
-    replaced = told(
+    assert records("order_execution", **execution) == "T A 0 1@123 | F B 5 1@123 | C B 5 1@123"
+    replaced = records(
         "replace_order", symbol_index=8, order_id=5, new_order_id=6, price=12200, volume=9
     )
     assert replaced == "C B 5 3@123 | A B 6 9@122"
-    refresh = told.records("add_order_refresh", **{**add, "order_id": 7})
+    refresh = records.of("add_order_refresh", **{**add, "order_id": 7})
     assert int(refresh[0]["flags"]) == FLAG_LAST | FLAG_SNAPSHOT
-    assert told("symbol_clear", symbol_index=8) == "R N 0 0@-"
-    assert told("delete_order", symbol_index=8, order_id=6) == ""
+    assert records("symbol_clear", symbol_index=8) == "R N 0 0@-"
+    assert records("delete_order", symbol_index=8, order_id=6) == ""
     trade = {"symbol_index": 8, "price": 12300, "volume": 6}
-    assert told("non_displayed_trade", **trade) == "T N 0 6@123"
+    assert records("non_displayed_trade", **trade) == "T N 0 6@123"
 
 
 def test_ice_orders_and_deals_have_scales_of_their_own(twin):
-    told = Told(twin, "ice-impact")
+    records = NormalisedRecords(twin, "ice-impact")
     order = {"market_id": 5, "order_id": 7, "side": "1", "price": 1234, "quantity": 10}
-    assert told("add_or_modify_order", **order) == "A B 7 10@-"
+    assert records("add_or_modify_order", **order) == "A B 7 10@-"
     denominators = {"order_price_denominator": "2", "deal_price_denominator": "4"}
-    assert told("new_expiry", market_id=5, **denominators) == ""
-    assert told("add_or_modify_order", **order) == "M B 7 10@12.34"
-    assert told("add_or_modify_order", **{**order, "quantity": 4}) == "M B 7 4@12.34"
+    assert records("new_expiry", market_id=5, **denominators) == ""
+    assert records("add_or_modify_order", **order) == "M B 7 10@12.34"
+    assert records("add_or_modify_order", **{**order, "quantity": 4}) == "M B 7 4@12.34"
     trade = {"market_id": 5, "price": 123400, "quantity": 6, "aggressor_side": "2"}
-    assert told("trade", **trade) == "T A 0 6@12.34"
-    assert told("delete_order", market_id=5, order_id=7) == "C B 7 4@12.34"
-    assert told("market_snapshot", market_id=5) == "R N 0 0@-"
-    (snapshot,) = told.records("market_snapshot_order", **order)
+    assert records("trade", **trade) == "T A 0 6@12.34"
+    assert records("delete_order", market_id=5, order_id=7) == "C B 7 4@12.34"
+    assert records("market_snapshot", market_id=5) == "R N 0 0@-"
+    (snapshot,) = records.of("market_snapshot_order", **order)
     assert shown(snapshot) == "A B 7 10@12.34"
     assert int(snapshot["flags"]) == FLAG_LAST | FLAG_SNAPSHOT
-    assert told("market_state_change", market_id=5, trading_status="O") == ""
-    assert [each[:2] for each in told.normaliser.statuses] == [
+    assert records("market_state_change", market_id=5, trading_status="O") == ""
+    assert [each[:2] for each in records.normaliser.statuses] == [
         (5, compiled.STATES.index("trading"))
     ]
-    assert told("add_price_level", market_id=5, side="1", price=1234, quantity=1) == ""
+    assert records("add_price_level", market_id=5, side="1", price=1234, quantity=1) == ""
 
 
 def test_memoir_executions_have_their_own_price(twin):
-    told = Told(twin, "memx-memoir")
+    records = NormalisedRecords(twin, "memx-memoir")
     of = {"security_id": 2, "order_id": 3}
-    assert told("order_added", **of, side="S", quantity=8, price=1_500_000) == "A A 3 8@1.5"
-    assert told("order_reduced", **of, quantity=2) == "C A 3 2@1.5"
-    executed = told("order_executed", **of, quantity=1, price=1_600_000)
+    assert records("order_added", **of, side="S", quantity=8, price=1_500_000) == "A A 3 8@1.5"
+    assert records("order_reduced", **of, quantity=2) == "C A 3 2@1.5"
+    executed = records("order_executed", **of, quantity=1, price=1_600_000)
     assert executed == "T B 0 1@1.6 | F A 3 1@1.6 | C A 3 1@1.5"
-    assert told("trade", security_id=2, quantity=4, price=1_000_000) == "T N 0 4@1"
-    assert told("order_deleted", **of) == "C A 3 5@1.5"
-    assert told("clear_book", security_id=2) == "R N 0 0@-"
+    assert records("trade", security_id=2, quantity=4, price=1_000_000) == "T N 0 4@1"
+    assert records("order_deleted", **of) == "C A 3 5@1.5"
+    assert records("clear_book", security_id=2) == "R N 0 0@-"
 
 
 def test_utp_actions_stand_in_one_message_and_orders_repeat_by_day(twin):
-    told = Told(twin, "euronext-utp-md")
+    records = NormalisedRecords(twin, "euronext-utp-md")
     order = {
         "symbol_index": 1, "order_id": 6, "order_date": 20231114, "price": 1050, "volume": 10,
         "side": "1", "price_scale_code": 2,
     }  # fmt: skip
     key = 20231114 << 32 | 6
-    assert told("order_update", **order, action_type="A") == f"A B {key} 10@10.5"
-    assert told("order_update", **{**order, "order_date": 20231113}, action_type="D") == ""
+    assert records("order_update", **order, action_type="A") == f"A B {key} 10@10.5"
+    assert records("order_update", **{**order, "order_date": 20231113}, action_type="D") == ""
     changed = {**order, "volume": 3}
-    assert told("order_update", **changed, action_type="M") == f"M B {key} 3@10.5"
-    assert told("order_update", **order, action_type="D") == f"C B {key} 3@10.5"
-    assert told("order_update", **order, action_type="?") == ""
-    assert told("order_update", **order, action_type="F") == "R N 0 0@-"
+    assert records("order_update", **changed, action_type="M") == f"M B {key} 3@10.5"
+    assert records("order_update", **order, action_type="D") == f"C B {key} 3@10.5"
+    assert records("order_update", **order, action_type="?") == ""
+    assert records("order_update", **order, action_type="F") == "R N 0 0@-"
     trade = {"symbol_index": 1, "price": 100, "volume": 5, "price_scale_code": 0}
-    assert told("trade", **trade) == "T N 0 5@100"
+    assert records("trade", **trade) == "T N 0 5@100"
 
 
 def test_orders_that_are_sent_again_clear_each_book_once(twin):
-    told = Told(twin, "euronext-utp-md")
+    records = NormalisedRecords(twin, "euronext-utp-md")
     order = {"order_date": 1, "price": 10, "volume": 10, "side": "B", "action_type": "Y"}
-    told("order_update", symbol_index=1, order_id=1, **order)
-    assert told("order_book_delimiter", retransmission_indicator="S") == ""
-    again = told.records("order_update", symbol_index=1, order_id=2, **order)
+    records("order_update", symbol_index=1, order_id=1, **order)
+    assert records("order_book_delimiter", retransmission_indicator="S") == ""
+    again = records.of("order_update", symbol_index=1, order_id=2, **order)
     assert " | ".join(map(shown, again)) == f"R N 0 0@- | A B {1 << 32 | 2} 10@10"
     assert [int(each["flags"]) for each in again] == [FLAG_SNAPSHOT, FLAG_SNAPSHOT | FLAG_LAST]
-    more = told("order_update", symbol_index=1, order_id=3, **order)
+    more = records("order_update", symbol_index=1, order_id=3, **order)
     assert more == f"A B {1 << 32 | 3} 10@10"
-    told("order_book_delimiter", retransmission_indicator="E")
+    records("order_book_delimiter", retransmission_indicator="E")
     deleted = {**order, "action_type": "D"}
-    assert told("order_update", symbol_index=1, order_id=1, **deleted) == ""
-    assert told("order_update", symbol_index=1, order_id=2, **deleted).startswith("C B")
-    assert told("start_refresh") == "R N 0 0@-"
-    assert told("order_update", symbol_index=1, order_id=3, **deleted) == ""
+    assert records("order_update", symbol_index=1, order_id=1, **deleted) == ""
+    assert records("order_update", symbol_index=1, order_id=2, **deleted).startswith("C B")
+    assert records("start_refresh") == "R N 0 0@-"
+    assert records("order_update", symbol_index=1, order_id=3, **deleted) == ""
 
 
 def test_price_levels_have_no_order_id(twin):
-    told = Told(twin, "iex-deep")
+    records = NormalisedRecords(twin, "iex-deep")
     level = {"symbol": "ABC", "price": 100_000}
-    assert told("price_level_update_buy", **level, size=5) == "A B 0 5@10"
-    assert told("price_level_update_sell", **level, size=4) == "A A 0 4@10"
-    assert told("price_level_update_buy", **level, size=8) == "M B 0 8@10"
-    assert told("price_level_update_buy", **level, size=0) == "C B 0 8@10"
-    assert told("price_level_update_buy", **level, size=0) == ""
-    assert told("trade_report", **level, size=2) == "T N 0 2@10"
+    assert records("price_level_update_buy", **level, size=5) == "A B 0 5@10"
+    assert records("price_level_update_sell", **level, size=4) == "A A 0 4@10"
+    assert records("price_level_update_buy", **level, size=8) == "M B 0 8@10"
+    assert records("price_level_update_buy", **level, size=0) == "C B 0 8@10"
+    assert records("price_level_update_buy", **level, size=0) == ""
+    assert records("trade_report", **level, size=2) == "T N 0 2@10"
 
 
 def test_a_quote_is_an_order_for_each_side(twin):
-    told = Told(twin, "iex-tops")
+    records = NormalisedRecords(twin, "iex-tops")
     quote = {"symbol": "ABC", "bid_size": 5, "bid_price": 10_000, "ask_price": 20_000}
-    assert told("quote_update", **quote, ask_size=7) == "A B 1 5@1 | A A 2 7@2"
-    assert told("quote_update", **quote, ask_size=7) == ""
-    assert told("quote_update", **{**quote, "bid_price": 11_000}, ask_size=7) == "M B 1 5@1.1"
-    assert told("quote_update", symbol="ABC") == "C B 1 5@1.1 | C A 2 7@2"
+    assert records("quote_update", **quote, ask_size=7) == "A B 1 5@1 | A A 2 7@2"
+    assert records("quote_update", **quote, ask_size=7) == ""
+    assert records("quote_update", **{**quote, "bid_price": 11_000}, ask_size=7) == "M B 1 5@1.1"
+    assert records("quote_update", symbol="ABC") == "C B 1 5@1.1 | C A 2 7@2"
 
 
 def test_quotes_of_several_exchanges_stand_side_by_side(twin):
-    told = Told(twin, "siac-cqs")
+    records = NormalisedRecords(twin, "siac-cqs")
     quote = {"security_symbol": "ABC", "bid_price_short": 100, "bid_size_short": 3}
     ids = [(ord(each) << 1) + 1 for each in "NP"]
-    assert told("short_quote", participant_id="N", **quote) == f"A B {ids[0]} 3@1"
-    assert told("short_quote", participant_id="P", **quote) == f"A B {ids[1]} 3@1"
+    assert records("short_quote", participant_id="N", **quote) == f"A B {ids[0]} 3@1"
+    assert records("short_quote", participant_id="P", **quote) == f"A B {ids[1]} 3@1"
     long = {"security_symbol": "ABC", "participant_id": "N"}
-    assert told("long_quote", **long) == f"C B {ids[0]} 3@1"
+    assert records("long_quote", **long) == f"C B {ids[0]} 3@1"
 
 
 def test_each_element_of_a_group_is_an_event(twin):
-    told = Told(twin, "nyse-openbook-ultra")
+    records = NormalisedRecords(twin, "nyse-openbook-ultra")
     points = [
         {"price_numerator": 100, "volume": 5, "num_orders": 1, "side": "B"},
         {"price_numerator": 110, "volume": 6, "num_orders": 1, "side": "S"},
     ]
-    full = told.records("full_update", symbol_index=3, price_scale_code=1, price_points=points)
+    full = records.of("full_update", symbol_index=3, price_scale_code=1, price_points=points)
     assert " | ".join(map(shown, full)) == "R N 0 0@- | A B 0 5@10 | A A 0 6@11"
     assert [int(each["flags"]) for each in full] == [FLAG_SNAPSHOT] * 2 + [
         FLAG_SNAPSHOT | FLAG_LAST
     ]
     points = [{"price_numerator": 100, "volume": 0, "side": "B"}]
-    delta = told("delta_update", symbol_index=3, price_scale_code=1, price_points=points)
+    delta = records("delta_update", symbol_index=3, price_scale_code=1, price_points=points)
     assert delta == "C B 0 5@10"
 
 
@@ -299,74 +301,74 @@ def entry(security: int, price: int | None, size: int | None, action: int, kind:
 
 
 def test_several_instruments_in_a_message_have_a_last_record_each(twin):
-    told = Told(twin, "cme-mdp3")
+    records = NormalisedRecords(twin, "cme-mdp3")
     entries = [
         entry(1, 10 * 10**9, 5, 0, "0"), entry(2, 20 * 10**9, 6, 0, "1"),
         entry(1, 9 * 10**9, 4, 0, "0"), entry(1, 9 * 10**9, 4, 0, "E"),
     ]  # fmt: skip
-    records = told.records("incremental_refresh_book", entries=entries, transact_time=99)
-    assert " | ".join(map(shown, records)) == "A B 0 5@10 | A A 0 6@20 | A B 0 4@9"
-    assert [int(each["instrument_id"]) for each in records] == [1, 2, 1]
-    assert [int(each["flags"]) for each in records] == [0, FLAG_LAST, FLAG_LAST]
-    assert {int(each["ts_event"]) for each in records} == {99}
+    found = records.of("incremental_refresh_book", entries=entries, transact_time=99)
+    assert " | ".join(map(shown, found)) == "A B 0 5@10 | A A 0 6@20 | A B 0 4@9"
+    assert [int(each["instrument_id"]) for each in found] == [1, 2, 1]
+    assert [int(each["flags"]) for each in found] == [0, FLAG_LAST, FLAG_LAST]
+    assert {int(each["ts_event"]) for each in found} == {99}
     changes = [entry(1, 10 * 10**9, 8, 1, "0"), entry(1, 9 * 10**9, None, 2, "0")]
-    changed = told("incremental_refresh_book", entries=changes)
+    changed = records("incremental_refresh_book", entries=changes)
     assert changed == "M B 0 8@10 | C B 0 4@9"
     reset = [entry(1, None, None, 0, "J")]
-    assert told("incremental_refresh_book", entries=reset) == "R N 0 0@-"
+    assert records("incremental_refresh_book", entries=reset) == "R N 0 0@-"
     trade = [
         {"md_entry_px_ex": 10**9, "md_entry_size_short": 3, "security_id": 1, "aggressor_side": 2,
          "md_update_action": 0}
     ]  # fmt: skip
-    assert told("incremental_refresh_trade_summary", entries=trade) == "T A 0 3@1"
-    assert told("channel_reset") == "R N 0 0@-"
+    assert records("incremental_refresh_trade_summary", entries=trade) == "T A 0 3@1"
+    assert records("channel_reset") == "R N 0 0@-"
 
 
 def test_b3_orders_come_and_go(twin):
-    told = Told(twin, "b3-umdf")
+    records = NormalisedRecords(twin, "b3-umdf")
     order = {
         "security_id": 2**40, "secondary_order_id": 5, "md_entry_type": "1",
         "md_corporate_offset_price_optional": 15_000, "md_entry_size_quantity": 9,
     }  # fmt: skip
-    add = told.records("order_mbo", **order, md_update_action=0)
+    add = records.of("order_mbo", **order, md_update_action=0)
     assert shown(add[0]) == "A A 5 9@1.5"
     assert int(add[0]["instrument_id"]) == 1
     changed = {**order, "md_entry_size_quantity": 7}
-    assert told("order_mbo", **changed, md_update_action=1) == "M A 5 7@1.5"
+    assert records("order_mbo", **changed, md_update_action=1) == "M A 5 7@1.5"
     gone = {"security_id": 2**40, "secondary_order_id": 5, "md_entry_type": "1"}
-    assert told("delete_order_mbo", **gone) == "C A 5 7@1.5"
+    assert records("delete_order_mbo", **gone) == "C A 5 7@1.5"
 
 
 def test_eurex_orders_are_named_by_their_priority(twin):
-    told = Told(twin, "eurex-eobi")
+    records = NormalisedRecords(twin, "eurex-eobi")
     price = 10**9
     order = {"security_id": 8, "display_qty": 4, "side": 1, "price": price}
-    assert told("order_add", **order, trd_reg_ts_time_priority=50) == "A B 50 4@10"
-    moved = told(
+    assert records("order_add", **order, trd_reg_ts_time_priority=50) == "A B 50 4@10"
+    moved = records(
         "order_modify", **order, trd_reg_ts_prev_time_priority=50, trd_reg_ts_time_priority=51
     )
     assert moved == "C B 50 4@10 | A B 51 4@10"
     fill = {"security_id": 8, "last_qty": 4, "last_px": price, "trd_reg_ts_time_priority": 51}
-    assert told("full_order_execution", **fill) == "T A 0 4@10 | F B 51 4@10 | C B 51 4@10"
-    assert told("order_delete", **order, trd_reg_ts_time_priority=51) == ""
+    assert records("full_order_execution", **fill) == "T A 0 4@10 | F B 51 4@10 | C B 51 4@10"
+    assert records("order_delete", **order, trd_reg_ts_time_priority=51) == ""
 
 
 def test_asx_executions_tell_what_is_left(twin):
-    told = Told(twin, "asx-ntp-itch")
+    records = NormalisedRecords(twin, "asx-ntp-itch")
     of = {"tradeable_instrument_id": 4, "order_id": 2, "side": "B"}
-    assert told("add_order", **of, quantity=10, price=2_000_000) == "A B 2 10@2"
-    executed = told(
+    assert records("add_order", **of, quantity=10, price=2_000_000) == "A B 2 10@2"
+    executed = records(
         "order_executed", **of, executed_quantity=3, quantity_remaining=7, trade_price=2_000_000
     )
     assert executed == "T A 0 3@2 | F B 2 3@2 | C B 2 3@2"
-    assert told("order_volume_cancelled", **of, quantity=2) == "C B 2 2@2"
-    assert told("order_deleted", **of) == "C B 2 5@2"
+    assert records("order_volume_cancelled", **of, quantity=2) == "C B 2 2@2"
+    assert records("order_deleted", **of) == "C B 2 5@2"
 
 
 def test_a_service_that_is_not_whole_is_marked_in_each_record(twin):
-    told = Told(twin, "memx-memoir")
-    told.normaliser.maybe_bad = True
-    record = told.records("trade", security_id=2, quantity=4, price=1_000_000)[0]
+    records = NormalisedRecords(twin, "memx-memoir")
+    records.normaliser.maybe_bad = True
+    record = records.of("trade", security_id=2, quantity=4, price=1_000_000)[0]
     assert int(record["flags"]) == FLAG_LAST | FLAG_MAYBE_BAD_BOOK
 
 

@@ -8,7 +8,7 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import FLAG_SNAPSHOT, UNDEFINED_TIME
 from feedhandler.market import normaliser as compiled
-from tests.unit.test_market_normaliser import Told, shown, twin  # noqa: F401
+from tests.unit.test_market_normaliser import NormalisedRecords, shown, twin  # noqa: F401
 
 ICE = "ice-impact"
 DENOMINATORS = {"order_price_denominator": "2", "deal_price_denominator": "2"}
@@ -22,76 +22,76 @@ def level(position: int, price: int = 0, quantity: int = 0, side: str = BID) -> 
     }  # fmt: skip
 
 
-def defined(twin, name: str = "new_expiry") -> Told:  # noqa: F811
-    told = Told(twin, ICE)
-    assert told(name, market_id=5, **DENOMINATORS) == ""
-    return told
+def defined(twin, name: str = "new_expiry") -> NormalisedRecords:  # noqa: F811
+    records = NormalisedRecords(twin, ICE)
+    assert records(name, market_id=5, **DENOMINATORS) == ""
+    return records
 
 
 def test_levels_move_down_and_up_and_are_known_by_their_price_in_records(twin):  # noqa: F811
-    told = defined(twin)
-    assert told("add_price_level", **level(1, 100, 7)) == "A B 0 7@1"
-    assert told("add_price_level", **level(1, 120, 5)) == "A B 0 5@1.2"
-    assert told("add_price_level", **level(2, 110, 6)) == "A B 0 6@1.1"
-    assert told("change_price_level", **level(3, 100, 9)) == "M B 0 9@1"
-    assert told("change_price_level", **level(3, 90, 9)) == "C B 0 9@1 | A B 0 9@0.9"
+    records = defined(twin)
+    assert records("add_price_level", **level(1, 100, 7)) == "A B 0 7@1"
+    assert records("add_price_level", **level(1, 120, 5)) == "A B 0 5@1.2"
+    assert records("add_price_level", **level(2, 110, 6)) == "A B 0 6@1.1"
+    assert records("change_price_level", **level(3, 100, 9)) == "M B 0 9@1"
+    assert records("change_price_level", **level(3, 90, 9)) == "C B 0 9@1 | A B 0 9@0.9"
     gone = {"market_id": 5, "side": BID, "price_level_position": 1}
-    assert told("delete_price_level", **gone) == "C B 0 5@1.2"
-    assert told("delete_price_level", **gone) == "C B 0 6@1.1"
-    assert told("delete_price_level", **gone) == "C B 0 9@0.9"
-    assert told("delete_price_level", **gone) == ""
-    assert told.normaliser.unknown_orders == 1
+    assert records("delete_price_level", **gone) == "C B 0 5@1.2"
+    assert records("delete_price_level", **gone) == "C B 0 6@1.1"
+    assert records("delete_price_level", **gone) == "C B 0 9@0.9"
+    assert records("delete_price_level", **gone) == ""
+    assert records.normaliser.unknown_orders == 1
 
 
 def test_what_is_moved_beyond_the_depth_of_a_channel_is_gone(twin):  # noqa: F811
-    told = defined(twin)
+    records = defined(twin)
     for position in range(1, 6):
-        told("add_price_level", **level(position, 100 + position, 1, OFFER))
-    assert told("add_price_level", **level(1, 100, 2, OFFER)) == "C A 0 1@1.05 | A A 0 2@1"
-    assert told("add_price_level", **level(6, 200, 2, OFFER)) == ""
-    assert told("change_price_level", **level(6, 200, 2, OFFER)) == ""
+        records("add_price_level", **level(position, 100 + position, 1, OFFER))
+    assert records("add_price_level", **level(1, 100, 2, OFFER)) == "C A 0 1@1.05 | A A 0 2@1"
+    assert records("add_price_level", **level(6, 200, 2, OFFER)) == ""
+    assert records("change_price_level", **level(6, 200, 2, OFFER)) == ""
     option = defined(twin, "new_options_market_definition")
     assert option("add_price_level", **level(1, 100, 7)) == "A B 0 7@1"
     assert option("add_price_level", **level(1, 120, 5)) == "C B 0 7@1 | A B 0 5@1.2"
     assert option("add_price_level", **level(2, 110, 5)) == ""
     assert option.normaliser.unknown_orders == 1
-    assert told.normaliser.unknown_orders == 2
+    assert records.normaliser.unknown_orders == 2
 
 
 def test_a_snapshot_tells_all_levels_anew(twin):  # noqa: F811
-    told = defined(twin)
-    told("add_price_level", **level(1, 120, 5))
-    assert told("market_snapshot", market_id=5) == "R N 0 0@-"
-    (first,) = told.records("market_snapshot_price_level", **level(1, 110, 4))
+    records = defined(twin)
+    records("add_price_level", **level(1, 120, 5))
+    assert records("market_snapshot", market_id=5) == "R N 0 0@-"
+    (first,) = records.of("market_snapshot_price_level", **level(1, 110, 4))
     assert shown(first) == "A B 0 4@1.1"
     assert int(first["flags"]) & FLAG_SNAPSHOT
-    assert told("market_snapshot_price_level", **level(2, 100, 3)) == "A B 0 3@1"
-    told.normaliser.empty(4, UNDEFINED_TIME)
-    assert told("change_price_level", **level(1, 110, 6)) == "M B 0 6@1.1", "another channel's"
-    told.normaliser.empty(3, UNDEFINED_TIME)
-    assert told("change_price_level", **level(1, 110, 6)) == ""
+    assert records("market_snapshot_price_level", **level(2, 100, 3)) == "A B 0 3@1"
+    records.normaliser.empty(4, UNDEFINED_TIME)
+    assert records("change_price_level", **level(1, 110, 6)) == "M B 0 6@1.1", "another channel's"
+    records.normaliser.empty(3, UNDEFINED_TIME)
+    assert records("change_price_level", **level(1, 110, 6)) == ""
 
 
 def test_a_level_without_price_or_size_keeps_its_position(twin):  # noqa: F811
-    told = Told(twin, ICE)
-    assert told("add_price_level", **level(1, 120, 5)) == "", "no definition has come yet"
-    told("new_expiry", market_id=5, **DENOMINATORS)
-    assert told("add_price_level", **level(2, 110, 0)) == ""
-    assert told("add_price_level", **level(3, 100, 3)) == "A B 0 3@1"
-    assert told("change_price_level", **level(1, 121, 5)) == "A B 0 5@1.21"
-    assert told("change_price_level", **level(2, 110, 2)) == "A B 0 2@1.1"
-    assert told("change_price_level", **level(2, 110, 0)) == "C B 0 2@1.1"
-    assert told("change_price_level", **level(1, 121, 5, " ")) == ""
-    assert told.normaliser.sideless == 1
+    records = NormalisedRecords(twin, ICE)
+    assert records("add_price_level", **level(1, 120, 5)) == "", "no definition has come yet"
+    records("new_expiry", market_id=5, **DENOMINATORS)
+    assert records("add_price_level", **level(2, 110, 0)) == ""
+    assert records("add_price_level", **level(3, 100, 3)) == "A B 0 3@1"
+    assert records("change_price_level", **level(1, 121, 5)) == "A B 0 5@1.21"
+    assert records("change_price_level", **level(2, 110, 2)) == "A B 0 2@1.1"
+    assert records("change_price_level", **level(2, 110, 0)) == "C B 0 2@1.1"
+    assert records("change_price_level", **level(1, 121, 5, " ")) == ""
+    assert records.normaliser.sideless == 1
 
 
 def test_sides_of_books_beyond_the_bound_are_counted(twin, monkeypatch):  # noqa: F811
-    told = defined(twin)
+    records = defined(twin)
     # The compiled module has its own copy of the bound as a Python name.
     monkeypatch.setattr(twin, "LADDERS_MAX", 1)
-    told("add_price_level", **level(1, 120, 5))
-    assert told("add_price_level", **level(1, 130, 5, OFFER)) == ""
-    assert told.normaliser.orders.refused == 1
+    records("add_price_level", **level(1, 120, 5))
+    assert records("add_price_level", **level(1, 130, 5, OFFER)) == ""
+    assert records.normaliser.orders.refused == 1
 
 
 def actions(random: Random, count: int) -> list[tuple[str, dict[str, Any]]]:
@@ -131,9 +131,9 @@ def test_books_of_levels_are_those_of_a_naive_book(seed: int) -> None:
     feed = load_feed(ICE)
     market, random = feedhandler.Market(feed), Random(seed)
     twins = [compiled.Normaliser(feed), load_interpreted(compiled.__name__).Normaliser(feed)]
-    *told, (_, expected) = actions(random, 3000)
+    *messages, (_, expected) = actions(random, 3000)
     definitions = [("new_expiry", {"market_id": number, **DENOMINATORS}) for number in (5, 6)]
-    for name, said in (*definitions, *told):
+    for name, said in (*definitions, *messages):
         message = feed.encode_message(name, **said)
         market.apply_message(message, 1)
         for each in twins:

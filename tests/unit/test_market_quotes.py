@@ -11,7 +11,7 @@ from feedhandler.codecs.dbn import FLAG_SNAPSHOT, UNDEFINED_TIME
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.capture_records import CaptureRecords
 from tests.support.venues import packets
-from tests.unit.test_market_normaliser import SENT_NS, Told, shown, twin  # noqa: F401
+from tests.unit.test_market_normaliser import SENT_NS, NormalisedRecords, shown, twin  # noqa: F401
 from tests.unit.test_venues import FOLDERS
 
 OTC = "otc-link-ats"
@@ -25,58 +25,60 @@ WHOLE = {
 
 
 def test_an_update_finds_its_quote_by_id_and_says_what_of_it_is_in_the_book(twin):  # noqa: F811
-    told = Told(twin, OTC)
-    assert told("quote", **WHOLE) == "A B 15 5@1 | A A 16 6@2"
+    records = NormalisedRecords(twin, OTC)
+    assert records("quote", **WHOLE) == "A B 15 5@1 | A A 16 6@2"
     ask = {"quote_id": 7, "price": 3_000_000, "size": 8}
-    (changed,) = told.records("quote_update", **ask, quote_flags=BOTH | ASK)
+    (changed,) = records.of("quote_update", **ask, quote_flags=BOTH | ASK)
     assert (shown(changed), int(changed["instrument_id"])) == ("M A 16 8@3", 30)
-    assert told("quote_update", **ask, quote_flags=BOTH | ASK) == ""
+    assert records("quote_update", **ask, quote_flags=BOTH | ASK) == ""
     bid = {"quote_id": 7, "price": 1_500_000, "size": 4}
-    assert told("quote_update", **bid, quote_flags=OPEN | BID_PRICED) == "M B 15 4@1.5 | C A 16 8@3"
-    assert told("quote_update", **bid, quote_flags=ASK_PRICED | BID_PRICED) == "C B 15 4@1.5"
-    assert told("quote_update", **bid, quote_flags=BOTH) == "A B 15 4@1.5 | A A 16 8@3"
-    assert told("quote_update", **{**bid, "size": 0}, quote_flags=BOTH) == "C B 15 4@1.5"
+    assert (
+        records("quote_update", **bid, quote_flags=OPEN | BID_PRICED) == "M B 15 4@1.5 | C A 16 8@3"
+    )
+    assert records("quote_update", **bid, quote_flags=ASK_PRICED | BID_PRICED) == "C B 15 4@1.5"
+    assert records("quote_update", **bid, quote_flags=BOTH) == "A B 15 4@1.5 | A A 16 8@3"
+    assert records("quote_update", **{**bid, "size": 0}, quote_flags=BOTH) == "C B 15 4@1.5"
     deleted = {**WHOLE, "quote_action": DELETE}
-    assert told("quote", **deleted) == "C A 16 8@3"
-    assert told.normaliser.unknown_orders == 0
-    assert told("quote", **deleted) == told("quote_update", **bid, quote_flags=BOTH) == ""
-    assert told.normaliser.unknown_orders == 2
-    assert told("quote", **{**WHOLE, "quote_action": 1}) == "", "no action that is known"
+    assert records("quote", **deleted) == "C A 16 8@3"
+    assert records.normaliser.unknown_orders == 0
+    assert records("quote", **deleted) == records("quote_update", **bid, quote_flags=BOTH) == ""
+    assert records.normaliser.unknown_orders == 2
+    assert records("quote", **{**WHOLE, "quote_action": 1}) == "", "no action that is known"
 
 
 def test_a_quote_that_moves_leaves_the_book_that_had_it(twin):  # noqa: F811
-    told = Told(twin, OTC)
-    told("quote", **WHOLE)
-    moved = told.records("quote", **{**WHOLE, "security_id": 31, "quote_flags": OPEN | BID_PRICED})
+    records = NormalisedRecords(twin, OTC)
+    records("quote", **WHOLE)
+    moved = records.of("quote", **{**WHOLE, "security_id": 31, "quote_flags": OPEN | BID_PRICED})
     assert [(int(each["instrument_id"]), shown(each)) for each in moved] == [
         (30, "C B 15 5@1"), (31, "A B 15 5@1"), (30, "C A 16 6@2"),
     ]  # fmt: skip
 
 
 def test_a_spin_of_quotes_begins_with_empty_books_one_of_securities_does_not(twin):  # noqa: F811
-    told = Told(twin, OTC)
-    told("quote", **WHOLE)
-    assert told("start_of_spin", spin_type=1) == told("end_of_spin", spin_type=1) == ""
+    records = NormalisedRecords(twin, OTC)
+    records("quote", **WHOLE)
+    assert records("start_of_spin", spin_type=1) == records("end_of_spin", spin_type=1) == ""
     for spin in (2, 3):
-        assert told("start_of_spin", spin_type=spin) == "R N 0 0@-"
-        again = told.records("quote", **{**WHOLE, "quote_action": SPIN})
+        assert records("start_of_spin", spin_type=spin) == "R N 0 0@-"
+        again = records.of("quote", **{**WHOLE, "quote_action": SPIN})
         assert " | ".join(map(shown, again)) == "A B 15 5@1 | A A 16 6@2"
         assert all(int(each["flags"]) & FLAG_SNAPSHOT for each in again)
-        told("end_of_spin", spin_type=spin)
+        records("end_of_spin", spin_type=spin)
     inside = {"inside_id": 1, "inside_action": ADD, "quote_flags": BOTH, "security_id": 30}
-    assert told("inside", **inside, bid_price=1, bid_size=1) == ""
+    assert records("inside", **inside, bid_price=1, bid_size=1) == ""
 
 
 def test_trades_have_no_side_and_a_deleted_security_no_book(twin):  # noqa: F811
-    told = Told(twin, OTC)
+    records = NormalisedRecords(twin, OTC)
     trade = {"security_id": 30, "trade_price": 1_230_000, "trade_size": 9}
-    assert told("trade", **trade, trade_action=2) == "T N 0 9@1.23"
-    assert told("trade", **trade, trade_action=3) == ""
-    told("quote", **WHOLE)
-    assert told("security", security_id=30, ticker="ABC", security_action=1) == ""
-    assert [each[0] for each in told.normaliser.named] == [30]
-    assert told("security", security_id=30, ticker="ABC", security_action=3) == "R N 0 0@-"
-    assert told("quote_update", quote_id=7, quote_flags=BOTH, price=1, size=1) == ""
+    assert records("trade", **trade, trade_action=2) == "T N 0 9@1.23"
+    assert records("trade", **trade, trade_action=3) == ""
+    records("quote", **WHOLE)
+    assert records("security", security_id=30, ticker="ABC", security_action=1) == ""
+    assert [each[0] for each in records.normaliser.named] == [30]
+    assert records("security", security_id=30, ticker="ABC", security_action=3) == "R N 0 0@-"
+    assert records("quote_update", quote_id=7, quote_flags=BOTH, price=1, size=1) == ""
 
 
 class NaiveQuotes:
@@ -155,7 +157,7 @@ def test_books_of_quotes_are_those_of_a_naive_book(seed: int) -> None:
 
 
 def test_real_quotes_of_which_none_is_open_make_no_book(venues: Path) -> None:
-    """The packets at hand: the end of a spin, closed quotes, updates of quotes told before."""
+    """The packets at hand: the end of a spin, closed quotes, updates of quotes sent before."""
     feed = load_feed(OTC)
     market, records = feedhandler.Market(feed), CaptureRecords(feed, "mbo", "definition")
     for number, (payload, _) in enumerate(packets(venues / FOLDERS[OTC])):
@@ -164,7 +166,7 @@ def test_real_quotes_of_which_none_is_open_make_no_book(venues: Path) -> None:
     events, definitions = records.pop()
     assert [event["action"] for event in events] == [b"R"], "the opening spin"
     assert [row["raw_symbol"] for row in definitions] == [b"CEGX"]
-    assert {*market.problems} == {"unknown_orders"}, "updates of quotes that were told before"
+    assert {*market.problems} == {"unknown_orders"}, "updates of quotes that were sent before"
     assert list(market.books) == []
 
 
@@ -176,14 +178,14 @@ def test_real_updates_of_both_sides_have_the_bid_below_the_ask(venues: Path) -> 
         for message in feed.messages_of(payload):
             if feed.message_code(message) != feed.layout("quote_update").code:
                 continue
-            told = feed.decode_message(message)
-            of = {"quote_id": told.quote_id, "quote_flags": told.quote_flags | OPEN}
-            if told.quote_id not in known:
-                known.add(told.quote_id)
-                whole = {"security_id": told.quote_id, "quote_action": ADD}
+            update = feed.decode_message(message)
+            of = {"quote_id": update.quote_id, "quote_flags": update.quote_flags | OPEN}
+            if update.quote_id not in known:
+                known.add(update.quote_id)
+                whole = {"security_id": update.quote_id, "quote_action": ADD}
                 market.apply_message(feed.encode_message("quote", **of, **whole))
             market.apply_message(
-                feed.encode_message("quote_update", **of, price=told.price.raw, size=told.size)
+                feed.encode_message("quote_update", **of, price=update.price.raw, size=update.size)
             )
     for book in market.books.values():
         if book.bids.top(1) and book.asks.top(1):

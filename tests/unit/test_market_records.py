@@ -87,7 +87,7 @@ def test_levels_are_those_of_a_book_kept_by_the_events(session: Path, tmp_path: 
     for schema in ("mbo", "mbp10"):
         decoded(session, tmp_path / schema, schema, "dbn")
     events, levels = (records_of(tmp_path / schema, schema) for schema in ("mbo", "mbp10"))
-    book, told = DepthBook(), iter(levels)
+    book, rows = DepthBook(), iter(levels)
     checked = begins = 0
     for index, last in enumerate(events["flags"] & FLAG_LAST):
         if not last:
@@ -97,14 +97,14 @@ def test_levels_are_those_of_a_book_kept_by_the_events(session: Path, tmp_path: 
         before = [book.levels(instrument, side) for side in (0, 1)]
         for part in event:
             if part["action"] == b"T":
-                assert levels_of(next(told)) == before
+                assert levels_of(next(rows)) == before
         book.apply(event)
         after = [book.levels(instrument, side) for side in (0, 1)]
         if after != before:
-            assert levels_of(next(told)) == after
+            assert levels_of(next(rows)) == after
             checked += 1
     assert checked > 100
-    assert next(told, None) is None
+    assert next(rows, None) is None
 
 
 def records_of(path: Path, schema: str) -> np.ndarray:
@@ -148,7 +148,7 @@ def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reason"),
     [
         (["--feed", "fix-marketdata", "--as", "mbo"], "has no order books"),
         (["--feed", ITCH, "--as", "mbo", "--limit", "5"], "leave out --service"),
@@ -158,10 +158,10 @@ def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(
-    session: Path, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    session: Path, words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["decode", str(session), *words]) == 2
-    assert told in capsys.readouterr().err
+    assert reason in capsys.readouterr().err
 
 
 def test_an_unknown_schema_is_refused() -> None:
@@ -210,8 +210,8 @@ def test_parts_of_several_instruments_in_one_message_are_kept_apart() -> None:
     records = Records(load_feed(ITCH), "bbo")
     parts = [event("A", 1, 1, 100, False), event("A", 2, 2, 200, True), event("A", 1, 3, 99, True)]
     records.apply(np.concatenate(parts))
-    told = records.of("bbo")
-    assert told[["instrument_id", "bid_px_00"]].tolist() == [(2, 200), (1, 100)]
+    bbo = records.of("bbo")
+    assert bbo[["instrument_id", "bid_px_00"]].tolist() == [(2, 200), (1, 100)]
 
 
 def test_a_clear_of_all_books_tells_each_that_was_not_empty() -> None:
@@ -220,8 +220,8 @@ def test_a_clear_of_all_books_tells_each_that_was_not_empty() -> None:
     records.apply(np.concatenate([*adds, event("A", 3, 3, 50, True), event("C", 3, 3, 50, True)]))
     records.clear()
     records.apply(event("R", 0, 0, 0, True))
-    told = records.of("bbo")
-    assert told[["instrument_id", "bid_px_00"]].tolist() == [
+    bbo = records.of("bbo")
+    assert bbo[["instrument_id", "bid_px_00"]].tolist() == [
         (1, UNDEFINED_PRICE), (2, UNDEFINED_PRICE),
     ]  # fmt: skip
 
@@ -277,8 +277,8 @@ def test_a_reset_behind_packets_empties_the_books_once() -> None:
     first.send(2)
     first.send(1, kind="reset")
     second.send(1, kind="reset")
-    (told,) = source.pop()
-    assert [(each["action"], each["instrument_id"]) for each in told] == [(b"R", 0)]
+    (cleared,) = source.pop()
+    assert [(each["action"], each["instrument_id"]) for each in cleared] == [(b"R", 0)]
 
 
 def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
@@ -288,8 +288,8 @@ def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
                                 order_reference_number=1, buy_sell_indicator="B", shares=1,
                                 stock="AAAA", price=1)  # fmt: skip
     source.add(*datagram(feed.encode_packet(sequence=1, messages=[added])))
-    ((told,),) = source.pop()
-    assert told["ts_event"] == day_start_ns(day, feed.zone) + 5000
+    ((record,),) = source.pop()
+    assert record["ts_event"] == day_start_ns(day, feed.zone) + 5000
 
 
 def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
@@ -299,9 +299,9 @@ def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
     packets = [feed.encode_packet(sequence=at, messages=[each]) for at, each in enumerate(sold, 1)]
     source = CaptureRecords(feed, "trades")
     source.add(*datagram(b"".join(packets)))
-    (told,) = source.pop()
-    assert told["sequence"].tolist() == [1, 2]
-    assert told["price"][1] == 2 * told["price"][0] > 0
+    (found,) = source.pop()
+    assert found["sequence"].tolist() == [1, 2]
+    assert found["price"][1] == 2 * found["price"][0] > 0
 
 
 def test_the_commands_offer_what_there_is() -> None:

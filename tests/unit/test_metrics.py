@@ -76,7 +76,7 @@ def families(gateway: Gateway) -> dict[str, Any]:
     return parsed(readings(gateway))
 
 
-#: Every enumeration and table of counters there is: the scope it is told under, and its names.
+#: Every enumeration and table of counters there is: the scope it is exported under, and its names.
 ENUMERATIONS = {
     "line": counters.LineCounter,
     "channel": counters.ChannelCounter,
@@ -100,7 +100,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("scope", ENUMERATIONS)
-def test_every_counter_of_every_enumeration_is_told_with_its_meaning(
+def test_every_counter_of_every_enumeration_is_exported_with_its_meaning(
     families: dict[str, Any], scope: str
 ) -> None:
     for each in ENUMERATIONS[scope]:
@@ -116,7 +116,7 @@ def test_no_enumeration_of_counters_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("scope", TABLES)
-def test_every_count_of_every_table_is_told_with_its_meaning(
+def test_every_count_of_every_table_is_exported_with_its_meaning(
     families: dict[str, Any], scope: str
 ) -> None:
     for name, meaning in TABLES[scope].items():
@@ -125,14 +125,14 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
         assert family.documentation == meaning
 
 
-def test_what_the_client_of_any_protocol_counts_is_told() -> None:
+def test_what_the_client_of_any_protocol_counts_is_exported() -> None:
     known = SCOPES["server"].counts.keys()
     protocols = (moldudp64, iex_tp, nyse_xdp, cboe_grp, cboe_spin, glimpse, cme_replay)
     for module in (client, resend_client, state_client, failover, *protocols):
         assert module.COUNTS.keys() <= known, module.__name__
 
 
-def test_every_gauge_and_state_is_told(families: dict[str, Any]) -> None:
+def test_every_gauge_and_state_is_exported(families: dict[str, Any]) -> None:
     for scope, gauges in counters.GAUGES.items():
         for name, meaning in gauges.items():
             assert families[f"feedhandler_{scope}_{name}"].documentation == meaning
@@ -174,10 +174,10 @@ def test_the_values_are_the_counters(gateway: Gateway) -> None:
     receiver = gateway.receiver
     receiver.channel_counters[1][ChannelCounter.LOST] = 17
     receiver.line_counters[1][LineCounter.KERNEL_DROPS] = 5
-    told = parsed(readings(gateway))
-    values = {s.labels["service"]: s.value for s in told["feedhandler_channel_lost"].samples}
+    found = parsed(readings(gateway))
+    values = {s.labels["service"]: s.value for s in found["feedhandler_channel_lost"].samples}
     assert values == {"101": 0, "104": 17}
-    drops = told["feedhandler_line_kernel_drops"].samples
+    drops = found["feedhandler_line_kernel_drops"].samples
     assert [(s.labels["service"], s.labels["line"]) for s in drops if s.value == 5] == [
         ("101", "B")
     ]
@@ -194,9 +194,9 @@ def test_how_long_a_broker_takes_to_confirm_is_a_histogram_in_seconds(gateway: G
     assert buckets["+Inf"] == 2
     within_a_second = [count for bound, count in buckets.items() if 0.01 < float(bound) < 1]
     assert {*within_a_second} == {1}
-    told = publisher.snapshot()["confirm_ns"]
-    assert told["max"] == 4_000_000_000
-    assert told["p50"] < told["p99"]
+    confirm_ns = publisher.snapshot()["confirm_ns"]
+    assert confirm_ns["max"] == 4_000_000_000
+    assert confirm_ns["p50"] < confirm_ns["p99"]
 
 
 def test_a_name_that_no_table_has_is_an_error() -> None:
@@ -206,8 +206,8 @@ def test_a_name_that_no_table_has_is_an_error() -> None:
 
 def test_labels_are_escaped() -> None:
     hostile = 'euronext."104"\\\n#?as=message'
-    told = parsed(iter([Reading("subscription", {"sent": 1}, ("10.0.0.1", hostile))]))
-    (sample,) = told["feedhandler_subscription_sent"].samples
+    found = parsed(iter([Reading("subscription", {"sent": 1}, ("10.0.0.1", hostile))]))
+    (sample,) = found["feedhandler_subscription_sent"].samples
     assert sample.labels == {"peer": "10.0.0.1", "address": hostile}
 
 
@@ -223,13 +223,13 @@ def test_the_text_in_slices_is_the_text_at_once() -> None:
     pieces = list(metrics.text(gathering.families()))
     assert max(piece.count(b"\n") for piece in pieces) <= metrics.SLICE_SAMPLES + 2
     assert b"".join(pieces).count(b"# TYPE feedhandler_line_packets_total counter") == 1
-    told = parsed(given())
-    assert [s.value for s in told["feedhandler_line_packets"].samples] == list(range(300))
+    found = parsed(given())
+    assert [s.value for s in found["feedhandler_line_packets"].samples] == list(range(300))
 
 
 def test_states_are_one_for_the_one_that_holds() -> None:
-    told = parsed(iter([StateReading("quality", ("104",), "OK", ("OK", "STALE"))]))
-    samples = told["feedhandler_channel_quality_state"].samples
+    found = parsed(iter([StateReading("quality", ("104",), "OK", ("OK", "STALE"))]))
+    samples = found["feedhandler_channel_quality_state"].samples
     assert {s.labels["state"]: s.value for s in samples} == {"OK": 1, "STALE": 0}
 
 

@@ -87,7 +87,7 @@ def test_in_json_form_a_line_is_one_object_with_time_event_and_fields() -> None:
     }
 
 
-def test_what_matters_less_than_the_level_is_not_told() -> None:
+def test_what_matters_less_than_the_level_is_not_logged() -> None:
     def act(log: OperatorHandler) -> None:
         for level in LEVELS:
             log_event("event", logging.getLevelName(level), level)
@@ -135,7 +135,7 @@ def test_what_was_held_back_is_due_when_its_second_is_over_and_only_once(clock: 
     assert admitted(limit, "a") == 0
 
 
-def test_how_many_were_held_back_is_told_with_the_next_one_or_later(clock: Clock) -> None:
+def test_how_many_were_held_back_is_logged_with_the_next_one_or_later(clock: Clock) -> None:
     def act(log: OperatorHandler) -> None:
         log.removeFilter(log.limit)
         log.limit = RateLimit(1, clock)
@@ -189,7 +189,7 @@ def test_a_line_has_a_bounded_length() -> None:
     assert len(clean("x" * 100_000)) == operator_log.CHARS_MAX
 
 
-def test_nobody_waits_for_a_stderr_that_does_not_take_lines() -> None:
+def test_logging_does_not_wait_for_a_stderr_that_takes_no_lines() -> None:
     output = Lines()
     output.gate.clear()
     count = operator_log.WAITING_MAX + 100
@@ -219,8 +219,8 @@ def test_the_process_log_is_configured_for_a_while(
     before = operator_log.current()
     with opened(LogConfig(format="json"), "gate"):
         log_event("event", "text", number=5)
-    (told,) = capsys.readouterr().err.splitlines()
-    assert msgspec.json.decode(told)["number"] == 5
+    (line,) = capsys.readouterr().err.splitlines()
+    assert msgspec.json.decode(line)["number"] == 5
     assert operator_log.current() is before
     assert caplog.messages == []
 
@@ -234,7 +234,7 @@ def test_without_it_events_go_where_the_programs_own_logging_sends_them(
     assert record.fields == {"number": 5}  # type: ignore[attr-defined]
 
 
-def test_a_stderr_that_is_gone_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stderr_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         def write(self, _: str) -> None:
             raise BrokenPipeError

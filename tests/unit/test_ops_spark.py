@@ -124,7 +124,7 @@ def test_a_signal_in_a_call_to_java_breaks_it(started: Started) -> None:
     assert session.java.poll() == -signal.SIGTERM
 
 
-def test_what_breaks_with_java_is_not_told(
+def test_what_breaks_with_java_is_not_reported(
     started: Started, caplog: pytest.LogCaptureFixture
 ) -> None:
     started()
@@ -180,9 +180,9 @@ def test_a_signal_while_the_session_is_made_ends_the_java_that_was_started(
 
 
 def test_work_that_ends_by_itself_in_time_is_left_to_it(started: Started) -> None:
-    session, told = started(), threading.Event()
-    interrupted(interrupt, patience_s=10 * WAIT_S, on_signal=told.set)
-    assert told.is_set()
+    session, signalled = started(), threading.Event()
+    interrupted(interrupt, patience_s=10 * WAIT_S, on_signal=signalled.set)
+    assert signalled.is_set()
     assert session.stopped
     assert session.java.poll() is None
 
@@ -193,7 +193,7 @@ def test_work_that_does_not_end_by_itself_in_time_breaks(started: Started) -> No
     assert session.java.poll() == -signal.SIGTERM
 
 
-def test_what_fails_by_itself_is_told_as_it_is(started: Started) -> None:
+def test_what_fails_by_itself_is_raised_as_it_is(started: Started) -> None:
     session = started()
     with pytest.raises(ValueError, match="odd"), command_session("local"):
         raise ValueError("odd")
@@ -212,7 +212,7 @@ GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("sizes", "processors", "master", "told"),
+    ("sizes", "processors", "master", "reason"),
     [
         ({"a.pcap": GB // 1000}, 2, NO_SPARK, "1.0 MB take some 0 s here, on Spark 8 s"),
         ({"a.pcap": 6 * GB}, 2, NO_SPARK, "6,000.0 MB take some 12 s here, on Spark 14 s"),
@@ -227,7 +227,7 @@ def test_auto_is_spark_where_it_gains_more_than_its_start_costs(
     sizes: dict[str, int],
     processors: int,
     master: str,
-    told: str,
+    reason: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -241,7 +241,7 @@ def test_auto_is_spark_where_it_gains_more_than_its_start_costs(
     (line,) = capsys.readouterr().err.splitlines()
     start = "without Spark" if master == NO_SPARK else "on Spark, local[*]"
     assert line.startswith(f"feedhandler: {start} (")
-    assert told in line
+    assert reason in line
 
 
 def test_auto_does_without_what_is_not_installed(
@@ -253,7 +253,7 @@ def test_auto_does_without_what_is_not_installed(
     assert capsys.readouterr().err == "feedhandler: without Spark (Java was not found)\n"
 
 
-def test_a_master_that_is_named_is_taken_and_what_is_not_there_told_before(
+def test_a_master_that_is_named_is_taken_and_what_is_not_there_reported_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.pcap").touch()

@@ -139,12 +139,12 @@ def normalised(name: str, actions) -> numpy.ndarray:
     midnight_ns = day_start_ns(day, feed.zone)
     second, found, write = -1, [], writer.new()
     for number, action in enumerate(actions):
-        told = write(action, midnight_ns)
+        written = write(action, midnight_ns)
         if action.time_ns // SECOND_NS != second:
             second = action.time_ns // SECOND_NS
-            told = writer.second(action.time_ns, midnight_ns) + told
+            written = writer.second(action.time_ns, midnight_ns) + written
         normaliser.clear()
-        for message, (layout, _) in zip(writer.messages(feed, told), told, strict=True):
+        for message, (layout, _) in zip(writer.messages(feed, written), written, strict=True):
             normaliser.message(
                 message, 0, len(message), feed.layout(layout).code,
                 action.time_ns, action.time_ns, number, 1,
@@ -171,7 +171,7 @@ def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
     ("name", "depth"),
     [*dict.fromkeys(LEVEL_WRITERS, 99).items(), *dict.fromkeys(QUOTE_WRITERS, 1).items()],
 )
-def test_levels_are_told_as_the_orders_add_up(name, depth):
+def test_levels_are_sent_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]
     orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), VenueMarket(feed)
     write = writer.new()
@@ -180,10 +180,10 @@ def test_levels_are_told_as_the_orders_add_up(name, depth):
             market.apply_message(message)
     for instrument, book in enumerate(orders.books, 1):
         view = market.books[symbol_of(instrument)]
-        for side, told in (("B", view.bids), ("S", view.asks)):
+        for side, book_side in (("B", view.bids), ("S", view.asks)):
             prices = sorted({order.price for order in book.sides[side]}, reverse=side == "B")
             levels = [(price * 100_000, book.level(side, price)) for price in prices]
-            assert [(price, size) for price, size, _ in told.top(99)] == levels[:depth]
+            assert [(price, size) for price, size, _ in book_side.top(99)] == levels[:depth]
     assert not market.problems
 
 

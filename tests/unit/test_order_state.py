@@ -66,16 +66,16 @@ def test_a_modified_order_keeps_its_place_where_it_only_shrinks(
 ) -> None:
     xdp = load_feed("nyse-integrated-xdp")
 
-    def told(name: str, order: int, price: int, volume: int) -> bytes:
+    def encoded(name: str, order: int, price: int, volume: int) -> bytes:
         return xdp.encode_message(name, order_id=order, price=price, volume=volume)
 
     state = OrderState(xdp)
     for message in (
-        told("add_order", 1, 100, 80), told("add_order", 2, 100, 80),
-        told("modify_order", 1, price, volume), told("modify_order", 9, price, volume),
+        encoded("add_order", 1, 100, 80), encoded("add_order", 2, 100, 80),
+        encoded("modify_order", 1, price, volume), encoded("modify_order", 9, price, volume),
     ):  # fmt: skip
         state.apply(message)
-    assert state.messages() == tuple(told("add_order", *each) for each in left)
+    assert state.messages() == tuple(encoded("add_order", *each) for each in left)
 
 
 def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> None:
@@ -144,8 +144,8 @@ def test_clock_messages_stand_where_they_were_in_force_and_the_latest_last() -> 
 
 def test_an_execution_may_tell_what_is_left_and_a_unit_clear_leaves_nothing() -> None:
     state = OrderState(PITCH)
-    told = pitch("order_executed_at_price_size", order_id=1, remaining_quantity=30)
-    for message in (placed(1), placed(2), told):
+    execution = pitch("order_executed_at_price_size", order_id=1, remaining_quantity=30)
+    for message in (placed(1), placed(2), execution):
         state.apply(message)
     assert state.messages() == (placed(1, 30), placed(2))
     state.apply(pitch("unit_clear"))

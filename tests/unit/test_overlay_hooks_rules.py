@@ -113,7 +113,7 @@ def test_without_privilege_one_line_says_so_and_what_helps(held: int, says: str)
     assert not any("\n" in part for part in found)
 
 
-def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching.libbpf, "library", lambda: None)
     monkeypatch.setattr(attaching.shutil, "which", lambda name: None)
     assert refusal(ALL) == ("hooks need clang to be compiled", compiling.PACKAGES)

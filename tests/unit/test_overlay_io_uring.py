@@ -97,7 +97,7 @@ def test_what_the_kernel_refuses_counts_as_with_sendmmsg(
         (OVERSIZE, addresses),
         (b"x", (addresses[0], FORBIDDEN, addresses[1])),
         (b"x", (FORBIDDEN, FORBIDDEN)),
-        # Nobody hears of it: the socket is not connected.
+        # No error is reported: the socket is not connected.
         (b"x", (closed, addresses[0], closed)),
     ]
     plain = Port(sending)
@@ -116,7 +116,7 @@ def test_a_closed_peer_of_a_connected_socket_is_an_error_counted_once(
     sending.connect(closed)
     ring.send(b"x", (closed,))
     assert (ring.sent, ring.errors) == (1, {})
-    ring.send(b"x", (closed,))  # told of the first one
+    ring.send(b"x", (closed,))  # reported by the first one
     assert (ring.sent, ring.errors) == (1, {errno.ECONNREFUSED: 1})
     ring.send(b"x", (closed,))
     assert (ring.sent, ring.errors) == (2, {errno.ECONNREFUSED: 1})
@@ -149,7 +149,7 @@ def test_closing_gives_the_rings_back_and_leaves_the_socket(sending: socket.sock
 
 
 @pytest.mark.usefixtures("ring")
-def test_a_refusal_is_told_with_its_reason(sending: socket.socket) -> None:
+def test_a_refusal_is_reported_with_its_reason(sending: socket.socket) -> None:
     before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)

@@ -84,7 +84,7 @@ def test_an_answer_counts_once_and_only_to_a_probe_that_was_sent() -> None:
         (10, 50 * US, 40 * US), (50, 50 * US, 0), (60, 50 * US, 0), (10, 0, 0),
         (10, 1 << 60, BOUND_NS - 10 * US), (0, 50 * US, 0),
     ],
-    ids=["shorter", "longest", "longer than told", "nobody's", "a liar's", "not known"],
+    ids=["shorter", "longest", "longer than reported", "nobody's", "a liar's", "not known"],
 )  # fmt: skip
 def test_the_difference_is_held(own_us: int, longest: int, extra: int) -> None:
     hop = measured(2 * own_us) if own_us else LastHop(KEY)
@@ -92,7 +92,7 @@ def test_the_difference_is_held(own_us: int, longest: int, extra: int) -> None:
     assert hop.extra_ns(NOW) == extra
 
 
-def test_the_longest_of_those_told_lately_counts() -> None:
+def test_the_longest_of_those_reported_lately_counts() -> None:
     longest = LongestHop(100)
     assert longest.longest_ns(0) == 0
     longest.report("a", 10, 1)
@@ -111,9 +111,9 @@ def test_a_child_that_is_silent_for_an_interval_still_counts() -> None:
     for interval, hops in ((1, {"a": 10, "b": 30}), (2, {"a": 11}), (3, {"a": 12, "b": 0})):
         for child, hop in hops.items():
             gathered.add(child, Report(interval, 1, 9, rungs, last_hop_ns=hop), 100 * interval)
-        told = gathered.due(100 * interval + 50)
-        assert told is not None
-        assert told.last_hop_ns == (30 if interval < 3 else 12)
+        report = gathered.due(100 * interval + 50)
+        assert report is not None
+        assert report.last_hop_ns == (30 if interval < 3 else 12)
 
 
 # -- members ------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def notice(payload: bytes, key: bytes = TOPOLOGY.key, sent_ns: int = NOW) -> byt
     return encode(Head(Kind.NOTICE, 7, NOW, 0, sent_ns), payload, key)
 
 
-def test_a_receiver_probes_its_process_and_holds_what_is_told() -> None:
+def test_a_receiver_probes_its_process_and_holds_what_is_answered() -> None:
     one = Receiver(TOPOLOGY, "receiver-0", NOW, echo=ECHO)
     ((probe, to),) = one.tick(NOW)
     assert to == (ECHO,)

@@ -20,10 +20,10 @@ WANTED = Wanted(4, (0,), 40, 400.0, Spikes(), 0.9, seed=1)
 
 
 def measured(capsys: pytest.CaptureFixture[str]) -> tuple[list[dict[str, Any]], str]:
-    """The rows, and what was told besides."""
+    """The rows, and what was printed besides."""
     assert measure(WANTED, as_json=True) == 0
-    told = capsys.readouterr()
-    return [json.loads(line) for line in told.out.splitlines()], told.err
+    captured = capsys.readouterr()
+    return [json.loads(line) for line in captured.out.splitlines()], captured.err
 
 
 def test_cloudex_is_unicast_with_the_rules_deadlines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +51,7 @@ def test_the_last_hop_is_measured_to_an_echo_as_it_comes_and_pinned(tmp_path: Pa
     assert "Round trip to an isolated process" in report.read_text()
 
 
-def test_an_echo_that_does_not_answer_is_told_in_one_line() -> None:
+def test_an_echo_that_does_not_answer_is_reported_in_one_line() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         there = "{}:{}".format(*silent.getsockname())
@@ -64,21 +64,21 @@ def test_an_echo_that_does_not_answer_is_told_in_one_line() -> None:
 def test_unicast_by_io_uring_stands_beside_unicast(capsys: pytest.CaptureFixture[str]) -> None:
     if reason := refusal():
         absent("io_uring", f"io_uring is refused: {reason}")
-    rows, told = measured(capsys)
+    rows, errors = measured(capsys)
     names = ["unicast", "unicast, io_uring", "CloudEx's way", "tree, H = 0"]
     assert [row["technique"] for row in rows] == names
     assert rows[1]["missing"] == 0
     assert rows[1]["latency_p50_us"] > 0
-    assert told == ""
+    assert errors == ""
 
 
 def test_where_io_uring_is_refused_a_line_stands_for_its_row(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlay_measure, "refusal", lambda: "Operation not permitted")
-    rows, told = measured(capsys)
+    rows, errors = measured(capsys)
     assert [row["technique"] for row in rows] == ["unicast", "CloudEx's way", "tree, H = 0"]
-    (line,) = told.splitlines()
+    (line,) = errors.splitlines()
     assert "unicast by io_uring is left out: Operation not permitted (" in line
     assert "kernel.io_uring_disabled" in line
 
@@ -99,11 +99,11 @@ def test_the_cheapest_shape_follows_from_what_trees_measured(tmp_path: Path) -> 
     words = ["--receivers", "100", "--hedging", "0", "--measured", str(measured), "--json"]
     done = run_here("overlay", "plan", str(plan), *words)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["level_us"] == pytest.approx(30)
-    assert told["child_us"] == pytest.approx(2.7)
+    result = json.loads(done.stdout)
+    assert result["level_us"] == pytest.approx(30)
+    assert result["child_us"] == pytest.approx(2.7)
     best = best_shape(100, Costs())
-    assert (told["depth"], told["fan_out"]) == (best.depth, best.fan_out)
+    assert (result["depth"], result["fan_out"]) == (best.depth, best.fan_out)
 
 
 ROW = '{"receivers": 9, "depth": %d, "fan_out": %d, "hedging": 0, "latency_p50_us": %d}\n'

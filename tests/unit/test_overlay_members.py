@@ -97,7 +97,7 @@ GOOD = encode(HEAD, b"abc", KEY)
         (encode(HEAD._replace(deadline_ns=-1), b"", KEY), Fault.NUMBER),
     ],
 )  # fmt: skip
-def test_what_is_no_datagram_is_told_why(datagram: bytes, fault: Fault) -> None:
+def test_what_is_no_datagram_is_refused_with_the_reason(datagram: bytes, fault: Fault) -> None:
     assert read(datagram) == fault
 
 
@@ -207,7 +207,7 @@ def test_a_heartbeat_behind_the_first_messages_takes_none_of_them_away() -> None
     assert had(release, 15) == [1, 2, Gap(1, 3, 3)]
 
 
-def test_a_sender_that_begins_anew_is_told_and_begins_with_1() -> None:
+def test_a_sender_that_begins_anew_is_announced_and_begins_with_1() -> None:
     release = Release(5)
     put(release, 5)
     put(release, 6, 50)
@@ -243,9 +243,9 @@ def report(interval: int = 1, low: int = 10, high: int = 20, late: int = 0) -> R
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
-    told = report(late=(1 << 5) | (1 << (LATE_BITS - 1)))
-    assert decode_report(told.encoded()) == told
-    assert told.late_count == 2
+    sent = report(late=(1 << 5) | (1 << (LATE_BITS - 1)))
+    assert decode_report(sent.encoded()) == sent
+    assert sent.late_count == 2
 
 
 @pytest.mark.parametrize(
@@ -260,17 +260,17 @@ def test_what_is_no_report_is_none(payload: bytes) -> None:
     assert decode_report(payload) is None
 
 
-def test_delays_are_told_when_the_next_interval_begins() -> None:
+def test_delays_are_reported_when_the_next_interval_begins() -> None:
     record = DelayRecord(1_000)
     assert record.close() is None
     for number in range(1, 101):
         assert record.add(number, 500, number, number > 98) is None
     assert record.ends_ns == 1_000
-    told = record.add(101, 1_500, 7, False)
-    assert told is not None
-    assert (told.interval, told.messages, told.late_count) == (0, 100, 2)
-    assert told.rungs[0] == 50
-    assert told.rungs[-1] >= 99
+    finished = record.add(101, 1_500, 7, False)
+    assert finished is not None
+    assert (finished.interval, finished.messages, finished.late_count) == (0, 100, 2)
+    assert finished.rungs[0] == 50
+    assert finished.rungs[-1] >= 99
     assert record.add(5, 400, 1, False) is None, "of an interval that was reported"
     record.missed(102, 103)
     closed = record.close()
@@ -282,10 +282,10 @@ def test_delays_of_a_busy_interval_are_thinned_out() -> None:
     record = DelayRecord(1 << 40)
     for number in range(1, 3 * SAMPLES_MAX):
         record.add(number, 1, number % 1_000, False)
-    told = record.close()
-    assert told is not None
-    assert told.messages == 3 * SAMPLES_MAX - 1
-    assert told.rungs[0] == pytest.approx(500, abs=20)
+    finished = record.close()
+    assert finished is not None
+    assert finished.messages == 3 * SAMPLES_MAX - 1
+    assert finished.rungs[0] == pytest.approx(500, abs=20)
 
 
 def test_reports_are_merged_as_soon_as_all_are_there() -> None:
@@ -294,17 +294,17 @@ def test_reports_are_merged_as_soon_as_all_are_there() -> None:
     assert gathered.deadline_ns == 55
     assert gathered.due(54) is None
     gathered.add("b", report(low=15, high=20, late=0b11), 20)
-    told = gathered.due(20)
-    assert told == Report(1, 2, 100, (15,) * (len(LADDER) - 1) + (30,), 0b11)
+    merged = gathered.due(20)
+    assert merged == Report(1, 2, 100, (15,) * (len(LADDER) - 1) + (30,), 0b11)
     assert gathered.due(100) is None
 
 
 def test_a_silent_child_is_passed_over() -> None:
     gathered = ReportGatherer(["a", "b"], wait_ns=50)
     gathered.add("a", report(), 5)
-    told = gathered.due(55)
-    assert told is not None
-    assert told.receivers == 1
+    merged = gathered.due(55)
+    assert merged is not None
+    assert merged.receivers == 1
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ def test_intervals_gathered_at_a_time_are_bounded_and_old_ones_given_up() -> Non
         gathered.add("a", report(interval), interval)
     assert gathered.useless == 1
     gathered.add("b", report(3), 10)
-    told = gathered.due(10)
-    assert told is not None
-    assert told.interval == 3
+    merged = gathered.due(10)
+    assert merged is not None
+    assert merged.interval == 3
     assert gathered.useless == 3
 
 
@@ -335,13 +335,13 @@ def test_a_liar_counts_as_the_bound_and_one_beyond_it_is_set_apart() -> None:
     gathered = ReportGatherer(["a", "b"], bound_ns=100)
     gathered.add("a", report(1, 10, 1 << 60), 0)
     gathered.add("b", report(1, 101, 200), 0)
-    told = gathered.due(0)
-    assert told is not None
-    assert (told.receivers, told.rungs[0], told.rungs[-1]) == (1, 10, 100)
+    merged = gathered.due(0)
+    assert merged is not None
+    assert (merged.receivers, merged.rungs[0], merged.rungs[-1]) == (1, 10, 100)
     assert gathered.apart == {"b"}
     gathered.add("b", report(2, 500, 500), 0)
     gathered.add("a", report(2, 500, 500), 0)
-    assert gathered.due(0) is None, "nobody's report counts"
+    assert gathered.due(0) is None, "no report counts"
     gathered.add("b", report(3), 0)
     gathered.add("a", report(3), 0)
     assert gathered.due(0) is not None
@@ -405,7 +405,7 @@ def data(number: int = 1, key: bytes = TOPOLOGY.key, sent_ns: int = NOW, epoch: 
     return encode(Head(Kind.DATA, 7, epoch, number, sent_ns), b"m", key)
 
 
-def told_by(kind: Kind, payload: bytes, key: bytes, number: int = 1) -> bytes:
+def sealed(kind: Kind, payload: bytes, key: bytes, number: int = 1) -> bytes:
     return encode(Head(kind, 7, 9, number, NOW), payload, key)
 
 
@@ -426,15 +426,15 @@ def test_a_proxy_forwards_a_first_copy_unchanged_to_its_own_and_to_those_it_hedg
         (data(sent_ns=NOW - 2 * FRESH_NS), SENDER_AT, "stale"),
         (b"junk", SENDER_AT, "short"),
         (encode(Head(Kind.DATA, 8, NOW, 1, NOW), b"", TOPOLOGY.key), SENDER_AT, "tree"),
-        (told_by(Kind.REPORT, report().encoded(), CHILD.key), ("10.9.9.9", 9), "stranger"),
-        (told_by(Kind.REPORT, report().encoded(), OTHER_KEY), CHILD.address, "seal"),
-        (told_by(Kind.REPORT, b"", CHILD.key), CHILD.address, "content"),
-        (told_by(Kind.PROBE, b"", OTHER_KEY), CHILD.address, "seal"),
-        (told_by(Kind.ANSWER, b"", TOPOLOGY.members[0].key), SENDER_AT, "content"),
-        (told_by(Kind.ANSWER, b"", TOPOLOGY.members[0].key), CHILD.address, "stranger"),
+        (sealed(Kind.REPORT, report().encoded(), CHILD.key), ("10.9.9.9", 9), "stranger"),
+        (sealed(Kind.REPORT, report().encoded(), OTHER_KEY), CHILD.address, "seal"),
+        (sealed(Kind.REPORT, b"", CHILD.key), CHILD.address, "content"),
+        (sealed(Kind.PROBE, b"", OTHER_KEY), CHILD.address, "seal"),
+        (sealed(Kind.ANSWER, b"", TOPOLOGY.members[0].key), SENDER_AT, "content"),
+        (sealed(Kind.ANSWER, b"", TOPOLOGY.members[0].key), CHILD.address, "stranger"),
     ],
 )  # fmt: skip
-def test_what_nobody_may_send_is_neither_forwarded_nor_answered(
+def test_what_may_not_be_sent_is_neither_forwarded_nor_answered(
     datagram: bytes, address: tuple[str, int], counter: str
 ) -> None:
     one = proxy()
@@ -442,7 +442,7 @@ def test_what_nobody_may_send_is_neither_forwarded_nor_answered(
     assert one.counts == {counter: 1}
 
 
-def test_a_forged_copy_takes_nobodys_place() -> None:
+def test_a_forged_copy_takes_no_datagrams_place() -> None:
     one = proxy()
     one.receive(data(1, OTHER_KEY), SENDER_AT, NOW)
     assert len(one.receive(data(1), SENDER_AT, NOW)) == 1
@@ -450,7 +450,7 @@ def test_a_forged_copy_takes_nobodys_place() -> None:
 
 def test_a_report_is_not_taken_twice() -> None:
     one = proxy()
-    datagram = told_by(Kind.REPORT, report().encoded(), CHILD.key)
+    datagram = sealed(Kind.REPORT, report().encoded(), CHILD.key)
     one.receive(datagram, CHILD.address, NOW)
     one.receive(datagram, CHILD.address, NOW)
     assert one.counts["number"] == 1
@@ -482,7 +482,7 @@ def test_heartbeats_go_down_the_tree_once() -> None:
 def reported(sender: Sender, low: int, interval: int, late: int = 0) -> None:
     for n in range(2):
         member = TOPOLOGY.member(f"proxy-0-{n}")
-        datagram = told_by(
+        datagram = sealed(
             Kind.REPORT, report(interval, low, low, late).encoded(), member.key, interval
         )
         sender.receive(datagram, member.address, NOW)
@@ -532,7 +532,7 @@ def test_a_message_that_is_too_long_takes_no_id() -> None:
     with pytest.raises(ValueError, match="at most"):
         sender.send(b"x" * (PAYLOAD_MAX + 1), NOW)
     assert sender.last_id == 0
-    sender.receive(told_by(Kind.REPORT, b"", TOPOLOGY.member("proxy-0-0").key),
+    sender.receive(sealed(Kind.REPORT, b"", TOPOLOGY.member("proxy-0-0").key),
                    TOPOLOGY.member("proxy-0-0").address, NOW)  # fmt: skip
     sender.receive(b"", SENDER_AT, NOW)
     assert (sender.counts["content"], sender.counts["short"]) == (1, 1)
@@ -554,7 +554,7 @@ def test_the_senders_time_goes_down_the_tree() -> None:
     two.receive(answer, one.me.address, NOW + 8 * S)
     assert two.senders_time(NOW + 8 * S) == NOW + S
     odd = b"\xff" * 8 + (b"\0" * 8) * 2
-    two.receive(told_by(Kind.ANSWER, odd, one.me.key, 9), one.me.address, NOW)
+    two.receive(sealed(Kind.ANSWER, odd, one.me.key, 9), one.me.address, NOW)
     assert two.counts["number"] + two.counts["content"] == 1
 
 
@@ -588,13 +588,13 @@ def test_a_sender_takes_a_later_version_too_and_no_other() -> None:
 def test_an_answer_whose_times_cannot_be_is_dropped() -> None:
     one = Receiver(TOPOLOGY, "receiver-0", NOW, follows_clock=True)
     times = b"".join(each.to_bytes(8, "little") for each in (NOW, NOW + 5, NOW))
-    answer = told_by(Kind.ANSWER, times, TOPOLOGY.member("proxy-0-0").key)
+    answer = sealed(Kind.ANSWER, times, TOPOLOGY.member("proxy-0-0").key)
     one.receive(answer, TOPOLOGY.member("proxy-0-0").address, NOW + 9)
     assert one.counts == {"content": 1}
     assert not one.clock.known
 
 
-def test_receivers_send_to_nobody_and_the_sender_has_no_source() -> None:
+def test_receivers_have_no_targets_and_the_sender_no_source() -> None:
     assert TOPOLOGY.targets(CHILD) == TOPOLOGY.children(CHILD) == []
     assert TOPOLOGY.sources(TOPOLOGY.members[0]) == []
 
@@ -642,13 +642,13 @@ TEXT = topology_text(TOPOLOGY)
         (TEXT.replace("01" * 32, "zz" * 32), "t.toml:7"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_topology_is_told_by_line(text: str, said: str) -> None:
+def test_what_is_wrong_in_a_topology_is_reported_by_line(text: str, said: str) -> None:
     assert text != TEXT
     with pytest.raises(ConfigError, match=said):
         parse_topology(text, "t.toml")
 
 
-def test_a_name_that_is_not_there_and_too_few_addresses_are_told() -> None:
+def test_a_name_that_is_not_there_and_too_few_addresses_are_reported() -> None:
     with pytest.raises(UsageError, match="no member nobody"):
         TOPOLOGY.member("nobody")
     with pytest.raises(UsageError, match="7 members, and 3 addresses"):

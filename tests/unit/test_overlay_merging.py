@@ -69,9 +69,9 @@ def test_a_single_tree_needs_no_merging() -> None:
 
 def test_messages_are_numbered_over_the_trees_in_turns() -> None:
     sender = merged_sender(trees(3, Shape(4, 2, 2, 1)))
-    told = [heads(sender.send(b"m", NOW + n))[0] for n in range(7)]
-    assert [each.id for each in told] == list(range(1, 8))
-    assert [each.tree for each in told] == [1, 2, 3, 1, 2, 3, 1]
+    found = [heads(sender.send(b"m", NOW + n))[0] for n in range(7)]
+    assert [each.id for each in found] == list(range(1, 8))
+    assert [each.tree for each in found] == [1, 2, 3, 1, 2, 3, 1]
     with pytest.raises(ValueError, match="at most"):
         sender.send(bytes(2_000), NOW)
     assert heads(sender.send(b"m", NOW))[0].id == 8
@@ -145,7 +145,7 @@ def test_a_tree_that_is_quicker_at_the_start_takes_nothing_from_the_others() -> 
     assert had(late.release(NOW + 6 * MS)) == [7, 8]
 
 
-def test_a_gap_is_told_up_the_trees_that_it_is_in() -> None:
+def test_a_gap_is_reported_up_the_trees_that_it_is_in() -> None:
     receiver = merged_receiver(TWO)
     for number in (1, 2, 6):
         arrive(receiver, number)
@@ -190,9 +190,9 @@ def test_the_isolated_process_answers_one_of_them_and_both_hold() -> None:
     receiver.receive(probe, echo, NOW + 20 * US)
     topology = TWO[1]
     source = topology.sources(topology.member("receiver-0"))[0]
-    told = Head(Kind.NOTICE, topology.tree, NOW, 0, NOW)
+    notice = Head(Kind.NOTICE, topology.tree, NOW, 0, NOW)
     hop = (50 * US).to_bytes(8, "little")
-    receiver.receive(encode(told, hop, topology.key), source.address, NOW)
+    receiver.receive(encode(notice, hop, topology.key), source.address, NOW)
     assert receiver.holding.extra_hold_ns == 40 * US
     assert receiver.last_hop.own_ns(NOW) == 10 * US
 

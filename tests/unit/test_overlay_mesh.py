@@ -72,7 +72,7 @@ def test_clocks_that_differ_change_delays_but_no_gain(seed: int) -> None:
     assert numpy.allclose(violations(delays), violations(shifted), equal_nan=True, atol=1e-6)
 
 
-def test_a_slow_way_past_a_third_host_is_told() -> None:
+def test_a_slow_way_past_a_third_host_is_reported() -> None:
     """From 0 to 1 it takes 100 us, by host 2 it takes 30: in two of three windows."""
     rows = []
     for window in range(3):
@@ -96,7 +96,7 @@ def test_the_delays_of_a_window_come_when_it_is_over() -> None:
     assert list(receiver.close(NOW_NS + (1 + OPEN_WINDOWS) * WINDOW_NS - 1)) == [
         PairWindow(NOW_NS // WINDOW_NS, "sender", "receiver-0", 50, 25.5, pytest.approx(49.51))
     ]
-    # What comes of a window that was told comes too late.
+    # What comes of a window that was reported comes too late.
     late = sender.probe(target, NOW_NS + 3 * WINDOW_NS)
     (rest,) = receiver.close(FAR_NS)
     assert (rest.window, rest.count) == (NOW_NS // WINDOW_NS + 1, 50)

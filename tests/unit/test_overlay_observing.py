@@ -81,9 +81,9 @@ def test_each_tree_of_several_must_be_heard(sock: socket.socket) -> None:
     source = TREES[1].member("proxy-0-0").address
     member.receive(beat(4, now_ns), source, now_ns)
     assert seen.not_ready() == ["tree 3: nothing of the sender for 10 s"]
-    told = seen.snapshot()
-    assert [each["tree"] for each in told["trees"]] == [3, 4]
-    assert "delivered" not in told["trees"][1], "what trees share is told once"
+    snapshot = seen.snapshot()
+    assert [each["tree"] for each in snapshot["trees"]] == [3, 4]
+    assert "delivered" not in snapshot["trees"][1], "what trees share is listed once"
 
 
 def test_a_loop_that_stands_still_is_not_live(sock: socket.socket) -> None:
@@ -108,7 +108,7 @@ def test_readings_are_as_prometheus_reads_them(sock: socket.socket) -> None:
     assert all(name.startswith("feedhandler_overlay_member_") for name in families)
 
 
-TOLD = {
+SNAPSHOT = {
     "member": "receiver-0", "role": "receiver", "address": "10.0.0.1:7003", "not_live": [],
     "not_ready": [], "set_apart": [],
     "trees": [{"tree": 3, "delivered": 1_234, "late": 0, "last_hop_seconds": 12.5e-6}],
@@ -126,12 +126,12 @@ TOLD = {
     ],
     ids=["ready", "counts", "not ready", "apart", "missing"],
 )
-def test_a_status_is_told_in_lines_and_by_the_exit_code(
+def test_a_status_is_reported_in_lines_and_by_the_exit_code(
     change: dict[str, object], said: str, code: ExitCode
 ) -> None:
-    told = {**TOLD, **change}
-    assert any(said in line for line in overlay_status.lines_of(told))
-    assert overlay_status.verdict(told) == code
+    snapshot = {**SNAPSHOT, **change}
+    assert any(said in line for line in overlay_status.lines_of(snapshot))
+    assert overlay_status.verdict(snapshot) == code
 
 
 # -- the doctor ---------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def head_of(number: int, deadline_ns: int = 0, epoch: int = 1, sent_ns: int | No
     return Head(Kind.DATA, 7, epoch, number, sent_ns or max(deadline_ns - 5, 1), deadline_ns)
 
 
-def told(release: Any) -> tuple[int, ...]:
+def figures(release: Any) -> tuple[int, ...]:
     return (
         release.deadline_ns, release.held, release.delivered, release.late, release.passed,
         release.missing, release.overfull,
@@ -57,7 +57,7 @@ def test_the_compiled_one_releases_what_its_twin_does(seed: int) -> None:
             one, other = (each.release(now) for each in pair)
             assert list(map(tuple, one)) == list(map(tuple, other))
             assert [type(each).__name__ for each in one] == [type(each).__name__ for each in other]
-            assert told(pair[0]) == told(pair[1])
+            assert figures(pair[0]) == figures(pair[1])
             kinds |= {type(each).__name__ for each in one}
     assert kinds == {Deliver.__name__, Gap.__name__, Restart.__name__}
 

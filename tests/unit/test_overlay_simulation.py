@@ -219,10 +219,10 @@ def test_a_report_has_every_table(
 ) -> None:
     path = tmp_path / f"report{suffix}"
     assert simulate(SMALL, ["figure-5", "figure-8"], path, True) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["name"] for each in told] == ["Figure 5", "Figure 8"]
+    tables = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["name"] for each in tables] == ["Figure 5", "Figure 8"]
     text = path.read_text()
-    for each in told:
+    for each in tables:
         assert each["title"] in text
         assert all(cell in text for cell in each["rows"][0])
 

@@ -93,7 +93,7 @@ def test_the_linear_model_finds_the_depths_that_the_source_found(
 
 
 def test_no_tree_has_fewer_proxies_than_neighbours() -> None:
-    assert best_shape(1, Costs(), 3) == Shape(1, 1, 1, 3)  # no proxy, nobody to help
+    assert best_shape(1, Costs(), 3) == Shape(1, 1, 1, 3)  # no proxy, no child to help
     assert best_shape(1_000_000, Costs()).depth > 3
     with pytest.raises(UsageError, match="hedging 9"):
         best_shape(100, Costs(), 9)

@@ -37,7 +37,7 @@ def test_groups_and_ports_are_given_once() -> None:
     assert max(ports) < places.FIRST_EXCHANGE_PORT
 
 
-def test_a_port_that_somebody_has_is_not_given() -> None:
+def test_a_port_in_use_is_not_given() -> None:
     with socket.create_server(("127.0.0.1", places.port())) as taken:
         number = taken.getsockname()[1]
         assert number not in [places.port() for _ in range(places.PORTS)]

@@ -20,7 +20,7 @@ def test_they_differ_and_lie_below_what_the_kernel_hands_out() -> None:
         assert max(found) < int(file.read().split()[0])
 
 
-def test_who_listens_keeps_its_port_and_where_all_are_taken_it_is_told(
+def test_a_listener_keeps_its_port_and_where_all_are_taken_the_error_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = ports.free_ports(1)[0]

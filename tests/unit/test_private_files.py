@@ -143,7 +143,7 @@ def test_secrets_and_folders_that_are_closed_are_in_order(tmp_path: Path) -> Non
     ("mode", "status", "whom"),
     [(0o640, "warn", "its group (mode 0640)"), (0o604, "fail", "everybody (mode 0604)")],
 )
-def test_a_secret_that_others_can_read_is_told_with_the_remedy(
+def test_a_secret_that_others_can_read_is_reported_with_the_remedy(
     tmp_path: Path, name: str, password: str, mode: int, status: str, whom: str
 ) -> None:
     path = tmp_path / name
@@ -192,9 +192,9 @@ def test_the_start_tells_of_them_too(tmp_path: Path, capsys: pytest.CaptureFixtu
             await run.serve(config, asyncio.Event())
 
     asyncio.run(serve())
-    told = capsys.readouterr().err
-    assert f"TLS key rights: {tmp_path}/node.key is open to everybody (mode 0644)" in told
-    assert "orders" not in told
+    errors = capsys.readouterr().err
+    assert f"TLS key rights: {tmp_path}/node.key is open to everybody (mode 0644)" in errors
+    assert "orders" not in errors
 
 
 @pytest.mark.parametrize(
@@ -213,5 +213,5 @@ def test_the_start_tells_of_them_too(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("ipc:///run/gateway.ipc", False),
     ],
 )
-def test_endpoints_that_other_machines_reach_are_told_of(endpoint: str, reachable: bool) -> None:
+def test_endpoints_that_other_machines_reach_are_reported(endpoint: str, reachable: bool) -> None:
     assert is_reachable(endpoint) == reachable

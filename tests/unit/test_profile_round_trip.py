@@ -41,7 +41,7 @@ OURS = msgspec.structs.replace(
 
 
 def tables_of(traffic: Traffic, path: Path, after_s: float = 0.0) -> Tables:
-    """What a generated session looks like to whoever measures it."""
+    """What a measurement of a generated session gives."""
     write_capture(traffic, path)
     from_ns = traffic.midnight_ns + traffic.settings.start_ns + int(after_s * 1e9)
     outcome = characterise([str(path)], Request("euronext-utp-md", from_ns=from_ns))
@@ -136,8 +136,8 @@ def half_hours(tables: Tables) -> dict[str, int]:
     table = tables.minutes()
     found: dict[str, int] = {}
     for row in table.rows:
-        told = dict(zip(table.columns, row, strict=True))
+        values = dict(zip(table.columns, row, strict=True))
         hour, minute = str(row[0])[-5:].split(":")
         name = f"{hour}:{int(minute) // 30 * 30:02d}"
-        found[name] = found.get(name, 0) + int(told["packets"])
+        found[name] = found.get(name, 0) + int(values["packets"])
     return found

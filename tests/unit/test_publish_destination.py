@@ -229,7 +229,7 @@ def test_a_message_that_came_back_goes_out_again() -> None:
     assert link.frames[1] == link.frames[3]
 
 
-def test_a_message_that_is_given_up_is_told_as_lost() -> None:
+def test_a_message_that_is_given_up_is_announced_lost() -> None:
     broker = Broker()
     link = broker.connect()
     broker.begin()
@@ -242,7 +242,7 @@ def test_a_message_that_is_given_up_is_told_as_lost() -> None:
     broker.destination.drain()
     assert link.notes[-1]["reason"] == "overflow"
     assert link.notes[-1]["lost"] == [[2, 2]]
-    assert [m.sequence for m in link.sent][-1] == 4, "told before any later data"
+    assert [m.sequence for m in link.sent][-1] == 4, "announced before any later data"
 
 
 def test_a_full_queue_drops_the_oldest_and_tells_so_before_what_follows() -> None:
@@ -258,7 +258,7 @@ def test_a_full_queue_drops_the_oldest_and_tells_so_before_what_follows() -> Non
     body = link.notes[-1]
     assert body["state"] == "STALE"
     assert body["lost"] == [[1, first.sequence - 1]]
-    assert body["since"] == 1, "the numbering's begin was dropped, and is told all the same"
+    assert body["since"] == 1, "the numbering's begin was dropped, and is announced all the same"
     assert [m.content for m in link.sent].index("packet") == len(link.notes)
     assert [m.sequence for m in link.sent if m.content == "packet"] == [*range(first.sequence, 201)]
     assert not destination.overflowing
@@ -288,7 +288,7 @@ def test_what_waits_and_what_is_unconfirmed_share_one_bound(seed: int) -> None:
     assert destination.dropped
 
 
-def test_each_service_is_told_of_its_own_losses() -> None:
+def test_each_service_has_its_own_losses_announced() -> None:
     broker = Broker(queue_bytes=10_000, services=(104, 105))
     broker.stream(1, 30, 0)
     broker.stream(1, 300, 1)
@@ -411,7 +411,7 @@ def test_batches_of_several_services_that_gather_leave_together() -> None:
     }
 
 
-def test_of_a_dropped_batch_every_packet_is_told() -> None:
+def test_every_packet_of_a_dropped_batch_is_announced_lost() -> None:
     broker = Broker("#?as=batch", queue_bytes=10_000, batch_bytes=2000)
     broker.begin()
     broker.stream(1, 200)
@@ -524,7 +524,7 @@ def test_where_the_conflated_state_has_no_room_a_destination_drops_the_oldest_an
     assert first.group_sequence == first.sequence - 1, "and the hole tells"
 
 
-def test_where_not_even_the_names_of_books_have_room_that_is_told() -> None:
+def test_where_not_even_the_names_of_books_have_room_that_is_announced() -> None:
     broker, _ = conflating(queue_bytes=6000)
     numbers = itertools.count(1)
     for sequence in range(1, 60):

@@ -1,6 +1,6 @@
 """Notices to a destination that lacks more than the others."""
 
-import msgspec
+import json
 
 from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, LossTracker
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
@@ -21,29 +21,25 @@ def data(sequence: int, block: bool = False) -> OutgoingMessage:
     return OutgoingMessage(b"x", 104, sequence, sequence + 1, block)
 
 
-def told(body: bytes) -> dict[str, object]:
-    return dict(msgspec.json.decode(body))
-
-
 def quality_message(body: bytes) -> OutgoingMessage:
-    return OutgoingMessage(body, 104, 0, 0, False, str(told(body)["reason"]))
+    return OutgoingMessage(body, 104, 0, 0, False, str(json.loads(body)["reason"]))
 
 
 def notice(loss_tracker: LossTracker) -> dict[str, object]:
     """The one message that tells of what was dropped."""
     ((reason, body),) = loss_tracker.notices()
     assert reason == OVERFLOW
-    return told(body)
+    return json.loads(body)
 
 
-def test_who_lacks_nothing_is_told_the_services_own_words() -> None:
+def test_a_destination_that_lacks_nothing_gets_the_services_own_messages() -> None:
     quality, loss_tracker = begun()
     body = quality.control_event(RecordKind.GAP, 0, 5, 7)
     assert loss_tracker.outgoing(body) is body
     assert not loss_tracker.lacks
 
 
-def test_what_was_dropped_is_told_as_ranges_and_makes_the_state_stale() -> None:
+def test_what_was_dropped_is_announced_as_ranges_and_makes_the_state_stale() -> None:
     _, loss_tracker = begun()
     for sequence in (4, 5, 6, 9):
         loss_tracker.drop(data(sequence))
@@ -60,15 +56,15 @@ def test_later_messages_of_the_service_keep_what_the_destination_lacks() -> None
     quality, loss_tracker = begun()
     loss_tracker.drop(data(4))
     loss_tracker.notices()
-    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 8, 10)))
+    body = json.loads(loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 8, 10)))
     assert body["reason"] == "gap"
     assert body["lost"] == [[8, 9]]
     assert body["stale"] == [[4, 4], [8, 9]]
     assert (body["lost_ranges"], body["lost_total"]) == (2, 3)
-    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
+    body = json.loads(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
     assert body["state"] == "STALE"
     quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)
-    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 1, 0, 0)))
+    body = json.loads(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 1, 0, 0)))
     assert body["state"] == "SILENT"
 
 
@@ -76,13 +72,13 @@ def test_a_snapshot_that_arrives_whole_heals() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(4))
     loss_tracker.notices()
-    assert told(loss_tracker.outgoing(quality.snapshot_begin(9, 3)))["stale"] == [[4, 4]]
-    body = told(loss_tracker.outgoing(quality.snapshot_end(12)))
+    assert json.loads(loss_tracker.outgoing(quality.snapshot_begin(9, 3)))["stale"] == [[4, 4]]
+    body = json.loads(loss_tracker.outgoing(quality.snapshot_end(12)))
     assert body["refreshed"] == [[4, 4]]
     assert body["stale"] == []
     assert body["state"] == "REFRESHED"
     assert not loss_tracker.lacks
-    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
+    body = json.loads(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
     assert body["state"] == "REFRESHED", "until the next numbering"
 
 
@@ -90,12 +86,12 @@ def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(4))
     loss_tracker.notices()
-    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.RESET, 0, 0, 1)))
+    body = json.loads(loss_tracker.outgoing(quality.control_event(RecordKind.RESET, 0, 0, 1)))
     assert body["stale"] == []
     assert body["state"] == "OK"
 
 
-def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> None:
+def test_a_new_numbering_that_was_dropped_is_announced_again_before_the_loss() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(400))
     reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
@@ -104,8 +100,8 @@ def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> Non
     first, (reason, body) = loss_tracker.notices()
     assert first[1] == reset
     assert reason == OVERFLOW
-    assert told(body)["lost"] == [[1, 1]], "of the old numbering nothing is worth telling"
-    assert told(body)["since"] == 1
+    assert json.loads(body)["lost"] == [[1, 1]], "of the old numbering nothing is worth telling"
+    assert json.loads(body)["since"] == 1
 
 
 def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
@@ -132,7 +128,7 @@ def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
     assert body["stale"] == [[5, 6]], "the others are healed, this destination is not"
     assert body["doubt"] == BROKEN_BLOCK
     loss_tracker.outgoing(quality.snapshot_begin(20, 2))
-    assert told(loss_tracker.outgoing(quality.snapshot_end(22)))["state"] == "REFRESHED"
+    assert json.loads(loss_tracker.outgoing(quality.snapshot_end(22)))["state"] == "REFRESHED"
     assert not loss_tracker.lacks
 
 
@@ -142,19 +138,19 @@ def test_a_snapshots_message_that_was_refused_leaves_the_destination_in_doubt() 
     loss_tracker.outgoing(quality.snapshot_begin(last, 2))
     tag = SNAPSHOT_BIT | last << 24
     loss_tracker.refuse(OutgoingMessage(b"x", 104, tag, tag + 1, True))
-    body = told(loss_tracker.outgoing(quality.snapshot_end(12)))
+    body = json.loads(loss_tracker.outgoing(quality.snapshot_end(12)))
     assert body["state"] == "STALE"
     assert body["doubt"] == BROKEN_BLOCK
     assert not loss_tracker.skipping
 
 
-def test_data_that_was_refused_is_told_like_data_that_was_dropped() -> None:
+def test_data_that_was_refused_is_announced_like_data_that_was_dropped() -> None:
     _, loss_tracker = begun()
     loss_tracker.refuse(data(7))
     assert notice(loss_tracker)["lost"] == [[7, 7]]
 
 
-def test_a_quality_message_that_was_refused_is_told_with_the_next() -> None:
+def test_a_quality_message_that_was_refused_is_repeated_with_the_next() -> None:
     quality, loss_tracker = begun()
     body = loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 5, 7))
     loss_tracker.refuse(quality_message(body))

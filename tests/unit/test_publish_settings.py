@@ -74,13 +74,13 @@ def test_no_password_is_shown_anywhere() -> None:
     "to", ["http://feed:hunter@x", "amqp://feed:hunter@x:port", "amqp://feed:hunter@x/y?z=1"]
 )
 def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
-    told = refusal(to=to)
-    assert "publish[0].to" in told
-    assert "hunter" not in told
+    refused = refusal(to=to)
+    assert "publish[0].to" in refused
+    assert "hunter" not in refused
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "reason"),
     [
         ({"exchange": ""}, "publish[0].exchange: empty"),
         ({"queue": "q"}, "publish[0].queue: beside exchange"),
@@ -117,8 +117,8 @@ def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
         ({**SPILL, "journal_durability": "quick"}, "publish[0].journal_durability"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_key(keys: dict[str, object], told: str) -> None:
-    assert told in refusal(**keys)
+def test_what_cannot_be_is_refused_with_its_key(keys: dict[str, object], reason: str) -> None:
+    assert reason in refusal(**keys)
 
 
 @pytest.mark.parametrize("policy", ["", "drop_oldest", "detach", "conflate"])
@@ -165,8 +165,12 @@ def test_a_journal_reaches_the_destination_by_the_configuration(tmp_path: Path) 
     assert publisher.spill_runner is not None
     assert publisher.spill_runner.spill.wait_ns == 500_000
     assert publisher.destination.policy == "journal"
-    (told,) = gateway.snapshot()["destinations"]
-    assert (told["journal"], told["journal_backlog"], told["spilled"]) == ("MEMORY", 0, 0)
+    (snapshot,) = gateway.snapshot()["destinations"]
+    assert (snapshot["journal"], snapshot["journal_backlog"], snapshot["spilled"]) == (
+        "MEMORY",
+        0,
+        0,
+    )
 
 
 def test_two_destinations_of_one_name_are_refused() -> None:
@@ -187,7 +191,7 @@ def test_a_password_comes_from_the_environment_or_a_file(
         assert parse_config(to_toml(config)) == config
 
 
-def test_a_password_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_password_that_is_not_there_is_reported_with_the_remedy(tmp_path: Path) -> None:
     made = destination(to="amqp://feed@127.0.0.1", password_env="NOT_THERE_AT_ALL")
     with pytest.raises(ConfigError, match="no environment variable NOT_THERE_AT_ALL"):
         made.resolved()

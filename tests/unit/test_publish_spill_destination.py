@@ -1,4 +1,4 @@
-"""A destination with a journal: order, bound, what survives, what is told."""
+"""A destination with a journal: order, bound, what survives, what is announced."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -121,9 +121,9 @@ def test_a_full_journal_refuses_the_newest_and_tells_where(tmp_path: Path) -> No
     (note,) = [each for each in link.notes if each["reason"] == "overflow"]
     assert note["lost"] == [[missing[0], missing[-1]]]
     numbers = [tag_of(message)[3] for message in link.sent]
-    told = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
-    assert max(numbers[:told]) < missing[0], "told where it is missing"
-    assert numbers[told + 1] == 1501
+    notice_at = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
+    assert max(numbers[:notice_at]) < missing[0], "announced where it is missing"
+    assert numbers[notice_at + 1] == 1501
 
 
 def overflowing_rig(tmp_path: Path, **options: object) -> SpillRig:
@@ -138,7 +138,7 @@ def overflowing_rig(tmp_path: Path, **options: object) -> SpillRig:
     return rig
 
 
-def test_a_disk_that_fails_is_told_of_in_the_stream_and_the_feed_goes_on(tmp_path: Path) -> None:
+def test_a_disk_that_fails_is_announced_in_the_stream_and_the_feed_goes_on(tmp_path: Path) -> None:
     rig = overflowing_rig(tmp_path)
     rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
     rig.stream(1001, 1010)
@@ -177,7 +177,9 @@ def test_without_a_disk_the_oldest_give_way_in_memory(tmp_path: Path) -> None:
     assert rig.destination.queued_bytes_high <= QUEUE_BYTES
 
 
-def test_what_the_broker_gives_up_is_told_behind_what_waits_and_leaves_the_journal(rig) -> None:
+def test_what_the_broker_gives_up_is_announced_behind_what_waits_and_leaves_the_journal(
+    rig,
+) -> None:
     link = rig.connect()
     rig.stream(1, 5)
     rig.wait()
@@ -297,7 +299,7 @@ def test_the_journal_is_not_asked_while_it_is_looked_after(rig) -> None:
     assert rig.job is not None
 
 
-def test_a_full_way_is_told_once_and_taken_again_when_half_is_free(tmp_path: Path) -> None:
+def test_a_full_way_is_reported_once_and_taken_again_when_half_is_free(tmp_path: Path) -> None:
     rig = SpillRig(tmp_path)
     rig.begin()
     rig.frozen = True

@@ -33,7 +33,7 @@ def test_a_range_taken_out_of_the_middle_leaves_both_ends():
     assert list(ranges) == [(3, 3), (7, 10)]
 
 
-def test_what_is_missing_inside_a_window_is_told_in_order():
+def test_what_is_missing_inside_a_window_is_listed_in_order():
     ranges = RangeSet([(3, 4), (8, 12)])
     assert ranges.missing_in(1, 10) == [(1, 2), (5, 7)]
     assert ranges.missing_in(3, 4) == []

@@ -113,10 +113,10 @@ def test_what_the_taps_took_is_read_back_by_ourselves_and_by_dpkt(tmp_path: Path
         assert reader.datalink() == dpkt.pcap.DLT_EN10MB
         frames = [dpkt.ethernet.Ethernet(frame) for _, frame in reader]
     assert [frame.data.data.data for frame in frames] == [one.payload for one in taken]
-    told = recorder.snapshot()
-    assert (told["state"], told["reason"]) == ("ended", "")
+    snapshot = recorder.snapshot()
+    assert (snapshot["state"], snapshot["reason"]) == ("ended", "")
     size = sum(path.stat().st_size for path in tmp_path.glob("*.pcap"))
-    assert told["bytes"] == size
+    assert snapshot["bytes"] == size
     lines = counts(recorder)
     assert lines["packets"] == len(taken)
     assert lines["dropped"] == 0
@@ -218,19 +218,19 @@ def test_a_failing_disk_ends_recording_with_a_readable_file_and_everything_count
         return writes(fd, data)
 
     monkeypatch.setattr(recorder_module.os, "write", half_a_write)
-    told: list[str] = []
-    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [], UTC, on_stop=told.append)
+    reasons: list[str] = []
+    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [], UTC, on_stop=reasons.append)
     recorder.start()
     items = list(datagrams(300, size_max=500))
     before = fill(Tapper(recorder), items[:100])
     eventually(lambda: counts(recorder)["packets"] == 100)
     broken.set()
     fill(Tapper(recorder), items[100:200], patient=False)
-    eventually(lambda: told)
+    eventually(lambda: reasons)
     fill(Tapper(recorder), items[200:], patient=False)
     assert recorder.snapshot()["state"] == "stopped"
-    assert told == [recorder.snapshot()["reason"]]
-    assert "disk is full" in told[0] or os.strerror(code).lower() in told[0]
+    assert reasons == [recorder.snapshot()["reason"]]
+    assert "disk is full" in reasons[0] or os.strerror(code).lower() in reasons[0]
     (path,) = tmp_path.glob("lines-*.pcap")
     capture = Capture(path)
     assert list(capture) == before
@@ -282,7 +282,7 @@ def test_the_oldest_give_way_and_the_newest_stay(tmp_path: Path) -> None:
 
 
 def record_until_killed(folder: str, ready: Any) -> None:
-    """A process that fills its tap until somebody kills it."""
+    """A process that fills its tap until it is killed."""
     recorder = Recorder(settings(Path(folder), what="lines"), LINES, [], UTC)
     tap = Tapper(recorder)
     recorder.start()
@@ -323,7 +323,7 @@ def refusal(folder: Path, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_a_folder_that_cannot_be_used_is_told_at_the_start(
+def test_a_folder_that_cannot_be_used_is_reported_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no such folder (mkdir -p" in refusal(tmp_path / "missing")
@@ -342,7 +342,7 @@ def test_a_folder_that_cannot_be_used_is_told_at_the_start(
     assert "permission denied" in refusal(tmp_path)
 
 
-def test_a_folder_that_cannot_be_listed_is_told_at_the_start(
+def test_a_folder_that_cannot_be_listed_is_reported_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(self: DiskFolder) -> list[str]:
@@ -360,8 +360,8 @@ def test_a_folder_that_cannot_be_listed_is_told_at_the_start(
 def test_a_recorder_that_was_never_started_has_nothing_to_end(tmp_path: Path) -> None:
     recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     assert recorder.stop()
-    told = recorder.snapshot()
-    assert (told["state"], told["bytes"]) == ("ready", 0)
+    snapshot = recorder.snapshot()
+    assert (snapshot["state"], snapshot["bytes"]) == ("ready", 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -394,7 +394,7 @@ def test_an_error_of_ours_ends_recording_and_not_the_process(
     assert recorder.stop()
 
 
-def test_a_file_that_cannot_be_closed_is_told(
+def test_a_file_that_cannot_be_closed_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)

@@ -165,7 +165,7 @@ def test_a_clock_that_was_set_back_closes_the_file() -> None:
     assert folder.parts == {}
 
 
-def test_files_that_nobody_closed_are_kept_and_counted() -> None:
+def test_files_that_were_not_closed_are_kept_and_counted() -> None:
     folder = PretendedFolder()
     folder.parts["published-20261119-20261119-100000-000007.pcap"] = 5_000
     files = files_of(folder)
@@ -243,7 +243,7 @@ def test_with_nothing_left_to_delete_recording_stops() -> None:
     assert len(folder.parts) == 1, "a file being written never gives way"
 
 
-def test_a_bound_that_is_reached_at_the_start_is_told_at_the_start() -> None:
+def test_a_bound_that_is_reached_at_the_start_is_reported_at_the_start() -> None:
     with pytest.raises(Full):
         files_of(PretendedFolder(size=100 * MIB, free=MIB), disk_free_min_share=0.5)
     folder = PretendedFolder()
@@ -297,7 +297,7 @@ def test_a_recording_that_an_operator_moved_away_is_no_longer_counted() -> None:
     assert files.total_bytes == sum(folder.files.values()) + sum(folder.parts.values())
 
 
-def test_a_file_removed_in_the_same_moment_by_somebody_else_is_no_error() -> None:
+def test_a_file_removed_in_the_same_moment_by_another_process_is_no_error() -> None:
     folder = PretendedFolder()
     folder.files["lines-20261118-20261118-100000-000001.pcap"] = MIB
     files = files_of(folder, when_full="delete-oldest")

@@ -251,7 +251,7 @@ def test_a_server_that_stays_down_holds_nothing_back() -> None:
     wait_ns = RecoverySettings().recovery_wait_us * 1000
     recovery.server_down(MS)
     recovery.missing(10, 12, 1, 300 * MS)
-    # Being told again does not prolong it.
+    # A second report does not prolong it.
     recovery.server_down(350 * MS)
     recovery.pop_actions()
     assert recovery.deadline_ns == MS + wait_ns
@@ -382,7 +382,7 @@ def test_a_new_numbering_voids_everything() -> None:
     recovery.missing(10, 12, 2, 2 * MS)
     recovery.arrived(1, 10, 12, 2 * MS)
     assert recovery.missing_ranges == [(10, 12)]
-    # A numbering whose reset was not told is noticed by its epoch.
+    # A numbering whose reset was not announced is noticed by its epoch.
     recovery.pop_actions()
     recovery.missing(10, 12, 3, 3 * MS)
     assert recovery.pop_actions() == [Cancel(3), Ask(4, SERVICE, 10, 12, 3)]
@@ -402,7 +402,7 @@ def test_every_reason_has_a_reaction() -> None:
     assert set(REFRESH) == set(RefreshReject) - {RefreshReject.NONE}
 
 
-def test_what_was_not_sent_yet_is_told_and_asked_for_when_it_is_missing_again() -> None:
+def test_what_was_not_sent_yet_is_announced_and_asked_for_when_it_is_missing_again() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
     recovery.pop_actions()

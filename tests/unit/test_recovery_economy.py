@@ -66,7 +66,7 @@ def test_more_loss_than_the_quota_allows_wastes_no_request() -> None:
 
 
 @pytest.mark.parametrize("reason", [2, 3, 4, 5])
-def test_a_blackout_that_nobody_can_fill_is_one_refresh(reason: int) -> None:
+def test_a_blackout_that_no_server_can_fill_is_one_refresh(reason: int) -> None:
     trial = world(4, Faults(refuse=1.0, reasons=(reason,)), request_packets_max=100)
     trial.lose(1, 10_001)
     trial.run(SECOND)

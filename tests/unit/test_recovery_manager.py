@@ -58,7 +58,7 @@ def channel(service, retransmission="", refreshed=False, refresh="", reference=F
 
 
 class Idle:
-    """The core's `GatewayIO`: nobody writes to links, no timer rings, nobody watches."""
+    """The core's `GatewayIO`: no link is written to, no timer rings, no observer is there."""
 
     def flush_soon(self):
         pass
@@ -117,10 +117,10 @@ class NotedCore(GatewayCore):
         self.done.append(("disprove", channel_index, number, epoch))
 
     def quality(self, channel_index, body, links=None):
-        told = json.loads(body)
+        quality = json.loads(body)
         to = () if links is None else (links,)
-        self.done.append(("quality", channel_index, told["state"], told["reason"], *to))
-        self.reported = told
+        self.done.append(("quality", channel_index, quality["state"], quality["reason"], *to))
+        self.reported = quality
 
     def block(self, channel_index, begin, packets, last, end, links):
         numbers = [FEED.decode_packet(data).sequence for data in packets]
@@ -225,7 +225,7 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
     return core
 
 
-def test_what_is_missing_is_told_and_asked_for_and_filled():
+def test_what_is_missing_is_announced_and_asked_for_and_filled():
     core = joined()
     core.control_event(RecordKind.GAP_NOTICED, 10, 12)
     assert core.recovery.state(0) == State.SUSPECTING
@@ -407,7 +407,7 @@ def test_a_closed_stream_that_begins_with_skipped_numbers_does_not_tell_them_los
     core.wait(10 * SETTINGS.refresh_timeout_us / 1000)
     story = core.story()
     assert ("open", 0, [103, 104]) in story
-    assert not [told for told in story if told[3:] == ("gap",)]
+    assert not [step for step in story if step[3:] == ("gap",)]
 
 
 def test_a_closed_stream_tells_lost_what_gave_way_in_its_store():
@@ -416,7 +416,7 @@ def test_a_closed_stream_tells_lost_what_gave_way_in_its_store():
     core.packets(100, 100 + count)
     core.wait(LOOK_NS / MS)
     story = core.story()
-    (kept,) = [told[2] for told in story if told[0] == "open"]
+    (kept,) = [step[2] for step in story if step[0] == "open"]
     assert 100 < kept[0] < kept[-1] == 100 + count - 1
     assert ("quality", 0, "STALE", "gap") in story
     assert core.qualities[0].lost.within(100, kept[0]) == [(100, kept[0] - 1)]
@@ -548,9 +548,9 @@ def test_deadlines_always_lie_ahead(seed):
         assert core.recovery.deadline_ns > core.now
 
 
-def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_once():
+def test_gaps_that_follow_one_another_closely_are_announced_once_each_and_their_end_once():
     core = joined()
-    told = []
+    announced = []
     for first in (10, 12, 14):
         core.control_event(RecordKind.MISSING, first, first + 1)
         request = core.asked.request_id
@@ -559,18 +559,18 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
             RTS, [Packet(request, 104, first, first + 1, packet(first)), Answered(request)],
             core.now,
         )  # fmt: skip
-        told.append(core.reported["missing"])
+        announced.append(core.reported["missing"])
         core.packets(first, first + 2)
         core.control_event(RecordKind.CLOSED, first + 2, first + 2)
         core.wait(WELL_NS / MS / 2)
-    assert told == [[[10, 10]], [[12, 12]], [[14, 14]]]
+    assert announced == [[[10, 10]], [[12, 12]], [[14, 14]]]
     core.wait(WELL_NS / MS)
     assert [done[3] for done in core.story() if done[0] == "quality"] == [
         "missing", "missing", "missing", "recovered",
     ]  # fmt: skip
 
 
-def test_a_range_is_told_before_the_packet_that_fills_it():
+def test_a_range_is_announced_before_the_packet_that_fills_it():
     core = joined()
     core.control_event(RecordKind.MISSING, 10, 11)
     first = core.asked.request_id
@@ -701,9 +701,9 @@ def test_at_the_end_what_closed_streams_hold_is_published_stale():
     assert core.story() == [("quality", 0, "STALE", "stopping"), ("open", 0, [100, 101, 102])]
 
 
-def test_ranges_that_were_not_told_yet_are_known_to_who_attaches():
+def test_ranges_that_were_not_announced_yet_are_in_the_first_message_of_a_link():
     core = joined()
     core.control_event(RecordKind.MISSING, 10, 11)
     core.control_event(RecordKind.MISSING, 12, 14)
-    told = json.loads(core.qualities[0].attached(10))
-    assert told["missing"] == [[10, 10], [12, 13]]
+    quality = json.loads(core.qualities[0].attached(10))
+    assert quality["missing"] == [[10, 10], [12, 13]]

@@ -88,11 +88,6 @@ def in_state(state: State) -> QualityState:
     return quality
 
 
-def told(body: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(body)
-    return found
-
-
 def test_the_table_has_every_pair_and_no_other() -> None:
     assert set(TABLE) == {(state, happened) for state in State for happened in Input}
 
@@ -106,8 +101,8 @@ def test_every_input_in_every_state_leads_where_it_should(state: State, happened
         body = step(quality)
     expected = dict(zip(Input, EXPECTED[state].split(), strict=True))[happened]
     assert quality.state.value == expected
-    assert told(body)["state"] == expected
-    assert told(quality.attached())["state"] == expected
+    assert json.loads(body)["state"] == expected
+    assert json.loads(quality.attached())["state"] == expected
 
 
 def test_after_silence_a_service_is_as_complete_as_it_was() -> None:
@@ -129,7 +124,7 @@ def test_a_service_that_never_spoke_waits_again_after_silence() -> None:
 
 def test_a_new_numbering_forgets_what_was_lost_before() -> None:
     quality = in_state(State.STALE)
-    body = told(quality.control_event(RecordKind.RESET, 0, 0, 1))
+    body = json.loads(quality.control_event(RecordKind.RESET, 0, 0, 1))
     assert body == {
         "state": "OK",
         "reason": "reset",
@@ -164,7 +159,7 @@ def test_a_new_numbering_forgets_what_was_lost_before() -> None:
 def test_each_kind_of_mark_says_what_happened(
     mark: tuple[RecordKind, int, int, int], expected: dict[str, Any]
 ) -> None:
-    body = told(in_state(State.OK).control_event(*mark))
+    body = json.loads(in_state(State.OK).control_event(*mark))
     assert expected.items() <= body.items()
     assert body["service"] == 104
 
@@ -173,7 +168,7 @@ def test_a_new_link_is_told_the_state_and_all_known_lost_ranges() -> None:
     quality = in_state(State.OK)
     for first, after in ((20, 22), (30, 31), (31, 35)):
         quality.control_event(RecordKind.GAP, 0, first, after)
-    assert told(quality.attached(40)) == {
+    assert json.loads(quality.attached(40)) == {
         "state": "STALE",
         "reason": "attached",
         "service": 104,
@@ -194,59 +189,59 @@ def test_a_new_link_is_told_the_latest_ranges_only_and_how_many_there_were() -> 
     quality = in_state(State.OK)
     for n in range(RANGES_REPORTED_MAX + 50):
         quality.control_event(RecordKind.GAP, 0, 100 + 10 * n, 101 + 10 * n)
-    body = told(quality.attached())
+    body = json.loads(quality.attached())
     assert len(body["lost"]) == RANGES_REPORTED_MAX
     assert body["lost"][-1] == [100 + 10 * (RANGES_REPORTED_MAX + 49)] * 2
     assert body["lost_ranges"] == RANGES_REPORTED_MAX + 50
 
 
 def test_a_link_before_the_start_is_told_that_nothing_came_yet() -> None:
-    body = told(QualityState(104, ["A", "B"]).attached())
+    body = json.loads(QualityState(104, ["A", "B"]).attached())
     assert (body["state"], body["since"], body["next"]) == ("WAITING", None, None)
 
 
 # -- what recovery reports ----------------------------------------------------------------------
 
 
-def test_ranges_that_are_asked_for_are_told_until_they_are_there() -> None:
+def test_ranges_that_are_asked_for_are_listed_until_they_are_there() -> None:
     quality = in_state(State.OK)
-    body = told(quality.recovering([(20, 22), (30, 31)], 20))
+    body = json.loads(quality.recovering([(20, 22), (30, 31)], 20))
     assert (body["state"], body["reason"], body["next"]) == ("RECOVERING", "missing", 20)
     assert body["missing"] == [[20, 21], [30, 30]]
-    body = told(quality.recovering([(30, 31)], 30))
+    body = json.loads(quality.recovering([(30, 31)], 30))
     assert body["missing"] == [[30, 30]]
-    assert told(quality.attached())["missing"] == [[30, 30]]
-    body = told(quality.recovered(31))
+    assert json.loads(quality.attached())["missing"] == [[30, 30]]
+    body = json.loads(quality.recovered(31))
     assert (body["state"], body["reason"], body["next"]) == ("OK", "recovered", 31)
     assert body["missing"] == []
 
 
 def test_nothing_missing_is_as_good_as_recovered() -> None:
     quality = in_state(State.RECOVERING)
-    assert told(quality.recovering([], 19))["reason"] == "recovered"
+    assert json.loads(quality.recovering([], 19))["reason"] == "recovered"
     assert quality.state is State.OK
 
 
 def test_what_is_given_up_is_lost_and_no_longer_missing() -> None:
     quality = in_state(State.OK)
     quality.recovering([(20, 30), (40, 41)], 20)
-    body = told(quality.control_event(RecordKind.GAP, 0, 20, 25))
+    body = json.loads(quality.control_event(RecordKind.GAP, 0, 20, 25))
     assert (body["state"], body["lost"]) == ("STALE", [[20, 24]])
     assert (body["stale"], body["missing"]) == ([[20, 24]], [[25, 29], [40, 40]])
-    body = told(quality.recovered(41))
+    body = json.loads(quality.recovered(41))
     assert (body["state"], body["stale"], body["missing"]) == ("STALE", [[20, 24]], [])
 
 
 def test_a_stale_service_that_recovers_something_else_tells_of_both() -> None:
     quality = in_state(State.STALE)
-    body = told(quality.recovering([(20, 21)], 20))
+    body = json.loads(quality.recovering([(20, 21)], 20))
     assert (body["state"], body["stale"], body["missing"]) == ("STALE", [[12, 13]], [[20, 20]])
-    body = told(quality.snapshot_begin(19, 3))
+    body = json.loads(quality.snapshot_begin(19, 3))
     assert (body["state"], body["last"], body["packets"]) == ("STALE", 19, 3)
-    body = told(quality.snapshot_end(20))
+    body = json.loads(quality.snapshot_end(20))
     assert (body["state"], body["stale"], body["missing"]) == ("RECOVERING", [], [[20, 20]])
     assert (body["refreshed"], body["last"], body["next"]) == ([[12, 13]], 19, 20)
-    assert told(quality.recovered(21))["state"] == "REFRESHED"
+    assert json.loads(quality.recovered(21))["state"] == "REFRESHED"
 
 
 def test_a_snapshot_makes_good_what_was_lost_up_to_its_last_number_only() -> None:
@@ -254,12 +249,12 @@ def test_a_snapshot_makes_good_what_was_lost_up_to_its_last_number_only() -> Non
     for first, after in ((20, 22), (30, 35), (40, 41)):
         quality.control_event(RecordKind.GAP, 0, first, after)
     quality.snapshot_begin(31, 1)
-    body = told(quality.snapshot_end(50))
+    body = json.loads(quality.snapshot_end(50))
     assert body["state"] == "STALE"
     assert body["refreshed"] == [[20, 21], [30, 31]]
     assert body["stale"] == [[32, 34], [40, 40]]
     quality.snapshot_begin(60, 1)
-    body = told(quality.snapshot_end(61))
+    body = json.loads(quality.snapshot_end(61))
     assert (body["state"], body["stale"]) == ("REFRESHED", [])
     assert body["refreshed"] == [[20, 21], [30, 34], [40, 40]]
     assert (body["lost_ranges"], body["lost_total"]) == (3, 8)
@@ -268,7 +263,7 @@ def test_a_snapshot_makes_good_what_was_lost_up_to_its_last_number_only() -> Non
 def test_a_block_for_some_links_only_heals_nothing() -> None:
     quality = in_state(State.STALE)
     quality.snapshot_begin(20, 1)
-    body = told(quality.snapshot_end(21, heals=False))
+    body = json.loads(quality.snapshot_end(21, heals=False))
     assert (body["state"], body["stale"], body["refreshed"]) == ("STALE", [[12, 13]], [])
 
 
@@ -276,28 +271,28 @@ def test_a_snapshot_at_the_start_covers_what_was_before_the_stream() -> None:
     quality = in_state(State.OK)
     quality.recovering([(1, 10)], 10)
     quality.snapshot_begin(9, 5)
-    body = told(quality.snapshot_end(10))
+    body = json.loads(quality.snapshot_end(10))
     assert (body["state"], body["refreshed"], body["missing"]) == ("REFRESHED", [[1, 9]], [])
 
 
 def test_a_stream_declared_stale_stays_so_until_a_snapshot_or_a_new_numbering() -> None:
     for ending in (snapshot_end, marked(RecordKind.RESET, 0, 0, 1)):
         quality = in_state(State.OK)
-        body = told(quality.stale("overflow"))
+        body = json.loads(quality.stale("overflow"))
         assert (body["state"], body["reason"], body["doubt"]) == ("STALE", "overflow", "overflow")
         quality.recovering([(20, 21)], 20)
-        assert told(quality.recovered(21))["state"] == "STALE"
-        assert told(quality.attached())["doubt"] == "overflow"
-        body = told(ending(quality))
+        assert json.loads(quality.recovered(21))["state"] == "STALE"
+        assert json.loads(quality.attached())["doubt"] == "overflow"
+        body = json.loads(ending(quality))
         assert (body["state"], body["doubt"]) == ("OK", None)
 
 
-def test_in_silence_the_ranges_are_still_told_and_hold_afterwards() -> None:
+def test_in_silence_the_ranges_are_still_listed_and_hold_afterwards() -> None:
     quality = in_state(State.SILENT)
     quality.control_event(RecordKind.GAP, 0, 20, 22)
-    body = told(quality.recovering([(30, 31)], 22))
+    body = json.loads(quality.recovering([(30, 31)], 22))
     assert (body["state"], body["stale"], body["missing"]) == ("SILENT", [[20, 21]], [[30, 30]])
-    assert told(quality.control_event(RecordKind.LINE_BACK, 0, 22, 22))["state"] == "STALE"
+    assert json.loads(quality.control_event(RecordKind.LINE_BACK, 0, 22, 22))["state"] == "STALE"
 
 
 @pytest.mark.parametrize("state", State)
@@ -305,23 +300,23 @@ def test_every_message_is_a_quality_and_complete_where_it_says_so(state: State) 
     quality = in_state(state)
     for body in (quality.attached(5), missing(quality), snapshot_end(quality)):
         found = msgspec.json.decode(body, type=Quality)
-        assert msgspec.json.decode(msgspec.json.encode(found)).items() >= told(body).items()
+        assert msgspec.json.decode(msgspec.json.encode(found)).items() >= json.loads(body).items()
         assert found.complete is (found.state in ("OK", "REFRESHED"))
 
 
 def test_a_mismatch_of_what_recovery_brought_names_no_line() -> None:
     quality = QualityState(104, ["A", "B"])
     quality.control_event(RecordKind.START, 0, 10, 10)
-    told = json.loads(quality.control_event(RecordKind.MISMATCH, 2, 12, 13))
-    assert (told["line"], told["sequence"], told["state"]) == ("R", 12, "OK")
+    body = json.loads(quality.control_event(RecordKind.MISMATCH, 2, 12, 13))
+    assert (body["line"], body["sequence"], body["state"]) == ("R", 12, "OK")
 
 
-def test_skipped_numbers_are_told_and_change_no_state() -> None:
+def test_skipped_numbers_are_announced_and_change_no_state() -> None:
     quality = QualityState(104, ["A", "B"])
     quality.control_event(RecordKind.START, 0, 10, 10)
-    told = json.loads(quality.control_event(RecordKind.SKIPPED, 0, 10, 15))
-    assert (told["reason"], told["skipped"]) == ("skipped", [[10, 14]])
-    assert (told["state"], told["next"], told["lost_total"]) == ("OK", 15, 0)
+    body = json.loads(quality.control_event(RecordKind.SKIPPED, 0, 10, 15))
+    assert (body["reason"], body["skipped"]) == ("skipped", [[10, 14]])
+    assert (body["state"], body["next"], body["lost_total"]) == ("OK", 15, 0)
 
 
 def test_every_key_that_the_page_names_is_a_field_of_the_typed_form() -> None:

@@ -128,7 +128,7 @@ def test_an_unanswered_refresh_is_cancelled_when_it_is_repeated() -> None:
 
 
 @pytest.mark.parametrize("reason", [1, 2, 3, 4, 7, 99])
-def test_a_refresh_server_that_will_not_is_told_to_the_operator_once(reason: int) -> None:
+def test_a_refresh_server_that_refuses_is_reported_to_the_operator_once(reason: int) -> None:
     recovery = lossy()
     recovery.refresh_rejected(1, reason, MS)
     (alert,) = recovery.pop_actions()
@@ -218,7 +218,7 @@ def test_a_loss_joins_the_refresh_that_was_wanted() -> None:
     assert (recovery.state, recovery.pop_actions()) == (State.REFRESHING, [])
 
 
-# -- nobody tries for ever ----------------------------------------------------------------------
+# -- attempts are bounded -----------------------------------------------------------------------
 
 
 def test_a_server_that_comes_and_goes_without_a_word_leaves_the_service_stale() -> None:
@@ -280,18 +280,18 @@ def test_no_attempt_lasts_longer_than_its_bound_whatever_a_server_does(seed: int
 # -- who wants a snapshot is told where there is none -------------------------------------------
 
 
-def test_a_wanted_snapshot_that_is_refused_is_told_once() -> None:
+def test_a_wanted_snapshot_that_is_refused_is_reported_once() -> None:
     recovery = make()
     recovery.want_snapshot(SECOND)
     recovery.want_snapshot(SECOND)
     recovery.refresh_rejected(1, RefreshReject.PERMISSION, SECOND + MS)
-    alert, told = recovery.pop_actions()[1:]
+    alert, refusal = recovery.pop_actions()[1:]
     assert isinstance(alert, Alert)
-    assert told == NoSnapshot("refused")
+    assert refusal == NoSnapshot("refused")
     assert recovery.counts["wants_refused"] == 1
 
 
-def test_a_wanted_snapshot_that_keeps_failing_is_told() -> None:
+def test_a_wanted_snapshot_that_keeps_failing_is_reported() -> None:
     recovery = make(refresh_tries=1)
     recovery.want_snapshot(SECOND)
     recovery.snapshot_began(2 * SECOND)
@@ -299,7 +299,7 @@ def test_a_wanted_snapshot_that_keeps_failing_is_told() -> None:
     assert NoSnapshot("failed") in recovery.pop_actions()
 
 
-def test_a_snapshot_wanted_while_another_is_tried_for_is_told_with_it() -> None:
+def test_a_snapshot_wanted_while_another_is_tried_for_is_answered_with_it() -> None:
     recovery = lossy(refresh_tries=1)
     recovery.want_snapshot(MS)
     assert recovery.pop_actions() == []
@@ -310,7 +310,7 @@ def test_a_snapshot_wanted_while_another_is_tried_for_is_told_with_it() -> None:
     assert recovery.pop_actions() == [NoSnapshot("resting")]
     recovery.tick(70 * SECOND)
     recovery.tick(80 * SECOND)
-    # Nobody has wanted one since.
+    # None has been wanted since.
     assert recovery.counts["wants_refused"] == 2
 
 

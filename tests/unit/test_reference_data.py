@@ -27,7 +27,7 @@ def named(feed: Feed, code: int, symbol: int, name: str) -> bytes:
     return feed.encode_message(feed.type_label(code), **fields)
 
 
-def told(feed: Feed) -> tuple[bytes, dict[int, str]]:
+def packet_of_names(feed: Feed) -> tuple[bytes, dict[int, str]]:
     """A packet with a message of each type that names symbols, and the names."""
     names = {9 + index: f"N{index}" for index in range(len(feed.references))}
     messages = [
@@ -44,7 +44,7 @@ def test_the_feeds_whose_symbols_several_messages_name() -> None:
 @pytest.mark.parametrize("name", SEVERAL)
 def test_names_are_learnt_from_each_type(name: str) -> None:
     feed = load_feed(name)
-    packet, names = told(feed)
+    packet, names = packet_of_names(feed)
     known = ReferenceData(feed)
     feed.decode_packet(packet, known=known)
     assert known.names == names
@@ -104,7 +104,7 @@ def ice_trade() -> list[bytes]:
 @pytest.mark.parametrize(
     ("label", "prices"), [("R", [12.34, 5.6789]), ("9", [12.34, None]), (None, [None, None])]
 )
-def test_prices_have_the_scale_of_their_use_as_far_as_it_was_told(
+def test_prices_have_the_scale_of_their_use_as_far_as_it_was_given(
     label: str | None, prices: list[float | None]
 ) -> None:
     known = ReferenceData(ICE)

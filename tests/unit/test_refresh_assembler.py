@@ -208,7 +208,7 @@ def test_a_packet_that_comes_after_the_time_out_is_outside(line):
     assert line.counted()["end_without_start"] == line.counted()["outside"] == 1
 
 
-def test_a_gap_within_fails_whether_it_is_told_or_shows_in_the_numbers(line):
+def test_a_gap_within_fails_whether_it_is_announced_or_shows_in_the_numbers(line):
     packets = refresh()
     line.send(packets[0])
     line.assembler.gap(line.now_ns)
@@ -325,7 +325,7 @@ def test_a_feed_without_refresh_is_refused():
 
 
 @drawn(6)
-def test_whatever_the_line_does_a_snapshot_is_whole_and_the_rest_is_told(seed):
+def test_whatever_the_line_does_a_snapshot_is_whole_and_the_rest_is_reported(seed):
     draw = random.Random(seed)
     line = Line(snapshot_bytes_max=14_000)
     cycles = {}
@@ -361,8 +361,8 @@ def test_whatever_the_line_does_a_snapshot_is_whole_and_the_rest_is_told(seed):
     assert line.assembler.running == bool(running)
     counts = line.assembler.counts
     failures = sum(n for name, n in counts.items() if name.startswith("failed_"))
-    told = counts["snapshots"] + failures + counts["started_over"] + line.assembler.running
-    assert counts["began"] == told
+    accounted = counts["snapshots"] + failures + counts["started_over"] + line.assembler.running
+    assert counts["began"] == accounted
     assert set(counts) == set(COUNTS)
 
 

@@ -106,7 +106,7 @@ def played(run: Run) -> Any:
     return play(run, None, "replaying", "", True)  # type: ignore[arg-type]
 
 
-def test_one_signal_ends_the_run_and_its_account_is_told() -> None:
+def test_one_signal_ends_the_run_and_its_account_is_printed() -> None:
     run = Run(2, True)
     before = signal.getsignal(signal.SIGINT)
     assert played(run) == "the account"
@@ -115,12 +115,12 @@ def test_one_signal_ends_the_run_and_its_account_is_told() -> None:
 
 
 def test_a_run_on_another_thread_leaves_signals_alone() -> None:
-    run, told = Run(0, True), []
+    run, results = Run(0, True), []
     run.stops = 1
-    thread = threading.Thread(target=lambda: told.append(played(run)))
+    thread = threading.Thread(target=lambda: results.append(played(run)))
     thread.start()
     thread.join(10)
-    assert told == ["the account"]
+    assert results == ["the account"]
 
 
 def test_a_later_signal_does_not_wait_for_a_run_that_does_not_end() -> None:

@@ -99,8 +99,8 @@ def test_written_numbers_and_times_are_read_back_and_nothing_else_changes(
     twin.write_send_times(feed.table, data, offset[rows], (rows + 2_000_000_007).astype(np.uint64))
     headers = twin.read_headers(feed.table, data, offset, length)
     assert headers.sequence[rows].tolist() == (rows + 1_000).tolist()
-    told = (rows + 2_000_000_007) * bool(feed.table.time_size)
-    assert headers.send_time[rows].tolist() == told.tolist()
+    expected = (rows + 2_000_000_007) * bool(feed.table.time_size)
+    assert headers.send_time[rows].tolist() == expected.tolist()
     for number in range(1, 49, 2):
         start = int(offset[number])
         assert data[start - 8 : start + int(length[number])].tobytes() == (

@@ -116,7 +116,7 @@ def test_simple_and_obsolete_packets_are_taken(tmp_path: Path, twin: str) -> Non
     assert capture.statistics.cut_payloads == 2
 
 
-def test_packets_of_a_link_layer_that_nobody_knows_are_counted(tmp_path: Path, twin: str) -> None:
+def test_packets_of_an_unknown_link_layer_are_counted(tmp_path: Path, twin: str) -> None:
     frame = frame_of(b"a", tmp_path)
     made = PcapngBytes().section().interface(link=147).interface()
     made.packet(frame, 1, 0).packet(frame, START_NS // 1_000, 1)

@@ -60,8 +60,8 @@ def test_what_is_for_one_line_alone_goes_there_and_what_is_for_none_is_counted()
     preparer = make_preparer([MulticastLine("A", A), MulticastLine("B", B)], Pace())
     preparer.begin()
     assert [one[1] for one in sent(preparer.block(chunk(0, 2, line=1)))] == [1, 1]
-    nobody = dataclasses.replace(chunk(2, 2), channel=np.array([-1, 0]))
-    assert [one[:2] for one in sent(preparer.block(nobody))] == [(3, 0), (3, 1)]
+    unmapped = dataclasses.replace(chunk(2, 2), channel=np.array([-1, 0]))
+    assert [one[:2] for one in sent(preparer.block(unmapped))] == [(3, 0), (3, 1)]
     assert preparer.unmapped == 1
 
 

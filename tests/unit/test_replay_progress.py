@@ -1,4 +1,4 @@
-"""Rates, lateness and the time left, whoever looks and however often."""
+"""Rates, lateness and the time left, for any reader and however often."""
 
 import dataclasses
 
@@ -12,8 +12,8 @@ def sample(seconds: float, sent: int, share: float, turn: int = 0, late_ns: int 
 
 
 def test_before_anything_is_sent_nothing_is_known() -> None:
-    told = Watch().update(sample(0, 0, 0.0))
-    assert (told.datagrams_per_second, told.lateness_ns, told.left_ns) == (0.0, 0, None)
+    progress = Watch().update(sample(0, 0, 0.0))
+    assert (progress.datagrams_per_second, progress.lateness_ns, progress.left_ns) == (0.0, 0, None)
 
 
 def test_rates_and_lateness_are_of_the_latest_stretch() -> None:

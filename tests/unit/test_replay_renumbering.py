@@ -250,7 +250,7 @@ def test_numbers_that_would_leave_their_field_end_the_loop(tmp_path: Path) -> No
         played(path, UTP, passes=2)
 
 
-def test_the_bounds_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bounds_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = recorded(tmp_path, on_a(RESET, utp(2), RESET, utp(2, service=101), utp(3)))
     monkeypatch.setattr(module, "EPOCHS_MAX", 2)
     with pytest.raises(UsageError, match="more than 2 resets"):

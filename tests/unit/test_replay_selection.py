@@ -1,4 +1,4 @@
-"""Choosing datagrams: by moments, groups, ports, services and numbers; what is left out is told."""
+"""Choosing datagrams: by times, groups, ports, services, numbers; what is left out is counted."""
 
 import datetime
 from pathlib import Path

@@ -44,7 +44,7 @@ def test_a_series_is_its_files_in_turn_as_often_as_it_is_read(tmp_path: Path) ->
     assert shares[0] <= 1 / 3
 
 
-def test_a_cut_file_is_read_to_its_end_and_told(tmp_path: Path) -> None:
+def test_a_cut_file_is_read_to_its_end_and_reported(tmp_path: Path) -> None:
     first, second = tmp_path / "1.pcap", tmp_path / "2.pcap"
     wanted = written(first, 0, 10)[:-1] + written(second, 10, 5)
     first.write_bytes(first.read_bytes()[:-3])

@@ -157,7 +157,7 @@ def test_what_is_no_line_by_tcp_is_refused_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reason"),
     [
         ([], "name it with --feed"),
         (["--feed", ITCH.name, "--line-a", "239.1.1.1:5001"], "says where to send"),
@@ -166,7 +166,7 @@ def test_what_is_no_line_by_tcp_is_refused_with_a_remedy() -> None:
         (["--feed", ITCH.name, "--loop", "0"], "give --loop a number"),
     ],
 )
-def test_options_of_other_replays_are_refused(options: list[str], told: str) -> None:
+def test_options_of_other_replays_are_refused(options: list[str], reason: str) -> None:
     done = run_here("replay", "x.pcap", "--tcp", "soupbin:127.0.0.1:7001", *options)
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert reason in " ".join(done.stderr.replace("│", " ").split())

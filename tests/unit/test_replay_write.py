@@ -1,4 +1,4 @@
-"""A replay that is told or written instead of sent: commands, files, faults, and refusals."""
+"""A replay that is described or written instead of sent: commands, files, faults, and refusals."""
 
 import itertools
 import json
@@ -32,8 +32,8 @@ A, B = ("239.9.9.1", 7_001), ("239.9.9.2", 7_002)
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     """A replay command in this process: exit code, what it printed, what it complained."""
     code = run_guarded(lambda: cli.chosen(["replay", *words])())
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 @pytest.fixture
@@ -56,15 +56,15 @@ def test_what_is_written_is_what_would_be_sent_at_the_times_it_would_be(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.pcap"
-    code, told, _ = run(
+    code, output, _ = run(
         capsys,
         *(str(day), "--map", "239.9.9.1=239.1.1.1:5001@A", "--from", "+10", "--until", "+20"),
         *("--speed", "10x", "--write", str(out)),
     )
     assert code == ExitCode.OK
-    assert "1,000 datagrams written" in told
-    assert "left out: 1,000 on no line" in told
-    assert "left out: 2,000 before the window" in told
+    assert "1,000 datagrams written" in output
+    assert "left out: 1,000 on no line" in output
+    assert "left out: 2,000 before the window" in output
     found = written(out)
     assert [one.payload for one in found] == [
         one.payload for one in written(day)[2_000:4_000] if one.group == A[0]
@@ -78,7 +78,7 @@ def test_what_is_written_is_what_would_be_sent_at_the_times_it_would_be(
     ]
 
 
-def test_what_is_left_out_and_out_of_order_is_told_after_sending_too(
+def test_what_is_left_out_and_out_of_order_is_printed_after_sending_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one.pcap", "two.pcap"):
@@ -89,13 +89,13 @@ def test_what_is_left_out_and_out_of_order_is_told_after_sending_too(
                 writer.write(START_NS + number * 1_000_000 - late_ns, *A, b"x" * 1_000)
     words = [str(tmp_path / "one.pcap"), str(tmp_path / "two.pcap"), "--merge", "--speed", "flat"]
     words += ["--map", f"{B[0]}:{B[1]}=239.195.77.1:5001", "--port", "7001"]
-    code, told, _ = run(capsys, *words)
+    code, output, _ = run(capsys, *words)
     assert code == ExitCode.OK
-    assert "left out: 18,000 on no line" in told
-    assert "left out: 2 no datagram: not ip" in told
-    assert "too far out of order to be merged in place: 1" in told
-    code, told, _ = run(capsys, *words, "--json")
-    assert json.loads(told)["left_out"]["on no line"] == 18_000
+    assert "left out: 18,000 on no line" in output
+    assert "left out: 2 no datagram: not ip" in output
+    assert "too far out of order to be merged in place: 1" in output
+    code, output, _ = run(capsys, *words, "--json")
+    assert json.loads(output)["left_out"]["on no line"] == 18_000
 
 
 @pytest.mark.parametrize("name", ["out.pcap.gz", "out.pcap.zst"])
@@ -123,13 +123,13 @@ def test_faults_compose_with_all_the_rest_and_the_same_seed_gives_the_same_bytes
     outs = []
     for number, seed in enumerate((7, 7, 8)):
         path = tmp_path / f"{number}.pcap"
-        code, told, _ = run(capsys, *words, "--seed", str(seed), "--write", str(path), "--json")
+        code, output, _ = run(capsys, *words, "--seed", str(seed), "--write", str(path), "--json")
         assert code == ExitCode.OK
-        assert json.loads(told)["datagrams"] == len(written(path))
+        assert json.loads(output)["datagrams"] == len(written(path))
         outs.append(path.read_bytes())
     assert outs[0] == outs[1] != outs[2]
-    code, told, _ = run(capsys, *words, "--seed", "7", "--dry-run", "--json")
-    plan = json.loads(told)
+    code, output, _ = run(capsys, *words, "--seed", "7", "--dry-run", "--json")
+    plan = json.loads(output)
     assert plan["datagrams"] == len(written(tmp_path / "0.pcap"))
     dropped = sum(line["dropped"] for line in plan["faults"].values())
     doubled = sum(line["duplicated"] for line in plan["faults"].values())
@@ -142,18 +142,18 @@ def test_a_dry_run_tells_lines_groups_services_times_and_rates(
     day: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(day), "--feed", "euronext-utp-md", "--as-recorded", "--dry-run", "--loss", "50%"]
-    code, told, complaint = run(capsys, *words)
+    code, output, complaint = run(capsys, *words)
     assert (code, complaint) == (ExitCode.OK, "")
-    assert "s (1 times the original pace)" in told
-    assert "recorded 2025-11-20T08:00:00" in told
-    assert "peak within 10ms" in told
-    assert "239.9.9.1:7001" in told
-    assert "dropped" in told
-    code, told, _ = run(capsys, *words, "--speed", "flat")
-    assert "as fast as it goes" in told
-    assert "peak within" not in told
-    code, told, _ = run(capsys, *words, "--speed", "flat", "--json")
-    assert json.loads(told)["duration_ns"] is None
+    assert "s (1 times the original pace)" in output
+    assert "recorded 2025-11-20T08:00:00" in output
+    assert "peak within 10ms" in output
+    assert "239.9.9.1:7001" in output
+    assert "dropped" in output
+    code, output, _ = run(capsys, *words, "--speed", "flat")
+    assert "as fast as it goes" in output
+    assert "peak within" not in output
+    code, output, _ = run(capsys, *words, "--speed", "flat", "--json")
+    assert json.loads(output)["duration_ns"] is None
 
 
 def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
@@ -195,9 +195,9 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(
     day: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
 ) -> None:
     where = [] if "--map" in words else ["--as-recorded"]
-    code, told, complained = run(capsys, str(day), *where, *words)
+    code, output, complained = run(capsys, str(day), *where, *words)
     assert code == ExitCode.USAGE
-    assert told == ""
+    assert output == ""
     assert complaint in complained
     assert complained.count("\n") == 1
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_there_already_is_replaced_only_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("action", ["--dry-run", "--write"])
-def test_a_capture_that_is_cut_short_is_told_and_found(
+def test_a_capture_that_is_cut_short_is_reported_and_found(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
     day.write_bytes(day.read_bytes()[:-3])
@@ -250,9 +250,9 @@ def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
     (tmp_path / "damaged.pcap").write_bytes(data)
     words = [str(tmp_path / "damaged.pcap"), str(day), "--as-recorded", "--from", "+0", "--json"]
     words += [action] + ([str(tmp_path / "out.pcap")] if action == "--write" else [])
-    code, told, complained = run(capsys, *words, "--feed", "euronext-utp-md")
+    code, output, complained = run(capsys, *words, "--feed", "euronext-utp-md")
     assert code == ExitCode.FOUND
-    assert json.loads(told)["datagrams"] == 1_000 + 6_000
+    assert json.loads(output)["datagrams"] == 1_000 + 6_000
     assert "damaged at byte" in complained
     assert complained.count("\n") == 1
     # Damage before anything could be read.
@@ -352,9 +352,9 @@ def test_records_hold_frames_with_new_headers_and_right_checksums(
         assert ethernet.dst[:4] == b"\x01\x00\x5e\x01"
         if number % 2:
             assert (ethernet.src, ip.src) == (b"\2abcde", bytes([10, 0, 0, 9]))
-        told = (ip.sum, ip.data.sum)
+        checksums = (ip.sum, ip.data.sum)
         ip.sum = ip.data.sum = 0
         fresh = dpkt.ip.IP(bytes(ip))
-        assert told[0] == fresh.sum
-        assert told[1] == (fresh.data.sum if checksum else 0)
+        assert checksums[0] == fresh.sum
+        assert checksums[1] == (fresh.data.sum if checksum else 0)
     assert [one.time_ns for one in written(out)] == [10 * SECOND + 7 * n for n in range(len(found))]

@@ -349,7 +349,7 @@ def test_a_refusal_for_the_moment_ends_the_request_without_its_messages(status: 
 
 
 @pytest.mark.parametrize(
-    ("came", "told"),
+    ("came", "expected"),
     [
         ([gap_response(7, 3), packet(7, 3)], [Accepted(1), (UNIT, 7, 10), Answered(1)]),
         ([packet(7, 3), gap_response(7, 3)], [Accepted(1), (UNIT, 7, 10), Answered(1)]),
@@ -362,14 +362,16 @@ def test_a_refusal_for_the_moment_ends_the_request_without_its_messages(status: 
         ([gap_response(7, 3, b"D"), packet(7, 3)], [Rejected(1, 4)]),
     ],
 )
-def test_what_comes_in_whichever_order_is_told_once(came: list[bytes], told: list[object]) -> None:
+def test_what_comes_in_whichever_order_is_reported_once(
+    came: list[bytes], expected: list[object]
+) -> None:
     asking = grp()
     asking.ask(Ask(1, UNIT, 7, 10, 0), NOON_NS)
     events: list[Event] = []
     for data in came:
         by_line = data[9] == 0x29
         events += asking.datagram(UNIT, data, NOON_NS) if by_line else asking.feed(data, NOON_NS)
-    assert whole(events) == told
+    assert whole(events) == expected
     assert all(body == message(n) for n, body in messages(FEED, events).items())
 
 
@@ -521,7 +523,7 @@ def test_a_spin_is_asked_for_with_the_first_image_after_the_request_and_comes_wh
 
 
 @pytest.mark.parametrize(
-    ("came", "told"),
+    ("came", "expected"),
     [
         ([spin_response(9, 0, b"O")], [RefreshRejected(1, RefreshReject.NO_DATA)]),
         ([spin_response(9, 0, b"S")], [RefreshRejected(1, RefreshReject.NO_DATA)]),
@@ -547,14 +549,14 @@ def test_a_spin_is_asked_for_with_the_first_image_after_the_request_and_comes_wh
         ),
     ],
 )
-def test_what_a_spin_server_says_is_told_once(came: list[bytes], told: list[Event]) -> None:
+def test_what_a_spin_server_says_is_reported_once(came: list[bytes], expected: list[Event]) -> None:
     asking = spinning(snapshot_bytes_max=1024)
     asking.ask_refresh(AskRefresh(1, UNIT), NOON_NS)
     asking.feed(available(9), NOON_NS)
     events: list[Event] = []
     for data in came:
         events += asking.feed(data, NOON_NS)
-    assert events == told
+    assert events == expected
     asking.data_to_send()
     assert asking.ask_refresh(AskRefresh(2, UNIT), NOON_NS)
     asking.feed(available(19), NOON_NS)

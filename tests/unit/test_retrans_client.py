@@ -111,7 +111,7 @@ def test_requests_go_out_numbered_with_inclusive_ranges(lone: Lone) -> None:
     assert lone.client.counts["asked"] == 2
 
 
-def test_an_answer_is_told_packet_by_packet(lone: Lone) -> None:
+def test_an_answer_is_reported_packet_by_packet(lone: Lone) -> None:
     number = lone.ask(70, 5, 7)
     assert lone.feed(answer(number)) == [Accepted(70)]
     assert lone.feed(sent_again(5)) == [got(70, 5)]
@@ -138,7 +138,7 @@ def test_packets_of_an_earlier_request_may_follow_a_later_response(lone: Lone) -
 
 
 @pytest.mark.parametrize("reason", [*range(1, 8), 99])
-def test_a_refusal_is_told_with_its_reason(lone: Lone, reason: int) -> None:
+def test_a_refusal_is_reported_with_its_reason(lone: Lone, reason: int) -> None:
     first, second = lone.ask(1, 5, 7), lone.ask_refresh(2)
     refusals = answer(first, reason), answer(second, reason, refresh=True)
     assert lone.feed(*refusals) == [Rejected(1, reason), RefreshRejected(2, reason)]
@@ -255,22 +255,22 @@ def wrong_answers() -> list[tuple[str, str, list[bytes]]]:
         ("a refusal after all", "answered_twice", [answer(1, 5)]),
         ("the answer to another kind of question", "wrong_answer_type", [answer(2)]),
         ("a wrong service", "wrong_service", [answer(2, service=105, refresh=True)]),
-        ("somebody else's SourceID", "wrong_source_id", [answer(2, who="YOU", refresh=True)]),
+        ("another client's SourceID", "wrong_source_id", [answer(2, who="YOU", refresh=True)]),
         ("no SourceID", "wrong_source_id", [answer(2, who="", refresh=True)]),
         ("a status that is none", "malformed_answer", [bytes(status)]),
         ("a packet below the range", "unasked_packet", [sent_again(4)]),
         ("a packet beyond the range", "unasked_packet", [sent_again(9), sent_again(10)]),
         ("a packet of another service", "unasked_packet", [sent_again(5, 105)]),
-        ("a snapshot nobody asked for", "unasked_packet", [refresh_packet(1, 105)]),
+        ("a snapshot that was not asked for", "unasked_packet", [refresh_packet(1, 105)]),
         ("a snapshot before the response", "unasked_packet", [refresh_packet(1)]),
         ("a packet of the live stream", "wrong_flag", [live_packet(5)]),
         ("an unknown flag", "wrong_flag", [live_packet(5, flags=13)]),
         ("a message longer than its packet", "bad_messages", [bytes(mangled)]),
-        ("fewer messages than told", "bad_messages", [bytes(missing)]),
+        ("fewer messages than declared", "bad_messages", [bytes(missing)]),
         ("more bytes than messages", "bad_messages", [bytes(spare)]),
         ("a length that lies upwards", "length_too_big", [bytes(long)]),
         ("a length that lies downwards", "length_too_small", [bytes(short)]),
-        ("a type that nobody knows", "unknown_type", [b"\0\x10\0\x63" + bytes(12)]),
+        ("an unknown type", "unknown_type", [b"\0\x10\0\x63" + bytes(12)]),
         ("a truncated response", "wrong_body_size", [b"\0\x28" + answer(1)[2:40]]),
         ("a response with more to it", "wrong_body_size", [b"\0\x30" + answer(1)[2:] + bytes(4)]),
         ("a heartbeat with a body", "wrong_body_size", [b"\0\x12\0\x02" + bytes(14)]),
@@ -297,7 +297,7 @@ def wrong_answers() -> list[tuple[str, str, list[bytes]]]:
     [(name, packets) for _, name, packets in wrong_answers()],
     ids=[words for words, *_ in wrong_answers()],
 )
-def test_a_wrong_answer_breaks_the_connection_and_is_told_once(
+def test_a_wrong_answer_breaks_the_connection_and_is_reported_once(
     lone: Lone, name: str, packets: list[bytes], share: int
 ) -> None:
     number = lone.ask(1, 5, 10)

@@ -154,7 +154,7 @@ def test_a_request_of_what_is_coming_is_served_by_the_connection_that_brings_it(
     asking.feed(framed(packet(7)), NOON_NS)
     asking.cancel(1)
     asking.ask(Ask(2, CHANNEL, 7, 10, 0), NOON_NS)
-    assert asking.deadline_ns == 0, "nobody waits for the rest"
+    assert asking.deadline_ns == 0, "the rest is not waited for"
     asking = replaying(Ask(1, CHANNEL, 7, 10, 0), Ask(2, CHANNEL, 9, 10, 0))
     asking.cancel(1)
     asking.ask(Ask(3, CHANNEL, 8, 9, 0), NOON_NS)
@@ -163,7 +163,7 @@ def test_a_request_of_what_is_coming_is_served_by_the_connection_that_brings_it(
     assert asking.outstanding == 0
 
 
-def test_a_connection_that_nobody_waits_for_any_more_is_left() -> None:
+def test_a_connection_that_is_no_longer_waited_for_is_left() -> None:
     asking = replaying(Ask(1, CHANNEL, 7, 10, 0))
     asking.data_to_send()
     asking.cancel(1)
@@ -236,7 +236,7 @@ def test_a_server_that_refuses_the_logon_or_breaks_the_protocol_is_given_up(
     assert "SECRET" not in broken.reason
 
 
-def test_why_a_logon_was_refused_is_told() -> None:
+def test_why_a_logon_was_refused_is_reported() -> None:
     asking = client()
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), NOON_NS)
     asking.connected(NOON_NS)
@@ -432,12 +432,12 @@ def test_clients_are_bounded_and_a_silent_one_is_closed() -> None:
 
 def test_a_connection_is_made_when_something_is_asked_for_and_closed_behind_it() -> None:
     events: list[Event] = []
-    told: list[str] = []
+    changes: list[str] = []
     kept = ReconnectingClient(
         client(), RecoverySettings(), seed=1,
         on_events=lambda some, now_ns: events.extend(some),
-        on_up=lambda now_ns: told.append("up"),
-        on_down=lambda reason, now_ns: told.append(reason),
+        on_up=lambda now_ns: changes.append("up"),
+        on_down=lambda reason, now_ns: changes.append(reason),
     )  # fmt: skip
     serving = server({CHANNEL: stored(1, 50)})
     for turn, first in enumerate([3, 20], 1):
@@ -453,10 +453,10 @@ def test_a_connection_is_made_when_something_is_asked_for_and_closed_behind_it()
         assert kept.finished
         kept.lost("closed", NOON_NS)
     assert numbers(events) == [*range(3, 8), *range(20, 25)]
-    assert told == []
+    assert changes == []
     kept.ask(Ask(3, CHANNEL, 3, 5, 0), NOON_NS)
     kept.lost("cannot connect", NOON_NS)
-    assert told == ["cannot connect"]
+    assert changes == ["cannot connect"]
     assert NOON_NS < kept.deadline_ns < NOON_NS + 1_000 * MS, "the request waits for another try"
 
 

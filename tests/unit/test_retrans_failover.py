@@ -100,7 +100,7 @@ class DemandClient(Client):
 
 
 class Story:
-    """A pair, what it told, and the time."""
+    """A pair, what it reported, and the time."""
 
     def __init__(self, make: type[Client] = Client, up: tuple[int, ...] = (P, S)) -> None:
         self.now = 1_000 * MS
@@ -325,7 +325,7 @@ def test_what_one_server_refuses_the_other_is_asked_once(reason: RetransReject) 
     assert story.pair.counts["passed_on"] == 1
 
 
-def test_a_refusal_is_told_where_the_other_is_not_there_or_cannot_be_asked() -> None:
+def test_a_refusal_is_reported_where_the_other_is_not_there_or_cannot_be_asked() -> None:
     refusal = Rejected(1, RetransReject.NO_LONGER_AVAILABLE)
     for takes in (True, False):
         story = Story(up=(P,) if takes else (P, S))

@@ -151,7 +151,7 @@ def test_heartbeats_and_debug_packets_may_stand_anywhere_and_numbers_be_padded_b
 
 
 @pytest.mark.parametrize(
-    ("data", "reason", "told"),
+    ("data", "reason", "text"),
     [
         (soup(b"J", b"A"), RefreshReject.PERMISSION, "not authorized: compare source_id"),
         (soup(b"J", b"S"), RefreshReject.NO_DATA, "there is no snapshot of this session"),
@@ -160,13 +160,13 @@ def test_heartbeats_and_debug_packets_may_stand_anywhere_and_numbers_be_padded_b
     ],
 )
 def test_a_refused_login_refuses_the_snapshot_and_says_why(
-    data: bytes, reason: RefreshReject, told: str
+    data: bytes, reason: RefreshReject, text: str
 ) -> None:
     client = asking()
     rejected, broken = client.feed(data, NOON_NS)
     assert rejected == RefreshRejected(1, reason)
     assert isinstance(broken, Broken)
-    assert told in broken.reason
+    assert text in broken.reason
     assert client.counts["login_refused"] == client.counts["broken"] == 1
     client.disconnected(NOON_NS)
     assert client.failed(broken.reason, NOON_NS) == []
@@ -281,7 +281,7 @@ def test_a_request_before_the_login_is_answered_takes_the_place_of_a_cancelled_o
     ]  # fmt: skip
 
 
-def test_a_snapshot_that_nobody_wants_any_more_is_told_to_nobody() -> None:
+def test_a_snapshot_that_is_no_longer_wanted_is_not_reported() -> None:
     client = asking()
     client.cancel(1)
     assert client.feed(SNAPSHOT, NOON_NS) == [Finished()]
@@ -493,7 +493,7 @@ def test_a_snapshot_becomes_packets_and_a_market_of_it_and_what_follows_is_the_m
 
 
 class Story:
-    """A `ReconnectingClient` of a GLIMPSE server, and what it told."""
+    """A `ReconnectingClient` of a GLIMPSE server, and what it reported."""
 
     def __init__(self) -> None:
         self.now = NOON_NS
@@ -535,7 +535,7 @@ def test_nothing_is_connected_to_before_a_snapshot_is_wanted_nor_behind_it() -> 
     assert story.server.connect_ns == story.now, "at once: the server was well"
 
 
-def test_what_fails_is_told_once_and_the_next_attempt_waits() -> None:
+def test_what_fails_is_reported_once_and_the_next_attempt_waits() -> None:
     story = Story()
     for request_id in (1, 2):
         story.ask(request_id)
@@ -557,7 +557,7 @@ def test_what_fails_is_told_once_and_the_next_attempt_waits() -> None:
     assert story.reported[3:] == [RefreshFailed(3, reason), f"down: {reason}"]
 
 
-def test_a_cancelled_request_has_its_connection_closed_and_nobody_is_told() -> None:
+def test_a_cancelled_request_has_its_connection_closed_and_nothing_is_reported() -> None:
     story = Story()
     story.ask(1)
     story.server.made(story.now)

@@ -220,7 +220,7 @@ def test_a_server_that_answers_tests_is_not_given_up_though_it_has_not_what_was_
     assert asking.deadline_ns > 10**18, "it owes nothing, and is asked nothing"
 
 
-def test_nothing_is_asked_before_the_stream_has_told_its_session() -> None:
+def test_nothing_is_asked_before_the_stream_has_given_its_session() -> None:
     asking = client(latest=b"")
     assert not asking.ask(Ask(1, CHANNEL, 7, 10, 0), 0)
     assert asking.counts["no_session"] == 1

@@ -172,7 +172,7 @@ def test_a_server_that_refused_all_that_was_asked_owes_nothing() -> None:
     assert asking.up
 
 
-def test_nothing_is_asked_before_the_stream_has_told_its_session() -> None:
+def test_nothing_is_asked_before_the_stream_has_given_its_session() -> None:
     asking = client(latest=b"")
     assert not asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
     assert asking.counts["no_session"] == 1

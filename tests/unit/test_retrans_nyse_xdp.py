@@ -202,7 +202,7 @@ ACCEPT, PACKET, SECOND = response(1, b"0", 7, 9), packet(7, 3, 13), packet(8, 2,
 
 
 @pytest.mark.parametrize(
-    ("came", "told"),
+    ("came", "expected"),
     [
         ([ACCEPT, PACKET], [Accepted(1), (SERVICE, 7, 10), Answered(1)]),
         ([PACKET, ACCEPT], [Accepted(1), (SERVICE, 7, 10), Answered(1)]),
@@ -234,7 +234,9 @@ ACCEPT, PACKET, SECOND = response(1, b"0", 7, 9), packet(7, 3, 13), packet(8, 2,
         ([unavailable(7, 9, code=32)], []),
     ],
 )
-def test_what_comes_in_whichever_order_is_told_once(came: list[bytes], told: list[object]) -> None:
+def test_what_comes_in_whichever_order_is_reported_once(
+    came: list[bytes], expected: list[object]
+) -> None:
     asking = client()
     asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
     events: list[Event] = []
@@ -243,7 +245,7 @@ def test_what_comes_in_whichever_order_is_told_once(came: list[bytes], told: lis
         events += (
             asking.feed(data, NOON_NS) if is_response else asking.datagram(SERVICE, data, NOON_NS)
         )
-    assert whole(events) == told
+    assert whole(events) == expected
     for number, body in messages(FEED, events).items():
         assert body == message(number)
 

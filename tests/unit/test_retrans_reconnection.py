@@ -17,7 +17,7 @@ SETTINGS = RecoverySettings(
 
 
 class Story:
-    """A `ReconnectingClient`, what it told, and the time."""
+    """A `ReconnectingClient`, what it reported, and the time."""
 
     def __init__(self) -> None:
         self.now = NOON_NS
@@ -61,7 +61,7 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("happens", "longest_ms", "told"),
+    ("happens", "longest_ms", "reported"),
     [
         (["refused"], 8, ["down: refused"]),
         (["refused"] * 3, 32, ["down: refused"]),
@@ -75,14 +75,14 @@ class Story:
     ],
 )  # fmt: skip
 def test_waits_double_up_to_a_bound_until_a_connection_has_lasted(
-    happens: list[str | int], longest_ms: int, told: list[str]
+    happens: list[str | int], longest_ms: int, reported: list[str]
 ) -> None:
     story = Story()
     assert story.server.deadline_ns == 0, "the first attempt is due at once"
     for each in happens:
         wait_ms = story.refused() if isinstance(each, str) else story.stood(each)
     assert longest_ms / 2 <= wait_ms <= longest_ms
-    assert story.reported == told
+    assert story.reported == reported
 
 
 def test_requests_are_made_only_while_a_connection_stands_and_each_wants_to_be_written() -> None:
@@ -121,7 +121,7 @@ def test_bytes_that_make_no_sense_are_a_reason_to_give_up() -> None:
     assert story.server.feed(PROTOCOL.heartbeat(story.now), story.now) == "", "no longer heard"
 
 
-def test_events_are_told_together_as_they_were_read() -> None:
+def test_events_are_reported_together_as_they_were_read() -> None:
     story, pair = Story(), Pair()
     story.server.made(story.now)
     for request_id, first in ((1, 5), (2, 9)):
@@ -133,7 +133,7 @@ def test_events_are_told_together_as_they_were_read() -> None:
     assert story.reported[1:] == ["Accepted+Packet+Answered+Accepted+Packet+Answered"]
 
 
-def test_a_connection_that_its_owner_closes_is_told_to_nobody() -> None:
+def test_a_connection_that_its_owner_closes_is_not_reported() -> None:
     story = Story()
     story.server.made(story.now)
     story.server.left(story.now)

@@ -393,8 +393,8 @@ def test_requests_may_come_a_byte_at_a_time() -> None:
 def test_a_snapshot_is_sent_over_the_connection_where_configured() -> None:
     refresher = Snapshots()
     pair = Pair(server_settings=ServerSettings(refresh_over_tcp=True), refresher=refresher)
-    told = []
-    pair.session.on_output = lambda: told.append(1)
+    outputs = []
+    pair.session.on_output = lambda: outputs.append(1)
     asked = pair.ask_refresh()
     assert pair.run() == [RefreshAccepted(asked)]
     again = pair.ask_refresh()
@@ -402,7 +402,7 @@ def test_a_snapshot_is_sent_over_the_connection_where_configured() -> None:
     assert len(refresher.callbacks) == 1
     packets = [refresh_packet(1), refresh_packet(2)]
     refresher.give(packets)
-    assert told
+    assert outputs
     assert pair.run() == [RefreshPacket(104, 1, packets[0]), RefreshPacket(104, 2, packets[1])]
     assert pair.count("refresh_packets") == 2
     assert refresher.requests == [104, 104]

@@ -17,7 +17,7 @@ from tests.unit.test_retrans_moldudp64 import SERVICE, client, holding, server
 
 def test_a_range_comes_over_sockets_and_a_server_that_is_gone_is_noticed() -> None:
     events: list[Any] = []
-    told: list[str] = []
+    reasons: list[str] = []
 
     async def scenario() -> None:
         up, done, down = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -28,7 +28,7 @@ def test_a_range_comes_over_sockets_and_a_server_that_is_gone_is_noticed() -> No
                 done.set()
 
         def on_down(reason: str, now_ns: int) -> None:
-            told.append(reason)
+            reasons.append(reason)
             down.set()
 
         listener = await serve_datagrams(server(holding([(1, 400)])), "127.0.0.1", 0)
@@ -53,4 +53,4 @@ def test_a_range_comes_over_sockets_and_a_server_that_is_gone_is_noticed() -> No
     asyncio.run(asyncio.wait_for(scenario(), 30))
     assert numbers(events) == list(range(3, 301))
     assert sum(isinstance(each, Packet) for each in events) > 1
-    assert told[0].startswith("the server is not there")
+    assert reasons[0].startswith("the server is not there")

@@ -43,7 +43,7 @@ VERBS: dict[str, rpc.Verb] = {
 }
 
 
-def told(verbs: Verbs, request: bytes) -> dict[str, Any]:
+def reply_to(verbs: Verbs, request: bytes) -> dict[str, Any]:
     reply = verbs.reply(request)
     assert b"\n" not in reply
     return dict(json.loads(reply))
@@ -54,8 +54,8 @@ def told(verbs: Verbs, request: bytes) -> dict[str, Any]:
 
 def test_a_verb_is_answered() -> None:
     verbs = Verbs(VERBS)
-    assert told(verbs, b'{"do": "status"}') == {"ok": True, "answer": SNAPSHOT}
-    assert told(verbs, b'{"do":"echo","say":[1,"two"]}') == {"ok": True, "answer": [1, "two"]}
+    assert reply_to(verbs, b'{"do": "status"}') == {"ok": True, "answer": SNAPSHOT}
+    assert reply_to(verbs, b'{"do":"echo","say":[1,"two"]}') == {"ok": True, "answer": [1, "two"]}
     assert (verbs.answered, verbs.refused) == (2, 0)
 
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_answered_is_refused_with_its_reason(
     request_bytes: bytes, error: str, hint: str
 ) -> None:
     verbs = Verbs(VERBS)
-    refusal = told(verbs, request_bytes)
+    refusal = reply_to(verbs, request_bytes)
     assert refusal["ok"] is False
     assert error in refusal["error"]
     assert hint in refusal["hint"]
@@ -98,7 +98,7 @@ def test_any_bytes_get_a_reply() -> None:
         request = bytearray(whole)
         for _ in range(draw.randrange(1, 6)):
             request[draw.randrange(len(request))] = draw.randrange(256)
-        assert told(verbs, bytes(request[: draw.randrange(len(request) + 1)]))["ok"] in (
+        assert reply_to(verbs, bytes(request[: draw.randrange(len(request) + 1)]))["ok"] in (
             True,
             False,
         )
@@ -116,7 +116,7 @@ def test_a_costly_answer_is_kept_for_a_while() -> None:
     answers = []
     for step in (0, 49, 1, 10, 50):
         now[0] += step
-        answers.append(told(verbs, b'{"do":"status"}')["answer"])
+        answers.append(reply_to(verbs, b'{"do":"status"}')["answer"])
     assert answers == [0, 0, 1, 1, 2]
 
 
@@ -281,7 +281,7 @@ def test_a_client_that_takes_no_replies_costs_bounded_memory(run: Callable[[Any]
     run(scenario())
 
 
-def test_an_endpoint_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> None:
+def test_an_endpoint_that_cannot_be_had_is_reported_at_the_start(tmp_path: Path) -> None:
     async def refusal(bind: str) -> str:
         with pytest.raises(ConfigError) as caught:
             ControlSocket(bind, VERBS).open()
@@ -393,7 +393,7 @@ def test_what_is_no_endpoint_is_the_callers_mistake() -> None:
         ask("gateway")
 
 
-def test_a_gateway_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_gateway_that_is_not_there_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -402,7 +402,7 @@ def test_a_gateway_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     assert "no gateway at" in complaint("tcp://nowhere.invalid:5572")
 
 
-def test_a_gateway_that_does_not_answer_in_time_is_told() -> None:
+def test_a_gateway_that_does_not_answer_in_time_is_reported() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
@@ -410,7 +410,7 @@ def test_a_gateway_that_does_not_answer_in_time_is_told() -> None:
         assert "no answer from" in complaint(endpoint, timeout_s=0.5)
 
 
-def test_a_gateway_that_goes_before_it_answers_is_told_then() -> None:
+def test_a_gateway_that_goes_before_it_answers_is_reported_then() -> None:
     with socket.socket() as going:
         going.bind(("127.0.0.1", 0))
         going.listen()
@@ -428,7 +428,7 @@ def test_a_gateway_that_goes_before_it_answers_is_told_then() -> None:
 
 
 @pytest.mark.parametrize("reply", [b"", b"hello", b"[1]", b'{"ok": false}', b"{}"])
-def test_another_programs_answer_is_told_as_such(reply: bytes) -> None:
+def test_another_programs_answer_is_reported_as_such(reply: bytes) -> None:
     with zmq.Context() as context, context.socket(zmq.REP) as other:
         port = other.bind_to_random_port("tcp://127.0.0.1")
 

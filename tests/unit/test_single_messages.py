@@ -132,7 +132,7 @@ def test_columns_have_the_same_times_and_prices(grain: str) -> None:
     assert columns["send_time_ns"].tolist() == [SENT_NS] * 3
     assert columns["service"].tolist() == [104 if grain == "message" else 0] * 3
     assert columns["price"].tolist()[:2] == [123.45] * 2
-    assert columns["price"][2] != columns["price"][2], "not a number: no scale was told"
+    assert columns["price"][2] != columns["price"][2], "not a number: no scale was given"
 
 
 def test_what_one_inbox_learns_the_others_of_the_subscription_know() -> None:

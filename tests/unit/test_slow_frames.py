@@ -142,15 +142,20 @@ def test_every_kind_of_frame_gives_its_payload_in_its_place(
     assert [one.payload for one in found] == [PAYLOAD] * 4
     assert [one.time_ns for one in found] == [START_NS + n * SECOND for n in range(4)]
     assert {one.port for one in found} == {7_001}
-    told = capture.statistics
-    assert told.slowly == {how: 2 if ordinary is not frame else 4}
-    assert (told.records, told.datagrams, told.skipped, told.cut_payloads) == (4, 4, {}, 0)
+    statistics = capture.statistics
+    assert statistics.slowly == {how: 2 if ordinary is not frame else 4}
+    assert (
+        statistics.records,
+        statistics.datagrams,
+        statistics.skipped,
+        statistics.cut_payloads,
+    ) == (4, 4, {}, 0)
     if "ipv6" not in kind and SIX not in frame:
         assert {(one.group, one.source) for one in found} == {(GROUP, SOURCE)}
     else:
         number = 0xF000_0000 | zlib.crc32(GROUP_6) & 0x0FFF_FFFF
         assert found[1].group == socket.inet_ntoa(number.to_bytes(4, "big"))
-        assert told.stand_ins[found[1].group] == "ff3e::1:2:3"
+        assert statistics.stand_ins[found[1].group] == "ff3e::1:2:3"
 
 
 def test_link_layers_are_each_interfaces_own(tmp_path: Path) -> None:
@@ -244,10 +249,10 @@ def test_pieces_in_any_order_and_twice_become_the_datagram_they_are_of(tmp_path:
         found = [one.payload for one in capture]
         assert found.pop() == PAYLOAD
         assert sorted(found) == sorted(payloads)
-        told = capture.statistics
-        lost = told.skipped.get(Skip.FRAGMENT, 0)
-        assert told.joined + lost == len(frames)
-        assert told.records == told.datagrams - 20 + told.joined + lost
+        statistics = capture.statistics
+        lost = statistics.skipped.get(Skip.FRAGMENT, 0)
+        assert statistics.joined + lost == len(frames)
+        assert statistics.records == statistics.datagrams - 20 + statistics.joined + lost
 
 
 def test_pieces_on_both_sides_of_a_slice_are_put_together_as_in_one_reading(
@@ -341,16 +346,16 @@ def test_hostile_bytes_are_counted_and_never_raise(tmp_path: Path) -> None:
             )
         capture = Capture(write(tmp_path / f"{link}.pcap", frames, link, step_ns=1_000))
         found = len(list(capture))
-        told = capture.statistics
-        fragmented = told.slowly.get("fragments", 0)
-        in_pieces = told.joined + sum(
-            told.skipped.get(each, 0) for each in (Skip.FRAGMENT, Skip.OVERLAPPING)
+        statistics = capture.statistics
+        fragmented = statistics.slowly.get("fragments", 0)
+        in_pieces = statistics.joined + sum(
+            statistics.skipped.get(each, 0) for each in (Skip.FRAGMENT, Skip.OVERLAPPING)
         )
-        others = sum(told.skipped.values()) - in_pieces + told.joined
-        assert told.datagrams == found
+        others = sum(statistics.skipped.values()) - in_pieces + statistics.joined
+        assert statistics.datagrams == found
         # Each record is a datagram, a piece, or skipped for a reason; a piece inside a tunnel
         # makes a datagram that is counted under the tunnel.
-        assert found + others + in_pieces - min(fragmented, told.joined) >= 400
+        assert found + others + in_pieces - min(fragmented, statistics.joined) >= 400
 
 
 def test_datagrams_read_slowly_are_replayed_and_written_as_plain_frames(
@@ -371,11 +376,11 @@ def test_datagrams_read_slowly_are_replayed_and_written_as_plain_frames(
         assert each.data.dst == socket.inet_aton("239.9.9.9")
         assert each.data.src == socket.inet_aton("10.5.5.5")
         assert (each.data.data.sport, each.data.data.dport) == (9, 5_005)
-        told, each.data.sum = each.data.sum, 0
-        assert dpkt.ip.IP(bytes(each.data)).sum == told
-    told = capsys.readouterr().out
-    assert "read slowly: 3 GRE" in told
-    assert "on no line" in told  # IPv6, whose stand-ins are no groups
+        checksum, each.data.sum = each.data.sum, 0
+        assert dpkt.ip.IP(bytes(each.data)).sum == checksum
+    printed = capsys.readouterr().out
+    assert "read slowly: 3 GRE" in printed
+    assert "on no line" in printed  # IPv6, whose stand-ins are no groups
 
 
 def test_the_job_tells_what_was_read_slowly(tmp_path: Path) -> None:
@@ -404,7 +409,7 @@ def test_dpkt_is_imported_only_where_a_frame_needs_it(tmp_path: Path) -> None:
         "    assert len(list(Capture(sys.argv[1] + f'/{name}.pcap'))) == 1\n"
         "    print('dpkt' in sys.modules)\n"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["False", "True"]
+    assert done.stdout.split() == ["False", "True"]

@@ -8,16 +8,16 @@ import pytest
 from tests import steady
 
 
-def test_the_first_failure_ends_it_and_its_log_is_told(
+def test_the_first_failure_ends_it_and_its_log_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = f"{sys.executable} -c"
     monkeypatch.setattr(steady, "commit", lambda: "")
     assert steady.main(["--runs=2", f"--logs={tmp_path}", f"--again={python} 'print(1)'"]) == 0
     assert steady.main(["--runs=2", f"--logs={tmp_path}", f"--again={python} 'exit(3)'"]) == 1
-    told = [line.split() for line in capsys.readouterr().out.splitlines() if ": " in line]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if ": " in line]
     logs = [str(tmp_path / name) for name in ("run-01.log", "run-02-busy.log")]
-    assert [(words[1], words[2], words[-1]) for words in told] == [
+    assert [(words[1], words[2], words[-1]) for words in rows] == [
         ("1:", "passed", logs[0]), ("2:", "passed", logs[1]), ("1:", "failed", logs[0]),
     ]  # fmt: skip
     assert (tmp_path / "run-02-busy.log").read_text() == "1\n"
@@ -69,4 +69,4 @@ def test_a_row_goes_on_where_it_was_stopped_and_begins_anew_behind_a_failure(
     assert runs(4, "'exit(1)'") == ["4: failed"]
     assert runs(2, "'1'") == ["1: passed", "2: passed"]
     assert runs(1, "'1'", "") == ["1: passed"]
-    assert runs(1, "'1'", "") == ["1: passed"], "nobody knows whether that was the same"
+    assert runs(1, "'1'", "") == ["1: passed"], "it is not known whether that was the same"

@@ -381,8 +381,8 @@ def test_the_dockerfile_has_the_images_that_the_compose_file_builds(
     assert "jre" in named["spark"]
 
 
-#: An installer that is given the project's name: until there is a release, whoever registers that
-#: name decides what comes.
+#: An installer that is given the project's name: until there is a release, the owner of that name
+#: elsewhere decides what comes.
 BY_NAME = re.compile(
     r"\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda)\s+(?:install|add|tool\s+install|pip\s+install)"
     r"(?:\s+(?!['\"]?\.)[^\s`();|]+)*?\s+['\"]?feedhandler\b(?!/)|\bfeedhandler\[(?=[a-z])"
@@ -413,13 +413,13 @@ def test_nothing_tells_to_install_the_project_by_its_name() -> None:
     pages = [CHECKOUT / name for name in ("Dockerfile", "Makefile", "pyproject.toml")]
     pages += [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("examples/**/*"), *CHECKOUT.glob("docs/**/*")]
     pages += [path for path in python_files() if CHECKOUT / "tests" not in path.parents]
-    told = {
+    found = {
         str(page.relative_to(CHECKOUT)): match[0]
         for page in pages
         if page.is_file() and page.suffix not in (".png", ".parquet", ".pyc")
         if (match := BY_NAME.search(page.read_text()))
     }
-    assert not told
+    assert not found
 
 
 def test_the_licence_is_apache_2() -> None:

@@ -172,7 +172,7 @@ def test_the_simulation_drives_the_core_that_ships_and_has_no_wiring_of_its_own(
         simulation / "gateway_cores.py",
     ):
         assert core in {name.rpartition(".")[2] for name, _ in checker.imports_of(path)}, path
-    # What recovery has others carry out, and the core by nobody else.
+    # What recovery has others carry out, and the core by no other.
     wiring = {"open_stream", "close_stream", "withhold", "admit", "renumber", "next_sequence"}
     for path in simulation.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(), str(path))):

@@ -1,4 +1,4 @@
-"""Stubs out of a `.py` and a `.pxd`: what type checkers are told of a compiled module."""
+"""Stubs out of a `.py` and a `.pxd`: what type checkers see of a compiled module."""
 
 from pathlib import Path
 

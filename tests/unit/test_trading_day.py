@@ -138,10 +138,10 @@ def test_the_gateways_tags_and_names_turn_with_the_day() -> None:
     assert gateway.core.alias_of(7) is None
     for each in gateway.streams:
         assert each.prefix == struct.pack(">IHH", 20261121, gateway.feed.number, each.service)
-    told = gateway.snapshot()["trading_day"]
-    assert (told["day"], told["begins_at"]) == ("2026-11-21", "18:00")
+    trading_day = gateway.snapshot()["trading_day"]
+    assert (trading_day["day"], trading_day["begins_at"]) == ("2026-11-21", "18:00")
     assert "trading day 2026-11-21 until 2026-11-21 18:00 Europe/Paris" in _headline(
-        {"trading_day": told}
+        {"trading_day": trading_day}
     )
 
 

@@ -184,7 +184,7 @@ DAY = load_profile("euronext-2011-03")
 
 
 def morning() -> Traffic:
-    """A thousandth of the day till after the opening's peaks: reference data, books told by the
+    """A thousandth of the day till after the opening's peaks: reference data, books sent by the
     plan, heartbeats, seconds with a size of their own."""
     few = msgspec.structs.replace(DAY, instruments=20_000, heartbeat_s=30.0)
     return Traffic(few, 2, scale=0.001, duration_s=10_520.0, feed=FEED)

@@ -103,7 +103,7 @@ def test_what_is_missing_is_what_both_lines_lost(seed: int) -> None:
     for channel, last in sent(traffic).items():
         packets = services[channel].packets
         assert packets == sorted(set(packets))
-        # A first or last packet that neither line brought is nobody's gap.
+        # A first or last packet that neither line brought is no line's gap.
         known = set(range(packets[0], packets[-1] + 1))
         assert known - set(packets) == lost[channel] & known
         assert services[channel].missing == len(lost[channel] & known)

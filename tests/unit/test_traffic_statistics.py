@@ -198,20 +198,20 @@ def test_scale_multiplies_instruments_and_bursts_and_thins_none() -> None:
     assert gaps[0][1] == pytest.approx(gaps[1][1], abs=0.05)
 
 
-def test_losses_and_skew_are_told_in_the_ledger() -> None:
+def test_losses_and_skew_are_in_the_ledger() -> None:
     traffic = Traffic(MARKET, SEED, scale=0.1, duration_s=4.0, feed=FEED, loss=(0.1, 0.2))
-    told = ledger_of(traffic)
-    lines, skew = told["lines"], told["skew"]
+    ledger = ledger_of(traffic)
+    lines, skew = ledger["lines"], ledger["skew"]
     for name, loss in (("lost_a", 0.1), ("lost_b", 0.2), ("lost_both", 0.02)):
         sigma = (loss * (1 - loss) * lines["sent"]) ** 0.5
         assert abs(lines[name] - loss * lines["sent"]) < 5 * sigma
-    assert told["packets"] == 2 * lines["sent"] - lines["lost_a"] - lines["lost_b"]
+    assert ledger["packets"] == 2 * lines["sent"] - lines["lost_a"] - lines["lost_b"]
     realtime = [row for row in lines["lost_both_first"] if row[0] <= 107]
     assert 0 < len(realtime) <= lines["lost_both"]
     assert 20_000 <= skew["least_ns"] < skew["mean_ns"] < skew["most_ns"]
     kept = lines["sent"] - lines["lost_a"] - lines["lost_b"] + lines["lost_both"]
     assert sum(skew["counts"]) == kept
-    told.pop("ledger"), told.pop("traffic")
-    json.dumps(told)
-    assert sum(row["packets"] for row in told["services"].values()) == told["packets"]
-    assert len(told["minutes"]["packets"]) == REALTIME + 1
+    ledger.pop("ledger"), ledger.pop("traffic")
+    json.dumps(ledger)
+    assert sum(row["packets"] for row in ledger["services"].values()) == ledger["packets"]
+    assert len(ledger["minutes"]["packets"]) == REALTIME + 1

@@ -92,8 +92,8 @@ def test_books_and_trades_of_packets_are_those_of_a_naive_book(name: str) -> Non
     for trade in events[events["action"] == b"T"]:
         last = trade
     name_of = {market.instrument_of(each): each for each in market.books}
-    told = market.trades[name_of[int(last["instrument_id"])]]
-    assert (told.price, told.size, told.side) == (
+    latest = market.trades[name_of[int(last["instrument_id"])]]
+    assert (latest.price, latest.size, latest.side) == (
         int(last["price"]), int(last["size"]), last["side"].decode(),
     )  # fmt: skip
     assert not market.problems

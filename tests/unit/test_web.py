@@ -87,10 +87,10 @@ def test_a_page_is_answered_and_the_connection_closed(run: Run) -> None:
 def test_head_is_answered_without_a_body(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:
-            told = await answer(server, request_of("/sick", "HEAD"))
-            assert told.startswith(b"HTTP/1.1 503 ")
-            assert b"Content-Length: 9" in told
-            assert told.endswith(b"\r\n\r\n")
+            response = await answer(server, request_of("/sick", "HEAD"))
+            assert response.startswith(b"HTTP/1.1 503 ")
+            assert b"Content-Length: 9" in response
+            assert response.endswith(b"\r\n\r\n")
 
     run(scenario())
 
@@ -116,10 +116,10 @@ def test_anything_else_is_refused_with_its_status(
 ) -> None:
     async def scenario() -> None:
         async with serving() as server:
-            told = await answer(server, request_bytes)
-            assert told.startswith(b"HTTP/1.1 %d " % status)
+            response = await answer(server, request_bytes)
+            assert response.startswith(b"HTTP/1.1 %d " % status)
             if status == 405:
-                assert b"Allow: GET, HEAD" in told
+                assert b"Allow: GET, HEAD" in response
             assert b"200 OK" in await answer(server, request_of("/hello"))
 
     run(scenario())
@@ -173,13 +173,13 @@ def test_the_one_that_has_kept_us_waiting_longest_makes_room(run: Run) -> None:
     run(scenario())
 
 
-def test_where_nobody_keeps_us_waiting_nobody_is_pushed_out() -> None:
+def test_where_no_client_keeps_us_waiting_none_is_pushed_out() -> None:
     server = WebServer(("127.0.0.1", 0), PAGES)
     assert not server._make_room()
     assert server.counts()["pushed_out"] == 0
 
 
-def test_a_client_that_resets_hurts_nobody(run: Run) -> None:
+def test_a_client_that_resets_does_no_harm(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:
             for _ in range(20):
@@ -193,7 +193,7 @@ def test_a_client_that_resets_hurts_nobody(run: Run) -> None:
     run(scenario())
 
 
-def test_closing_cuts_off_whoever_is_there_and_can_be_repeated(run: Run) -> None:
+def test_closing_cuts_off_all_clients_and_can_be_repeated(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:
             reader, writer = await asyncio.open_connection(*server.address)

@@ -38,7 +38,7 @@ def reason(condition: Condition | None) -> dict[str, str]:
 
 
 class Obedient(MessagingHandler):
-    """One method a word; what proton calls is told."""
+    """One method a word; what proton calls is reported."""
 
     def __init__(self) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=True)

@@ -37,7 +37,7 @@ def consume(broker: Broker, queue: str) -> list[Message]:
     """Everything that is in a queue, accepted.
 
     Behind it a last message is put: what comes before that one is everything, whatever the
-    management's count says, and nobody waits for a time-out. (RabbitMQ 3 fails at a drain.)
+    management's count says, and no call waits for a time-out. (RabbitMQ 3 fails at a drain.)
     """
     found: list[Message] = []
     with connected(broker) as connection:

@@ -73,8 +73,10 @@ def run(*command: str, cwd: Path | None = None, **more: str) -> None:
         raise Failed(f"{command[0]}: {error.strerror}") from None
     if done.returncode:
         said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        told = next((line for line in said if re.match(r"\[ERROR\]|E:", line)), (said or ["?"])[-1])
-        raise Failed(f"{shlex.join(command[:3])} ...: {told}")
+        cause = next(
+            (line for line in said if re.match(r"\[ERROR\]|E:", line)), (said or ["?"])[-1]
+        )
+        raise Failed(f"{shlex.join(command[:3])} ...: {cause}")
 
 
 def as_root() -> list[str]:

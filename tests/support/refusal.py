@@ -1,0 +1,17 @@
+"""What a configuration or a description is refused with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from feedhandler.codecs import ConfigError
+
+
+def refusal(call: Callable[..., object], *args: Any) -> str:
+    """The text of the ConfigError that the call raises, which must be one line."""
+    with pytest.raises(ConfigError) as caught:
+        call(*args)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
