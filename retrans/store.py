@@ -254,7 +254,7 @@ class PacketStore:
 
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     def _search(self, low, high, number):
-        """Return the first index, `low` to `high` - 1, whose packet ends beyond `number`; or `high`.
+        """Return the first index, `low` to `high` - 1, whose packet ends above `number`; or `high`.
 
         The packets must be of one sequence epoch.
         """

@@ -149,7 +149,7 @@ def test_of_a_datagram_that_comes_twice_the_first_counts() -> None:
 
 
 def send(role: Stamper, side: str, *found: tuple[int, int, int]) -> None:
-    host, port = role.sides[side].place.split(":")
+    host, port = role.sides[side].address.split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for each in found:
             sock.sendto(DATAGRAM.pack(*each), (host, int(port)))
@@ -168,7 +168,7 @@ def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -
     async def story() -> None:
         role = Stamper()
         try:
-            assert set(await role.places({})) == set(SIDES)
+            assert set(await role.addresses({})) == set(SIDES)
             send(role, "gateway", (104, 9, WHOLE))
             await until(role, 1, 0)
             await role.expect({"path": str(tmp_path / "expected.npz")})
@@ -192,7 +192,7 @@ def test_a_side_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(stamper, "ROWS_MAX", 2)
     side = Side()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        host, port = side.place.split(":")
+        host, port = side.address.split(":")
         for sequence in range(5):
             sock.sendto(DATAGRAM.pack(104, sequence, 1), (host, int(port)))
     side.read()
@@ -218,7 +218,7 @@ class Supervisor:
     async def greeted(self, step: str, timeout_s: float, *names: str) -> None: ...
 
     async def ask_all(self, step: str, timeout_s: float, names: list[str], verb: str) -> list[Any]:
-        return [{"gateway": "g:1", "client": "c:2"} if verb == "places" else self.answer]
+        return [{"gateway": "g:1", "client": "c:2"} if verb == "addresses" else self.answer]
 
 
 def test_what_could_be_matched_is_the_steps_latency() -> None:
