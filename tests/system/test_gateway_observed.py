@@ -22,7 +22,7 @@ from feedhandler.config.observing import HealthConfig, MetricsConfig
 from feedhandler.gateway import Gateway, watch
 from feedhandler.operator_log import LogConfig, opened
 from feedhandler.rpc import ask
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -202,7 +202,7 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
 async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word(
     run: Run,
 ) -> None:
-    control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
+    control = ControlConfig(bind=f"tcp://127.0.0.1:{free_addresses.port()}")
     async with running(configured(control=control)) as (gateway, _, _url):
         told = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
         assert told["live"] == {"ok": True, "reasons": []}
@@ -257,7 +257,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
     tmp_path: Path, systemd: socket.socket
 ) -> None:
     path = tmp_path / "gateway.toml"
-    port = places.port()
+    port = free_addresses.port()
     path.write_text(
         f"""
         [amqp]
@@ -269,7 +269,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
         service = 104
         [[channel.line]]
         name = "A"
-        group = "{places.group()}"
+        group = "{free_addresses.group()}"
         port = {port}
         """
     )

@@ -116,7 +116,7 @@ def test_books_are_named_by_the_text_of_symbols_and_their_orders_by_what_the_tab
     begin = next(note for note in made.notes if note["reason"] == "books-begin")
     assert sorted(begin["symbols"]) == ["AAAB", "AAAC", "AAAD", "AAAE"]
     assert begin["through"] == []
-    blocks = [message for message in made.link.sent if message.place is not None]
+    blocks = [message for message in made.link.sent if message.block_position is not None]
     assert len(blocks) == begin["packets"]
     types = {feed.message_code(each) for block in blocks for each in feed.messages_of(block.body)}
     assert types == {feed.layout("add_order_long").code}

@@ -31,7 +31,7 @@ def receiver() -> Iterator[socket.socket]:
         yield sock
 
 
-def place(sock: socket.socket) -> str:
+def address_of(sock: socket.socket) -> str:
     host, port = sock.getsockname()
     return f"{host}:{port}"
 
@@ -60,7 +60,7 @@ def test_the_gateway_tells_of_what_it_is_about_to_publish(
     receiver: socket.socket, grain: str, numbers: list[int]
 ) -> None:
     rig = Rig()
-    sender_queue = attach(rig.fanout, place(receiver), grain)
+    sender_queue = attach(rig.fanout, address_of(receiver), grain)
     _, link = rig.attach(f"euronext.104?as={grain}")
     rig.packets(1, 4)
     rig.pump()
@@ -73,7 +73,7 @@ def test_the_gateway_tells_of_what_it_is_about_to_publish(
 def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.socket) -> None:
     rig = Rig()
     order: list[str] = []
-    sender_queue = attach(rig.fanout, place(receiver), "packet")
+    sender_queue = attach(rig.fanout, address_of(receiver), "packet")
     sender_queue.sock = SimpleNamespace(send=lambda data: order.append("told"))
     _, link = rig.attach("euronext.104?quality=0")
     send = link.send
@@ -89,7 +89,7 @@ def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.so
 
 
 def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> None:
-    sender = Sender(place(receiver))
+    sender = Sender(address_of(receiver))
     batch = SimpleNamespace(
         services=numpy.array([104, 104, 105, 105]),
         sequences=numpy.array([7, 8, 9, 9]),
@@ -103,7 +103,7 @@ def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> No
 
 
 def test_nobody_there_holds_up_nothing(receiver: socket.socket) -> None:
-    sender = Sender(place(receiver))
+    sender = Sender(address_of(receiver))
     receiver.close()
     ones = numpy.ones(50, numpy.int64)
     for _ in range(3):
@@ -112,8 +112,8 @@ def test_nobody_there_holds_up_nothing(receiver: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "nowhere", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_what_is_no_place_is_told(wrong: str) -> None:
-    with pytest.raises(UsageError, match="no place of a stamping process"):
+def test_what_is_no_address_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="no address of a stamping process"):
         control.connected(wrong)
 
 

@@ -89,7 +89,7 @@ def test_channels_take_turns_at_one_server() -> None:
     calm.missing(7, 8, 1, 0)
     assert asks(busy) == [(1, 2), (2, 3)]
     assert asks(calm) == []
-    # `busy` waited first and has its turn; the next place is kept for `calm`.
+    # `busy` waited first and has its turn; the next slot is kept for `calm`.
     busy.arrived(1, 1, 2, MS)
     assert asks(busy) == [(3, 4)]
     busy.arrived(2, 2, 3, MS)

@@ -291,7 +291,7 @@ def test_a_datagram_that_does_not_become_whole_is_given_up_by_the_captures_clock
 def test_pieces_that_contradict_one_another_are_no_datagram() -> None:
     eight, other = b"12345678", b"12345679"
     for later in (
-        [(0, True, other)],  # other bytes for the same place
+        [(0, True, other)],  # other bytes for the same offset
         [(16, False, b"x"), (24, False, b"x")],  # two ends
         [(24, True, eight), (16, False, b"x")],  # an end before what is there
         [(4, True, eight)],  # over another one
