@@ -80,7 +80,7 @@ class Decaying:
         return region.kind
 
     def is_moved(self, region: Region, number: int) -> bool:
-        """Return whether the region is of an item that was moved and may be found where it had stood."""
+        """Return whether the region is of a moved item, which may be found where it stood."""
         told = region.kind == "move record" or (
             region.ends and region.kind in ("content", "table entry")
         )

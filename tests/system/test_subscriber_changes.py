@@ -33,7 +33,7 @@ def symbols_of(sequence: int) -> list[int]:
 
 
 class Pieces(Story):
-    """A story in positions: (sequence, message number) of messages, (sequence, WHOLE) of packets."""
+    """A story in (sequence, message number) of messages, (sequence, WHOLE) of packets."""
 
     def take(self, message: Any) -> None:
         if message.content == "message":
