@@ -382,7 +382,7 @@ async def test_connections_of_an_address_have_a_bound() -> None:
             await in_thread(client.close)
 
 
-async def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> None:
+async def test_addresses_that_log_nobody_in_leave_the_others_their_slots() -> None:
     door = gate(limits={"connections_before_login": 6})
 
     def opened_from(host: str, port: int) -> socket.socket:

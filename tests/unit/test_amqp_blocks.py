@@ -69,7 +69,7 @@ def messages_of(data: bytes) -> list[bytes]:
     return found
 
 
-def test_a_blocks_tags_have_the_last_number_and_the_place_in_the_block() -> None:
+def test_a_blocks_tags_have_the_last_number_and_the_index_in_the_block() -> None:
     rig = Rig()
     links = {grain: rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS}
     last = 0xFFFF_FFFF

@@ -68,7 +68,9 @@ TOLD = {
 
 
 @pytest.mark.parametrize("what", TOLD)
-def test_what_is_wrong_is_told_with_its_place_what_is_expected_and_what_is_found(what: str) -> None:
+def test_what_is_wrong_is_told_with_its_offset_what_is_expected_and_what_is_found(
+    what: str,
+) -> None:
     data, told = TOLD[what]
     (found,) = messages(data, DICTIONARY)
     assert found.fault is not None

@@ -106,7 +106,7 @@ WRONG = {
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", WRONG)
-def test_every_wrong_message_has_its_reason_and_its_place(fix: Any, what: str) -> None:
+def test_every_wrong_message_has_its_reason_and_its_offset(fix: Any, what: str) -> None:
     data, reason, fault_at = WRONG[what]
     data = data.replace(b"|", b"\x01")
     answer, frame = read(fix, data)

@@ -255,7 +255,7 @@ def test_later_messages_wait_or_do_not_as_set() -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_what_is_not_recovered_is_lost_in_its_place(ordered: bool) -> None:
+def test_what_is_not_recovered_is_lost_at_its_position(ordered: bool) -> None:
     channel = gapped(ordered=ordered, gap_wait_ns=MS, recovery_wait_ns=SECOND)
     assert channel.wait(MS) == [Missing(4, 5)]
     assert numbers(channel.hear(app(5), line=RETRANSMISSION)) == ([] if ordered else [5])

@@ -170,7 +170,7 @@ def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> 
     assert made.sender_queue.conflated > 100
 
 
-def test_where_nobody_keeps_books_orders_wait_in_their_place() -> None:
+def test_where_nobody_keeps_books_orders_wait_at_their_position() -> None:
     made = ConflatedLink(services=(104,))
     made.rig.fanout.book_cache = None
     made.sender_queue.conflate(made.rig.fanout, FEED)

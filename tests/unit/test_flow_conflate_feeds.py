@@ -163,7 +163,7 @@ def test_what_was_published_before_is_not_applied_twice() -> None:
     assert feed.decode_message(message).shares == 40
 
 
-def test_changes_of_orders_that_nobody_knows_wait_in_their_place() -> None:
+def test_changes_of_orders_that_nobody_knows_wait_at_their_position() -> None:
     feed = load_feed("cboe-byx-pitch")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 60):
@@ -176,7 +176,7 @@ def test_changes_of_orders_that_nobody_knows_wait_in_their_place() -> None:
     assert len(made.link.data) == 59
 
 
-def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place() -> None:
+def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_at_their_position() -> None:
     feed = load_feed("nyse-integrated-pillar")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 100):
@@ -211,7 +211,7 @@ def test_the_scale_of_prices_is_told_before_the_orders_that_came_behind_it() -> 
 
 
 @pytest.mark.parametrize("after", [0, 5, 40])
-def test_what_empties_all_books_waits_in_its_place_and_books_come_behind_it(after: int) -> None:
+def test_what_empties_all_books_waits_at_its_position_and_books_come_behind_it(after: int) -> None:
     feed = load_feed("cboe-byx-pitch")
     made = ConflatedLink(services=(1,), feed=feed)
     messages = [

@@ -64,7 +64,7 @@ def test_runs_that_follow_closely_are_gathered_and_leave_together() -> None:
     assert asks(recovery) == [(40, 41)]
 
 
-def test_gathering_delays_neither_a_place_that_comes_free_nor_a_narrower_try() -> None:
+def test_gathering_delays_neither_a_slot_that_comes_free_nor_a_narrower_try() -> None:
     recovery = make(request_gather_us=2_000, outstanding_max=1)
     recovery.missing(10, 12, 1, 0)
     recovery.missing(20, 22, 1, 0)

@@ -36,7 +36,7 @@ def test_a_slow_rate_lets_one_request_through_at_a_time() -> None:
     assert quota.take(1, SECOND_NS // 2)
 
 
-def test_without_a_limit_only_the_places_count() -> None:
+def test_without_a_limit_only_the_slots_count() -> None:
     quota = Quota(0, 0, 3, UTC)
     assert [quota.take(1, 0) for _ in range(4)] == [True, True, True, False]
     assert quota.ready_ns(0) == POLL_NS

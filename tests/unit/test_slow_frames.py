@@ -130,7 +130,7 @@ KINDS = {
 
 @pytest.mark.parametrize("twin", ["compiled", "interpreted"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_frame_gives_its_payload_in_its_place(
+def test_every_kind_of_frame_gives_its_payload_at_its_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, twin: str
 ) -> None:
     for name in ("PcapScanner", "DatagramColumns"):
