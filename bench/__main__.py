@@ -113,7 +113,7 @@ BESIDE = [
 DEFAULT_OUT = Path("out/bench.json")
 #: A bench with a tiny load that runs longer hangs.
 SMOKE_SECONDS_MAX = 90
-#: Of an exception's trace: the place, for who mends it.
+#: Of an exception's trace: the location, for who mends it.
 TRACE_LINES = 3
 
 

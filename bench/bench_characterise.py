@@ -84,8 +84,8 @@ def with_dpkt(spark: Any, paths: list[str]) -> tuple[dict[int, int], float]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Rates and their ratios."""
-    with folder(0 if quick else BYTES) as place, Readers() as readers:
-        small, path = place / "small.pcap", place / "day.pcap"
+    with folder(0 if quick else BYTES) as root, Readers() as readers:
+        small, path = root / "small.pcap", root / "day.pcap"
         day(small, WARM_SCALE)
         ledger = day(path, QUICK_SCALE if quick else SCALE)
         with warm_session(small) as spark:

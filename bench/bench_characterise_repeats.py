@@ -48,8 +48,8 @@ def buckets_of(done: Done) -> dict[Any, list[int]]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The ratio, and whether both say the same."""
-    with folder(0 if quick else BYTES) as place:
-        small, path = place / "small.pcap", place / "day.pcap"
+    with folder(0 if quick else BYTES) as root:
+        small, path = root / "small.pcap", root / "day.pcap"
         day(small, WARM_SCALE)
         ledger = day(path, QUICK_SCALE if quick else SCALE)
         with warm_session(small) as spark:

@@ -35,12 +35,12 @@ def run(quick: bool = False) -> dict[str, Any]:
     """Seconds at each size, the line through them, memory."""
     rows = []
     problems = []
-    with folder(0 if quick else BYTES) as place:
-        small = place / "small.pcap"
+    with folder(0 if quick else BYTES) as root:
+        small = root / "small.pcap"
         day(small, WARM_SCALE)
         with warm_session(small) as spark:
             for scale in QUICK_SCALES if quick else SCALES:
-                path = place / f"day-{scale:g}.pcap"
+                path = root / f"day-{scale:g}.pcap"
                 ledger = day(path, scale)
                 with Memory() as memory:
                     turns = [job(spark, path) for _ in range(TURNS)]

@@ -1,7 +1,7 @@
 """Generating: packets a second of a profile's traffic, as datagrams and written as a capture.
 
 Packets are counted on both lines, as a capture has them. The ceiling is the same capture's bytes,
-ready made, written to the same place; the peer makes the same frames packet by packet, with dpkt.
+ready made, written to the same folder; the peer makes the same frames packet by packet, with dpkt.
 """
 
 import json

@@ -146,9 +146,9 @@ class Ceiling(Laboratory):
     async def _start_all(self, count: int) -> tuple[Program, list[Program]]:
         """Gateway and clients, connected; and the replayer's lines to it."""
         lines = self._lines()
-        places = [f"{group}:{port}" for line in lines for _, group, port in line]
+        endpoints = [f"{group}:{port}" for line in lines for _, group, port in line]
         gateway = await self._start(
-            GATEWAY, "gateway", self.plan.interface, str(count), str(BUFFER_BYTES), *places
+            GATEWAY, "gateway", self.plan.interface, str(count), str(BUFFER_BYTES), *endpoints
         )
         port = (await gateway.hear()).split()[-1]
         clients = [await self._start(client_name(at), "client", port) for at in range(count)]
@@ -183,7 +183,7 @@ def _answer(verdict: dict[str, Any], wanted: int) -> dict[str, Any]:
         "duplicated": 0,
         "announced_lost": 0,
         "findings": [],
-        "buckets": [int(place) for place in buckets],
+        "buckets": [int(bucket) for bucket in buckets],
         "counts": list(buckets.values()),
     }
 

@@ -108,7 +108,7 @@ def sbe_packets(feed: Feed) -> list[bytes]:
 
 
 def scanning(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, float]:
-    """Scan all packets in one call a pass, each in its place in memory."""
+    """Scan all packets in one call a pass, each at its address in memory."""
     data = b"".join(packets)
     sizes = numpy.array([len(packet) for packet in packets], numpy.uint32)
     starts = numpy.cumsum(sizes, dtype=numpy.int64) - sizes

@@ -47,7 +47,7 @@ def folder(bytes_wanted: int) -> Iterator[Path]:
         if free < 1.2 * bytes_wanted:
             raise SystemExit(
                 f"{name}: {free / 1e9:.0f} GB are free, {1.2 * bytes_wanted / 1e9:.0f} GB are"
-                " needed; TMPDIR names another place"
+                " needed; TMPDIR names another folder"
             )
         yield Path(name)
 

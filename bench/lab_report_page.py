@@ -2,7 +2,7 @@
 
 `Measured` is what `lab_report` found; `page` writes it down: the source paper's Tables 4 to 7 and
 Figures 8 to 16, the bars, the loads that were not carried, the ceiling in C, and the persistent
-queue's tables beside its peers. What could not be measured has its reason in its place.
+queue's tables beside its peers. What could not be measured has its reason instead.
 """
 
 from collections.abc import Iterable, Sequence

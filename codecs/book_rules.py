@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-#: How a price's decimal places are told: fixed, by a field with their number, by a field with the
+#: How a price's decimal places are stated: fixed, by a field with their number, by a field with the
 #: power of ten, or by the reference message of the symbol.
 ScaleKind = Literal["fixed", "code", "exponent", "reference"]
 

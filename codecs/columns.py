@@ -44,7 +44,7 @@ _FROM_ZERO = Midnights(0, 0, 0)
 _BLOCK_ROWS = cython.declare(cython.Py_ssize_t, 512)
 
 _POWERS = numpy.full(256, numpy.nan)
-_POWERS[: SCALE_MAX + 1] = [10.0**places for places in range(SCALE_MAX + 1)]
+_POWERS[: SCALE_MAX + 1] = [10.0**exponent for exponent in range(SCALE_MAX + 1)]
 
 
 @cython.cfunc

@@ -22,9 +22,9 @@ def record_table(records: Array, names: Mapping[int, str]) -> pyarrow.Table:
         if name != "length":
             column = numpy.ascontiguousarray(records[name])
             columns[name] = column.astype("U1") if column.dtype.kind == "S" else column
-    numbers, places = numpy.unique(records["instrument_id"], return_inverse=True)
+    numbers, indexes = numpy.unique(records["instrument_id"], return_inverse=True)
     known = pyarrow.array([names.get(each) for each in numbers.tolist()], pyarrow.string())
-    columns["symbol"] = known.take(pyarrow.array(places))
+    columns["symbol"] = known.take(pyarrow.array(indexes))
     return pyarrow.table(columns)
 
 

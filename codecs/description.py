@@ -1,7 +1,7 @@
 """The structure of a feed description: its tables and keys, before their content is checked.
 
 One struct for each TOML table, one attribute for each key; `codecs/FORMAT.md` says what each means.
-An unknown key or a value of the wrong type is refused here, with its place in the file; `loader`
+An unknown key or a value of the wrong type is refused here, with its line in the file; `loader`
 checks whether the parts fit each other, and finds the line of a fault with `DescriptionFile`.
 """
 
@@ -403,7 +403,7 @@ class DescriptionFile:
                 named = {_identity(key, each) for each in kept}
                 for index, each in enumerate(value):
                     if _identity(key, each) not in named or key == "times":
-                        source.places[key, len(kept)] = index
+                        source.indexes[key, len(kept)] = index
                         kept.append(each)
             elif isinstance(value, dict) and isinstance(self._values.get(key), dict):
                 self._values[key] = {**value, **self._values[key]}
@@ -490,12 +490,12 @@ _LISTS = ("messages", "controls", "blocks", "times")
 class _Source:
     """One file of a description: its values, and which of the whole's tables are its own.
 
-    `places` gives, for an array of tables and an index in the whole, the index in this file.
+    `indexes` gives, for an array of tables and an index in the whole, the index in this file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.places: dict[tuple[str, int], int] = {}
+        self.indexes: dict[tuple[str, int], int] = {}
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -510,14 +510,14 @@ class _Source:
 
     @functools.cached_property
     def lines(self) -> KeyLines:
-        """The line of each key, found when a fault is told."""
+        """The line of each key, found when a fault is reported."""
         return KeyLines(self._text)
 
     def path_of(self, path: KeyPath) -> KeyPath | None:
         """Return the path in this file of a path in the whole; None where it is another file's."""
         if len(path) > 1 and path[0] in _LISTS and isinstance(path[1], int):
-            line = self.places.get((path[0], path[1]))
-            return None if line is None else (path[0], line, *path[2:])
+            index = self.indexes.get((path[0], path[1]))
+            return None if index is None else (path[0], index, *path[2:])
         if path and path[0] not in self.values:
             return None
         table = self.values[str(path[0])] if path else None

@@ -10,8 +10,8 @@ import os
 
 #: Error numbers of a write that fails though path and rights are in order, each with its remedy.
 DISK_FAULTS = {
-    errno.ENOSPC: "make room there, or name another place",
-    errno.EDQUOT: "the quota is used up: make room there, or name another place",
+    errno.ENOSPC: "make room there, or name another path",
+    errno.EDQUOT: "the quota is used up: make room there, or name another path",
     errno.EFBIG: "larger than the file system or the shell's `ulimit -f` allows",
     errno.EIO: "see to the disk",
 }

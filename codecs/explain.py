@@ -32,7 +32,7 @@ class Fault(msgspec.Struct, frozen=True):
     found: str
     wanted: str
     message: int = 0
-    """the message's place in the packet, from 1; 0: the packet as a whole"""
+    """the message's number in the packet, from 1; 0: the packet as a whole"""
     type: int | str | None = None
     """the message's type, where it can be read"""
 

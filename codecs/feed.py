@@ -634,12 +634,12 @@ class Feed:
             context.clock_ns = known.clocks.get(service)
             if code in known.references:
                 known.learn(code, message)
-        places = (
+        scales = (
             dict.fromkeys(self.scale_names, scale)
             if known is None
             else known.scales_of(self.symbol_of(message, code))
         )
-        return self._message(bytes(message), code, 0, len(message), context, places)
+        return self._message(bytes(message), code, 0, len(message), context, scales)
 
     def message_code(self, message: bytes | memoryview) -> int:
         """Return the type of a whole message that tells it itself, as the scanner does."""

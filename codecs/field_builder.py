@@ -116,7 +116,7 @@ class FieldBuilder:
         )
 
     def _bits(self, where: str, spec: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
-        """Return the named bits of a field by attribute name: (lowest bit's place, how many)."""
+        """Return the named bits of a field by attribute name: (lowest bit's number, how many)."""
         bits: dict[str, tuple[int, int]] = {}
         for wire, position in spec.bits.items():
             name = snake_case(wire)

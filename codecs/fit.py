@@ -1,7 +1,7 @@
 """The fit of a description to packets: what does not fit, and what nothing used.
 
 `Fit` is given the payloads of a capture, one after the other. Of what does not fit it keeps the
-first of each kind with its place in the bytes, and counts the rest; it keeps nothing per packet.
+first of each kind with its offset in the bytes, and counts the rest; it keeps nothing per packet.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class Misfit(msgspec.Struct, frozen=True):
     expected: str
     payload: bytes
     message: int = 0
-    """the message's place in the packet, from 1; 0: the packet as a whole"""
+    """the message's number in the packet, from 1; 0: the packet as a whole"""
     type: int | str | None = None
 
     def __str__(self) -> str:

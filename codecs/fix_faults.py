@@ -13,7 +13,7 @@ class FixFault(NamedTuple):
     """The first fault of a datagram."""
 
     message: int
-    """the message's place in the datagram, from 1"""
+    """the message's number in the datagram, from 1"""
     at: int
     """the byte where it is wrong, from the datagram's first"""
     reason: FixReject
@@ -30,7 +30,7 @@ class BeyondCount(NamedTuple):
     """A message whose number FIX allows and the gateway does not."""
 
     message: int
-    """the message's place in the datagram, from 1"""
+    """the message's number in the datagram, from 1"""
     at: int
     """its first byte"""
     number: int

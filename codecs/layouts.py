@@ -62,7 +62,7 @@ class Field(msgspec.Struct, frozen=True):
     constant: int | None = None
     """what is written where no value is given"""
     bits: dict[str, tuple[int, int]] = {}
-    """named bits: the lowest one's place, and how many they are"""
+    """named bits: the lowest one's number, and how many they are"""
     byte_order: str = ""
     """the field's own, where it differs from its block's"""
 
@@ -110,7 +110,7 @@ class Field(msgspec.Struct, frozen=True):
 class Leaf(NamedTuple):
     """One field of a packet as it stands in the bytes: name, first byte, size and value.
 
-    `at` counts from the packet's first byte. Bits are leaves of their own, at their field's place.
+    `at` counts from the packet's first byte. Bits are leaves of their own, at their field's offset.
     """
 
     name: str
@@ -236,7 +236,7 @@ class Block:
         self._nulls = [
             (i, field.null) for i, field in enumerate(self.named) if field.null is not None
         ]
-        self._prices = self._price_places()
+        self._prices = self._price_scales()
         self.bit_names = [name for field in self.named for name in field.bits]
         self.record = self._record_class()
 
@@ -252,22 +252,22 @@ class Block:
             codes.append(f"{self.size - at}x")
         return "".join(codes)
 
-    def _price_places(self) -> list[tuple[int, int | None, int | None, str]]:
+    def _price_scales(self) -> list[tuple[int, int | None, int | None, str]]:
         """Return the position and the scale of each price.
 
         The scale is a constant, the position of the field that holds it, or the name under which
         the caller gives it.
         """
         positions = {field.name: i for i, field in enumerate(self.named)}
-        places: list[tuple[int, int | None, int | None, str]] = []
+        scales: list[tuple[int, int | None, int | None, str]] = []
         for i, field in enumerate(self.named):
             if field.exponent:
-                places.append((i, None, positions.get(field.exponent), field.exponent))
+                scales.append((i, None, positions.get(field.exponent), field.exponent))
             elif isinstance(field.price, int):
-                places.append((i, field.price, None, ""))
+                scales.append((i, field.price, None, ""))
             elif field.price is not None:
-                places.append((i, None, positions.get(field.price), field.price))
-        return places
+                scales.append((i, None, positions.get(field.price), field.price))
+        return scales
 
     def _record_class(self) -> type[Record]:
         members: list[tuple[str, Any, Any]] = []

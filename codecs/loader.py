@@ -384,11 +384,10 @@ class _Builder:
 
     def _check_symbol_name(self, key: str, layout: Layout) -> None:
         """Check that no other field has the name of the symbol in records and columns."""
-        places = [(f"{key}.{field.wire}", field) for field in layout.named]
-        for where, field in places:
+        for field in layout.named:
             if field.name == SYMBOL and layout.symbol != SYMBOL:
                 self.refuse(
-                    where,
+                    f"{key}.{field.wire}",
                     "'symbol' is the name of the message's symbol: give another name with `as`, or "
                     "name the field as the message's `symbol`",
                 )
@@ -426,11 +425,11 @@ class _Builder:
                 self._applied.add(index)
                 if rule.name in {field.name for field in named}:
                     self.refuse(f"times[{index}].name", f"{rule.name!r} is a field's name")
-                places = [(positions[field], unit) for field, unit in parts]
+                units = [(positions[field], unit) for field, unit in parts]
                 nulls = [
-                    (index, null) for index, _ in places if (null := named[index].null) is not None
+                    (index, null) for index, _ in units if (null := named[index].null) is not None
                 ]
-                times[rule.name] = time_reader(rule.since, places, nulls)
+                times[rule.name] = time_reader(rule.since, units, nulls)
         return list(times.items())
 
     def _check_times(self) -> None:
@@ -499,11 +498,11 @@ def _same_symbol(one: Layout, other: Layout) -> bool:
 
 def _same_conflation(one: Layout, other: Layout) -> bool:
     """Return whether two layouts of one type are conflated by the same fields."""
-    places = [
+    fields = [
         [(layout.by_name[name].at, layout.by_name[name].size) for name in layout.conflate_by]
         for layout in (one, other)
     ]
-    return one.conflate == other.conflate and places[0] == places[1]
+    return one.conflate == other.conflate and fields[0] == fields[1]
 
 
 def _time_parts(rule: TimeDescription) -> list[tuple[str, int]]:

@@ -187,7 +187,7 @@ class Group(Part):
     def _begin(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]
     ) -> tuple[int, int, int]:
-        """Return the number of elements, the size of a fixed part, and the first one's place."""
+        """Return the number of elements, the size of a fixed part, and the first one's offset."""
         size = self.elements.size
         if self.dimensions is not None:
             if end - at < self.dimensions.size:

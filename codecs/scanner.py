@@ -240,10 +240,10 @@ class FeedTable:
     def set_group(self, message_type: cython.ushort, numbers: list[int]) -> None:
         """Set where the elements of messages of `message_type`, already set, keep their symbols.
 
-        `numbers`, of each place its size too (0: there is none): the first byte of what precedes
-        the elements, counted from the message's, and how many bytes that is; in it the count and
-        its size, and the elements' size and its size; the size of an element where that is not
-        told; in an element its symbol, and its size.
+        `numbers`, of each offset its field's size too (0: there is none): the first byte of what
+        precedes the elements, counted from the message's, and how many bytes that is; in it the
+        count and its size, and the elements' size and its size; the size of an element where that
+        is not given; in an element its symbol, and its size.
         """
         index: cython.int
         for index in range(GROUP_NUMBERS):

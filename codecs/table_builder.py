@@ -36,15 +36,15 @@ class TableBuilder:
         table.counts_messages = packet.sequence.counts == "messages"
         table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]
         table.heartbeat_when_empty = packet.heartbeat_when_empty
-        self._place(table, header, "length", packet.length.field, 4)
+        self._set_header_field(table, header, "length", packet.length.field, 4)
         table.length_add = packet.length.add
-        self._place(table, header, "sequence", packet.sequence.field, 8)
+        self._set_header_field(table, header, "sequence", packet.sequence.field, 8)
         self._unsequenced(table)
-        self._place(table, header, "session", packet.session, 32, texts=True)
-        self._place(table, header, "service", packet.service, 4)
-        self._place(table, header, "flags", packet.flags, 1)
-        self._place(table, header, "count", packet.count or "", 2)
-        self._place(table, header, "time", packet.send_time.field, 8)
+        self._set_header_field(table, header, "session", packet.session, 32, texts=True)
+        self._set_header_field(table, header, "service", packet.service, 4)
+        self._set_header_field(table, header, "flags", packet.flags, 1)
+        self._set_header_field(table, header, "count", packet.count or "", 2)
+        self._set_header_field(table, header, "time", packet.send_time.field, 8)
         if packet.send_time.nanoseconds:
             key = "packet.send_time.nanoseconds"
             field = self._header_field(header, key, packet.send_time.nanoseconds)
@@ -122,7 +122,7 @@ class TableBuilder:
                 return field
         self.refuse(key, f"{name!r} names no field of the packet header")
 
-    def _place(
+    def _set_header_field(
         self, table: object, header: Block, role: str, name: str, widest: int, *,
         texts: bool = False,
     ) -> None:  # fmt: skip
@@ -140,8 +140,8 @@ class TableBuilder:
             if not self.description.packet.heartbeat_when_empty:
                 self.refuse("packet.kind", "needed unless heartbeat_when_empty is true")
             return
-        self._place(table, header, "kind", kind.field, 2)
-        self._place(table, header, "type", kind.field, 2)
+        self._set_header_field(table, header, "kind", kind.field, 2)
+        self._set_header_field(table, header, "type", kind.field, 2)
         seen: set[int] = set()
         for name in PacketKind:
             # Unsequenced packets are known by their number: no value of the field marks them.

@@ -53,11 +53,11 @@ def messages(path: Path) -> Iterator[Update]:
         latest[header.service] = header.sequence
         if scanner.scan_messages(table, data, 0, header, index):
             continue
-        for place in range(index.count):
-            if index.symbols[place] != scanner.NO_SYMBOL:
-                at = index.offsets[place]
-                message = bytes(data[at : at + index.sizes[place]])
-                yield header.service, index.symbols[place], message
+        for row in range(index.count):
+            if index.symbols[row] != scanner.NO_SYMBOL:
+                at = index.offsets[row]
+                message = bytes(data[at : at + index.sizes[row]])
+                yield header.service, index.symbols[row], message
 
 
 async def play(gateway: LocalGateway, updates: list[Update], workers: int) -> dict[int, Market]:
@@ -114,17 +114,17 @@ def main() -> int:
             books = asyncio.run(play(gateway, updates, options.workers))
         finally:
             gateway.end(signal.SIGTERM)
-    places = sorted({(service, symbol) for service, symbol, _ in updates})
+    pairs = sorted({(service, symbol) for service, symbol, _ in updates})
     orders = same = 0
-    for service, symbol in places:
+    for service, symbol in pairs:
         wanted = alone.book_messages(service, symbol)
         same += books[symbol].book_messages(service, symbol) == wanted
         orders += len(wanted)
     print(
-        f"{len(updates):,} messages, {len(places):,} books with {orders:,} orders,"
+        f"{len(updates):,} messages, {len(pairs):,} books with {orders:,} orders,"
         f" {same:,} of them byte for byte those of one reader"
     )
-    return 0 if same == len(places) and orders else 1
+    return 0 if same == len(pairs) and orders else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A *unit* is one shared library, `feedhandler/_units/<unit>.<platform>.so`, that holds several
 compiled modules. Each module named here is an ordinary Python file with Cython annotations (or a
-`.pyx`, where it needs C headers); its source is the place to read and edit, and the same file also
+`.pyx`, where it needs C headers); its source is what to read and edit, and the same file also
 runs interpreted as the reference twin. A finder at the front of `sys.meta_path` maps a module's
 name to its unit.
 

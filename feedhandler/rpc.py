@@ -368,15 +368,15 @@ def _answer_of(where: str, reply: bytes, who: str) -> Any:
 
 def _reach(endpoint: str, timeout_s: float, who: str, setting: str) -> None:
     """Raise `PeerError` where no process listens: ZeroMQ would retry silently for ever."""
-    kind, _, place = endpoint.partition("://")
+    kind, _, target = endpoint.partition("://")
     try:
         if kind == "ipc":
-            address = "\0" + place[1:] if place.startswith("@") else place
+            address = "\0" + target[1:] if target.startswith("@") else target
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 probe.settimeout(timeout_s)
                 probe.connect(address)
         else:
-            socket.create_connection(split_address(place), timeout_s).close()
+            socket.create_connection(split_address(target), timeout_s).close()
     except OSError as error:
         reason = "timed out" if isinstance(error, TimeoutError) else _reason(error)
         raise PeerError(

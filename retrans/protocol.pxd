@@ -25,7 +25,7 @@ cdef class SendClock:
 cdef class _Form:
     cdef object _order
     cdef bytes _blank
-    cdef dict _places
+    cdef dict _fields
     cdef readonly Py_ssize_t size
 
     cpdef number(self, bytes packet, name)

@@ -171,7 +171,7 @@ class Data:
 
 @dataclass(slots=True)
 class Other:
-    """A packet that the feed knows but that has no place on a connection (a sequence reset)."""
+    """A packet that the feed knows but that is not allowed on a connection (a sequence reset)."""
 
     packet_type: int
 
@@ -302,25 +302,25 @@ class _Form:
             kind="control", packet_type=code, body=feed.encode_control(code), count=1, flags=0
         )
         header = {field.wire: (field.at, field.size) for field in feed.header.named}
-        self._places = {
+        self._fields = {
             "number": header[packet.sequence.field],
             "service": header[packet.service],
             "send_time": header[packet.send_time.field],
         }
         for field in layout.named:
-            self._places[field.name] = (packet.header_size + field.at, field.size)
+            self._fields[field.name] = (packet.header_size + field.at, field.size)
         self.size = len(self._blank)
 
     def fill(self, texts: Mapping[str, str], **numbers: int) -> bytes:
         """Return a packet with these fields. Raises `UsageError` for values that do not fit."""
         data = bytearray(self._blank)
         for name, value in numbers.items():
-            at, size = self._places[name]
+            at, size = self._fields[name]
             if value >> (8 * size):
                 raise UsageError(f"{name} = {value} does not fit {size} bytes")
             data[at : at + size] = value.to_bytes(size, self._order)
         for name, text in texts.items():
-            at, size = self._places[name]
+            at, size = self._fields[name]
             octets = text.encode("latin-1", "replace")
             if len(octets) > size:
                 raise UsageError(f"{name} = {text!r} is longer than {size} bytes")
@@ -329,12 +329,12 @@ class _Form:
 
     def number(self, packet: bytes, name: str) -> int:
         """Return an integer field of a packet of `size` bytes."""
-        at, size = self._places[name]
+        at, size = self._fields[name]
         return int.from_bytes(packet[at : at + size], self._order)
 
     def text(self, packet: bytes, name: str) -> str:
         """Return a text field of a packet of `size` bytes, without its padding."""
-        at, size = self._places[name]
+        at, size = self._fields[name]
         return packet[at : at + size].split(b"\0", 1)[0].rstrip(b" ").decode("latin-1")
 
 

@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """The request limits of one retransmission server: per second, per day, and under way at once.
 
-All channels that ask the same server share its `Quota`. Places are given in turn: a channel that
+All channels that ask the same server share its `Quota`. Slots are given in turn: a channel that
 was refused one is served before a channel that had one already, so that a service with thousands of
 gaps cannot starve one with a single gap.
 
@@ -24,7 +24,7 @@ import cython
 from feedhandler.codecs.trading_day import TradingDay
 
 SECOND_NS = 1_000_000_000
-#: How often a channel that waits for a place looks again; its owner may let it look sooner.
+#: How often a channel that waits for a slot looks again; its owner may let it look sooner.
 POLL_NS = 1_000_000
 #: One part in so many of a second's requests may go at once.
 BURST_PARTS = 10
@@ -72,13 +72,13 @@ class Quota:
         self.used_today = 0
         #: The server has refused to go on today.
         self.closed = False
-        #: Services that wait for a place, the longest waiting first.
+        #: Services that wait for a slot, the longest waiting first.
         self.waiting: dict[int, None] = {}
 
     def take(self, service: int, now_ns: int) -> bool:
-        """Take a place for one request of `service`; where there is none, queue it.
+        """Take a slot for one request of `service`; where there is none, queue it.
 
-        Returns whether it got the place.
+        Returns whether it got the slot.
         """
         if self.exhausted(now_ns) or self._free(now_ns) <= self._ahead(service):
             self.waiting.setdefault(service)
@@ -91,12 +91,12 @@ class Quota:
         return True
 
     def release(self) -> None:
-        """Give back the place of a request that is over: answered, refused, timed out, or void."""
+        """Give back the slot of a request that is over: answered, refused, timed out, or void."""
         assert self.outstanding > 0
         self.outstanding -= 1
 
     def withdraw(self, service: int) -> None:
-        """Remove `service` from the queue for a place."""
+        """Remove `service` from the queue for a slot."""
         if self.waiting:
             self.waiting.pop(service, None)
 
@@ -211,7 +211,7 @@ class Quota:
         return len(self.waiting)
 
     def _free(self, now_ns: int) -> int:
-        """Return the number of places that can be given now."""
+        """Return the number of slots that can be given now."""
         if now_ns < self._paused_until_ns:
             return 0
         return min(self.outstanding_max - self.outstanding, self._tokens(now_ns))

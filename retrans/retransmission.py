@@ -8,13 +8,13 @@ line or in an answer, in any order, only has to be taken out of the set, and not
 that has come meanwhile. Claims are disjoint, so no number is requested twice at once.
 
 A run becomes one request for each unbroken part of it that is still missing, no wider than the
-server allows, lowest numbers first, as the quota gives places. After a request further runs are
+server allows, lowest numbers first, as the quota gives slots. After a request further runs are
 gathered for `request_gather_us`: a gap that comes alone is requested at once, and where every
 hundredth packet is lost a few leave together. A request that fails (time-out, refusal, an answer
 that leaves something out) waits for a back-off and becomes a run again, up to `retries` times.
 After that, or `recovery_wait_us` after the range was reported, it is abandoned: as soon as nothing
 that is missing lies before it, `GiveUp` says so. What is not under way when an eighth of that time
-is left is abandoned then: its answer would come too late, and where the quota is short a place is
+is left is abandoned then: its answer would come too late, and where the quota is short a slot is
 worth more to a younger gap.
 
 A server that is down is waited for once, for as long as a gap may hold the stream back
@@ -362,7 +362,7 @@ class Retransmission:
             self.quota.hear()
 
     def _ask_all(self, quota: Quota, now_ns: int) -> bool:
-        """Request the ready runs, lowest first; return False when the quota has no place left."""
+        """Request the ready runs, lowest first; return False when the quota has no slot left."""
         width = quota.width(self.settings.request_packets_max)
         while self._ready:
             first, end, tries = heapq.heappop(self._ready)
@@ -433,7 +433,7 @@ class Retransmission:
         self._close(request_id, request.come < request.end)
 
     def _close(self, request_id: int, cancel: bool = False) -> None:
-        """Remove a request from those under way and free its place; `cancel` appends a `Cancel`."""
+        """Remove a request from those under way and free its slot; `cancel` appends a `Cancel`."""
         del self.requests[request_id]
         self._served.release()
         if cancel:

@@ -33,7 +33,7 @@ cdef class PacketStore:
     cdef int _make_room(self, Py_ssize_t size) except -1 nogil
     cdef int _evict(self) except -1 nogil
     cdef unsigned long long _begin(self, Py_ssize_t word) noexcept nogil
-    cdef Py_ssize_t _entry(self, Py_ssize_t place) except -2 nogil
+    cdef Py_ssize_t _entry(self, Py_ssize_t index) except -2 nogil
     cdef Py_ssize_t _search(
         self, Py_ssize_t low, Py_ssize_t high, unsigned long long number) except -2 nogil
     cdef bytes _data(self, Py_ssize_t word)

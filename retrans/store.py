@@ -5,7 +5,7 @@ publishes (for the catch-up after a snapshot, and as the history for links that 
 back to back in one slab that is written round and round; the oldest give way to the newest. Beside
 them a table of their numbers, in ascending order, allows binary search for a range.
 
-Packets outside the sequence (`append_unsequenced`) are kept at the place where they came, for
+Packets outside the sequence (`append_unsequenced`) are kept at the position where they came, for
 readers by serial; by number they are not found.
 
 Numbers of different sequence epochs are not comparable, so a new one begins with `clear`. A store
@@ -254,9 +254,9 @@ class PacketStore:
 
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     def _search(self, low, high, number):
-        """Return the first place of `low` to `high` - 1 that ends beyond `number`, or `high`.
+        """Return the first index, `low` to `high` - 1, whose packet ends above `number`; or `high`.
 
-        The places must be of one sequence epoch.
+        The packets must be of one sequence epoch.
         """
         while low < high:
             middle = (low + high) >> 1

@@ -343,7 +343,7 @@ class _Xml:
 def make_table(dictionary: Dictionary, kind: Callable[[int, int], Any] = FixTable) -> Any:
     """Return the form of the dictionary that the index walks: a `FixTable`, or another `kind`.
 
-    Raises `ConfigError` for tags above 65,535, for which that form has no place.
+    Raises `ConfigError` for tags above 65,535, for which that form has no slot.
     """
     tags = sorted(dictionary.fields)
     if tags and tags[-1] >= TAGS_MAX:

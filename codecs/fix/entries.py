@@ -253,10 +253,10 @@ def _add_field(
         out.price_at[row] = at
         out.price_size[row] = size
         out.price_raw[row] = decimal_raw(first, at, size)
-        out.price_places[row] = _places(first, at, size, out.price_raw[row])
+        out.price_places[row] = _decimal_places(first, at, size, out.price_raw[row])
     elif tag == 271:
         out.size_raw[row] = decimal_raw(first, at, size)
-        out.size_places[row] = _places(first, at, size, out.size_raw[row])
+        out.size_places[row] = _decimal_places(first, at, size, out.size_raw[row])
     elif tag == 279:
         out.action[row] = first[at]
     elif tag == 269:
@@ -285,7 +285,7 @@ def _add_field(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _places(
+def _decimal_places(
     first: cython.p_const_uchar, at: cython.uint, size: cython.uint, raw: cython.longlong
 ) -> cython.schar:
     """Return the decimal places of a number; -1 where it does not fit, or has more than 18."""

@@ -421,7 +421,7 @@ def read_flag(first, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
-    """Store the field just read, where the frame has a place for it; return a `FixReject`."""
+    """Store the field just read, where the frame keeps it; return a `FixReject`."""
     size: cython.Py_ssize_t = frame.value_end - frame.value_at
     verdict: cython.int
     if frame.tag == 34:

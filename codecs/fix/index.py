@@ -45,7 +45,7 @@ from cython.cimports.feedhandler.codecs.fix.values import check_value, small_num
 
 from feedhandler.codecs.errors import UsageError
 
-#: Tags below this have a place in a table; the specification's are far below.
+#: Tags below this have a slot in a table; the specification's are far below.
 TAGS_MAX = 65_536
 #: Default of the most fields and entries of one message: a book of a thousand levels.
 INDEX_CAPACITY = 16_384
@@ -92,7 +92,7 @@ class FixTable:
     def set_field(
         self, tag: cython.uint, slot: cython.int, kind: cython.uchar, data: cython.uint
     ) -> None:
-        """Give field `tag` the place `slot` (1 and above) and values of `kind`.
+        """Give field `tag` the slot `slot` (1 and above) and values of `kind`.
 
         Kinds are those of `feedhandler.codecs.fix.kinds`; the data field `data` has to follow it,
         where not 0.
@@ -371,7 +371,7 @@ def _check(
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1, check=True)
-def _find_place(table: FixTable, slot: cython.int, out: FieldIndex) -> cython.int:
+def _find_action(table: FixTable, slot: cython.int, out: FieldIndex) -> cython.int:
     """Find the scope that the field belongs to, and end the groups that it ends.
 
     Returns the field's action there (1 and above, as `FixTable.actions` has it), or -1 less the
@@ -434,7 +434,7 @@ def _take_field(
         if frame.tag < table.user_tags_from and not table.pass_unknown_tags:
             return UNKNOWN_TAG
         return _put(out, frame.tag, frame.value_at, frame.value_end - frame.value_at)
-    action = _find_place(table, slot, out)
+    action = _find_action(table, slot, out)
     if action < 0:
         return -1 - action
     verdict = _check_order(table, frame, slot, out)

@@ -32,7 +32,7 @@ _ELSEWHERE = re.compile(r"[a-z]+:")
 
 
 def sources() -> dict[Path, Path]:
-    """Each page and picture of the site: its place in the repository, and in the site."""
+    """Each page and picture of the site: its path in the repository, and in the site."""
     found = [*(CHECKOUT / name for name in BESIDE), *readmes()]
     found += [path for path in (CHECKOUT / "docs").rglob("*") if path.suffix in {".md", *SHOWN}]
     targets = {path: path.relative_to(CHECKOUT) for path in sorted(found)}
@@ -62,8 +62,8 @@ def gather() -> None:
     """Put the pages where mkdocs takes them from."""
     shutil.rmtree(PAGES, ignore_errors=True)
     targets = sources()
-    for path, place in targets.items():
-        to = PAGES / place
+    for path, target in targets.items():
+        to = PAGES / target
         to.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             to.write_text(relinked(path.read_text(), path, targets))

@@ -405,7 +405,7 @@ for, and without refresh it stays so until the next sequence epoch. `feedhandler
 refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
 `refresh`, `[[channel.refresh_line]]`, `[[channel.retransmission_line]]`. `snapshot=1` is answered
 with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
-subscriber wait in their place ([flow-control.md](flow-control.md)).
+subscriber wait as they came ([flow-control.md](flow-control.md)).
 
 To try a feed's recovery: `feedhandler exchange --feed FEED --loss 2% --write-config gateway.toml`
 sends a generated session on lossy lines, has the servers of the feed's `[recovery]` table, and

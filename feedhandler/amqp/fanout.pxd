@@ -30,9 +30,9 @@ cdef class Fanout(Splitter):
     cpdef bint pump(self, Py_ssize_t bytes_max)
     cpdef bint resume(self)
     cdef bint _run(self)
-    cdef int _control(self, int kind, Py_ssize_t place, Py_ssize_t word)
+    cdef int _control(self, int kind, Py_ssize_t channel, Py_ssize_t word)
     cdef bint _names(self, Stream stream, Py_ssize_t offset)
-    cdef int _refresh(self, Py_ssize_t place, Py_ssize_t offset)
+    cdef int _refresh(self, Py_ssize_t channel, Py_ssize_t offset)
     cdef int _packet(self, Stream stream, Py_ssize_t offset)
     cdef int _deliver(
         self, Stream stream, unsigned long long sequence, long long received_ns,

@@ -214,16 +214,16 @@ class Fanout(Splitter):
         stream: Stream,
         begin: bytes,
         packets: list[bytes],
-        place: tuple[int, int],
+        position: tuple[int, int],
         end: bytes,
         sender_queue: SenderQueue,
     ) -> None:
         """Send some symbols' books to one link that is behind, between the messages `begin` and
-        `end`. `place`: the number of the last live packet in them, and the first packet's place
-        in their tags. It is no part of what is published: no recorder hears of it."""
+        `end`. `position`: the number of the last live packet in them, and the first packet's
+        index in their tags. It is no part of what is published: no recorder hears of it."""
         tap, self.tap = self.tap, None
         try:
-            first = ((place[0] & BLOCK_LAST_MASK) << BLOCK_SHIFT) + place[1]
+            first = ((position[0] & BLOCK_LAST_MASK) << BLOCK_SHIFT) + position[1]
             self._block(stream, begin, packets, first, end, [sender_queue])
         finally:
             self.tap = tap

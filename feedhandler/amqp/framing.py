@@ -26,7 +26,7 @@ WHOLE_PACKET = 0xFFFF
 QUALITY_NOTE = 0xFFFE
 
 #: Tags of a snapshot block's packets: this bit, the snapshot's LastSeqNum above `BLOCK_SHIFT`, and
-#: below it the packet's place in the block. No live packet has so high a number. Of a LastSeqNum
+#: below it the packet's index in the block. No live packet has so high a number. Of a LastSeqNum
 #: the lower 39 bits are there (`BLOCK_LAST_MASK`): one of FIX may be longer.
 SNAPSHOT_BIT = 1 << 63
 BLOCK_SHIFT = 24

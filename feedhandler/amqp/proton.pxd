@@ -25,7 +25,7 @@ cdef class Wire:
     cdef readonly bint through
     cdef readonly bint broken
     cdef bytes unsent
-    cdef Py_ssize_t place
+    cdef Py_ssize_t offset
     cdef Py_ssize_t sent
     cdef Py_ssize_t held(self) except -1
     cdef Py_ssize_t receive(self) except -2

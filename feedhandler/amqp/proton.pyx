@@ -2,7 +2,7 @@
 
 What it is for: one connection's protocol state (connection, sessions, links, deliveries), fed with
 the bytes of a non-blocking socket and emptied into it. Everything above (node, fan-out,
-subscriber) uses the classes here and nothing of proton, so that another engine can take its place.
+subscriber) uses the classes here and nothing of proton, so that another engine can replace it.
 
 What it promises: no call blocks; sending never exceeds the credit its caller checked with
 `ready`; every delivery is settled, so memory does not grow with the number of messages.
@@ -76,7 +76,7 @@ cdef int _DELIVERY = _lib.PN_DELIVERY
 cdef int _TRANSPORT = _lib.PN_TRANSPORT
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
-#: Results of `_on_delivery`, by their place: nothing, or one of the events above.
+#: Results of `_on_delivery`, by index: nothing, or one of the events above.
 cdef tuple _NEWS = (0, MESSAGE_TOO_LARGE, CREDIT_EXCEEDED, PARTIAL_EXCEEDED)
 #: Log levels (critical, error, warning) and subsystems whose messages the engine would write to
 #: stderr, a line for each mistake of a peer. They are masked: the connection's owner gets the

@@ -45,32 +45,32 @@ cdef class FrameGate:
 
         The engine may have had the beginning of a frame that is refused: it acts on whole ones.
         """
-        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t offset = 0
         cdef Py_ssize_t step
         if self.fault:
             return 0
-        while place < size:
+        while offset < size:
             if self.left > 0:  # of a frame that was looked at
-                step = min(self.left, size - place)
-                if self.flow and self._acquires(data + place, step):
+                step = min(self.left, size - offset)
+                if self.flow and self._acquires(data + offset, step):
                     self.fault = _ACQUIRES
-                    return place
+                    return offset
                 self.left -= step
-                place += step
+                offset += step
                 continue
             if self.closing:
-                return place
-            step = min(self.wanted - self.have, size - place) if self.wanted else min(
-                8 - self.have, size - place)
-            memcpy(self.head + self.have, data + place, step)
+                return offset
+            step = min(self.wanted - self.have, size - offset) if self.wanted else min(
+                8 - self.have, size - offset)
+            memcpy(self.head + self.have, data + offset, step)
             self.have += step
-            place += step
+            offset += step
             if not self.wanted and self.have == 8:
                 self._size_up()
             if self.wanted and self.have == self.wanted:
                 self._judge()
                 if self.fault:
-                    return max(0, place - self.have)
+                    return max(0, offset - self.have)
                 self.left = self.frame - self.have
                 self.have = self.wanted = 0
         return size
@@ -130,14 +130,14 @@ cdef class FrameGate:
         """Return whether a `txn-id` is in these bytes of a flow, or ends there. The fields before
         it are numbers, and too short to contain it."""
         cdef const unsigned char *wanted = _TXN_ID
-        cdef Py_ssize_t place
-        for place in range(size):
-            if data[place] == wanted[self.alike]:
+        cdef Py_ssize_t offset
+        for offset in range(size):
+            if data[offset] == wanted[self.alike]:
                 self.alike += 1
                 if self.alike == 6:
                     return True
             else:
-                self.alike = 1 if data[place] == wanted[0] else 0
+                self.alike = 1 if data[offset] == wanted[0] else 0
         return False
 
     cdef int _begin(self, unsigned int channel, Py_ssize_t at) except -1:

@@ -84,20 +84,20 @@ cdef class IntakeLink(Link):
     cpdef accept(self, unsigned long long number):
         """Accept and settle this message; a number that is not open is ignored."""
         cdef void *delivery
-        place = self.pending.pop(number, None)
-        if place is None or self.link == NULL:
+        pointer = self.pending.pop(number, None)
+        if pointer is None or self.link == NULL:
             return
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         pn_delivery_update(delivery, _ACCEPTED)
         pn_delivery_settle(delivery)
 
     def answer(self, unsigned long long number, unsigned long state, bytes fields):
         """Settle this message with a state of part 4; `fields` is its list, encoded."""
         cdef void *delivery
-        place = self.pending.pop(number, None)
-        if place is None or self.link == NULL:
+        pointer = self.pending.pop(number, None)
+        if pointer is None or self.link == NULL:
             return
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         _put(pn_disposition_data(pn_delivery_local(delivery)), fields)
         pn_delivery_update(delivery, state)
         pn_delivery_settle(delivery)
@@ -106,10 +106,10 @@ cdef class IntakeLink(Link):
         """Send this message's outcome in a transaction; `fields` is the list of a transactional
         state, encoded. The message stays open."""
         cdef void *delivery
-        place = self.pending.get(number)
-        if place is None or self.link == NULL:
+        pointer = self.pending.get(number)
+        if pointer is None or self.link == NULL:
             return
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         _put(pn_disposition_data(pn_delivery_local(delivery)), fields)
         pn_delivery_update(delivery, _TRANSACTIONAL)
 
@@ -118,10 +118,10 @@ cdef class IntakeLink(Link):
         """Settle this message as not accepted: `REJECTED` with a reason, `RELEASED`, or `MODIFIED`,
         which counts as a failed delivery."""
         cdef void *delivery
-        place = self.pending.pop(number, None)
-        if place is None or self.link == NULL:
+        pointer = self.pending.pop(number, None)
+        if pointer is None or self.link == NULL:
             return
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         if outcome == _MODIFIED:
             pn_disposition_set_failed(pn_delivery_local(delivery), True)
         else:
@@ -131,7 +131,7 @@ cdef class IntakeLink(Link):
         pn_delivery_settle(delivery)
 
     cdef int _on_delivery(self, void *event_delivery) except -1:
-        """Read every whole message that waits on the link; return a place in `_NEWS`."""
+        """Read every whole message that waits on the link; return an index into `_NEWS`."""
         cdef void *delivery
         cdef int more
         if pn_link_remote_credit(self.link) < 0:
@@ -263,11 +263,11 @@ cdef class HandoutLink(SenderLink):
         """Settle a message whose outcome is recorded; one that is not open is ignored."""
         cdef void *delivery
         cdef unsigned long state
-        place = self.pending.pop(number, None)
-        if place is None or self.link == NULL:
+        pointer = self.pending.pop(number, None)
+        if pointer is None or self.link == NULL:
             return
         self.unsettled -= 1
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         state = pn_delivery_remote_state(delivery)
         # Of a committed transaction's messages, only accepted ones come here.
         pn_delivery_update(delivery, _ACCEPTED if state == _TRANSACTIONAL else state)
@@ -277,21 +277,21 @@ cdef class HandoutLink(SenderLink):
         """Return why the peer has not accepted an open message: a condition's name, and its
         text."""
         cdef void *delivery
-        place = self.pending.get(number)
-        if place is None or self.link == NULL:
+        pointer = self.pending.get(number)
+        if pointer is None or self.link == NULL:
             return "", ""
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         return _condition(pn_disposition_condition(pn_delivery_remote(delivery)))
 
     cpdef disown(self, uint64_t number):
         """Release a message that this link does not hold any more: its outcome comes too late. One
         that is not open is ignored."""
         cdef void *delivery
-        place = self.pending.pop(number, None)
-        if place is None or self.link == NULL:
+        pointer = self.pending.pop(number, None)
+        if pointer is None or self.link == NULL:
             return
         self.unsettled -= 1
-        delivery = <void *> <uintptr_t> place
+        delivery = <void *> <uintptr_t> pointer
         pn_delivery_update(delivery, RELEASED)
         pn_delivery_settle(delivery)
 

@@ -17,9 +17,9 @@ cdef bytes _symbols(tuple words):
 cdef bytes _texts(dict values):
     """Encode a map of symbols to strings (AMQP 1.0, 1.6.23)."""
     cdef bytes content = b"".join(
-        b"\xb3" + len(each).to_bytes(4, "big") + each if place == 0
+        b"\xb3" + len(each).to_bytes(4, "big") + each if index == 0
         else b"\xb1" + len(each).to_bytes(4, "big") + each
-        for pair in values.items() for place, each in enumerate(map(str.encode, pair)))
+        for pair in values.items() for index, each in enumerate(map(str.encode, pair)))
     return b"\xd1" + (len(content) + 4).to_bytes(4, "big") + (
         2 * len(values)).to_bytes(4, "big") + content
 

@@ -90,16 +90,16 @@ cdef class Wire:
 
     cdef int _push(self, bytes data) except -2:
         """Put bytes into the engine; return -1 where it takes no more."""
-        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t offset = 0
         cdef ssize_t room
-        while place < len(data):
+        while offset < len(data):
             room = pn_transport_capacity(self.transport)
             if room <= 0:
                 return -1
-            room = min(room, <ssize_t> (len(data) - place))
-            memcpy(pn_transport_tail(self.transport), PyBytes_AS_STRING(data) + place, room)
+            room = min(room, <ssize_t> (len(data) - offset))
+            memcpy(pn_transport_tail(self.transport), PyBytes_AS_STRING(data) + offset, room)
             _let_in(self.transport, self.gate, room)
-            place += room
+            offset += room
         return 0
 
     cdef int flush(self) except -2:
@@ -118,16 +118,16 @@ cdef class Wire:
 
     cdef Py_ssize_t held(self) except -1:
         """Return the bytes that wait here, either way."""
-        return len(self.unsent) - self.place + (0 if self.tls is None else self.tls.held_bytes)
+        return len(self.unsent) - self.offset + (0 if self.tls is None else self.tls.held_bytes)
 
     cdef int _send(self) except -2:
         """Write what is ready; return 1 where the socket takes no more for now, -1 where it
         failed."""
         cdef ssize_t sent
-        while self.place < len(self.unsent):
+        while self.offset < len(self.unsent):
             sent = c_send(
-                self.fd, PyBytes_AS_STRING(self.unsent) + self.place,
-                len(self.unsent) - self.place, MSG_DONTWAIT | MSG_NOSIGNAL,
+                self.fd, PyBytes_AS_STRING(self.unsent) + self.offset,
+                len(self.unsent) - self.offset, MSG_DONTWAIT | MSG_NOSIGNAL,
             )
             if sent < 0:
                 if errno == EINTR:
@@ -137,9 +137,9 @@ cdef class Wire:
                 pn_transport_close_head(self.transport)
                 self.broken = True
                 return -1
-            self.place += sent
+            self.offset += sent
             self.sent += sent
-        self.place = 0
+        self.offset = 0
         self.unsent = b""
         return 0
 

@@ -23,7 +23,7 @@ from feedhandler.amqp.framing import WHOLE_PACKET
 if TYPE_CHECKING:
     from feedhandler.amqp.routing import Subscription
 
-#: Overhead in bytes of a queued message: the object around its bytes and its place in the queue.
+#: Overhead in bytes of a queued message: the object around its bytes and its entry in the queue.
 QUEUE_ENTRY_BYTES = 64
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
 _WHOLE = cython.declare(cython.uint, WHOLE_PACKET)

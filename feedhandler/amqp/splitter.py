@@ -51,7 +51,7 @@ _LONG_SYMBOL = cython.declare(cython.ulonglong, LONG_SYMBOL_BIT)
 _PLAIN_BUILT = cython.declare(cython.int, 1)
 _STAMPED_BUILT = cython.declare(cython.int, 2)
 #: Messages whose routes are found before the first of them is delivered: more than most packets
-#: have. As many places are in `near`.
+#: have. `near` has as many slots.
 _AHEAD = cython.declare(cython.Py_ssize_t, 8)
 #: Bytes that a delivery reads of a sender queue, of its link's wrapper, of a template and of the
 #: template's head.

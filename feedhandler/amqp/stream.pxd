@@ -33,7 +33,7 @@ cdef class Stream:
     cdef readonly list takes_records
     cdef SymbolMap symbols
     cdef list routes
-    cdef dict places
+    cdef dict indexes_by_word
     cdef readonly dict naming
     cdef readonly list taking_all
     cdef public PacketStore store

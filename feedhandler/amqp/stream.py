@@ -88,7 +88,7 @@ class Stream:
         self.symbols = SymbolMap(symbols_max)
         self.symbols_max = symbols_max
         self.routes = []
-        self.places = {}
+        self.indexes_by_word = {}
         self.naming = {}
         self.taking_all = []
         self.packets = 0
@@ -131,13 +131,13 @@ class Stream:
         if self.routes:
             self.symbols.clear()
             self.routes.clear()
-            self.places.clear()
+            self.indexes_by_word.clear()
         if self._past is not None:
             self._past.forget_routes()
 
     def forget_word(self, word: str) -> None:
         """Drop what is cached of the symbols that this word names."""
-        for index in self.places.pop(word, ()):
+        for index in self.indexes_by_word.pop(word, ()):
             self.routes[index] = None
         if self._past is not None:
             self._past.forget_word(word)
@@ -159,9 +159,9 @@ class Stream:
         else:
             self.routes[index] = route
         for word in words:
-            places = self.places.setdefault(word, [])
-            if index not in places:
-                places.append(index)
+            indexes = self.indexes_by_word.setdefault(word, [])
+            if index not in indexes:
+                indexes.append(index)
         return known
 
     def candidates(self, words: list[str]) -> list[SenderQueue]:

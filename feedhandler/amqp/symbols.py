@@ -1,7 +1,7 @@
 """A bounded map from a symbol (u64) to a small number: the routing cache's table.
 
 Open addressing with linear probing in two flat arrays: one cache line a look-up, no objects. Half
-of the places at most are taken; the table doubles until `count_max` symbols are in it, and then
+of the slots at most are taken; the table doubles until `count_max` symbols are in it, and then
 `put` returns False: what happens at the bound is the caller's policy.
 """
 
@@ -29,7 +29,7 @@ class SymbolMap:
 
     @cython.locals(slot=cython.Py_ssize_t, spread=cython.ulonglong)
     def _slot(self, key):
-        """Return where the key is, or the free place where it would go."""
+        """Return the slot of the key, or the free slot where it would go."""
         spread = key * _SPREAD
         if not cython.compiled:
             spread &= (1 << 64) - 1
@@ -57,7 +57,7 @@ class SymbolMap:
         return True
 
     def _grow(self) -> None:
-        """Double the places."""
+        """Double the slots."""
         keys, values = self.keys, self.values
         self._allocate(2 * (self.mask + 1))
         for slot in range(len(keys)):

@@ -58,7 +58,7 @@ class Task(NamedTuple):
 class Part(NamedTuple):
     """A tally of the second walk, and its position among the others."""
 
-    place: tuple[int, int, int, int, int]
+    position: tuple[int, int, int, int, int]
     columns: Columns
 
 
@@ -96,7 +96,7 @@ def characterise_arbitrated(
     for number, found in enumerate(mapper(read_in_order, tasks)):
         parts += [_placed(number, plans, *each) for each in found]
     digest = Digest(request.channels)
-    for part in sorted(parts, key=lambda each: each.place):
+    for part in sorted(parts, key=lambda each: each.position):
         digest.add(part.columns)
         digest.resolve()
     return Outcome(digest, accounts, lines)
@@ -214,7 +214,7 @@ def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
 def _placed(
     number: int, plans: Sequence[Plan], service: int, epoch: int, first: int, columns: Columns
 ) -> Part:
-    """Give a tally of slice `number` its place among all.
+    """Give a tally of slice `number` its position among all.
 
     Main tallies are in the order of slices; a service's own tally comes behind the last slice with
     lower numbers of that service.

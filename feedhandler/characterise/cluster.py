@@ -117,10 +117,10 @@ def ship(spark: Any) -> None:
     archive = Path(folder) / "feedhandler.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1, dereference=True) as packed:
         # A checkout's subpackages may be links.
-        for place, _, names in os.walk(package, followlinks=True):
+        for root, _, names in os.walk(package, followlinks=True):
             for name in names:
                 if name.endswith(SHIPPED):
-                    path = Path(place, name)
+                    path = Path(root, name)
                     packed.add(path, str(path.relative_to(package)))
     # Workers look for modules among the files they were sent; the fragment is the folder's name.
     context.addArchive(f"{archive}#{package.name}")

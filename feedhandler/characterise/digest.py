@@ -121,13 +121,13 @@ class Digest:
     """Merged tallies of a session's stretches; see the module's text.
 
     channels    in order of appearance, with a row of `totals` (i64, columns `TOTALS`) each
-    cells       by (channel's place, message type)
-    pairs       histograms of skew by (place of the first channel, of the later one)
+    cells       by (channel's index, message type)
+    pairs       histograms of skew by (index of the first channel, of the later one)
     channel_map which lines carry one channel's numbers, where packets name no service
     foreign     datagrams that are no packets of the feed, by `Reject`
     overflow    packets beyond the channels' bound, symbols beyond theirs
-    stretches   of each stretch that was added: by channel's place the epoch of numbers it began
-                in, and its runs (i64[4, n]: place, epoch, first number, number after the last)
+    stretches   of each stretch that was added: by channel's index the epoch of numbers it began
+                in, and its runs (i64[4, n]: index, epoch, first number, number after the last)
     """
 
     def __init__(self, channel_map: ChannelMap | None = None) -> None:
@@ -208,7 +208,7 @@ class Digest:
         self.overflow += other.overflow
 
     def _channel_indexes(self, channels: Iterable[Channel], totals: Array) -> Array:
-        """Our place of each of the channels, whose totals are added."""
+        """Return our index of each of the channels, whose totals are added."""
         indexes = np.zeros(len(totals), np.int64)
         for number, channel in enumerate(channels):
             index = self._index_of.get(channel)
@@ -397,7 +397,7 @@ class Digest:
         return summed([rows[:, :used]], 4)
 
     def minutes(self) -> dict[int, Array]:
-        """Return the minutes with packets by channel's place, i64[5, n].
+        """Return the minutes with packets by channel's index, i64[5, n].
 
         Rows: minutes since 1970, rising; packets; payload bytes; file bytes; messages.
         """
@@ -407,7 +407,7 @@ class Digest:
         }
 
     def runs(self) -> dict[int, dict[int, Array]]:
-        """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
+        """Return by channel's index and epoch the numbers it brought, i64[n, 2]: ranges that
         may touch and overlap."""
         self.resolve()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
@@ -420,7 +420,7 @@ class Digest:
         return runs
 
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
-        """Return (symbol, messages) by channel's place, most messages first."""
+        """Return (symbol, messages) by channel's index, most messages first."""
         found: dict[int, list[tuple[int, int]]] = {}
         for (channel, symbol), row in self._symbols.items():
             found.setdefault(channel, []).append((symbol, row[0]))

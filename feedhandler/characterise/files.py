@@ -79,8 +79,8 @@ def shown(path: str) -> str:
     if not is_remote(path):
         return path
     scheme, _, rest = path.partition("://")
-    place = rest.partition("?")[0]
-    bucket, slash, inner = place.partition("/")
+    location = rest.partition("?")[0]
+    bucket, slash, inner = location.partition("/")
     return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{inner}"
 
 
@@ -89,7 +89,7 @@ def _file_system(uri: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     scheme, _, rest = uri.partition("://")
-    place, question, query = rest.partition("?")
+    location, question, query = rest.partition("?")
     if scheme in ("s3a", "s3n", "s3"):
         scheme = "s3"
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
@@ -97,7 +97,7 @@ def _file_system(uri: str) -> tuple[Any, str]:
             how, _, host = endpoint.partition("://")
             query = f"scheme={how}&endpoint_override={host}"
     # A pattern's wildcards must not be parsed as parts of the URI.
-    bucket, slash, inner = place.partition("/")
+    bucket, slash, inner = location.partition("/")
     with _as_usage(uri):
         system, path = fs.FileSystem.from_uri(f"{scheme}://{bucket}" + (f"?{query}" * bool(query)))
     if scheme in OBJECT_STORES:
@@ -176,8 +176,8 @@ def open_at(path: str, position: int) -> Any:
     """Open the file for `readinto` and `read` from `position` on. Raises `UsageError`."""
     with _as_usage(path):
         if is_remote(path):
-            system, place = _file_system(path)
-            file: Any = system.open_input_file(place)
+            system, location = _file_system(path)
+            file: Any = system.open_input_file(location)
         else:
             file = _open_local(path)
         file.seek(position)

@@ -93,7 +93,7 @@ class Following:
         Raises `UsageError` where another batch has counted some of it, or the folder cannot be
         written.
         """
-        blobs = sorted(blobs, key=lambda each: each.place)
+        blobs = sorted(blobs, key=lambda each: each.position)
         others = self._offset_of([batch for batch in self._batches if batch != number])
         for each in blobs:
             if each.report.began < others.get(each.name, 0):
@@ -106,7 +106,7 @@ class Following:
         except OSError as error:
             raise unwritable(f"to {self._folder}", error) from None
         again = number in self._batches
-        self._batches[number] = [(blob.place, blob.report) for blob in blobs]
+        self._batches[number] = [(blob.position, blob.report) for blob in blobs]
         if again or not self._add(blobs):
             self._read_all()
 
@@ -114,12 +114,12 @@ class Following:
         """Add blobs that come behind all that is in the digest; return whether they did."""
         if not blobs:
             return True
-        if self._latest is not None and blobs[0].place <= self._latest:
+        if self._latest is not None and blobs[0].position <= self._latest:
             return False
         for blob in blobs:
             self._digest.add(blob.columns)
             self._digest.resolve()
-        self._latest = blobs[-1].place
+        self._latest = blobs[-1].position
         return True
 
     def _read_all(self) -> None:
@@ -128,10 +128,10 @@ class Following:
         self._batches = {}
         for path in sorted(self._folder.glob(_PATTERN)):
             found = read_blobs(path)
-            self._batches[int(path.stem[6:])] = [(each.place, each.report) for each in found]
+            self._batches[int(path.stem[6:])] = [(each.position, each.report) for each in found]
             blobs += found
         self._digest, self._latest = Digest(self._channels), None
-        self._add(sorted(blobs, key=lambda each: each.place))
+        self._add(sorted(blobs, key=lambda each: each.position))
 
     def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:
         """Return what the job would find in what is read by now.

@@ -326,9 +326,9 @@ def _firsts(first: Array, after: Array) -> Array:
 def _in_order(rows: _Rows) -> _Rows:
     """Sort each service's rows by epoch and number, within the positions that its rows have."""
     by = np.lexsort((rows.number, rows.epoch, rows.service))
-    places = np.argsort(rows.service, kind="stable")
+    by_service = np.argsort(rows.service, kind="stable")
     order = np.empty(len(by), np.int64)
-    order[places] = by
+    order[by_service] = by
     return rows.take(order)
 
 

@@ -10,7 +10,7 @@ cdef class Interarrival:
     cdef public int[::1] first_cells
     cdef public unsigned int[:, ::1] buckets
     cdef public long long[:, ::1] tallies
-    cdef int[::1] _places
+    cdef int[::1] _slots
     cdef int _bits
 
     cdef Py_ssize_t _find(self, int channel, unsigned long long symbol) except? -1 nogil
@@ -19,5 +19,5 @@ cdef class Interarrival:
     ) except? -1 nogil
     cpdef int know(self, int cell) except? -1 nogil
     cdef int _begin(
-        self, Py_ssize_t place, int cell, int channel, unsigned long long symbol, long long time_ns
+        self, Py_ssize_t index, int cell, int channel, unsigned long long symbol, long long time_ns
     ) except? -1 nogil

@@ -73,9 +73,9 @@ class Interarrival:
         self.capacity = capacity
         while 1 << self._bits < 2 * capacity:
             self._bits += 1
-        self._places = memoryview(np.full(1 << self._bits, -1, np.int32))
+        self._slots = memoryview(np.full(1 << self._bits, -1, np.int32))
         for row in range(rows):
-            self._places[self._find(self.channels[row], self.symbols[row])] = row
+            self._slots[self._find(self.channels[row], self.symbols[row])] = row
 
     def _allot_cells(self, cells: cython.Py_ssize_t) -> None:
         """Allocate so many cells, and keep those in use."""
@@ -100,7 +100,7 @@ class Interarrival:
         index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> (64 - self._bits))
         row: cython.int
         while True:
-            row = self._places[index]
+            row = self._slots[index]
             if row < 0 or (self.symbols[row] == symbol and self.channels[row] == channel):
                 return index
             index = (index + 1) & mask
@@ -119,7 +119,7 @@ class Interarrival:
         if cell >= self.cells:
             self.know(cell)
         index: cython.Py_ssize_t = self._find(channel, symbol)
-        row: cython.int = self._places[index]
+        row: cython.int = self._slots[index]
         if row < 0:
             return self._begin(index, cell, channel, symbol, time_ns)
         since: cython.longlong = time_ns - self.last_ns[row]
@@ -164,7 +164,7 @@ class Interarrival:
                 self._allot(2 * self.capacity)
             index = self._find(channel, symbol)
         row: cython.Py_ssize_t = self.rows
-        self._places[index] = cython.cast(cython.int, row)
+        self._slots[index] = cython.cast(cython.int, row)
         self.symbols[row] = symbol
         self.channels[row] = channel
         self.counts[row] = 1

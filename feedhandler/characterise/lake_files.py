@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: Rows that are gathered for one place before they are written as a row group.
+#: Rows that are gathered for one file before they are written as a row group.
 GROUP_ROWS = 1 << 17
 #: Rows a file at most: some hundred megabytes.
 FILE_ROWS_MAX = 5_000_000

@@ -218,7 +218,7 @@ class _LayoutTable:
 
 
 def decimals(raw: Array, scale: int) -> pa.Array:
-    """Convert integers to decimals with `scale` places, all at once."""
+    """Convert integers to decimals with `scale` decimal places, all at once."""
     words = np.empty((len(raw), 2), np.int64)
     words[:, 0] = raw.astype(np.int64)
     words[:, 1] = words[:, 0] >> 63

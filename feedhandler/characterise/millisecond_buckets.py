@@ -4,7 +4,7 @@ Rows are i64[4, n]: milliseconds since 1970, packets, payload bytes, file bytes.
 millions of them, and they are most of what a tally holds. Nearly all steps from one to the next are
 small, as is all that a millisecond brings, and what the file has beyond the payload is the same for
 each packet of plain frames. So of each column most values go into one or two bytes, and those that
-do not fit are put aside with their places. `compact` and `expanded` are inverse to each other for
+do not fit are put aside with their indexes. `compact` and `expanded` are inverse to each other for
 any rows, clocks that step back included.
 """
 
@@ -24,7 +24,7 @@ _KINDS = ((np.uint8, 0), (np.uint8, 0xFF), (np.uint16, 0xFFFF), (np.uint32, 0xFF
 _NO_LIMIT = 0xFFFF_FFFF_FFFF_FFFF
 #: The columns that `compact` makes.
 NAMES = ("rows", *(name + part for name in _COLUMNS for part in ("", "_at", "_aside")))
-#: The size of a value that is put aside: its place, u32, and itself, i64.
+#: The size of a value that is put aside: its index, u32, and itself, i64.
 _ASIDE_BYTES = 4 + 8
 
 

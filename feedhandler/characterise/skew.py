@@ -78,7 +78,7 @@ class Skew:
         self._backwards = memoryview(backwards)
 
     def add_service(self) -> int:
-        """Make room for one more service; return its place."""
+        """Make room for one more service; return its index."""
         if self.services * RING == len(self._numbers):
             self._allot_rings(2 * self.services)
         self.services += 1
@@ -94,7 +94,7 @@ class Skew:
         number: cython.ulonglong,
         time_ns: cython.longlong,
     ) -> cython.int:
-        """Take one packet. `service` is a place that `add_service` returned."""
+        """Take one packet. `service` is an index that `add_service` returned."""
         slot: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, number & (_RING - 1))
         slot += service * _RING
         waiting: cython.int = self._channels[slot]
@@ -168,7 +168,7 @@ class Skew:
     def leftovers(self) -> dict[str, np.ndarray]:
         """Return the copies without a second.
 
-        `service` i32 (place), `channel` i32, `number` u64, `time_ns` i64. Those that still waited
+        `service` i32 (index), `channel` i32, `number` u64, `time_ns` i64. Those that still waited
         at the end come last, in the order of the ring's slots.
         """
         (slot,) = np.nonzero(np.asarray(self._channels)[: self.services * RING] >= 0)

@@ -17,10 +17,10 @@ cdef class Tally:
     cdef MessageIndex _index
     cdef bint _with_messages
     cdef object _channel_keys
-    cdef int[::1] _places
+    cdef int[::1] _slots
     cdef unsigned long long[::1] _lines
     cdef unsigned int[::1] _services
-    cdef int[::1] _service_places
+    cdef int[::1] _skew_indexes
     cdef long long[::1] _payload, _on_file, _counted
     cdef long long[:, ::1] _totals
     cdef long long[::1] _kinds, _broken, _first_ns, _last_ns
@@ -29,7 +29,7 @@ cdef class Tally:
     cdef long long[::1] _epochs
     cdef long long _moment_from, _moment_until, _minute_from, _minute_until, _latest_ns
     cdef long long _moment_packets, _moment_payload, _moment_file
-    cdef int[::1] _type_places
+    cdef int[::1] _type_indexes
     cdef int[::1] _type_codes
     cdef int[:, ::1] _cell_of
     cdef long long[:, ::1] _cells
@@ -51,7 +51,7 @@ cdef class Tally:
         self, unsigned long long group, unsigned long long port, long long time_ns
     ) except? -2 nogil
     cdef int _new_channel(
-        self, Py_ssize_t place, unsigned long long line, long long time_ns
+        self, Py_ssize_t index, unsigned long long line, long long time_ns
     ) except? -1 nogil
     cdef int _packet(
         self, int channel, long long length, long long on_file, long long time_ns

@@ -79,10 +79,10 @@ _KINDS = cython.declare(cython.Py_ssize_t, KINDS)
 _CHANNELS_MAX = cython.declare(cython.int, CHANNELS_MAX)
 _TYPES_MAX = cython.declare(cython.int, TYPES_MAX)
 #: The log2 of the hash table's slots: four for each channel.
-PLACE_BITS = 10
-assert 1 << PLACE_BITS == 4 * CHANNELS_MAX
-_PLACE_SHIFT = cython.declare(cython.int, 64 - PLACE_BITS)
-_PLACE_MASK = cython.declare(cython.Py_ssize_t, (1 << PLACE_BITS) - 1)
+SLOT_BITS = 10
+assert 1 << SLOT_BITS == 4 * CHANNELS_MAX
+_SLOT_SHIFT = cython.declare(cython.int, 64 - SLOT_BITS)
+_SLOT_MASK = cython.declare(cython.Py_ssize_t, (1 << SLOT_BITS) - 1)
 #: Spreads neighbouring groups and ports over the table (the golden ratio's fraction).
 _FACTOR = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
 #: Before any time, and behind all.
@@ -119,7 +119,7 @@ class Tally:
         self.channel_overflow = 0
         self.foreign = memoryview(np.zeros(REJECT_COUNT, np.int64))
         self._allot_channels()
-        self._type_places = memoryview(np.full(65_536, -1, np.int32))
+        self._type_indexes = memoryview(np.full(65_536, -1, np.int32))
         self._type_codes = memoryview(np.zeros(TYPES_MAX, np.int32))
         self._cell_of = memoryview(np.full((CHANNELS_MAX, TYPES_MAX), -1, np.int32))
         self._cells = memoryview(np.zeros((4, 64), np.int64))
@@ -136,10 +136,10 @@ class Tally:
 
     def _allot_channels(self) -> None:
         room = CHANNELS_MAX
-        self._places = memoryview(np.full(1 << PLACE_BITS, -1, np.int32))
+        self._slots = memoryview(np.full(1 << SLOT_BITS, -1, np.int32))
         self._lines = memoryview(np.zeros(room, np.uint64))
         self._services = memoryview(np.zeros(room, np.uint32))
-        self._service_places = memoryview(np.zeros(room, np.int32))
+        self._skew_indexes = memoryview(np.zeros(room, np.int32))
         # Of the current minute, and by kind of packet: what `_close_minute` adds to the
         # totals. One array a column: indexing then takes one bounds check.
         self._payload = memoryview(np.zeros(room, np.int64))
@@ -299,13 +299,13 @@ class Tally:
         mixed = mixed * _FACTOR
         if not cython.compiled:
             mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
-        index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> _PLACE_SHIFT)
-        channel: cython.int = self._places[index]
+        index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> _SLOT_SHIFT)
+        channel: cython.int = self._slots[index]
         while channel >= 0:
             if self._lines[channel] == line and self._services[channel] == service:
                 return channel
-            index = (index + 1) & _PLACE_MASK
-            channel = self._places[index]
+            index = (index + 1) & _SLOT_MASK
+            channel = self._slots[index]
         if self.channels == _CHANNELS_MAX:
             return -1
         return self._new_channel(index, line, time_ns)
@@ -317,21 +317,21 @@ class Tally:
         self, index: cython.Py_ssize_t, line: cython.ulonglong, time_ns: cython.longlong
     ) -> cython.int:
         channel: cython.int = cython.cast(cython.int, self.channels)
-        self._places[index] = channel
+        self._slots[index] = channel
         self._lines[channel] = line
         self._services[channel] = self._header.service
         self._first_ns[channel] = self._last_ns[channel] = time_ns
         self._first_session[channel] = self._session[channel] = self._header.session
         with cython.gil:
-            self._service_places[channel] = self._service_place(channel)
+            self._skew_indexes[channel] = self._skew_index(channel)
         self.channels += 1
         return channel
 
-    def _service_place(self, channel: cython.int) -> int:
-        """Return the place where the skew of a channel's numbers is counted."""
+    def _skew_index(self, channel: cython.int) -> int:
+        """Return the index under which the skew of a channel's numbers is counted."""
         for other in range(channel):
             if self._key(other) == self._key(channel):
-                return self._service_places[other]
+                return self._skew_indexes[other]
         return self.skew.add_service()
 
     def _key(self, channel: cython.int) -> int:
@@ -462,7 +462,7 @@ class Tally:
         elif (kind != DATA and kind != SKIP) or after <= first:
             return 0
         elif kind == DATA:
-            self.skew.note(self._service_places[channel], channel, first, time_ns)
+            self.skew.note(self._skew_indexes[channel], channel, first, time_ns)
         if self._run_after[channel] != first:
             self._close_run(channel)
             self._run_first[channel] = first
@@ -518,17 +518,17 @@ class Tally:
     @cython.exceptval(-1, check=True)
     def _cell(self, channel: cython.int, code: cython.int) -> cython.int:
         """Return the cell of a message type on a channel."""
-        type_place: cython.int = self._type_places[code]
-        if type_place < 0:
-            type_place = self._new_type(code)
-        cell: cython.int = self._cell_of[channel, type_place]
+        type_index: cython.int = self._type_indexes[code]
+        if type_index < 0:
+            type_index = self._new_type(code)
+        cell: cython.int = self._cell_of[channel, type_index]
         if cell < 0:
             cell = cython.cast(cython.int, self.cells)
             with cython.gil:
                 self._cells = _grown(self._cells, cell, 1)
-            self._cell_of[channel, type_place] = cell
+            self._cell_of[channel, type_index] = cell
             self._cells[0, cell] = channel
-            self._cells[1, cell] = self._type_codes[type_place]
+            self._cells[1, cell] = self._type_codes[type_index]
             self._cells[2, cell] = self._cells[3, cell] = 0
             self.cells += 1
         return cell
@@ -543,7 +543,7 @@ class Tally:
         else:
             self._type_codes[index] = code
             self.types += 1
-        self._type_places[code] = index
+        self._type_indexes[code] = index
         return index
 
     def columns(self) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The tally of a stretch of a recording, with its place in it, to be sent and kept.
+"""The tally of a stretch of a recording, with its position in it, to be sent and kept.
 
 A `TallyBlob` is a slice's tally and report with the recording's name and the byte it begins at, by
 which blobs are ordered. `packed` serialises a tally, `write_blobs` writes several to a file,
@@ -22,7 +22,7 @@ FORM = 2
 
 
 class TallyBlob(Struct, frozen=True):
-    """The tally of a slice, as `packed` columns, with its place in the recording."""
+    """The tally of a slice, as `packed` columns, with its position in the recording."""
 
     name: str
     start: int
@@ -30,7 +30,7 @@ class TallyBlob(Struct, frozen=True):
     tally: bytes
 
     @property
-    def place(self) -> tuple[str, int]:
+    def position(self) -> tuple[str, int]:
         """The sort key of blobs."""
         return self.name, self.start
 

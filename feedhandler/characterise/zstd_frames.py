@@ -3,7 +3,7 @@
 A recorder that compresses piece by piece writes a frame for each. `frames_of` walks over the
 frames' headers and block sizes (RFC 8878, section 3) without inflating anything; where every frame
 states its content's size, positions in the content are known, and the file can be cut like a plain
-one. `FramedFile` reads the content from any place: it inflates from the frame that holds it on.
+one. `FramedFile` reads the content from any offset: it inflates from the frame that holds it on.
 """
 
 import bisect

@@ -252,7 +252,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
     @property
-    def places(self) -> tuple[tuple[str, int], ...]:
+    def addresses(self) -> tuple[tuple[str, int], ...]:
         """`address`, and `secondary` where there is one, as host and port. Raises `ValueError`."""
         return tuple(split_address(each) for each in (self.address, self.secondary) if each)
 
@@ -579,7 +579,7 @@ def _check_servers(config: Config) -> None:
         if server.name in names:
             raise _Wrong((*here, "name"), f"a second server {server.name!r}")
         names.add(server.name)
-        _check_places(server, here)
+        _check_addresses(server, here)
         identity = server.source_id
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
@@ -594,7 +594,7 @@ def _check_servers(config: Config) -> None:
                 raise _Wrong((*here, "line", index, "topology"), reason, "give group and port")
 
 
-def _check_places(server: ServerConfig, here: KeyPath) -> None:
+def _check_addresses(server: ServerConfig, here: KeyPath) -> None:
     """Check a server's addresses: two servers, where there is a secondary."""
     for key in ("address", "secondary"):
         try:
@@ -602,7 +602,7 @@ def _check_places(server: ServerConfig, here: KeyPath) -> None:
                 split_address(getattr(server, key))
         except ValueError as error:
             raise _Wrong((*here, key), str(error), "for example 10.0.0.1:7001") from None
-    if len(set(server.places)) < len(server.places):
+    if len(set(server.addresses)) < len(server.addresses):
         hint = "the other server's address, or leave secondary out"
         raise _Wrong((*here, "secondary"), f"{server.secondary} is the primary's address", hint)
 

@@ -29,7 +29,7 @@ cdef class SendQueue:
     cdef int _close_full(self) except -1
     cdef int _wait(self, Py_ssize_t at, Py_ssize_t size) except -1
     cdef Py_ssize_t _room_for(self, Py_ssize_t size) except -2
-    cdef int _copy(self, const unsigned char[::1] data, Py_ssize_t place) except -1
+    cdef int _copy(self, const unsigned char[::1] data, Py_ssize_t index) except -1
     cpdef Py_ssize_t due(self, TokenBucket bucket, long long now_ns, Py_ssize_t most) except -1
     cpdef Py_ssize_t ready_ns(self, TokenBucket bucket, long long now_ns) except -2
     cpdef int gone(self, TokenBucket bucket, Py_ssize_t count, long long now_ns) except -1

@@ -59,7 +59,7 @@ class Sealer(Protocol):
         """When `tick` has something to do next."""
 
     def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
-        """Return what is sent in a datagram's place."""
+        """Return what is sent instead of a datagram."""
 
     def tick(self, now_ns: int) -> list[bytes]:
         """Return the datagrams that are due."""
@@ -252,7 +252,7 @@ class ChannelSender:
         self._wait(datagrams)
 
     def _wait(self, datagrams: list[bytes]) -> None:
-        """Queue datagrams; one without a place is dropped and counted, as if lost."""
+        """Queue datagrams; one for which there is no slot is dropped and counted, as if lost."""
         for datagram in datagrams:
             if not self.queue.push(datagram):
                 self.counts["dropped"] += 1

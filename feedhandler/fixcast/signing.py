@@ -74,7 +74,7 @@ class Check(enum.Enum):
 
     SIGNED = "signed"
     UNKNOWN = "unknown"
-    OTHER = "other"  #: signatures have another digest at its place
+    OTHER = "other"  #: signatures have another digest at its index
 
 
 class Step(enum.Enum):

@@ -17,5 +17,5 @@ cdef class Stamper:
     cdef bint _read_header(self, const unsigned char *first) noexcept nogil
     cdef bint _keep(self, Py_ssize_t at, Py_ssize_t end) noexcept nogil
     cdef Py_ssize_t write(
-        self, const unsigned char *first, unsigned char[::1] out, Py_ssize_t place
+        self, const unsigned char *first, unsigned char[::1] out, Py_ssize_t index
     ) except -1 nogil

@@ -116,7 +116,7 @@ class Stamper:
         return 1
 
     def write(self, first, out, index):
-        """Write the message that was measured last to `out[place]`, and return where it ends.
+        """Write the message that was measured last to `out[index]`, and return where it ends.
 
         `first` must give the same bytes as then. Raises `IndexError` where the message does not
         fit.

@@ -86,19 +86,19 @@ cdef class LineSender:
         const long long[::1] sizes, Py_ssize_t first, int count,
     ) except -1:
         """Point the messages at the datagrams."""
-        cdef int place
+        cdef int index
         cdef Py_ssize_t entry
-        for place in range(count):
-            entry = (first + place) % offsets.shape[0]
+        for index in range(count):
+            entry = (first + index) % offsets.shape[0]
             if (
                 offsets[entry] < 0 or sizes[entry] < 1
                 or offsets[entry] + sizes[entry] > slab.shape[0]
             ):
                 raise IndexError("a datagram outside its slab")
-            self._vectors[place].iov_base = <void *>&slab[offsets[entry]]
-            self._vectors[place].iov_len = <size_t>sizes[entry]
-            self._messages[place].msg_hdr.msg_iov = &self._vectors[place]
-            self._messages[place].msg_hdr.msg_iovlen = 1
+            self._vectors[index].iov_base = <void *>&slab[offsets[entry]]
+            self._vectors[index].iov_len = <size_t>sizes[entry]
+            self._messages[index].msg_hdr.msg_iov = &self._vectors[index]
+            self._messages[index].msg_hdr.msg_iovlen = 1
         return 0
 
     cdef int _send(self, int line, int count) except -1:
@@ -107,21 +107,21 @@ cdef class LineSender:
         A datagram that the kernel refuses is lost there, as in the network: the other line, or
         retransmission, has it.
         """
-        cdef int place, got, reason
-        for place in range(count):
-            self._messages[place].msg_hdr.msg_name = &self._addresses[line]
-            self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
-        place = 0
-        while place < count:
+        cdef int index, got, reason
+        for index in range(count):
+            self._messages[index].msg_hdr.msg_name = &self._addresses[line]
+            self._messages[index].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+        index = 0
+        while index < count:
             with nogil:
-                got = sendmmsg(self._fds[line], &self._messages[place], count - place, 0)
+                got = sendmmsg(self._fds[line], &self._messages[index], count - index, 0)
                 reason = errno
             if got > 0:
                 self.sent += got
-                place += got
+                index += got
             elif reason != EINTR:
                 self.errors[reason] = self.errors.get(reason, 0) + 1
-                place += 1
+                index += 1
         return 0
 
 

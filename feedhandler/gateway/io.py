@@ -65,7 +65,7 @@ class CoreRunner:
             server = self._core.servers[config.name]
             facts = facts_of(self._core.config, self._core.feed, config)
             kind = DatagramConnection if facts.transport == "udp" else RequestConnection
-            for end, address in zip(server.ends, config.places, strict=True):
+            for end, address in zip(server.ends, config.addresses, strict=True):
                 connection = kind(end, *address, clock=self.now_ns)
                 self._connections.append(connection)
                 connection.start()

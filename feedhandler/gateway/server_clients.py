@@ -164,7 +164,7 @@ def refresh_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
         here: KeyPath = ("channel", channel_index)
         if channel.refresh and recovery.loops:
             reason = f"snapshots of {feed.name} come by lines, and are not asked for"
-            hint = "name [[channel.refresh_line]] tables in its place"
+            hint = "name [[channel.refresh_line]] tables instead"
             return WrongKey((*here, "refresh"), reason, hint)
         if channel.refresh and not channel.refresh_lines:
             reason = f"snapshots of {feed.name} come by multicast lines, of which none is named"

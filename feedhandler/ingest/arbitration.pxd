@@ -58,7 +58,7 @@ cdef class Arbiter:
     cdef int _act(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef int _place(self, PacketHeader header) noexcept nogil
+    cdef int _input_of(self, PacketHeader header) noexcept nogil
     cdef int _publish(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil

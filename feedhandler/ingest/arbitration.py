@@ -298,7 +298,7 @@ class Arbiter:
 
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
-        action: cython.int = self.actions[self.state * states.INPUTS + self._place(header)]
+        action: cython.int = self.actions[self.state * states.INPUTS + self._input_of(header)]
         if line < self.line_count and (
             self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
         ):
@@ -330,7 +330,7 @@ class Arbiter:
             self.last_accepted = now_ns
         return states.HEARD
 
-    def _place(self, header):
+    def _input_of(self, header):
         """Return the table's input for this packet: its number against `expected`."""
         number: cython.ulonglong = header.sequence
         end: cython.ulonglong = header.next_sequence
@@ -588,7 +588,7 @@ class Arbiter:
             if self.epochs.pending >= 0:
                 self.pool.give_back(self.epochs.resume())
             self.out.count_line(line, columns.LINE_QUARANTINED)
-            old = self.stream.place_of(line, self.watch.latest[line])
+            old = self.stream.position_of(line, self.watch.latest[line])
             self.epochs.suspend(slot, line, header, old)
             return states.QUARANTINED
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)

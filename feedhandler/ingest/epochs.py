@@ -70,7 +70,7 @@ class Epochs:
         return now_ns < self.ends
 
     def suspend(self, slot, line, header, old):
-        """Make a reset without evidence pending; `old`: its line's place in the old epoch."""
+        """Make a reset without evidence pending; `old`: its line's position in the old epoch."""
         self.pending = slot
         self.pending_line = line
         self.pending_time = header.send_time

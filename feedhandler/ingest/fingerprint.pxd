@@ -24,7 +24,7 @@ cdef class CompareWindow:
 cdef class UnsequencedWindow:
     cdef unsigned long long[::1] prints, shown_by, first_ns, repeats
     cdef unsigned long long wait, repeat
-    cdef Py_ssize_t place
+    cdef Py_ssize_t next_index
     cdef readonly unsigned long long number
 
     cpdef bint is_copy(

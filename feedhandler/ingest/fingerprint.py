@@ -134,7 +134,7 @@ def fingerprint(data, start, length):
 class CompareWindow:
     """Fingerprints of the latest packets by sequence number, in a table of fixed size.
 
-    A number's place is its remainder, so consecutive numbers never replace each other before the
+    A number's slot is its remainder, so consecutive numbers never replace each other before the
     window (a power of two, at least `capacity` numbers) has passed. A fingerprint is stored with
     its `span`, how many numbers it covers (modulo 65,536): two packets that begin with the same
     number can only be compared if their spans are equal.
@@ -220,7 +220,7 @@ class UnsequencedWindow:
         self.first_ns = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
         self.repeats = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
         self.wait = wait_ns
-        self.place = 0
+        self.next_index = 0
         self.number = 0
         self.repeat = 0
 
@@ -235,7 +235,7 @@ class UnsequencedWindow:
         bit = cython.cast(cython.ulonglong, 1) << line
         self.repeat = 0
         for step in range(_KEPT):
-            at = (self.place + step) % _KEPT  # the oldest first
+            at = (self.next_index + step) % _KEPT  # the oldest first
             if self.shown_by[at] == 0 or self.prints[at] != fingerprint:
                 continue
             if self.shown_by[at] & bit == 0 and now_ns <= self.first_ns[at] + self.wait:
@@ -252,11 +252,12 @@ class UnsequencedWindow:
         Returns 1 where the entry that it replaces might still have been needed.
         """
         forgotten = (
-            self.shown_by[self.place] != 0 and now_ns <= self.first_ns[self.place] + self.wait
+            self.shown_by[self.next_index] != 0
+            and now_ns <= self.first_ns[self.next_index] + self.wait
         )
-        self.prints[self.place] = fingerprint
-        self.shown_by[self.place] = cython.cast(cython.ulonglong, 1) << line
-        self.first_ns[self.place] = now_ns
-        self.repeats[self.place] = self.repeat
-        self.place = (self.place + 1) % _KEPT
+        self.prints[self.next_index] = fingerprint
+        self.shown_by[self.next_index] = cython.cast(cython.ulonglong, 1) << line
+        self.first_ns[self.next_index] = now_ns
+        self.repeats[self.next_index] = self.repeat
+        self.next_index = (self.next_index + 1) % _KEPT
         return forgotten

@@ -25,8 +25,8 @@ cdef class Hold:
 
     cpdef Py_ssize_t lowest(self) except -2 nogil
     cpdef Py_ssize_t highest(self) except -2 nogil
-    cpdef Py_ssize_t slot(self, Py_ssize_t place) except -2 nogil
-    cpdef Py_ssize_t place(self, unsigned long long sequence) except -2 nogil
+    cpdef Py_ssize_t slot(self, Py_ssize_t index) except -2 nogil
+    cpdef Py_ssize_t index_of(self, unsigned long long sequence) except -2 nogil
     cpdef bint contains(
         self, unsigned long long sequence, unsigned long long next_sequence) except -1 nogil
     cpdef int insert(self, Py_ssize_t slot, bint fresh) except -1 nogil
@@ -35,4 +35,4 @@ cdef class Hold:
     cpdef int drop_lowest(self) except -1 nogil
     cpdef Py_ssize_t take_highest(self) except -2 nogil
     cpdef Py_ssize_t take_lowest(self) except -2 nogil
-    cpdef Py_ssize_t remove(self, Py_ssize_t place) except -2 nogil
+    cpdef Py_ssize_t remove(self, Py_ssize_t index) except -2 nogil

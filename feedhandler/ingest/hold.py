@@ -143,8 +143,8 @@ class Hold:
         low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
         slot=cython.Py_ssize_t,
     )  # fmt: skip
-    def place(self, sequence):
-        """Return the place of the first packet that begins at `sequence` or later; else `count`."""
+    def index_of(self, sequence):
+        """Return the index of the first packet that begins at `sequence` or later; else `count`."""
         low = 0
         high = self.count
         while low < high:
@@ -159,7 +159,7 @@ class Hold:
     @cython.locals(low=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     def contains(self, sequence, next_sequence):
         """Return whether a packet is held that begins at `sequence` and reaches `next_sequence`."""
-        low = self.place(sequence)
+        low = self.index_of(sequence)
         while low < self.count:
             slot = self.order[(self.head + low) & self.mask]
             if self.pool.words[slot * SLOT_WORDS + SEQUENCE] != sequence:

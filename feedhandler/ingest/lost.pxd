@@ -10,7 +10,7 @@ cdef class LostRanges:
 
     cpdef bint touches(
         self, unsigned long long sequence, unsigned long long next_sequence) except -1 nogil
-    cdef Py_ssize_t _place(self, unsigned long long sequence) except -2 nogil
+    cdef Py_ssize_t _index_of(self, unsigned long long sequence) except -2 nogil
     cdef Py_ssize_t _before(self, Py_ssize_t at) noexcept nogil
     cpdef unsigned long long published_before(
         self, unsigned long long sequence, int line) except? 6148914691236517205 nogil

@@ -52,8 +52,8 @@ class LostRanges:
         return False
 
     @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
-    def _place(self, sequence):
-        """Return the place of the first range that ends behind `sequence`; -1 where none does."""
+    def _index_of(self, sequence):
+        """Return the index of the first range that ends behind `sequence`; -1 where none does."""
         at = self.newest
         seen = 0
         while seen < self.count and self.end[at] > sequence:
@@ -64,7 +64,7 @@ class LostRanges:
         return -1
 
     def _before(self, at):
-        """Return the place of the preceding range."""
+        """Return the index of the preceding range."""
         return at - 1 if at > 0 else LOST_RANGES - 1
 
     @cython.locals(at=cython.Py_ssize_t)
@@ -73,13 +73,13 @@ class LostRanges:
 
         The range is the first that ends behind `sequence`; 0 where none does.
         """
-        at = self._place(sequence)
+        at = self._index_of(sequence)
         return self.published[at * self.lines + line] if at >= 0 else 0
 
     @cython.locals(at=cython.Py_ssize_t)
     def first_of(self, sequence):
         """Return where the first range that ends behind `sequence` begins; `NEVER` for none."""
-        at = self._place(sequence)
+        at = self._index_of(sequence)
         return self.first[at] if at >= 0 else NEVER
 
     def note(self, line, published):
@@ -106,7 +106,7 @@ class LostRanges:
     @cython.locals(at=cython.Py_ssize_t)
     def is_doubtful(self, sequence):
         """Return whether this number is in a range that may be withdrawn."""
-        at = self._place(sequence)
+        at = self._index_of(sequence)
         return at >= 0 and self.doubtful[at] != 0 and self.first[at] <= sequence
 
     def add(self, first, end, doubtful):

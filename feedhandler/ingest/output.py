@@ -178,7 +178,7 @@ class Outside:
         return states.PUBLISHED
 
     def _keep(self, line, header, data, start, received_ns, now_ns):
-        """Keep a packet until the ring has room; return 0 where there is no place for it."""
+        """Keep a packet until the ring has room; return 0 where there is no room for it."""
         slot: cython.Py_ssize_t
         if self.waiting >= _OUTSIDE_MAX:
             self.out.count_line(line, columns.LINE_REFUSED)

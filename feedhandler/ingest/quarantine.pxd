@@ -25,6 +25,6 @@ cdef class Quarantine:
     cpdef unsigned long long lowest(
         self, unsigned long long session, unsigned long long least,
         unsigned long long max_jump) except? 6148914691236517205 nogil
-    cpdef Py_ssize_t remove(self, Py_ssize_t place) except -2 nogil
+    cpdef Py_ssize_t remove(self, Py_ssize_t index) except -2 nogil
     cpdef int clear(self) except -1 nogil
     cpdef int forget_runs(self) except -1 nogil

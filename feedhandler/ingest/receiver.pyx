@@ -224,10 +224,10 @@ cdef class Receiver:
         if len(self.lines) > LINES_MAX:
             raise ConfigError(f"{len(self.lines)} lines in one group; at most {LINES_MAX}")
         seen = {}
-        places = {}
+        by_endpoint = {}
         for plan in self.channels:
             for line in plan.lines:
-                other = places.setdefault((line.group, line.port, line.interface), line)
+                other = by_endpoint.setdefault((line.group, line.port, line.interface), line)
                 if other != line and line not in self.fed:
                     raise ConfigError(
                         f"lines {other.name} and {line.name} are the same group, port and"
@@ -262,21 +262,21 @@ cdef class Receiver:
 
     def _fill_tables(self):
         """Fill the tables of sockets, routes and message headers."""
-        cdef int place = 0, index
+        cdef int slot = 0, index
         for index, (line, sock) in enumerate(zip(self.lines, self.sockets)):
             self.socks[index].fd = sock.fileno()
             for number, source in enumerate(source_addresses(line)):
                 self.socks[index].sources[<int>number] = source
                 self.socks[index].source_count = number + 1
-            self.socks[index].first_route = place
+            self.socks[index].first_route = slot
             for arbiter, plan in zip(self.arbiters, self.channels):
                 if line in plan.lines:
-                    self.routes[place].service = plan.service
-                    self.routes[place].line = plan.lines.index(line)
-                    self.routes[place].refresh = plan.refresh
-                    self.routes[place].arbiter = <void *>arbiter
-                    place += 1
-            self.socks[index].route_count = place - self.socks[index].first_route
+                    self.routes[slot].service = plan.service
+                    self.routes[slot].line = plan.lines.index(line)
+                    self.routes[slot].refresh = plan.refresh
+                    self.routes[slot].arbiter = <void *>arbiter
+                    slot += 1
+            self.socks[index].route_count = slot - self.socks[index].first_route
             plan = next((plan for plan in self.channels if line in plan.lines), ChannelPlan(0))
             others = [self.lines.index(other) for other in plan.lines if other != line]
             self.socks[index].beside = others[0] if others else index
@@ -484,31 +484,31 @@ cdef class Receiver:
         cdef Py_ssize_t word = offset >> 3
         cdef unsigned long long first = self.inlet.words[word + WORD_RECORD]
         cdef unsigned long long epoch = self.inlet.words[word + WORD_AUXILIARY]
-        cdef int place = <int>(first >> CHANNEL_SHIFT) - self.first_channel
+        cdef int slot = <int>(first >> CHANNEL_SHIFT) - self.first_channel
         cdef Py_ssize_t start = offset + HEADER_BYTES
         cdef Py_ssize_t size = <Py_ssize_t>(self.inlet.words[word + WORD_PAYLOAD] & <unsigned long long>0xFFFF_FFFF)
         cdef Py_ssize_t end = start + size
         cdef Py_ssize_t length
         cdef int reject
-        if place < 0 or place >= self.arbiter_count:
+        if slot < 0 or slot >= self.arbiter_count:
             return 0
         if (first >> KIND_SHIFT) & KIND_MASK == WITHDRAWN:
-            disprove(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + WORD_NEXT_SEQUENCE], now, epoch)
+            disprove(<Arbiter>self.arbiter_pointers[slot], self.inlet.words[word + WORD_NEXT_SEQUENCE], now, epoch)
             return 0
         if (first >> KIND_SHIFT) & KIND_MASK != PACKET:
-            give_up(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + WORD_NEXT_SEQUENCE], now, epoch)
+            give_up(<Arbiter>self.arbiter_pointers[slot], self.inlet.words[word + WORD_NEXT_SEQUENCE], now, epoch)
             return 0
         while start < end:
             reject = parse_next(self.table, self.inlet.data, start, end - start, self.header)
             if reject == 0:
                 reject = check_messages(self.table, self.inlet.data, start, self.header)
             if reject:
-                (<Arbiter>self.arbiter_pointers[place]).out.count_line(
-                    (<Arbiter>self.arbiter_pointers[place]).line_count,
+                (<Arbiter>self.arbiter_pointers[slot]).out.count_line(
+                    (<Arbiter>self.arbiter_pointers[slot]).line_count,
                     columns.LINE_TRUNCATED + reject - 1)
                 return 0
             length = self.header.length
-            recover(<Arbiter>self.arbiter_pointers[place], self.header, self.inlet.data, start,
+            recover(<Arbiter>self.arbiter_pointers[slot], self.header, self.inlet.data, start,
                     self.inlet.words[word + WORD_RECEIVED_NS], now, epoch)
             start += length
         return 0
@@ -617,7 +617,7 @@ cdef class Receiver:
         cdef Socket *sock = &self.socks[index]
         cdef Py_ssize_t row = index * columns.LINE_COLUMNS
         cdef unsigned long long stamp
-        cdef int place
+        cdef int slot
         cdef int got = recvmmsg(sock.fd, self.messages, BATCH, MSG_DONTWAIT, NULL)
         if got < 0:
             if errno == EAGAIN or errno == EINTR:
@@ -625,54 +625,54 @@ cdef class Receiver:
             with gil:
                 raise OSError(errno, f"line {self.lines[index].name}: {os.strerror(errno)}")
         self.counters[row + columns.LINE_PACKETS] += got
-        for place in range(got):
-            self.counters[row + columns.LINE_BYTES] += self.messages[place].msg_len
-            stamp = self._stamp(sock, row, &self.messages[place].msg_hdr)
+        for slot in range(got):
+            self.counters[row + columns.LINE_BYTES] += self.messages[slot].msg_len
+            stamp = self._stamp(sock, row, &self.messages[slot].msg_hdr)
             if self.tap is not None:
-                self._tap(index, place, stamp)
+                self._tap(index, slot, stamp)
             if self.table is None:
-                if self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+                if self.messages[slot].msg_hdr.msg_flags & MSG_TRUNC:
                     self.counters[row + columns.LINE_OVERSIZE] += 1
-            elif sock.source_count and not self._is_ours(sock, place):
+            elif sock.source_count and not self._is_ours(sock, slot):
                 self.counters[row + columns.LINE_FOREIGN_SOURCE] += 1
-            elif self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+            elif self.messages[slot].msg_hdr.msg_flags & MSG_TRUNC:
                 self.counters[row + columns.LINE_OVERSIZE] += 1
             else:
                 self._take(
-                    sock, row, place * self.stride, self.messages[place].msg_len, stamp, now)
-            self._rearm(place)
+                    sock, row, slot * self.stride, self.messages[slot].msg_len, stamp, now)
+            self._rearm(slot)
         if self.tap is not None:
             self.tap.publish()
         return got
 
-    cdef bint _is_ours(self, Socket *sock, int place) noexcept nogil:
+    cdef bint _is_ours(self, Socket *sock, int slot) noexcept nogil:
         """Return whether the datagram comes from one of the line's senders."""
-        cdef unsigned int sender = ntohl(self.senders[place].sin_addr.s_addr)
+        cdef unsigned int sender = ntohl(self.senders[slot].sin_addr.s_addr)
         cdef int index
         for index in range(sock.source_count):
             if sender == sock.sources[index]:
                 return True
         return False
 
-    cdef int _tap(self, int index, int place, unsigned long long stamp) except -1 nogil:
+    cdef int _tap(self, int index, int slot, unsigned long long stamp) except -1 nogil:
         """Copy a datagram for the recorder, its sender in the session word, or count it."""
-        cdef Py_ssize_t size = self.messages[place].msg_len
-        cdef unsigned long long sender = ntohl(self.senders[place].sin_addr.s_addr)
-        sender = sender << 16 | ntohs(self.senders[place].sin_port)
-        if self.messages[place].msg_hdr.msg_namelen == 0:
+        cdef Py_ssize_t size = self.messages[slot].msg_len
+        cdef unsigned long long sender = ntohl(self.senders[slot].sin_addr.s_addr)
+        sender = sender << 16 | ntohs(self.senders[slot].sin_port)
+        if self.messages[slot].msg_hdr.msg_namelen == 0:
             sender = 0  # fed: there is no sender, and the field holds an earlier datagram's
         if not self.tap.write_packet(
-            0, index, 0, 0, 0, 0, stamp, sender, 0, 0, 0, self.slab, place * self.stride, size
+            0, index, 0, 0, 0, 0, stamp, sender, 0, 0, 0, self.slab, slot * self.stride, size
         ):
             self.tap_drops += 1
         return 0
 
-    cdef int _rearm(self, int place) noexcept nogil:
+    cdef int _rearm(self, int slot) noexcept nogil:
         """Reset a message header's buffers, because the kernel has overwritten their sizes."""
-        cdef msghdr *message = &self.messages[place].msg_hdr
-        message.msg_name = &self.senders[place]
+        cdef msghdr *message = &self.messages[slot].msg_hdr
+        message.msg_name = &self.senders[slot]
         message.msg_namelen = sizeof(sockaddr_in)
-        message.msg_control = <unsigned char *>&self.control[place * CONTROL_BYTES]
+        message.msg_control = <unsigned char *>&self.control[slot * CONTROL_BYTES]
         message.msg_controllen = CONTROL_BYTES
         return 0
 

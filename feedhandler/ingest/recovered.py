@@ -21,7 +21,7 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
     `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
     `epoch` the one that the gap was reported with.
     """
-    slot: cython.int
+    input: cython.int
     line: cython.int = arbiter.line_count
     arbiter.out.count_line(line, columns.LINE_PACKETS)
     if (
@@ -33,10 +33,10 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
     ):
         arbiter.out.count_line(line, columns.LINE_STALE)
         return states.STALE
-    slot = arbiter._place(header)
-    if slot == states.OLD:
+    input = arbiter._input_of(header)
+    if input == states.OLD:
         return _drop(arbiter, header, data, start, now_ns)
-    if slot == states.JUMP:
+    if input == states.JUMP:
         arbiter.out.count_line(line, columns.LINE_REFUSED)
         return states.REFUSED
     arbiter.out.received_ns = received_ns

@@ -48,7 +48,7 @@ cdef class Sequencer:
     cpdef int copy(self, int line, PacketHeader header) except -1 nogil
     cpdef int disprove(self, unsigned long long number) except -1 nogil
     cpdef unsigned long long believed_end(self) except? 6148914691236517205 nogil
-    cpdef unsigned long long place_of(
+    cpdef unsigned long long position_of(
         self, int line, unsigned long long latest) except? 6148914691236517205 nogil
     cpdef int go_back(self, unsigned long long first) except -1 nogil
     cpdef int reveal(

@@ -188,19 +188,19 @@ class Sequencer:
 
     def _believe_before(self, line, sequence):
         """Believe what the line showed just before `sequence`, where it goes on: no lone packet."""
-        place: cython.Py_ssize_t = self.aside.place(sequence) - 1
+        index: cython.Py_ssize_t = self.aside.index_of(sequence) - 1
         slot: cython.Py_ssize_t
-        if place < 0:
+        if index < 0:
             return 0
-        slot = self.aside.slot(place)
+        slot = self.aside.slot(index)
         if self.pool.word(slot, slots.NEXT) == sequence and (self.speaker(slot) == line):
-            self.enlist(self.aside.remove(place), self.pool.word(slot, slots.FINGERPRINT), False)
+            self.enlist(self.aside.remove(index), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
     def _believe_below(self, line, number):
         """Believe what the line showed below `number`, which its heartbeat names."""
         slot: cython.Py_ssize_t
-        at: cython.Py_ssize_t = self.aside.place(number)
+        at: cython.Py_ssize_t = self.aside.index_of(number)
         while at > 0:
             at -= 1
             slot = self.aside.slot(at)
@@ -213,12 +213,12 @@ class Sequencer:
 
         Another line's copy brings it back into the hold. A packet with other bytes replaces it.
         """
-        place: cython.Py_ssize_t = self.aside.place(header.sequence)
-        slot: cython.Py_ssize_t = self.aside.slot(place)
+        index: cython.Py_ssize_t = self.aside.index_of(header.sequence)
+        slot: cython.Py_ssize_t = self.aside.slot(index)
         if self.pool.word(slot, slots.FINGERPRINT) == print_64:
             if self.speaker(slot) != line:
                 self._confirm(slot)
-                self.enlist(self.aside.remove(place), print_64, False)
+                self.enlist(self.aside.remove(index), print_64, False)
             return 1
         if self.pool.word(slot, slots.KIND) != header.kind or (
             self.pool.word(slot, slots.NEXT) != header.next_sequence
@@ -226,7 +226,7 @@ class Sequencer:
         ):
             return 0  # packed differently: no evidence about the rest
         self._catch_out(slot, now_ns)
-        self.pool.give_back(self.aside.remove(place))
+        self.pool.give_back(self.aside.remove(index))
         return 0
 
     def _again(self, line, header, data, start, print_64, now_ns):
@@ -235,11 +235,11 @@ class Sequencer:
         The same packet from another line makes it believed for good; a contradicted one with other
         bytes is replaced by this one (KEPT).
         """
-        place: cython.Py_ssize_t = self.hold.place(header.sequence)
-        slot: cython.Py_ssize_t = self.hold.slot(place)
+        index: cython.Py_ssize_t = self.hold.index_of(header.sequence)
+        slot: cython.Py_ssize_t = self.hold.slot(index)
         while self.pool.word(slot, slots.NEXT) < header.next_sequence:
-            place += 1
-            slot = self.hold.slot(place)
+            index += 1
+            slot = self.hold.slot(index)
         if self.pool.word(slot, slots.FINGERPRINT) == print_64:
             if self.speaker(slot) != line:
                 self._confirm(slot)
@@ -253,7 +253,7 @@ class Sequencer:
                 return SAME_AGAIN if self._is_good(slot) else KEPT
         if not self._is_good(slot):
             self._catch_out(slot, now_ns)
-            self.pool.give_back(self.hold.remove(place))
+            self.pool.give_back(self.hold.remove(index))
             return KEPT
         if (
             self.copies.compare(
@@ -347,7 +347,7 @@ class Sequencer:
         """
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
-        first: cython.Py_ssize_t = self.hold.place(number)
+        first: cython.Py_ssize_t = self.hold.index_of(number)
         if self.hold.count - first >= slots.RUN_MAX:
             return 0  # the source of that statement lags
         self.asked = self.expected
@@ -375,7 +375,7 @@ class Sequencer:
             end = self.known_next
         return end
 
-    def place_of(self, line, latest):
+    def position_of(self, line, latest):
         """Return where a line is whose latest packet ended before `latest`.
 
         That is behind the highest two consecutive packets that are held of it; else at `latest`,
@@ -541,7 +541,7 @@ class Sequencer:
         return 1
 
     def _next_gap(self):
-        """Return the place of the packet behind the first unreported gap; -1 for none.
+        """Return the index of the packet behind the first unreported gap; -1 for none.
 
         `asked` moves up to where that gap begins.
         """
@@ -551,7 +551,7 @@ class Sequencer:
             self.asked = self.expected
         if self.islands.count and self.islands.first[0] <= self.asked < self.islands.end[0]:
             self.asked = self.islands.end[0]
-        at = self.hold.place(self.asked)
+        at = self.hold.index_of(self.asked)
         while at < self.hold.count:
             slot = self.hold.slot(at)
             if self._is_good(slot):

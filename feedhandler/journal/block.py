@@ -302,7 +302,7 @@ class Block:
         return bool(self.uncovered[0] and self.uncovered[1])
 
 
-def pending_places(
+def pending_slots(
     live: Sequence[Block], numbers: Mapping[int, int]
 ) -> Iterator[tuple[int, Block, int]]:
     """Return pending items in order of ids: id, block, and slot, which is the id unless moved.
@@ -314,8 +314,8 @@ def pending_places(
         for block in live:
             if block.holds(slot) and block.is_pending(slot):
                 moved.append((number, block, slot))
-    moved.sort(key=lambda place: place[0])
-    return heapq.merge(moved, _standing(live, numbers), key=lambda place: place[0])
+    moved.sort(key=lambda entry: entry[0])
+    return heapq.merge(moved, _standing(live, numbers), key=lambda entry: entry[0])
 
 
 def _standing(

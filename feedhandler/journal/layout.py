@@ -124,7 +124,7 @@ class Geometry:
 # -- control file -----------------------------------------------------------------------------
 
 
-class BlockPlace(msgspec.Struct, frozen=True):
+class BlockEntry(msgspec.Struct, frozen=True):
     """A block's entry in the control file; `path` is absolute or relative to the queue's folder."""
 
     number: int
@@ -141,7 +141,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
     queue_id: str
     block_bytes: int
     created_ns: int
-    blocks: tuple[BlockPlace, ...]
+    blocks: tuple[BlockEntry, ...]
     version: int = VERSION_MIN
 
 

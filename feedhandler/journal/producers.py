@@ -308,7 +308,7 @@ class Producers:
         """
         writer = self._writer
         count: cython.Py_ssize_t = len(steps)
-        # Leave a place for the next hand-over.
+        # Leave a slot for the next hand-over.
         plain: cython.bint = self._direct and 0 < count < writer.room()
         if not plain or not _PLAIN.issuperset(map(type, steps)):
             return writer.call(functools.partial(carry_out, self.engine.files, steps))

@@ -36,7 +36,7 @@ from feedhandler.journal.layout import (
     PAGE,
     TAIL_MAGIC,
     VERSION_MIN,
-    BlockPlace,
+    BlockEntry,
     Checkpoint,
     Control,
     Geometry,
@@ -137,9 +137,9 @@ def control_path(folder: str) -> str:
     return os.path.join(folder, CONTROL_NAME)
 
 
-def block_path(folder: str, place: BlockPlace) -> str:
+def block_path(folder: str, entry: BlockEntry) -> str:
     """Return the path of a block of the queue in `folder`."""
-    return os.path.join(folder, place.path)
+    return os.path.join(folder, entry.path)
 
 
 def read_control(files: Files, folder: str) -> Control:
@@ -182,8 +182,8 @@ def recover(
     control = read_control(files, folder)
     report = RecoveryReport()
     read = []
-    for place in control.blocks:
-        read.append(_read_block(files, folder, control, place, report))
+    for entry in control.blocks:
+        read.append(_read_block(files, folder, control, entry, report))
         advance(1)
     read.sort(key=lambda one: one.block.incarnation)
     newest = max((one.state for one in read), key=lambda state: state.serial, default=None)
@@ -258,9 +258,9 @@ def _read_producers(
 
 
 def _read_block(
-    files: Files, folder: str, control: Control, place: BlockPlace, report: RecoveryReport
+    files: Files, folder: str, control: Control, entry: BlockEntry, report: RecoveryReport
 ) -> _Read:
-    path = block_path(folder, place)
+    path = block_path(folder, entry)
     queue_id = bytes.fromhex(control.queue_id)
     geometry = Geometry(control.block_bytes)
     if not files.exists(path):
@@ -271,7 +271,7 @@ def _read_block(
             "put the whole file back",
         )
     for offset, magic, name in ((0, HEADER_MAGIC, "header"), (geometry.tail, TAIL_MAGIC, "tail")):
-        reading, _ = parse_header(files.pread(path, PAGE, offset), queue_id, place.number, magic)
+        reading, _ = parse_header(files.pread(path, PAGE, offset), queue_id, entry.number, magic)
         if reading in (Reading.FOREIGN, Reading.NEWER):
             raise refusal(path, reading, "")
         if reading is not Reading.GOOD:
@@ -281,7 +281,7 @@ def _read_block(
     for slot, offset in enumerate(geometry.checkpoints):
         size = checkpoint_bytes(files.pread(path, CHECKPOINT.size, offset))
         data = files.pread(path, min(size, geometry.checkpoint_bytes), offset)
-        reading, state = parse_checkpoint(data, queue_id, place.number, geometry)
+        reading, state = parse_checkpoint(data, queue_id, entry.number, geometry)
         if reading in (Reading.FOREIGN, Reading.NEWER):
             raise refusal(path, reading, "")
         if reading is Reading.DAMAGED:
@@ -292,7 +292,7 @@ def _read_block(
             )
         states.append(state)
     return _chosen(
-        files, path, geometry, queue_id, place.number, states, suspect, report, control.version
+        files, path, geometry, queue_id, entry.number, states, suspect, report, control.version
     )
 
 

@@ -19,8 +19,8 @@ from feedhandler.journal.layout import (
     HEADER_MAGIC,
     PAGE,
     TAIL_MAGIC,
+    BlockEntry,
     BlockHeader,
-    BlockPlace,
     Control,
     Geometry,
     Reading,
@@ -44,10 +44,10 @@ def repair(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) -> list
         control = _control_from(files, folder, blocks)
         carry_out(files, [Replace(control_path(folder), pack_control(control))])
         done.append(f"control file made from {len(control.blocks)} blocks")
-    for place in control.blocks:
-        path = block_path(folder, place)
+    for entry in control.blocks:
+        path = block_path(folder, entry)
         if files.exists(path):
-            done += _mend(files, path, control, place)
+            done += _mend(files, path, control, entry)
     return done
 
 
@@ -81,8 +81,8 @@ def _control_from(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) 
             f"{folder}: blocks of {len(headers)} queues", "take those that do not belong away"
         )
     ((queue_id, block_bytes),) = headers
-    block_places = tuple(BlockPlace(number, found[number]) for number in sorted(found))
-    return Control(queue_id.hex(), block_bytes, created_ns, block_places, version)
+    entries = tuple(BlockEntry(number, found[number]) for number in sorted(found))
+    return Control(queue_id.hex(), block_bytes, created_ns, entries, version)
 
 
 def _header_of(files: Files, path: str, size: int) -> BlockHeader | None:
@@ -98,15 +98,15 @@ def _header_of(files: Files, path: str, size: int) -> BlockHeader | None:
     return None
 
 
-def _mend(files: Files, path: str, control: Control, place: BlockPlace) -> list[str]:
+def _mend(files: Files, path: str, control: Control, entry: BlockEntry) -> list[str]:
     """Write a block's header and tail again where they do not verify; return a line for each."""
     geometry = Geometry(control.block_bytes)
     queue_id = bytes.fromhex(control.queue_id)
-    wanted = BlockHeader(queue_id, place.number, geometry, control.created_ns, control.version)
+    wanted = BlockHeader(queue_id, entry.number, geometry, control.created_ns, control.version)
     bad: list[tuple[int, bytes, str]] = []
     for offset, magic, name in ((0, HEADER_MAGIC, "header"), (geometry.tail, TAIL_MAGIC, "tail")):
         reading, header = parse_header(
-            files.pread(path, PAGE, offset), queue_id, place.number, magic
+            files.pread(path, PAGE, offset), queue_id, entry.number, magic
         )
         if header is not None:
             wanted = header

@@ -47,8 +47,8 @@ from feedhandler.journal.groups import (
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
     VERSION,
+    BlockEntry,
     BlockHeader,
-    BlockPlace,
     Checkpoint,
     Control,
     Geometry,
@@ -152,9 +152,9 @@ def creation(
     steps: list[Step] = []
     blocks = []
     for number in range(1, settings.blocks + 1):
-        place = place_of_block(settings, number)
-        blocks.append(place)
-        path = block_path(folder, place)
+        entry = block_entry(settings, number)
+        blocks.append(entry)
+        path = block_path(folder, entry)
         steps += _new_block(path, queue_id, number, geometry, now_ns, version)
     control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(blocks), version)
     names = (ENDED_NAME, *PRODUCERS_NAMES) if version >= VERSION else (ENDED_NAME,)
@@ -163,12 +163,12 @@ def creation(
     return steps, control
 
 
-def place_of_block(settings: QueueSettings, number: int) -> BlockPlace:
+def block_entry(settings: QueueSettings, number: int) -> BlockEntry:
     """Return where block `number` goes: the configured folders take turns."""
     name = BLOCK_NAME.format(number)
     if settings.paths:
         name = os.path.join(settings.paths[(number - 1) % len(settings.paths)], name)
-    return BlockPlace(number, name)
+    return BlockEntry(number, name)
 
 
 def _new_block(
@@ -708,11 +708,11 @@ class Store:
         """Return the steps that create one more block, with the block."""
         self.growing = True
         number = max(block.number for block in self.blocks) + 1
-        place = place_of_block(self.settings, number)
-        path = block_path(self.folder, place)
+        entry = block_entry(self.settings, number)
+        path = block_path(self.folder, entry)
         control = Control(
             self.control.queue_id, self.control.block_bytes, self.control.created_ns,
-            (*self.control.blocks, place), self.version,
+            (*self.control.blocks, entry), self.version,
         )  # fmt: skip
         steps = _new_block(path, self.queue_id, number, self.geometry, now_ns, self.version)
         steps.append(Replace(control_path(self.folder), pack_control(control)))

@@ -84,7 +84,7 @@ class Dispatch:
         self.ids = memoryview(numpy.zeros(slots, numpy.uint64))
         self.tries = memoryview(numpy.zeros(slots, numpy.uint16))
         self._state = memoryview(numpy.zeros(slots, numpy.uint8))
-        # Neighbours in the list of the free or the ready; of the woken and following the place in
+        # Neighbours in the list of the free or the ready; of the woken and following the index in
         # their heap (`_left`), of the flying and the following the consumer (`_right`).
         self._left = memoryview(numpy.zeros(slots, numpy.int32))
         self._right = memoryview(numpy.zeros(slots, numpy.int32))
@@ -274,7 +274,7 @@ class Dispatch:
 
     @cython.locals(index=cython.int, link=cython.int)
     def give_back(self, slot, failed):
-        """Return a message to its place. `failed` counts one more try. Raises ValueError where no
+        """Return a message to its position. `failed` counts another try. Raises ValueError where no
         consumer has it."""
         if self._state[slot] != FLYING:
             raise ValueError("nobody has this message")

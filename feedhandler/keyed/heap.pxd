@@ -7,5 +7,5 @@ cdef class Heap:
     cpdef int first(self) except -1 nogil
     cpdef int push(self, int slot) except -1
     cpdef int remove(self, int slot) except -1 nogil
-    cdef int _rise(self, int slot, int place) except -1 nogil
-    cdef int _sink(self, int slot, int place) except -1 nogil
+    cdef int _rise(self, int slot, int index) except -1 nogil
+    cdef int _sink(self, int slot, int index) except -1 nogil

@@ -5,13 +5,13 @@ keys side by side; each has one effect. The queue decides; a `Store` makes it du
 later; nothing counts before. `dispatch.py` knows who may go next, `structure.py` reads keys,
 `producers.py` knows what was sent before.
 
-A message has its place as soon as it is put, and no consumer gets it before it is durable.
+A message has its position as soon as it is put, and no consumer gets it before it is durable.
 
     a delivery is   it came there by                  the store is asked to    then
     HELD            `take`
     ENDING          `acknowledge`; `give_back` of     end it: delivered, dead  its keys go on
                     the last try (poison)
-    MARKING         `give_back` with a failure        count the try            it waits in its place
+    MARKING         `give_back` with a failure        count the try            it waits as before
     PARKING         `give_back` of the last try,      mark it parked           it keeps its keys
                     where the poisoned are parked                              until unparked
 
@@ -365,7 +365,7 @@ class KeyedQueue:
         return True
 
     def give_back(self, consumer: int, fence: int, failed: bool, reason: str = "") -> bool:
-        """Return a message to its place; return False where the consumer does not hold it any
+        """Return a message to its position; return False where the consumer does not hold it any
         more."""
         flight = self._own(consumer, fence)
         if flight is None:

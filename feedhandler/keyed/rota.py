@@ -35,7 +35,7 @@ class Rota(Generic[Consumer]):
         return consumer in self._level_of
 
     def offer(self, consumer: Consumer, in_hand: int) -> None:
-        """List a consumer with `in_hand` messages; it keeps its place where it is listed at that
+        """List a consumer with `in_hand` messages; it keeps its position where it is listed at that
         level already."""
         level = min(in_hand, LEVELS - 1)
         if self._level_of.get(consumer) != level:

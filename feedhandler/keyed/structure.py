@@ -119,23 +119,23 @@ _TEXT_BYTES_MAX = 6 * VALUE_BYTES_MAX + 2
 
 
 class _Step:
-    """A step of a path into JSON: a name in an object, or a place in an array. Only what it leads
+    """A step of a path into JSON: a name in an object, or an index in an array. Only what it leads
     to is decoded."""
 
     def __init__(self, name: str) -> None:
         fields = [("value", msgspec.Raw, msgspec.field(name=name, default=_NOTHING))]
         self._object = msgspec.json.Decoder(msgspec.defstruct("Object", fields))
-        self._place = int(name) if name.isdecimal() and len(name) < 10 else None
+        self._index = int(name) if name.isdecimal() and len(name) < 10 else None
 
     def __call__(self, data: Any) -> Any:
         try:
             found: Any = self._object.decode(data)
             return found.value
         except msgspec.ValidationError:  # it is no object
-            if self._place is None or memoryview(data)[:1] != b"[":
+            if self._index is None or memoryview(data)[:1] != b"[":
                 return _NOTHING
         items = _array.decode(data)
-        return items[self._place] if self._place < len(items) else _NOTHING
+        return items[self._index] if self._index < len(items) else _NOTHING
 
 
 def _read_json(data: bytes, paths: tuple[tuple[_Step, ...], ...]) -> list[Any]:

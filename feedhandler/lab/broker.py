@@ -111,7 +111,7 @@ class LabBroker:
     @property
     def url(self) -> str:
         """The URL for clients: with the password, without the virtual host."""
-        return self.declares.place
+        return self.declares.base_url
 
     def prepare(self, binding: Binding, clients: int, limit_bytes: int) -> list[list[str]]:
         """Declare the exchange and the queues of a step; return each client's source addresses.

@@ -51,7 +51,7 @@ def connected(address: str) -> socket.socket:
         sock.connect((host, int(port)))
     except (OSError, ValueError, OverflowError):
         sock.close()
-        raise UsageError(f"{address!r} is no place of a stamping process", "host:port") from None
+        raise UsageError(f"{address!r} is no address of a stamping process", "host:port") from None
     # A full buffer may lose a datagram, but never hold up what is measured.
     sock.setblocking(False)
     return sock

@@ -72,7 +72,7 @@ LINGER_S = 0.1
 POLL_S = 0.05
 #: Lines A and B.
 LINES = 2
-#: Groups of the lines are 239.(110 + line).(of this process).(1 + place of the service).
+#: Groups of the lines are 239.(110 + line).(of this process).(1 + index of the service).
 GROUP_OF_LINES = 110
 #: Packets that may wait behind a gap. Processes that share two processors let one wait for tens of
 #: milliseconds, and that must not end as a loss of a line.

@@ -3,7 +3,7 @@
 `LoadWatch` samples while its block runs, from the end of the warm-up on. What the replayer sends,
 and the gateway receives, is UDP, whose bytes the kernel does not count by socket: the replayer
 reports them, as Ethernet frames, the unit of the rate. `traffic_of` computes from the loads the
-bytes in and out of each place.
+bytes in and out of each point of the path.
 """
 
 import asyncio

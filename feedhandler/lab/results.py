@@ -162,7 +162,7 @@ class Loads(Struct, kw_only=True):
 
 
 class Traffic(Struct, kw_only=True):
-    """Bytes through one place of the path during the measured part, for one subscription grain.
+    """Bytes through one point of the path during the measured part, for one subscription grain.
 
     `where` is `gateway`, `broker` or `client`; bytes include the protocol's own.
     """
@@ -289,7 +289,7 @@ def write_run(run: Run, folder: Path) -> Path:
 
 
 def _without_arrays(value: Any, index: str, arrays: dict[str, Array]) -> Any:
-    """Return `value` with each array replaced by its name in `arrays`: its place in the tree."""
+    """Return `value` with each array replaced by its name in `arrays`: its path in the tree."""
     if isinstance(value, np.ndarray):
         arrays[index] = value
         return {"npz": index}

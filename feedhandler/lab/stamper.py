@@ -56,7 +56,7 @@ class Side:
         self.over = 0
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The address that datagrams are to be sent to, `host:port`."""
         host, port = self.sock.getsockname()
         return f"{host}:{port}"
@@ -97,7 +97,7 @@ def matched(gateway: Array, client: Array) -> tuple[Array, int, int]:
 def _keys(*sides: Array) -> list[Array]:
     """Return one u64 for each datagram: 16 bits of service, 32 of sequence, 16 of message.
 
-    Sequences have 64 bits. Of both sides there are fewer than 2**32: each has its place among them.
+    Sequences have 64 bits. Of both sides there are fewer than 2**32: each has its index among them.
     """
     sequences = np.concatenate([rows["sequence"] for rows in sides])
     ranks = np.unique(sequences, return_inverse=True)[1].astype(np.uint64)
@@ -124,7 +124,7 @@ class Stamper:
     @property
     def verbs(self) -> dict[str, Verb]:
         """The verbs that the controller may send."""
-        return {"places": self.places, "expect": self.expect, "latency": self.latency}
+        return {"addresses": self.addresses, "expect": self.expect, "latency": self.latency}
 
     def _read(self) -> None:
         poll = select.poll()
@@ -136,9 +136,9 @@ class Stamper:
                 with self._lock:
                     by_number[number].read()
 
-    async def places(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def addresses(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """dict[str, Any] the address that each side is to send to."""
-        return {name: side.place for name, side in self.sides.items()}
+        return {name: side.address for name, side in self.sides.items()}
 
     async def expect(self, request: Mapping[str, Any]) -> None:
         """Begin a step; the file at `path` says which numbers are timed."""

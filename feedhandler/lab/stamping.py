@@ -17,9 +17,9 @@ UNMATCHED_SHARE_MAX = 0.01
 class Stamping:
     """A running stamping role; `gateway` and `client` are the addresses that each is to send to."""
 
-    def __init__(self, supervisor: Supervisor, places: dict[str, Any]) -> None:
+    def __init__(self, supervisor: Supervisor, addresses: dict[str, Any]) -> None:
         self._supervisor = supervisor
-        self.gateway, self.client = str(places["gateway"]), str(places["client"])
+        self.gateway, self.client = str(addresses["gateway"]), str(addresses["client"])
 
     async def latency(self) -> Latency:
         """Return the latencies of the step that is over.
@@ -41,8 +41,10 @@ async def start_stamping(supervisor: Supervisor) -> Stamping:
     """Start the stamping role and return it once it is ready. Raises `RoleFailed`."""
     await supervisor.enlist_role(STAMPER, STAMPER)
     await supervisor.greeted("starting the stamping role", START_S, STAMPER)
-    (places,) = await supervisor.ask_all("starting the stamping role", ASK_S, [STAMPER], "places")
-    return Stamping(supervisor, places)
+    (addresses,) = await supervisor.ask_all(
+        "starting the stamping role", ASK_S, [STAMPER], "addresses"
+    )
+    return Stamping(supervisor, addresses)
 
 
 def latency_of_answer(answer: dict[str, Any]) -> Latency:

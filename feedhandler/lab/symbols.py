@@ -40,19 +40,19 @@ class WorkloadSymbols:
         if not self.words:
             raise UsageError("no message has a symbol", "leave out --symbols")
         indexes = {word: index for index, word in enumerate(self.words)}
-        place_of = np.array([indexes.get(text, -1) for text in texts], np.int64)
-        kept = place_of[which] >= 0
-        #: int64, of each message that has a symbol: its packet, and its symbol's place in `words`.
-        self._packet, self._place = packets[kept], place_of[which][kept]
+        index_of = np.array([indexes.get(text, -1) for text in texts], np.int64)
+        kept = index_of[which] >= 0
+        #: int64, of each message that has a symbol: its packet, and its symbol's index in `words`.
+        self._packet, self._index = packets[kept], index_of[which][kept]
         self._packets = len(workload)
         self._feed_key = workload.feed.key
-        self.messages = np.bincount(self._place, minlength=len(self.words))
+        self.messages = np.bincount(self._index, minlength=len(self.words))
         service = workload.services[workload.slot[self._packet]]
         #: int64[pairs, 2]: each symbol with each service that has messages of it.
-        self._pairs = np.unique(np.column_stack([self._place, service]), axis=0)
+        self._pairs = np.unique(np.column_stack([self._index, service]), axis=0)
 
     def choose(self, word: str, seed: int, client: int) -> Array | None:
-        """Draw the symbols of a client: places in `words`, ascending; None: everything.
+        """Draw the symbols of a client: indexes in `words`, ascending; None: everything.
 
         `word` is one of `--symbols`, `client` the client's number from 0.
         """
@@ -79,7 +79,7 @@ class WorkloadSymbols:
         """Count each packet's messages of these symbols (u16, for all packets of the workload)."""
         mine = np.zeros(len(self.words), bool)
         mine[chosen] = True
-        packets = self._packet[mine[self._place]]
+        packets = self._packet[mine[self._index]]
         return np.bincount(packets, minlength=self._packets).astype(np.uint16)
 
 

@@ -7,7 +7,8 @@ for its counts and its histogram, without `expect`.
 
 One array for all services holds what is expected (`Expected`): how many AMQP messages each sequence
 number brings, 0 where a feed that numbers messages leaves numbers out. An AMQP message is
-identified by its place: sequence number and message number. Within a service, places must rise.
+identified by its position: sequence number and message number. Within a service, positions must
+rise.
 Any other delivery is `misplaced`, and `verdict` separates those that came twice from those that
 came late.
 
@@ -37,7 +38,7 @@ class Tally:
     deliveries    AMQP messages taken, quality messages left out
     body_bytes    bytes of their bodies
     announced     sequence numbers that quality messages declared lost
-    misplaced     deliveries whose place was not above the one before of their service
+    misplaced     deliveries whose position was not above the one before of their service
     strangers     deliveries that were not sent
     histogram     latencies of what belongs to the measured part
     clock_from_ns without `expect`: nothing read before this is timed

@@ -8,7 +8,7 @@ without orders.
 What it promises:
 
 * price-time priority: an order that changes its price or grows goes to the back of its level's
-  queue, one that shrinks keeps its place. A level's size and count are the sums over its orders.
+  queue, one that shrinks keeps its priority. A level's size and count are the sums over its orders.
 * every record takes a time that depends on the number of levels of one side at most; near the best
   price, where nearly all happens, it does not depend on anything.
 * nothing in a record raises. What does not fit is counted: `unknown` (an order that is not known: a
@@ -501,7 +501,7 @@ class DepthBook:
     # -- room -------------------------------------------------------------------------------
 
     def widen(self, ladder):
-        """Move a ladder to a place with twice the room."""
+        """Move a ladder to memory with twice the room."""
         room: cython.Py_ssize_t = self.ladder_rooms[ladder]
         wanted: cython.Py_ssize_t = max(2 * room, _RUNGS_MIN)
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]

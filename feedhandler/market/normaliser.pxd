@@ -133,7 +133,7 @@ cdef class Normaliser:
         unsigned int size, bint shown
     ) except -1
     cdef int hide(self, Py_ssize_t slot, unsigned long long order_id) except -1
-    cdef int place_level(self, WireRule rule) except -1
+    cdef int apply_level_position(self, WireRule rule) except -1
     cdef int change_level(
         self, WireRule rule, Ladder ladder, unsigned char side, Py_ssize_t at
     ) except -1

@@ -328,7 +328,7 @@ class Normaliser:
         return self.symbols[instrument - 1] if self.numbers_symbols else instrument
 
     def scales_of(self, instrument: int) -> dict[str, int]:
-        """Return the decimal places that reference data has told of an instrument's prices."""
+        """Return the decimal places that reference data has stated of an instrument's prices."""
         return {
             name: scales[instrument] for name, scales in self.scales.items() if instrument in scales
         }
@@ -693,7 +693,7 @@ class Normaliser:
             return self.quote(rule)
         if rule.does >= _C_QUOTE_SIDE:
             if rule.does >= _C_INSERT:
-                return self.place_level(rule)
+                return self.apply_level_position(rule)
             return self.change_quote(rule)
         return self.level(rule) if self.by_level else self.apply_order(rule)
 
@@ -970,7 +970,7 @@ class Normaliser:
         self.orders.sides[slot] = side | _HIDDEN
         return 0
 
-    def place_level(self, rule):
+    def apply_level_position(self, rule):
         """Insert, change or remove the level at a position, from 1: the best."""
         side: cython.uchar = self.side_of(rule.side)
         ladder: Ladder

@@ -20,7 +20,7 @@ cdef class OrderTable:
     cpdef int clear(self, unsigned int instrument) except -1
     cpdef int clear_scope(self, unsigned int scope) except -1
     cpdef int clear_all(self) except -1
-    cdef Py_ssize_t place(self, unsigned int scope, unsigned long long order_id) except -2
+    cdef Py_ssize_t slot_of(self, unsigned int scope, unsigned long long order_id) except -2
     cdef Py_ssize_t home(self, unsigned int scope, unsigned long long order_id) noexcept
     cdef bint is_stale(self, Py_ssize_t slot) except -1
     cdef int move(self, Py_ssize_t at, Py_ssize_t to) except -1

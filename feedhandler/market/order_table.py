@@ -40,7 +40,7 @@ class OrderTable:
 
     def find(self, scope, order_id):
         """Return the slot of an order; -1 where it is not known."""
-        slot: cython.Py_ssize_t = self.place(scope, order_id)
+        slot: cython.Py_ssize_t = self.slot_of(scope, order_id)
         if self.sides[slot] == 0:
             return -1
         if self.born[slot] <= self.last_clear and self.is_stale(slot):
@@ -50,14 +50,14 @@ class OrderTable:
 
     def put(self, scope, order_id, instrument, side, price, size):
         """Keep an order, or change one that is known; return its slot, or -1 where all is full."""
-        slot: cython.Py_ssize_t = self.place(scope, order_id)
+        slot: cython.Py_ssize_t = self.slot_of(scope, order_id)
         if self.sides[slot] == 0:
             if (self.count + 1) * 4 > self.slots * 3:
                 if self.slots >= self.slots_max:
                     self.refused += 1
                     return -1
                 self.grow(self.slots * 2)
-                slot = self.place(scope, order_id)
+                slot = self.slot_of(scope, order_id)
             self.count += 1
         self.ids[slot] = order_id
         self.scopes[slot] = scope
@@ -113,7 +113,7 @@ class OrderTable:
         last: cython.uint = max(self.cleared.get(scope, 0), self.cleared.get(instrument, 0))
         return self.born[slot] <= last
 
-    def place(self, scope, order_id):
+    def slot_of(self, scope, order_id):
         """Return the slot that an order has, or would have."""
         mask: cython.Py_ssize_t = self.slots - 1
         slot: cython.Py_ssize_t = self.home(scope, order_id)

@@ -16,7 +16,7 @@ cdef class LevelRecords:
     cdef unsigned long long[::1] words, sent
     cdef unsigned char[::1] octets
     cdef Py_ssize_t room, rows
-    cdef dict places, pending
+    cdef dict offsets, pending
     cdef bint is_pending
     cdef unsigned int pending_instrument
     cdef Py_ssize_t pending_at
@@ -30,7 +30,7 @@ cdef class LevelRecords:
     cdef int keep_if_new(
         self, const unsigned long long[::1] events, Py_ssize_t at, unsigned int instrument, int depth
     ) except -1
-    cdef Py_ssize_t place_of(self, unsigned int instrument) except -1
+    cdef Py_ssize_t offset_of(self, unsigned int instrument) except -1
     cdef int grow(self) except -1
 
 

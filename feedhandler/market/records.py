@@ -81,7 +81,7 @@ class LevelRecords:
 
     def forget(self) -> None:
         """Take all levels for empty, as they are before any event."""
-        self.places, self.rows = {}, 0
+        self.offsets, self.rows = {}, 0
         self.sent = memoryview(numpy.zeros(0, numpy.uint64))
 
     def begin(self) -> None:
@@ -89,7 +89,7 @@ class LevelRecords:
         self.active = True
         self.forget()
         for instrument in self.book.instruments():
-            offset: cython.Py_ssize_t = self.place_of(instrument)
+            offset: cython.Py_ssize_t = self.offset_of(instrument)
             self.book.write_levels(instrument, self.depth, self.sent, offset)
 
     @property
@@ -164,7 +164,7 @@ class LevelRecords:
         """Append a record where the levels are not those that were told last; return whether."""
         index: cython.Py_ssize_t
         is_new: cython.bint = False
-        i: cython.Py_ssize_t = self.place_of(instrument)
+        i: cython.Py_ssize_t = self.offset_of(instrument)
         levels: cython.Py_ssize_t
         self.report(events, at, instrument, depth)
         levels = (self.count - 1) * self.stride + _HEAD_WORDS
@@ -176,9 +176,9 @@ class LevelRecords:
             self.count -= 1
         return is_new
 
-    def place_of(self, instrument):
+    def offset_of(self, instrument):
         """Return where the levels stand that were told last of an instrument: at first none."""
-        found = self.places.get(instrument)
+        found = self.offsets.get(instrument)
         width: cython.Py_ssize_t = _LEVEL_WORDS * self.depth
         offset: cython.Py_ssize_t
         index: cython.Py_ssize_t
@@ -191,7 +191,7 @@ class LevelRecords:
             self.sent = memoryview(wider)
         for index in range(offset, offset + width, _LEVEL_WORDS):
             self.sent[index] = self.sent[index + 1] = _NO_PRICE
-        self.places[instrument] = offset
+        self.offsets[instrument] = offset
         self.rows += 1
         return offset
 
@@ -401,6 +401,6 @@ class Records:
         )
         for made in self.levels:
             if made.active and made.depth > 0:
-                for instrument in list(made.places):
+                for instrument in list(made.offsets):
                     made.keep_if_new(events, at, instrument, 0)
         return 0

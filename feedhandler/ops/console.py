@@ -55,7 +55,7 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Remedies of operating-system errors other than a disk's.
 _REMEDIES = {
     errno.EACCES: "check its rights",
-    errno.EROFS: "mounted for reading only: name another place",
+    errno.EROFS: "mounted for reading only: name another path",
 }
 #: Width of tables where stdout is no terminal and has none: a row is a line.
 PIPE_WIDTH = 500

@@ -24,7 +24,7 @@ from feedhandler.journal.files import RealFiles
 from feedhandler.journal.owner import owner_of
 from feedhandler.journal.recovery import CONTROL_NAME, block_path, read_control, recover
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.store import place_of_block
+from feedhandler.journal.store import block_entry
 from feedhandler.ops import host
 from feedhandler.ops.checks import Check
 
@@ -135,15 +135,15 @@ def check_file_system(journal: Journal, folder: str) -> Iterator[Check]:
     if system is None:
         return
     if system.kind in IN_MEMORY:
-        found = f"{system.kind} at {system.place}: in memory, gone when the host restarts"
+        found = f"{system.kind} at {system.mount_point}: in memory, gone when the host restarts"
         yield Check(name, "warn", found, f"a {journal.key} on a disk")
     elif system.kind == "overlay":
-        found = f"overlay at {system.place}: a container's own layer goes with the container"
+        found = f"overlay at {system.mount_point}: a container's own layer goes with the container"
         yield Check(name, "warn", found, f"a {journal.key} on a volume")
     elif system.kind.startswith("nfs"):
         yield _check_nfs(name, system)
     else:
-        yield Check(name, "ok", f"{system.kind} at {system.place}")
+        yield Check(name, "ok", f"{system.kind} at {system.mount_point}")
 
 
 def _check_nfs(name: str, system: host.FileSystem) -> Check:
@@ -157,7 +157,7 @@ def _check_nfs(name: str, system: host.FileSystem) -> Check:
     if "hard" not in system.options:
         wrong.append("not mounted hard")
     text = ", ".join(wrong) or f"version {version}, hard; whether it exports sync its server knows"
-    return Check(name, "warn", f"{system.kind} at {system.place}: {text}", NFS_WANTED)
+    return Check(name, "warn", f"{system.kind} at {system.mount_point}: {text}", NFS_WANTED)
 
 
 def check_contents(journal: Journal) -> Iterator[Check]:
@@ -199,7 +199,7 @@ def _read(name: str, journal: Journal) -> Check:
 class _Wanted(Struct):
     """Space that journals need of one file system: at once, and when all are at their bounds."""
 
-    place: str
+    mount_point: str
     free_bytes: int
     first_bytes: int = 0
     all_bytes: int = 0
@@ -212,11 +212,11 @@ def check_room(journals: list[Journal]) -> Iterator[Check]:
     for journal in journals:
         have, block_bytes = _blocks_of(journal)
         for number in range(have + 1, journal.settings.blocks_max + 1):
-            path = block_path(journal.folder, place_of_block(journal.settings, number))
+            path = block_path(journal.folder, block_entry(journal.settings, number))
             stands_on = host.existing_part(path)
             device = stands_on.stat().st_dev
             if device not in systems:
-                systems[device] = _Wanted(_place_of(stands_on), host.free_bytes(stands_on))
+                systems[device] = _Wanted(_mount_point(stands_on), host.free_bytes(stands_on))
             wanted = systems[device]
             wanted.all_bytes += block_bytes
             wanted.labels[journal.label] = journal.bound
@@ -238,13 +238,13 @@ def _blocks_of(journal: Journal) -> tuple[int, int]:
     return len(control.blocks), control.block_bytes
 
 
-def _place_of(path: Path) -> str:
+def _mount_point(path: Path) -> str:
     system = host.file_system_of(path)
-    return system.place if system else str(path)
+    return system.mount_point if system else str(path)
 
 
 def _room(wanted: _Wanted) -> Check:
-    name = f"room at {wanted.place}"
+    name = f"room at {wanted.mount_point}"
     who = ", ".join(wanted.labels)
     found = f"{wanted.free_bytes:,} bytes free, {wanted.all_bytes:,} wanted at most by {who}"
     keys = " or ".join(sorted(set(wanted.labels.values())))

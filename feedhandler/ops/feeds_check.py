@@ -114,7 +114,7 @@ def _as_json(fit: Fit) -> dict[str, object]:
         "packets": fit.packets,
         "fitting": fit.fitting,
         "misfits": [
-            {"kind": misfit.kind, "count": fit.counts[misfit.kind], **_place(misfit)}
+            {"kind": misfit.kind, "count": fit.counts[misfit.kind], **_details(misfit)}
             for misfit in fit.misfits
         ],
         "types": [
@@ -127,7 +127,7 @@ def _as_json(fit: Fit) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _place(misfit: Misfit) -> dict[str, object]:
+def _details(misfit: Misfit) -> dict[str, object]:
     return {
         "packet": misfit.packet, "message": misfit.message, "type": misfit.type, "at": misfit.at,
         "field": misfit.field, "found": misfit.found, "expected": misfit.expected,

@@ -71,7 +71,7 @@ class Element(msgspec.Struct):
 
 
 class Slot(msgspec.Struct):
-    """A field on the wire: bytes, the keys of its description, its place behind `begin`."""
+    """A field on the wire: bytes, the keys of its description, its offset behind `begin`."""
 
     name: str
     at: int
@@ -116,7 +116,7 @@ def run(path: Path, framing: str, out: str) -> int:
 
 
 def _refusal(text: str, target: str) -> str:
-    """Return why the loader refuses the description, with its place in `target`; "" if not."""
+    """Return why the loader refuses the description, with its line in `target`; "" if not."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "description.toml"
         path.write_text(text, encoding="utf-8")
@@ -224,7 +224,7 @@ class Importer:
         raise _wrong(self.path, element.line, reason)
 
     def note(self, element: Element, text: str) -> None:
-        """Remember what the description cannot say; once for each place."""
+        """Remember what the description cannot say; once for each element."""
         if (element.line, text) not in self.notes:
             self.notes.append((element.line, text))
 
@@ -527,11 +527,11 @@ class Importer:
 
     def _symbol(self, element: Element) -> str:
         """Return the field that names the instrument, by its FIX tag; "" where none does."""
-        places = [(element, "")]
+        parents = [(element, "")]
         for group in list(element.all("group"))[:1]:
             if not any(group.all("group", "data")):
-                places.append((group, f"{_attribute(group.get('name'))}."))
-        for around, prefix in places:
+                parents.append((group, f"{_attribute(group.get('name'))}."))
+        for around, prefix in parents:
             for tag in _SYMBOL_TAGS:
                 for field in around.all("field"):
                     if field.get("id") == tag and self._can_be_symbol(field):
@@ -557,7 +557,7 @@ class Importer:
     ) -> tuple[list[str], int, list[str]]:
         """Return fields as lines, the byte behind them, and comments on constants.
 
-        `base` is the place of offset 0, `begin` that of the first field.
+        `base` is the position of offset 0, `begin` that of the first field.
         """
         slots: list[Slot] = []
         comments: list[str] = []
@@ -628,10 +628,10 @@ class Importer:
         if attribute != plain:
             keys["as"] = attribute
         bits = {}
-        for wire, place in slot.keys.get("bits", {}).items():
+        for wire, position in slot.keys.get("bits", {}).items():
             name = _attribute(wire)
             taken = name in names or name != snake_case(wire)
-            bits[f"{slot.name}.{wire}" if taken else wire] = place
+            bits[f"{slot.name}.{wire}" if taken else wire] = position
             names.add(f"{attribute}_{name}" if taken else name)
         if bits:
             slot.keys["bits"] = bits

@@ -60,7 +60,7 @@ class FileSystem(Struct, frozen=True):
     """A mounted file system: its kind as `mount` names it, its mount point and its options."""
 
     kind: str
-    place: str
+    mount_point: str
     options: tuple[str, ...]
 
 
@@ -214,9 +214,9 @@ def file_system_of(path: str | Path) -> FileSystem | None:
     found = None
     for line in mounts.splitlines():
         mount = parse_mount(line)
-        # Of several at one place the last one covers the others; of nested ones the deeper counts.
-        if real.is_relative_to(mount.place) and (
-            found is None or len(mount.place) >= len(found.place)
+        # Of several at one point the last one covers the others; of nested ones the deeper counts.
+        if real.is_relative_to(mount.mount_point) and (
+            found is None or len(mount.mount_point) >= len(found.mount_point)
         ):
             found = mount
     return found

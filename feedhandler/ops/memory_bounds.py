@@ -109,7 +109,7 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
         yield Bound(f"queue {queue.name}", 1, _of_queue(queue))
 
 
-#: Memory in a keyed queue of a message, each of its keys' places, a key, and a producer.
+#: Memory in a keyed queue of a message, each of its keys' entries, a key, and a producer.
 MESSAGE_BYTES, KEY_SLOT_BYTES, KEY_BYTES, PRODUCER_BYTES = 28, 12, 40, 300
 
 

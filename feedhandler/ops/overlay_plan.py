@@ -1,4 +1,4 @@
-"""`feedhandler overlay plan`: a tree's shape, its members' places, addresses and keys."""
+"""`feedhandler overlay plan`: a tree's shape, its members' roles, addresses and keys."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from msgspec.json import decode
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.overlay.merging import check_trees
-from feedhandler.overlay.topology import Address, Topology, make_topology, places_of
+from feedhandler.overlay.topology import Address, Topology, make_topology, roles_of
 from feedhandler.overlay.topology_file import address_of, read_topology, write_topology
 from feedhandler.overlay.tree import Costs, Shape, best_shape, default_shape, fan_out_of, fit_costs
 from feedhandler.overlay.wire import KEY_BYTES
@@ -101,7 +101,7 @@ def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
     if wanted.measured is not None:
         wanted = replace(wanted, costs=measured_costs(wanted.measured))
     shape = shape_of(wanted)
-    count = len(places_of(shape))
+    count = len(roles_of(shape))
     if wanted.port + count > 65_536:
         raise UsageError(
             f"{count} members from port {wanted.port} on: ports end at 65535", "a lower --port"
@@ -157,7 +157,7 @@ def _refuse_existing(path: Path) -> None:
 
 
 def replace_member(path: Path, name: str, address: str, as_json: bool) -> int:
-    """Put another machine in a member's place, in the file."""
+    """Replace a member's machine in the file."""
     topology = read_topology(path)
     to = address_of(address)
     _check_host(to[0])

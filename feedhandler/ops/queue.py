@@ -17,7 +17,7 @@ from feedhandler.amqp.durable.sections import shown
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.journal import BlockingQueue, Item
-from feedhandler.journal.block import pending_places
+from feedhandler.journal.block import pending_slots
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.layout import Status
 from feedhandler.journal.owner import Owner, owner_of
@@ -214,7 +214,7 @@ def _pending(found: Recovered) -> Iterator[Item]:
     files = RealFiles(read_only=True)
     reader = SegmentReader(files)
     try:
-        for number, block, slot in pending_places(found.live, found.numbers):
+        for number, block, slot in pending_slots(found.live, found.numbers):
             content = reader.content(block, slot)
             if content is not None:
                 yield Item(number, content)

@@ -2,7 +2,7 @@
 
 One line for each market message, whatever the granularity of the subscription. Quality messages go
 to stderr, as they concern the reader rather than the data; with `--quality` they are lines of the
-stream, in their place in it.
+stream, at their position in it.
 
 Names and price scales are learnt from reference data on the way, as `decode` does. Where prices
 need them, reference messages are asked for even if `--types` leaves them out, and not shown.

@@ -6,7 +6,7 @@ every receiver keeps with that share of its messages. The source takes the rung 
 section 6). That cannot give simultaneous delivery above 95 % of the messages: the receiver that has
 the maximum is later than its own 95th percentile with 5 % of them.
 
-`HoldController` picks the place on the ladder instead, for a wanted probability that a message is
+`HoldController` picks the step of the ladder instead, for a wanted probability that a message is
 in time at all receivers. For each interval it is given how many messages were late somewhere, and
 goes up where that is more than wanted and down where it is less, in steps of the logarithm of their
 ratio. Between rungs the hold is interpolated over the logarithm of 1 - quantile, on which the tail

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """A proxy's path from datagrams in to datagrams out, compiled and without the GIL.
 
-Datagrams are received into a ring of `RING` places, and stay in their places until they have been
+Datagrams are received into a ring of `RING` slots, and stay in their slots until they have been
 sent: nothing is copied. `Judge` decides about each in turn. First copies make a chunk: for every
 message and target there is a prepared message of `sendmmsg` whose address never changes and whose
-bytes are those of the message's place, so that a message costs one write however many targets
+bytes are those of the message's slot, so that a message costs one write however many targets
 there are, and one system call sends many messages.
 
 Receiving does not wait for sending: between two chunks, of some hundred sends, the socket is
@@ -41,7 +41,7 @@ cdef enum:
     # Time-out of a receiving call on an idle socket; where something is due sooner it is polled.
     _IDLE_NS = 20_000_000
 
-#: Places of the ring.
+#: Slots of the ring.
 RING = _RING
 
 
@@ -85,7 +85,7 @@ cdef class Forwarder(Port):
 
     cdef int _arrange(self, list numbers) except -1:
         """Prepare the chunk for these targets."""
-        cdef int part, place
+        cdef int part, slot
         cdef mmsghdr *message
         PyMem_Free(self._addresses)
         PyMem_Free(self._out)
@@ -99,12 +99,12 @@ cdef class Forwarder(Port):
         self._parts = <iovec *>PyMem_Calloc(self._parts_max, sizeof(iovec))
         if self._addresses == NULL or self._out == NULL or self._parts == NULL:
             raise MemoryError
-        for place in range(self._width):
-            fill_address(&self._addresses[place], numbers[place] >> 16, numbers[place] & 0xFFFF)
+        for slot in range(self._width):
+            fill_address(&self._addresses[slot], numbers[slot] >> 16, numbers[slot] & 0xFFFF)
         for part in range(self._parts_max):
-            for place in range(self._width):
-                message = &self._out[part * self._width + place]
-                message.msg_hdr.msg_name = &self._addresses[place]
+            for slot in range(self._width):
+                message = &self._out[part * self._width + slot]
+                message.msg_hdr.msg_name = &self._addresses[slot]
                 message.msg_hdr.msg_namelen = sizeof(sockaddr_in)
                 message.msg_hdr.msg_iov = &self._parts[part]
                 message.msg_hdr.msg_iovlen = 1
@@ -156,32 +156,32 @@ cdef class Forwarder(Port):
 
     cdef void _gather(self) noexcept nogil:
         """Judge what has come, up to a chunk of first copies or a datagram for Python."""
-        cdef int place, answer
+        cdef int slot, answer
         cdef long long came_ns
         cdef uint64_t source
         while self._next != self._tail and self._parts_count < self._parts_max and not self._rare:
-            place = <int>(self._next & (_RING - 1))
-            if self._messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+            slot = <int>(self._next & (_RING - 1))
+            if self._messages[slot].msg_hdr.msg_flags & MSG_TRUNC:
                 self.oversize += 1
             else:
                 # In the order of arrival, for the kernel's count of drops.
-                came_ns = self._stamp(&self._messages[place].msg_hdr)
-                source = <uint64_t>ntohl(self._senders[place].sin_addr.s_addr) << 16
-                source |= ntohs(self._senders[place].sin_port)
+                came_ns = self._stamp(&self._messages[slot].msg_hdr)
+                source = <uint64_t>ntohl(self._senders[slot].sin_addr.s_addr) << 16
+                source |= ntohs(self._senders[slot].sin_port)
                 answer = self._judge.judge(
-                    <unsigned char *>self._vectors[place].iov_base,
-                    self._messages[place].msg_len, source,
+                    <unsigned char *>self._vectors[slot].iov_base,
+                    self._messages[slot].msg_len, source,
                 )
                 if answer == self._judge.first:
                     self.heard_ns = came_ns
-                    self._parts[self._parts_count].iov_base = self._vectors[place].iov_base
-                    self._parts[self._parts_count].iov_len = self._messages[place].msg_len
+                    self._parts[self._parts_count].iov_base = self._vectors[slot].iov_base
+                    self._parts[self._parts_count].iov_len = self._messages[slot].msg_len
                     self._parts_count += 1
                 elif answer == 0:
                     self._rare = True
-                    break  # it keeps its place until Python has taken it
+                    break  # it keeps its slot until Python has taken it
                 self.received += 1
-            self._empty(place)
+            self._empty(slot)
             self._next += 1
         self._sends = self._parts_count * self._width
 
@@ -204,20 +204,20 @@ cdef class Forwarder(Port):
         self._sent_all()
 
     cdef void _sent_all(self) noexcept nogil:
-        """End the chunk: its places may be received into."""
+        """End the chunk: its slots may be received into."""
         self._parts_count = self._sends = self._done = 0
         self._head = self._next
 
     cdef int _fill(self, int flags) noexcept nogil:
         """Receive what has come, as far as there is room; return 0, or the first call's errno."""
-        cdef int place, room, got, reason, fills
+        cdef int slot, room, got, reason, fills
         for fills in range(_FILLS):
-            place = <int>(self._tail & (_RING - 1))
-            room = min(<int>(_RING - (self._tail - self._head)), <int>(_RING - place))
+            slot = <int>(self._tail & (_RING - 1))
+            room = min(<int>(_RING - (self._tail - self._head)), <int>(_RING - slot))
             room = min(room, <int>_BATCH)
             if not room:
                 return 0
-            got = recvmmsg(self._fd, &self._messages[place], room, flags, NULL)
+            got = recvmmsg(self._fd, &self._messages[slot], room, flags, NULL)
             reason = errno
             if got < 0:
                 # A closed address's answer to an earlier send is counted, and is no failure here.
@@ -260,12 +260,12 @@ cdef class Forwarder(Port):
 
         Later ones are judged after it: call `refresh` when `Admission` has judged it.
         """
-        cdef int place
+        cdef int slot
         if not self._rare or self._sends:
             return None
-        place = <int>(self._next & (_RING - 1))
-        found = self._taken(place)
-        self._empty(place)
+        slot = <int>(self._next & (_RING - 1))
+        found = self._taken(slot)
+        self._empty(slot)
         self.received += 1
         self._rare = False
         self._next += 1

@@ -110,7 +110,7 @@ cdef class RingPort(Port):
 
     cdef int _open(self) except -1:
         """Make the rings and map them."""
-        cdef unsigned int place
+        cdef unsigned int index
         cdef unsigned int *array
         memset(&self._params, 0, sizeof(self._params))
         self._ring = uring_setup(_ENTRIES, &self._params)
@@ -125,10 +125,10 @@ cdef class RingPort(Port):
             reason = errno
             self._close()
             raise OSError(reason, os.strerror(reason))
-        # Places of the ring and of the entries are the same.
+        # Slots of the ring and of the entries are the same.
         array = <unsigned int *>(self._submission + self._params.sq_off.array)
-        for place in range(self._params.sq_entries):
-            array[place] = place
+        for index in range(self._params.sq_entries):
+            array[index] = index
         return 0
 
     cdef size_t _submission_bytes(self) noexcept nogil:
@@ -156,17 +156,17 @@ cdef class RingPort(Port):
         """Send one datagram to each address, as `Port.send` does. Raises `ValueError` when closed,
         `OSError` where the kernel does not take the rings any more."""
         cdef _Targets targets = self._aimed(datagram, addresses)
-        cdef int place = 0, count, reason
+        cdef int index = 0, count, reason
         if self._ring < 0:
             raise ValueError("the port is closed")
-        while place < targets.count:
-            count = min(targets.count - place, <int>_ENTRIES)
+        while index < targets.count:
+            count = min(targets.count - index, <int>_ENTRIES)
             with nogil:
-                self._put(targets, place, count)
+                self._put(targets, index, count)
                 reason = self._complete(count)
             if reason:
                 raise OSError(reason, os.strerror(reason))
-            place += count
+            index += count
 
     cdef void _put(self, _Targets targets, int first, int count) noexcept nogil:
         """Put entries for `count` targets from `first` on into the submission ring, which is empty."""
@@ -175,13 +175,13 @@ cdef class RingPort(Port):
             self._submission + self._params.sq_off.ring_mask))[0]
         cdef unsigned int tail = end[0]
         cdef io_uring_sqe *entry
-        cdef int place
-        for place in range(first, first + count):
+        cdef int index
+        for index in range(first, first + count):
             entry = &self._entries[tail & mask]
             memset(entry, 0, sizeof(io_uring_sqe))
             entry.opcode = <unsigned char>IORING_OP_SENDMSG
             entry.fd = self._fd
-            entry.addr = <unsigned long long>&targets.messages[place].msg_hdr
+            entry.addr = <unsigned long long>&targets.messages[index].msg_hdr
             entry.len = 1
             tail += 1
         uring_store(end, tail)

@@ -3,7 +3,7 @@
 
 `Judge` makes the checks that `Admission` makes of data, in the same order and with the same
 verdicts: the form of the header, the tree, the source, whether it is the first copy, its seal.
-First copies take their place in the ring of ids that `Admission` has, so both may judge in turn.
+First copies take their slot in the ring of ids that `Admission` has, so both may judge in turn.
 Rare datagrams are left to Python (`RARE`): heartbeats, notices, reports, probes, answers, and data
 of a sender that began anew.
 
@@ -73,11 +73,11 @@ cdef class Judge:
     def direct(self, topology, name, copies):
         """Judge for this member of a topology; `copies`: the `Deduplicator` of its `Admission`.
         Raises `UsageError` where a source's host is no IPv4 address."""
-        cdef int place
+        cdef int index
         member = topology.member(name)
         numbers = [address_number(each.address) for each in topology.sources(member)]
-        for place in range(min(len(numbers), _SOURCES_MAX)):
-            self._sources[place] = numbers[place]
+        for index in range(min(len(numbers), _SOURCES_MAX)):
+            self._sources[index] = numbers[index]
         self._sources_count = len(numbers)
         self._tree = topology.tree
         seal_key(self._key, topology.key, KEY_BYTES)
@@ -147,9 +147,9 @@ cdef class Judge:
         return 0
 
     cdef bint _knows(self, uint64_t source) noexcept nogil:
-        cdef int place
-        for place in range(self._sources_count):
-            if self._sources[place] == source:
+        cdef int index
+        for index in range(self._sources_count):
+            if self._sources[index] == source:
                 return True
         return False
 
@@ -163,10 +163,10 @@ cdef class Judge:
 
         Datagrams left to Python are counted there.
         """
-        cdef int place
+        cdef int index
         cdef unsigned long long first = self._counts[self.first]
-        for place in range(1, _COUNTERS):
-            if self._counts[place]:
-                counts[_NAMES[place]] += self._counts[place]
-                self._counts[place] = 0
+        for index in range(1, _COUNTERS):
+            if self._counts[index]:
+                counts[_NAMES[index]] += self._counts[index]
+                self._counts[index] = 0
         return first

@@ -99,11 +99,11 @@ class MemberWatch:
             raise ConfigError(f"{CONTROL}: {endpoint!r} is no ZeroMQ endpoint", hint)
         if address:
             try:
-                place = split_address(address)
+                listen = split_address(address)
             except ValueError as error:
                 raise ConfigError(f"{METRICS}: {error}", "for example 127.0.0.1:9464") from None
             pages = {"/metrics": self._metrics, "/live": self._live, "/ready": self._ready}
-            self._web = WebServer(place, pages, setting=METRICS)
+            self._web = WebServer(listen, pages, setting=METRICS)
         if endpoint:
             self._control = ControlSocket(endpoint, {"status": kept(self.snapshot)}, CONTROL)
         with SideLoop(self._served, "observing"):

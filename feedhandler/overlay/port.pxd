@@ -26,18 +26,18 @@ cdef class Port:
     cdef _Targets _last
     cdef tuple _last_addresses
     cdef int _fd
-    # Places for received datagrams, and the kernel's message header of each.
+    # Slots for received datagrams, and the kernel's message header of each.
     cdef mmsghdr *_messages
     cdef iovec *_vectors
     cdef sockaddr_in *_senders
     cdef unsigned char *_room
     cdef unsigned char *_control
 
-    cdef int _prepare(self, sock, int places) except -1
-    cdef void _empty(self, int place) noexcept nogil
+    cdef int _prepare(self, sock, int slots) except -1
+    cdef void _empty(self, int slot) noexcept nogil
     cdef void _refused(self, int reason) noexcept
-    cdef object _taken(self, int place)
+    cdef object _taken(self, int slot)
     cdef long long _stamp(self, msghdr *message) noexcept nogil
-    cdef object _name(self, int place)
+    cdef object _name(self, int slot)
     cdef _Targets _aimed(self, bytes datagram, tuple addresses)
     cdef _Targets _kept(self, tuple addresses)

@@ -39,19 +39,19 @@ cdef class _Targets:
     """Addresses as the kernel wants them, with a message for each."""
 
     def __cinit__(self, tuple addresses):
-        cdef int place
+        cdef int slot
         self.count = len(addresses)
         self.addresses = <sockaddr_in *>PyMem_Calloc(max(self.count, 1), sizeof(sockaddr_in))
         self.messages = <mmsghdr *>PyMem_Calloc(max(self.count, 1), sizeof(mmsghdr))
         if self.addresses == NULL or self.messages == NULL:
             raise MemoryError
-        for place, (host, port) in enumerate(addresses):
+        for slot, (host, port) in enumerate(addresses):
             number = int.from_bytes(_socket.inet_aton(host), "big")
-            fill_address(&self.addresses[place], number, port)
-            self.messages[place].msg_hdr.msg_name = &self.addresses[place]
-            self.messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
-            self.messages[place].msg_hdr.msg_iov = &self.vector
-            self.messages[place].msg_hdr.msg_iovlen = 1
+            fill_address(&self.addresses[slot], number, port)
+            self.messages[slot].msg_hdr.msg_name = &self.addresses[slot]
+            self.messages[slot].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+            self.messages[slot].msg_hdr.msg_iov = &self.vector
+            self.messages[slot].msg_hdr.msg_iovlen = 1
 
     def __dealloc__(self):
         PyMem_Free(self.addresses)
@@ -76,16 +76,16 @@ cdef class Port:
     def __init__(self, sock):
         self._prepare(sock, _BATCH)
 
-    cdef int _prepare(self, sock, int places) except -1:
-        """Take a socket, with so many places for datagrams that come in."""
-        cdef int place
+    cdef int _prepare(self, sock, int slots) except -1:
+        """Take a socket, with so many slots for datagrams that come in."""
+        cdef int slot
         self.errors, self._targets, self._names = {}, {}, {}
         self._keep, self._fd = sock, sock.fileno()
-        self._messages = <mmsghdr *>PyMem_Calloc(places, sizeof(mmsghdr))
-        self._vectors = <iovec *>PyMem_Calloc(places, sizeof(iovec))
-        self._senders = <sockaddr_in *>PyMem_Calloc(places, sizeof(sockaddr_in))
-        self._room = <unsigned char *>PyMem_Calloc(places, _DATAGRAM_BYTES)
-        self._control = <unsigned char *>PyMem_Calloc(places, _CONTROL_BYTES)
+        self._messages = <mmsghdr *>PyMem_Calloc(slots, sizeof(mmsghdr))
+        self._vectors = <iovec *>PyMem_Calloc(slots, sizeof(iovec))
+        self._senders = <sockaddr_in *>PyMem_Calloc(slots, sizeof(sockaddr_in))
+        self._room = <unsigned char *>PyMem_Calloc(slots, _DATAGRAM_BYTES)
+        self._control = <unsigned char *>PyMem_Calloc(slots, _CONTROL_BYTES)
         if (
             self._messages == NULL or self._vectors == NULL or self._senders == NULL
             or self._room == NULL or self._control == NULL
@@ -93,22 +93,22 @@ cdef class Port:
             raise MemoryError
         sock.setsockopt(SOL_SOCKET, SO_TIMESTAMPNS, 1)
         sock.setsockopt(SOL_SOCKET, SO_RXQ_OVFL, 1)
-        for place in range(places):
-            self._vectors[place].iov_base = &self._room[place * _DATAGRAM_BYTES]
-            self._vectors[place].iov_len = _DATAGRAM_BYTES
-            self._messages[place].msg_hdr.msg_iov = &self._vectors[place]
-            self._messages[place].msg_hdr.msg_iovlen = 1
-            self._messages[place].msg_hdr.msg_name = &self._senders[place]
-            self._messages[place].msg_hdr.msg_control = &self._control[place * _CONTROL_BYTES]
-            self._empty(place)
+        for slot in range(slots):
+            self._vectors[slot].iov_base = &self._room[slot * _DATAGRAM_BYTES]
+            self._vectors[slot].iov_len = _DATAGRAM_BYTES
+            self._messages[slot].msg_hdr.msg_iov = &self._vectors[slot]
+            self._messages[slot].msg_hdr.msg_iovlen = 1
+            self._messages[slot].msg_hdr.msg_name = &self._senders[slot]
+            self._messages[slot].msg_hdr.msg_control = &self._control[slot * _CONTROL_BYTES]
+            self._empty(slot)
         # Timers of this thread are not put off to be served together with others.
         prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
         return 0
 
-    cdef void _empty(self, int place) noexcept nogil:
-        """A place may be received into: the kernel is told again what it has room for."""
-        self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
-        self._messages[place].msg_hdr.msg_controllen = _CONTROL_BYTES
+    cdef void _empty(self, int slot) noexcept nogil:
+        """Free a slot to be received into: reset the sizes that the kernel may fill."""
+        self._messages[slot].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+        self._messages[slot].msg_hdr.msg_controllen = _CONTROL_BYTES
 
     cdef void _refused(self, int reason) noexcept:
         """Count what the kernel did not do."""
@@ -116,7 +116,7 @@ cdef class Port:
 
     def receive(self):
         """What waits, at most `BATCH`: (datagram, (host, port), ns since 1970) of each."""
-        cdef int place, got, reason
+        cdef int slot, got, reason
         # It does not wait; without the GIL a thread that is busy would have it for a switch interval.
         got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
         reason = errno
@@ -126,21 +126,21 @@ cdef class Port:
                 self._refused(reason)
             return []
         found = []
-        for place in range(got):
-            if self._messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+        for slot in range(got):
+            if self._messages[slot].msg_hdr.msg_flags & MSG_TRUNC:
                 self.oversize += 1
             else:
-                found.append(self._taken(place))
-            self._empty(place)
+                found.append(self._taken(slot))
+            self._empty(slot)
         self.received += len(found)
         return found
 
-    cdef object _taken(self, int place):
-        """What came into a place: the datagram, from where and when."""
+    cdef object _taken(self, int slot):
+        """Return what a slot has received: the datagram, its sender and its time."""
         return (
-            (<char *>self._vectors[place].iov_base)[:self._messages[place].msg_len],
-            self._name(place),
-            self._stamp(&self._messages[place].msg_hdr),
+            (<char *>self._vectors[slot].iov_base)[:self._messages[slot].msg_len],
+            self._name(slot),
+            self._stamp(&self._messages[slot].msg_hdr),
         )
 
     cdef long long _stamp(self, msghdr *message) noexcept nogil:
@@ -164,9 +164,9 @@ cdef class Port:
             clock_gettime(CLOCK_REALTIME, &at)
         return at.tv_sec * 1_000_000_000LL + at.tv_nsec
 
-    cdef object _name(self, int place):
-        cdef unsigned long long key = ntohl(self._senders[place].sin_addr.s_addr)
-        key = key << 16 | ntohs(self._senders[place].sin_port)
+    cdef object _name(self, int slot):
+        cdef unsigned long long key = ntohl(self._senders[slot].sin_addr.s_addr)
+        key = key << 16 | ntohs(self._senders[slot].sin_port)
         name = self._names.get(key)
         if name is None:
             if len(self._names) >= self.KEPT_MAX:
@@ -178,17 +178,17 @@ cdef class Port:
     def send(self, bytes datagram not None, tuple addresses not None):
         """Send one datagram to each address. What the kernel refuses is lost, as by the network."""
         cdef _Targets targets = self._aimed(datagram, addresses)
-        cdef int place = 0, got, reason
-        while place < targets.count:
+        cdef int slot = 0, got, reason
+        while slot < targets.count:
             with nogil:
-                got = sendmmsg(self._fd, &targets.messages[place], targets.count - place, 0)
+                got = sendmmsg(self._fd, &targets.messages[slot], targets.count - slot, 0)
                 reason = errno
             if got > 0:
                 self.sent += got
-                place += got
+                slot += got
             elif reason != EINTR:
                 self._refused(reason)
-                place += 1
+                slot += 1
 
     cdef _Targets _aimed(self, bytes datagram, tuple addresses):
         """Messages for the kernel: this datagram to each address. They point at its bytes."""
@@ -229,17 +229,17 @@ def hand_over(sock, list payloads not None, Py_ssize_t first):
     cdef mmsghdr messages[_BATCH]
     cdef iovec vectors[_BATCH]
     cdef int fd = sock.fileno()
-    cdef int place, got
+    cdef int slot, got
     cdef Py_ssize_t begin = first, size = len(payloads)
     memset(messages, 0, sizeof(messages))
-    for place in range(_BATCH):
-        messages[place].msg_hdr.msg_iov = &vectors[place]
-        messages[place].msg_hdr.msg_iovlen = 1
+    for slot in range(_BATCH):
+        messages[slot].msg_hdr.msg_iov = &vectors[slot]
+        messages[slot].msg_hdr.msg_iovlen = 1
     while first < size:
-        for place in range(min(_BATCH, size - first)):
-            payload = <bytes?>payloads[first + place]
-            vectors[place].iov_base = <char *>payload
-            vectors[place].iov_len = len(payload)
+        for slot in range(min(_BATCH, size - first)):
+            payload = <bytes?>payloads[first + slot]
+            vectors[slot].iov_base = <char *>payload
+            vectors[slot].iov_len = len(payload)
         # With the GIL, as in `receive`.
         got = sendmmsg(fd, messages, <unsigned int>min(_BATCH, size - first), MSG_DONTWAIT)
         if got < 0:

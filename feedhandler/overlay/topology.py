@@ -1,8 +1,8 @@
 """Topology of a tree: members with addresses and keys, and whom each sends to.
 
-A topology is one tree's shape (`tree.Shape`) with a member in each place: the sender, the proxies
+A topology is one tree's shape (`tree.Shape`) with a member in each role: the sender, the proxies
 layer by layer, and the receivers. It is the same for all members; `version` rises with each change,
-and a running member takes a new one as long as shape, tree and its own place are the same.
+and a running member takes a new one as long as shape, tree and its own position are the same.
 `topology_file` reads and writes files.
 """
 
@@ -22,7 +22,7 @@ SENDER = "sender"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. `layer` and `index` are its place: layer -1 is the sender's."""
+    """One member. `layer` and `index` are its position: layer -1 is the sender's."""
 
     name: str
     role: Role
@@ -32,7 +32,7 @@ class Member:
     key: bytes
 
 
-def places_of(shape: Shape) -> list[tuple[str, Role, int, int]]:
+def roles_of(shape: Shape) -> list[tuple[str, Role, int, int]]:
     """Return name, role, layer and index of all members of a shape, in order."""
     last = shape.depth - 1
     found: list[tuple[str, Role, int, int]] = [(SENDER, "sender", -1, 0)]
@@ -46,7 +46,7 @@ def places_of(shape: Shape) -> list[tuple[str, Role, int, int]]:
 class Topology:
     """One version of a tree's topology; see the module.
 
-    Raises `ConfigError` where members do not fill the shape's places, or share a name or an
+    Raises `ConfigError` where members do not fill the shape's positions, or share a name or an
     address.
     """
 
@@ -57,7 +57,7 @@ class Topology:
     members: tuple[Member, ...]
 
     def __post_init__(self) -> None:
-        wanted = [position[1:] for position in places_of(self.shape)]
+        wanted = [position[1:] for position in roles_of(self.shape)]
         there = [(member.role, member.layer, member.index) for member in self.members]
         if there != wanted:
             odd = next((i for i, each in enumerate(there) if each not in wanted[i : i + 1]), None)
@@ -86,7 +86,7 @@ class Topology:
         )
 
     def at(self, layer: int, index: int) -> Member:
-        """Return the member in a place."""
+        """Return the member in a position."""
         widths = (1, *self.shape.widths)
         return self.members[sum(widths[: layer + 1]) + index]
 
@@ -112,7 +112,7 @@ class Topology:
         return [self.at(member.layer + 1, number) for number in numbers]
 
     def replaced(self, name: str, address: Address, key: bytes) -> "Topology":
-        """Return the next version, with another machine in a member's place."""
+        """Return the next version, with another machine for a member."""
         gone = self.member(name)
         members = tuple(
             replace(member, address=address, key=key) if member is gone else member
@@ -134,20 +134,20 @@ class Topology:
 def make_topology(
     shape: Shape, tree: int, addresses: Sequence[Address], keys: Iterable[bytes]
 ) -> Topology:
-    """Make a first version, with members at these addresses in the order of `places_of`.
+    """Make a first version, with members at these addresses in the order of `roles_of`.
 
     `keys` gives the tree's key, then one for each member. Raises `UsageError` where addresses are
     too few.
     """
-    places = places_of(shape)
-    if len(addresses) < len(places):
+    roles = roles_of(shape)
+    if len(addresses) < len(roles):
         raise UsageError(
-            f"{len(places)} members, and {len(addresses)} addresses", "give one for each"
+            f"{len(roles)} members, and {len(addresses)} addresses", "give one for each"
         )
     drawn = iter(keys)
     key = next(drawn)
     members = tuple(
         Member(name, role, layer, index, address, next(drawn))
-        for (name, role, layer, index), address in zip(places, addresses, strict=False)
+        for (name, role, layer, index), address in zip(roles, addresses, strict=False)
     )
     return Topology(1, tree, shape, key, members)

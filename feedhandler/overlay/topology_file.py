@@ -12,7 +12,7 @@
     address = "10.0.0.5:7000"
     key = "51d2..."            # what the member seals its reports with
 
-then the proxies, layer by layer, and the receivers, in the order of their places. The file has all
+then the proxies, layer by layer, and the receivers, in the order of their indexes. The file has all
 keys, so only its owner may read it (mode 0600). Faults are reported with their line.
 """
 
@@ -27,7 +27,7 @@ from msgspec import Meta, Struct
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, reason_of, unwritable
 from feedhandler.codecs.toml_text import WrongKey, convert, parse_toml
 from feedhandler.overlay.merging import check_trees
-from feedhandler.overlay.topology import Address, Member, Topology, places_of
+from feedhandler.overlay.topology import Address, Member, Topology, roles_of
 from feedhandler.overlay.tree import Shape
 from feedhandler.private_files import open_file
 
@@ -124,7 +124,7 @@ def _topology(file: _File) -> Topology:
     shape = Shape(max(len(file.member) - 1 - proxies, 0), file.depth, file.fan_out, file.hedging)
     members = []
     for at, ((_, role, layer, index), each) in enumerate(
-        zip(places_of(shape), file.member, strict=True)
+        zip(roles_of(shape), file.member, strict=True)
     ):
         try:
             address = ipv4_address_of(each.address)

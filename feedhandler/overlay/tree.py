@@ -110,8 +110,8 @@ class Shape:
             return numpy.zeros(width, numpy.int64)
         return numpy.arange(width, dtype=numpy.int64) * self.widths[layer - 1] // width
 
-    def places(self, layer: int) -> "numpy.ndarray":
-        """Return each node's place among its parent's children, from 0. int64, (width,)."""
+    def child_indexes(self, layer: int) -> "numpy.ndarray":
+        """Return each node's index among its parent's children, from 0. int64, (width,)."""
         import numpy
 
         parents = self.parents(layer)

@@ -14,5 +14,5 @@ cdef class FrameWriter:
 
     cpdef Py_ssize_t drain(self, Ring ring, Py_ssize_t room) except -1 nogil
     cdef int record(
-        self, Ring ring, Py_ssize_t offset, Py_ssize_t place, Py_ssize_t length,
+        self, Ring ring, Py_ssize_t offset, Py_ssize_t index, Py_ssize_t length,
         Py_ssize_t at, Py_ssize_t size) except -1 nogil

@@ -2,13 +2,13 @@
 
 `FrameWriter.drain` walks what a tap's ring shows and lays out one record a packet in `out`: header
 with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. Records are pcap's, or, if asked
-for, pcapng's enhanced packet blocks, with a packet's place as its interface. A place (a line's
-number, or a channel's) has a head made beforehand; only lengths, checksum, sender and time are
+for, pcapng's enhanced packet blocks, with a packet's endpoint as its interface. An endpoint (a line
+or a channel) has a head made beforehand; only lengths, checksum, sender and time are
 filled in for each packet. What a frame looks like is `records`'s: a switch would deliver it so.
 
 A tap is an ordinary `Ring` whose producer never waits: a thread that has a packet in its hands
 writes a copy as a PACKET record and, once a batch, publishes; where there is no room it counts the
-packet and forgets it. Of the records, only these words are looked at: `received_ns`; the place,
+packet and forgets it. Of the records, only these words are looked at: `received_ns`; the endpoint,
 which is `line` in a ring of received datagrams and `channel` in one of published packets; and
 `session`, which may hold the datagram's sender: IPv4 address << 16 | port (0: not known).
 
@@ -68,9 +68,9 @@ _U32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 class FrameWriter:
     """Lays out the packets of one ring; `out` holds what `drain` last wrote.
 
-    `endpoints` are (group, port, source) of each place in turn; an unknown source is "". Places
-    are lines where `by_line`, else channels. `packets` counts records made, `unwritable` packets
-    of an unknown place or too long for a UDP datagram. No more than `limit` records are made: the
+    `endpoints` are (group, port, source) of each in turn; an unknown source is "". Endpoints are
+    lines where `by_line`, else channels. `packets` counts records made, `unwritable` packets
+    of an unknown endpoint or too long for a UDP datagram. At most `limit` records are made: the
     next packets stay in the ring. `blocks` asks for pcapng's blocks; times then count nanoseconds.
     """
 

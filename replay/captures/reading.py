@@ -135,9 +135,9 @@ class DatagramBatch:
         """Yield the batch's datagrams one by one, with copied payloads."""
         data = self.data.data
         columns = (self.time_ns, self.destination, self.destination_port, self.source)
-        places = (self.offset, self.length)
+        extents = (self.offset, self.length)
         for time_ns, group, port, source, start, length in zip(
-            *(column.tolist() for column in columns + places), strict=True
+            *(column.tolist() for column in columns + extents), strict=True
         ):
             payload = bytes(data[start : start + length])
             yield Datagram(time_ns, address_text(group), port, address_text(source), payload)

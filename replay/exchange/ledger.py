@@ -2,15 +2,15 @@
 
 A ledger is a file of fixed records, written as the session goes and read back as one numpy array;
 `ledger_check` holds one against the other. A message is known by where it travelled (service,
-packet sequence number, its place in the packet) and by a 64-bit BLAKE2 hash of its bytes, so a
+packet sequence number, its index in the packet) and by a 64-bit BLAKE2 hash of its bytes, so a
 ledger proves content without keeping it. Beside messages a subscriber records announcements: where
 its stream starts, which ranges are declared lost, and up to which number a snapshot has recovered
 them. The snapshot's own messages are no deliveries and are not written.
 
 A packet that reaches a subscriber may have been thinned to the messages it asked for, so its
-messages are numbered by their place in what was delivered (`PACKED`); a message delivered alone
-carries its place in the exchange's packet (`MESSAGE`), as everything sent does. FIX messages carry
-their own numbers wherever they are: each is a `MESSAGE` under its number, at place 0. Their
+messages are numbered by their index in what was delivered (`PACKED`); a message delivered alone
+carries its index in the exchange's packet (`MESSAGE`), as everything sent does. FIX messages carry
+their own numbers wherever they are: each is a `MESSAGE` under its number, at index 0. Their
 packets name no service, so it is given with them.
 
 Records are appended in the order of events, `BUFFER_RECORDS` at a time. A ledger that was cut
@@ -66,9 +66,9 @@ class RecordKind(IntEnum):
     """Kinds of records."""
 
     MESSAGE = 0
-    """a message; `number` is its place in the packet that the exchange sent"""
+    """a message; `number` is its index in the packet that the exchange sent"""
     PACKED = 1
-    """a message out of a delivered packet; `number` is its place in that"""
+    """a message out of a delivered packet; `number` is its index in that"""
     LOST = 2
     """the subscriber was told that `sequence` to `symbol`, both included, are lost"""
     START = 3
@@ -108,7 +108,7 @@ class LedgerWriter:
             )
         except OSError as error:
             raise ConfigError(
-                f"{path}: cannot be written: {error.strerror}", "give another place for the ledger"
+                f"{path}: cannot be written: {error.strerror}", "give another file for the ledger"
             ) from None
 
     def sent(self, packet: bytes, service: int = 0) -> int:
@@ -134,7 +134,7 @@ class LedgerWriter:
         self, service: int, sequence: int, number: int, message: bytes, symbol: int = NO_SYMBOL,
         type: int = 0,
     ) -> None:  # fmt: skip
-        """Record a message delivered alone; `number` is its place in the exchange's packet."""
+        """Record a message delivered alone; `number` is its index in the exchange's packet."""
         digest = blake2b(message, digest_size=8).digest()
         self._append(_PACK(sequence, symbol, digest, service, number, type, RecordKind.MESSAGE))
         self.messages += 1

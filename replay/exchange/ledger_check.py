@@ -38,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class Offender(NamedTuple):
-    """A message with a fault; `number` is its place in the packet."""
+    """A message with a fault; `number` is its index in the packet."""
 
     service: int
     sequence: int
@@ -59,9 +59,9 @@ class Selection:
 
     def mask(self, feed: Feed, messages: Records) -> Mask:
         """Return a mask (bool, one per message) of the selected messages."""
-        # A pair of numbers sorts faster as one: the symbol's place among the symbols is short.
-        symbols, symbol_place = np.unique(messages["symbol"], return_inverse=True)
-        pairs = (messages["service"].astype(np.uint64) << np.uint64(32)) | symbol_place.astype(
+        # A pair of numbers sorts faster as one: the symbol's index among the symbols is short.
+        symbols, symbol_index = np.unique(messages["symbol"], return_inverse=True)
+        pairs = (messages["service"].astype(np.uint64) << np.uint64(32)) | symbol_index.astype(
             np.uint64
         )
         unique, inverse = np.unique(pairs, return_inverse=True)
@@ -191,7 +191,7 @@ class _Check:
         return selected[~late]
 
     def _fates(self, index: NDArray[np.intp], arrivals: Records) -> None:
-        """Count each expected message's outcome; arrival i is expected message `place[i]`."""
+        """Count each expected message's outcome; arrival i is expected message `index[i]`."""
         expected = self.expected
         times = np.bincount(index, minlength=len(expected))
         wrong = np.zeros(len(expected), bool)

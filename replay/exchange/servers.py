@@ -96,7 +96,7 @@ class OfferedPackets(Mapping[int, PacketStore], DuePackets):
         super().__init__(elapsed_ns)
         self._services = services
         self._stores = {service: PacketStore(window_bytes) for service in services.values()}
-        # The header's place tells the number fastest.
+        # Reading the number at its offset in the header is fastest.
         table = feed.table
         self._number = slice(table.sequence_at, table.sequence_at + table.sequence_size)
         self._order: Any = feed.byte_order

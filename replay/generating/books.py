@@ -415,7 +415,7 @@ class ShareBooks:
     @cython.locals(slot=cython.int, index=cython.int, level=cython.int, base=cython.int,
                    volume=cython.int)  # fmt: skip
     def _shrink(self, share, want):
-        """Reduce an order's volume, keeping its place; return its level, -1 where none could."""
+        """Reduce an order's volume, keeping its priority; return its level, -1 where none could."""
         slot = self._slot(share, want)
         index = share * _SLOTS + slot
         if slot < 0 or self.volumes[index] < 2:
@@ -499,7 +499,7 @@ class ShareBooks:
 
     @cython.locals(index=cython.int, base=cython.int, level=cython.int)
     def _remove(self, share, slot):
-        """Take an order out, closing its level if it was the last; returns the level's place."""
+        """Take an order out, closing its level if it was the last; return the level's index."""
         index = share * _SLOTS + slot
         base = (share * 2 + self.sides[index]) * _LEVELS
         level = self._level_of(base, self.prices[index])
@@ -513,7 +513,7 @@ class ShareBooks:
 
     @cython.locals(i=cython.int, count=cython.int)
     def _open_level(self, base, level, price):
-        """Make room for an empty level at this place."""
+        """Make room for an empty level at this index."""
         count = self.levels[base // _LEVELS]
         for i in range(count, level, -1):
             self.level_price[base + i] = self.level_price[base + i - 1]

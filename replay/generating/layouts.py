@@ -1,8 +1,8 @@
-"""Places of the fields that the generator patches, and messages with all else filled in.
+"""Offsets of the fields that the generator patches, and messages with all else filled in.
 
-The compiled markets keep whole messages and change a few fields of them. `offsets` looks the places
-of those fields up in the feed's description; `templates` makes a message an instrument, with what
-never changes in it.
+The compiled markets keep whole messages and change a few fields of them. `offsets` looks up
+those fields in the feed's description; `templates` makes a message an instrument, with what never
+changes in it.
 """
 
 from collections.abc import Callable, Sequence

@@ -63,7 +63,7 @@ class Notices:
         self._tape.put(REFERENCE, memoryview(bytearray(message)), 0, len(message), -1)
 
     def write_reference(self, index: int) -> None:
-        """Put the reference data of the instrument at this place of the listing."""
+        """Put the reference data of the instrument at this index of the listing."""
         self._number += 1
         start = index * self.sizes[0]
         data, at = memoryview(self.reference), self._at_reference

@@ -186,7 +186,7 @@ class OrderState:
             price = _value(added, adds.price)
             new = price if rule.price is None else _value(message, rule.price)
             if left == 0 or new != price or left > _value(added, adds.size):
-                del self._orders[message[named]]  # it loses its place
+                del self._orders[message[named]]  # it loses its priority
             if left > 0:
                 changed = _with(_with(added, adds.price, new), adds.size, left)
                 self._orders[message[named]] = kept._replace(message=changed)

@@ -6,7 +6,7 @@ with a size of their own, how soon symbols come back, and what the lines do. The
 paper's whole session (its Tables 1 to 3 and Figure 6; the minutes between its marks are drawn after
 its description, for its figures are not to be had as numbers).
 
-`load_profile` reads and checks one. What is wrong with it is said in one line, with the place.
+`load_profile` reads and checks one. A fault is reported in one line, with its key.
 docs/generating.md explains every field.
 """
 

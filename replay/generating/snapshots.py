@@ -146,8 +146,8 @@ class _State:
         self._middles: list[int] = (2 * sums[:-1] + behind).tolist()
 
     def fitting(self, at: int, aim: float) -> tuple[int, int]:
-        """How many messages from the place `at` on come to about `aim` bytes, one at least, and to
-        how many they do: as many as have their middle within the aim."""
+        """Return how many messages from index `at` on have about `aim` bytes, one at least, and how
+        many bytes those have: as many messages as have their middle within the aim."""
         before = BODY_COST + self._first[at] - self._sums[at + 1]
         most = min(at + MESSAGES_MAX, self.count)
         end = bisect.bisect_right(self._middles, 2 * (aim * 100 - before), at + 1, most)
@@ -157,7 +157,7 @@ class _State:
         return end - at, (before + self._sums[end]) // 100
 
     def bytes_of(self, at: int, count: int) -> bytes:
-        """`count` messages from the place `at` on."""
+        """Return the bytes of `count` messages from index `at` on."""
         return self._bytes[self._starts[at] : self._starts[at + count]]
 
 

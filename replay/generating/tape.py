@@ -90,7 +90,7 @@ class Tape:
         self.skew_ns_min, self.skew_ns_spread = skew_ns
         self.now_ns = self.free_ns = self.latest_b_ns = 0
         self.within_1_ms = self.within_10_ms = self.repeats = 0
-        self.length_at, self.sequence_at, self.time_at, self.count_at = _places(feed)
+        self.length_at, self.sequence_at, self.time_at, self.count_at = _header_offsets(feed)
         self.headers = memoryview(_headers(feed))
         self.tables: dict[str, Any] = {
             "packets": numpy.zeros(CHANNELS, numpy.int64),
@@ -278,7 +278,7 @@ class Tape:
         return 0
 
 
-def _places(feed: Any) -> list[int]:
+def _header_offsets(feed: Any) -> list[int]:
     """Return the offsets of the header fields that change. Raises `UsageError` for other feeds."""
     offsets = {field.wire: field.at for field in feed.header.fields}
     if any(name not in offsets for name in HEADER_FIELDS):

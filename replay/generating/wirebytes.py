@@ -1,7 +1,7 @@
 """Big-endian numbers and whole stretches of bytes, written in place.
 
 The interpreted twin of the inline functions in `wirebytes.pxd`, which the compiled generator
-uses. Both raise `IndexError` for a place outside the buffer; numbers are cut to their size.
+uses. Both raise `IndexError` for an offset outside the buffer; numbers are cut to their size.
 """
 
 

@@ -30,14 +30,14 @@ Array = np.ndarray[Any, Any]
 class Block:
     """Sends in their final order, a row a send.
 
-    `chunk_of` u32 and `place` int64: in which of `chunks`, and which of its rows, the datagram is;
+    `chunk_of` u32 and `row_of` int64: in which of `chunks`, and which of its rows, the datagram is;
     `destinations` u16: where it goes; `due_ns` int64, never falling: when, after the anchor;
     `share_done` is how much of the source lies before the block's end.
     """
 
     chunks: list[Chunk]
     chunk_of: Array
-    place: Array
+    row_of: Array
     destinations: Array
     due_ns: Array
     share_done: float
@@ -53,11 +53,11 @@ class Block:
     def gather(self, columns: Sequence[Array]) -> Array:
         """Gather a column of the sends from one column of each chunk."""
         if len(columns) == 1:
-            return columns[0][self.place]
+            return columns[0][self.row_of]
         out = np.empty(len(self), columns[0].dtype if columns else np.int64)
         for number, column in enumerate(columns):
             here = np.flatnonzero(self.chunk_of == number)
-            out[here] = column[self.place[here]]
+            out[here] = column[self.row_of[here]]
         return out
 
     def gather_batch(self, name: str) -> Array:

@@ -395,28 +395,28 @@ cdef class FrameSender(SendLoop):
         return outcome
 
     cdef int _flush_socket(self, int number) except -1 nogil:
-        cdef Py_ssize_t place = number * _WINDOW
-        cdef Py_ssize_t end = place + self._filled[number]
+        cdef Py_ssize_t index = number * _WINDOW
+        cdef Py_ssize_t end = index + self._filled[number]
         cdef Py_ssize_t taken
         cdef int sent
         cdef int reason
-        while place < end:
+        while index < end:
             sent = sendmmsg(
-                self._fds[number], &self._messages[place], <unsigned int>(end - place), MSG_DONTWAIT
+                self._fds[number], &self._messages[index], <unsigned int>(end - index), MSG_DONTWAIT
             )
             self._counts[SYSTEM_CALLS] += 1
             if sent >= 0:
                 self._no_buffers_since_ns = 0
-                for taken in range(place, place + sent):
+                for taken in range(index, index + sent):
                     self._counts[SENT] += 1
                     self._counts[BYTES] += self._length_of[taken]
                     self._sent_by[self._destination_of[taken]] += 1
-                place += sent
+                index += sent
                 continue
             reason = errno
             if reason == EMSGSIZE:
                 self._counts[TOO_LONG] += 1
-                place += 1
+                index += 1
             elif self._wait_for_room(self._fds[number], reason) == HALTED:
                 return HALTED
         return RUN_ON

@@ -213,7 +213,7 @@ class Pipeline:
             self._current = number
             timeline.begin()
             if found and self._from_ns is not None:
-                # The place that was sought is passed: what follows is meant from its beginning.
+                # The time that was sought is passed: what follows is meant from its beginning.
                 before = self._selector.left_out
                 self._selector = Selector(self.selection, self._table)
                 self._selector.left_out = before

@@ -105,7 +105,7 @@ class _Reach:
         if not sent or not len(self.block):
             return None
         row = min(max(sent - self.sent_before - 1, 0), len(self.block) - 1)
-        return self.block.chunks[int(self.block.chunk_of[row])], int(self.block.place[row])
+        return self.block.chunks[int(self.block.chunk_of[row])], int(self.block.row_of[row])
 
     def position_ns(self, sent: int) -> int | None:
         """Return the recorded time of the latest send (ns); None where nothing was sent yet."""
@@ -206,7 +206,7 @@ class Player:
     def seek(self, at_ns: int, timeout_s: float = SEEK_WAIT_S) -> int:
         """Go on from the recorded time `at_ns`; answers with the time of the first datagram there.
 
-        Playing goes on while the place is looked for, so a refusal changes nothing; nothing from
+        Playing goes on while the time is looked for, so a refusal changes nothing; nothing from
         before the seek is sent after the answer. Raises `UsageError` where nothing is there, where
         the run has ended and where the source is no pipeline.
         """

@@ -78,7 +78,7 @@ class Renumberer:
         assert batch.headers is not None
         if not len(batch):
             return batch
-        channel, epoch = self._places(batch, batch.headers)
+        channel, epoch = self._assign(batch, batch.headers)
         if self._learning:
             self._learn(batch.headers, channel, epoch)
             return batch
@@ -88,7 +88,7 @@ class Renumberer:
         """Learn the numbers of a batch of the first pass without playing it."""
         batch = with_headers(batch, self._table)
         assert batch.headers is not None
-        channel, epoch = self._places(batch, batch.headers)
+        channel, epoch = self._assign(batch, batch.headers)
         self._learn(batch.headers, channel, epoch)
 
     def next_pass(self) -> None:
@@ -122,7 +122,7 @@ class Renumberer:
                 return number
         return 0
 
-    def _places(self, batch: DatagramBatch, headers: PacketHeaders) -> tuple[Array, Array]:
+    def _assign(self, batch: DatagramBatch, headers: PacketHeaders) -> tuple[Array, Array]:
         """Return the channel and the epoch of each datagram (int64), counting resets."""
         line = (batch.destination.astype(np.int64) << 16) | batch.destination_port
         channel = line if self._by_endpoint else headers.service.astype(np.int64)
@@ -154,13 +154,13 @@ class Renumberer:
         if epoch.max(initial=0) >= EPOCHS_MAX:
             raise UsageError(f"more than {EPOCHS_MAX:,} resets of one channel", "loop a part")
         for number in np.unique(key[telling]).tolist():
-            place = self._epoch(number // EPOCHS_MAX, number % EPOCHS_MAX)
+            learned = self._epoch(number // EPOCHS_MAX, number % EPOCHS_MAX)
             here = key == number
-            place.after = max(place.after, int(headers.next_sequence[here & telling].max()))
+            learned.after = max(learned.after, int(headers.next_sequence[here & telling].max()))
             numbers = headers.sequence[here & data]
             if len(numbers):
                 lowest = int(numbers.min())
-                place.lowest = lowest if place.lowest is None else min(place.lowest, lowest)
+                learned.lowest = lowest if learned.lowest is None else min(learned.lowest, lowest)
 
     def _telling(self, headers: PacketHeaders) -> Array:
         """Return a mask of the heartbeats whose number states a position in the sequence."""

@@ -412,8 +412,8 @@ cdef class Sender(SendLoop):
 
     cdef inline void _begin_message(self, int number, Py_ssize_t slot) noexcept nogil:
         """A new message for the datagram in `slot`."""
-        cdef Py_ssize_t place = number * _WINDOW + self._message_count[number]
-        cdef msghdr *header = &self._messages[place].msg_hdr
+        cdef Py_ssize_t index = number * _WINDOW + self._message_count[number]
+        cdef msghdr *header = &self._messages[index].msg_hdr
         header.msg_name = &self._addresses[self._destination_of[slot]]
         header.msg_namelen = sizeof(sockaddr_in)
         header.msg_iov = &self._vectors[slot]
@@ -424,11 +424,11 @@ cdef class Sender(SendLoop):
     cdef inline bint _extend(self, int number, Py_ssize_t slot) noexcept nogil:
         """Join the datagram in `slot` to the message before it, where the kernel can part them."""
         cdef size_t length = self._vectors[slot].iov_len
-        cdef Py_ssize_t place = number * _WINDOW + self._message_count[number] - 1
+        cdef Py_ssize_t index = number * _WINDOW + self._message_count[number] - 1
         cdef msghdr *header
         if self._message_count[number] == 0 or length == 0:
             return False
-        header = &self._messages[place].msg_hdr
+        header = &self._messages[index].msg_hdr
         if (
             self._vectors[slot - 1].iov_len != length
             or self._destination_of[slot - 1] != self._destination_of[slot]
@@ -436,7 +436,7 @@ cdef class Sender(SendLoop):
         ):
             return False
         if header.msg_iovlen == 1:
-            fh_set_segment(header, self._controls + place * FH_CONTROL_BYTES, <uint16_t>length)
+            fh_set_segment(header, self._controls + index * FH_CONTROL_BYTES, <uint16_t>length)
         header.msg_iovlen += 1
         return True
 
@@ -479,12 +479,12 @@ cdef class Sender(SendLoop):
                 return HALTED
         return RUN_ON
 
-    cdef void _account(self, Py_ssize_t place, int sent) noexcept nogil:
+    cdef void _account(self, Py_ssize_t index, int sent) noexcept nogil:
         """Count the datagrams of messages that the kernel has taken."""
         cdef msghdr *header
         cdef size_t i
-        for place in range(place, place + sent):
-            header = &self._messages[place].msg_hdr
+        for index in range(index, index + sent):
+            header = &self._messages[index].msg_hdr
             self._counts[SENT] += <int64_t>header.msg_iovlen
             self._counts[BYTES] += <int64_t>(header.msg_iovlen * header.msg_iov[0].iov_len)
             i = header.msg_iov - self._vectors

@@ -68,7 +68,7 @@ class LoadGenerator:
     ) -> None:
         if not templates:
             raise UsageError("there is nothing to send", "give at least one template")
-        self._place = (sequence_offset, sequence_width, byte_order == "big")
+        self._sequence_field = (sequence_offset, sequence_width, byte_order == "big")
         self._lines = open_lines(lines)
         try:
             self._table = self._complete_table()
@@ -99,7 +99,7 @@ class LoadGenerator:
         keys = self._lines.channels
         numbers = {key: number for number, key in enumerate(keys)}
         for template in templates:
-            if len(template.payload) < sum(self._place[:2]):
+            if len(template.payload) < sum(self._sequence_field[:2]):
                 raise UsageError(
                     f"a template of {len(template.payload)} bytes has no room for the sequence",
                     "check sequence_offset and sequence_width",
@@ -130,7 +130,7 @@ class LoadGenerator:
             *self._columns,
             self._table,
             self.next_sequences,
-            *self._place,
+            *self._sequence_field,
             rate,
             count,
             anchor_ns,

@@ -39,8 +39,8 @@ cdef extern from *:
     #else
     #define fh_relax() ((void)0)
     #endif
-    #define fh_load(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
-    #define fh_store(place, value) __atomic_store_n(&(place), value, __ATOMIC_RELEASE)
+    #define fh_load(variable) __atomic_load_n(&(variable), __ATOMIC_ACQUIRE)
+    #define fh_store(variable, value) __atomic_store_n(&(variable), value, __ATOMIC_RELEASE)
     #endif
     """
     int64_t fh_monotonic_ns() nogil
@@ -48,10 +48,10 @@ cdef extern from *:
     void fh_wait_while(int *word, int value, int64_t ns) nogil
     void fh_wake(int *word) nogil
     void fh_relax() nogil
-    int fh_load(int place) nogil
-    void fh_store(int place, int value) nogil
-    int64_t fh_load_ns "fh_load"(int64_t place) nogil
-    void fh_store_ns "fh_store"(int64_t place, int64_t value) nogil
+    int fh_load(int variable) nogil
+    void fh_store(int variable, int value) nogil
+    int64_t fh_load_ns "fh_load"(int64_t variable) nogil
+    void fh_store_ns "fh_store"(int64_t variable, int64_t value) nogil
 
 cdef enum:
     RUN_ON = 0

@@ -94,7 +94,7 @@ class TcpLineServer(ClientsServer[ServerSettings, "SoupBinFollower | LengthFollo
                 session.on_output()
 
     def since(self, at: int) -> tuple[bytes, int]:
-        """Return frames from the place `at` on, about `chunk_bytes` of them, and the next place."""
+        """Return frames from offset `at` on, about `chunk_bytes` of them, and the next offset."""
         chunk = bytearray()
         while at < len(self.sent) and len(chunk) < self.settings.chunk_bytes:
             chunk += self.sent[at]
@@ -103,7 +103,7 @@ class TcpLineServer(ClientsServer[ServerSettings, "SoupBinFollower | LengthFollo
 
 
 class SoupBinFollower(SoupBinSession[TcpLineServer]):
-    """A client of a SoupBinTCP session; `at` is the place of its next frame, None before login."""
+    """A client of a SoupBinTCP session; `at` is the offset of its next frame, None before login."""
 
     at: int | None = None
 

@@ -7,7 +7,7 @@ day.
 
 It promises price-time priority: best price first, and at a price the order that has stood there
 longest; an order that changes its price or grows goes to the back of the queue, one that shrinks
-keeps its place. A level's volume and number of orders always equal the sum over its orders.
+keeps its priority. A level's volume and number of orders always equal the sum over its orders.
 
 `add` and `modify` do not match orders, since a feed's user must take them as published; `crossed`
 reports whether the book is crossed.

@@ -54,8 +54,8 @@ def standing_of(state: MarketState, security: bytes) -> tuple[list[Standing], in
 def book_of(state: MarketState, security: bytes) -> ScaledBook:
     """Build the book of a security from its entries; an unknown security has an empty one."""
     orders, unread = standing_of(state, security)
-    price_places = max((_places(each.price) for each in orders), default=0)
-    size_places = max((_places(each.size) for each in orders), default=0)
+    price_places = max((_decimal_places(each.price) for each in orders), default=0)
+    size_places = max((_decimal_places(each.size) for each in orders), default=0)
     book = Book()
     for at, (id, side, price, size) in enumerate(orders):
         key = (id, 0 if id else at)
@@ -63,6 +63,6 @@ def book_of(state: MarketState, security: bytes) -> ScaledBook:
     return ScaledBook(book, price_places, size_places, unread)
 
 
-def _places(number: Decimal) -> int:
+def _decimal_places(number: Decimal) -> int:
     exponent = number.as_tuple().exponent
     return -exponent if isinstance(exponent, int) and exponent < 0 else 0

@@ -182,7 +182,7 @@ def _id(key: object) -> Entry:
 
 
 def _price(price: Price) -> Value:
-    """Return the price with all its places. Raises `UsageError` while its scale is unknown."""
+    """Return the price with all its decimals. Raises `UsageError` while its scale is unknown."""
     return price.decimal
 
 
@@ -302,7 +302,7 @@ def _integrated_add(
 def _integrated_modify(
     to: FixTranslator, order: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """101: an order has another price or size, and says whether it has lost its place."""
+    """101: an order has another price or size, and says whether it has lost its priority."""
     if before := to.order(symbol, order.order_id):
         lost = bool(order.position_change)
         if entries := to.rest(

@@ -9,7 +9,7 @@ What it holds, separately for each service:
 
 * order books: every resting order's latest message (230), in the order of their priority. An order
   is known by symbol, order date and order number. One that changes its price or grows goes to the
-  back of its level's queue, one that shrinks keeps its place.
+  back of its level's queue, one that shrinks keeps its priority.
 * of every other type the latest message by symbol, and where one symbol has several, by part:
   quotes (140) by level, class states and timetables (516, 539) by instrument group, index
   compositions (548) by instrument. Sent again they are what they were.
@@ -502,7 +502,7 @@ class Market:
         changes: cython.bint,
         now: Resting,
     ) -> cython.int:
-        """Put an order that rests: at its old place where it shrank, else at the back."""
+        """Put an order that rests: at its old position where it shrank, else at the back."""
         order: Resting
         if now.side == 0 or now.volume == 0:
             self.problems["no_volume" if now.side else "odd_side"] += 1

@@ -2,8 +2,8 @@
 """Resting orders of one symbol, kept as the feed's messages and readable as a book.
 
 `Orders` keeps the latest message about every order in one dictionary, whose order is the queue of
-every price level at once: an order that changes its price or grows loses its place and goes to the
-end, one that shrinks keeps it. That makes applying a message cheap; price levels (a `Book`) are
+each price level at once: an order that changes its price or grows loses its priority and goes to
+the end, one that shrinks keeps it. That makes applying a message cheap; price levels (a `Book`) are
 built on the first access, and are kept up to date from then on.
 
 `OrderLayout` holds the offsets of fields in order messages, from the feed's description. `market`
@@ -152,7 +152,7 @@ class Orders:
         return 0
 
     def shrink(self, key, order, now):
-        """Update an order to `now`, which differs in its volume only; it keeps its place."""
+        """Update an order to `now`, which differs in its volume only; it keeps its priority."""
         order.volume = now.volume
         order.message = now.message
         if self.live is not None:

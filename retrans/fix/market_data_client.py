@@ -112,7 +112,7 @@ class Failed(NamedTuple):
 Event = Complete | Rejected | Failed | Broken
 
 
-class OutOfPlace(ValueError):
+class UnexpectedMessage(ValueError):
     """Messages came in an order in which they cannot be assigned to parts."""
 
 
@@ -386,7 +386,7 @@ class MarketDataClient:
         type = found[0][1]
         if self._left:
             if type in (PART, REJECT):
-                raise OutOfPlace(f"a part ends {self._left} messages early")
+                raise UnexpectedMessage(f"a part ends {self._left} messages early")
             return self._body(data, now_ns)
         if type == PART:
             return self._begin(self.form.read_part(dict(found)), now_ns)
@@ -398,7 +398,7 @@ class MarketDataClient:
         elif type == LOGOUT:
             return [Broken("the server logged out")]
         elif type != HEARTBEAT:
-            raise OutOfPlace("a message belongs to no part")
+            raise UnexpectedMessage("a message belongs to no part")
         return []
 
     def _begin(self, part: Part, now_ns: int) -> list[Event]:

@@ -43,7 +43,7 @@ X_ONLY = frozenset((
 ))  # fmt: skip
 #: Positions of an entry among others, which change without a message: MDPriceLevel,
 #: MDEntryPositionNo. The first is encoded anew.
-_PLACES = frozenset((1023, 290))
+_POSITIONS = frozenset((1023, 290))
 
 _Pairs = list[tuple[int, bytes]]
 
@@ -65,7 +65,7 @@ class Entry:
         self.text = text + b"".join(
             b"%d=%b\x01" % (tag, value)
             for tag, value in pairs
-            if tag not in X_ONLY and tag not in _PLACES and tag not in (269, 278, 270, 280)
+            if tag not in X_ONLY and tag not in _POSITIONS and tag not in (269, 278, 270, 280)
         )
 
 
@@ -294,7 +294,7 @@ class MarketState:
             self.problems["no_type"] += 1
             return
         target = (entry.id,) if entry.id and not is_last else key
-        if is_last or before is None or target != key or not _keeps_place(before, entry):
+        if is_last or before is None or target != key or not _keeps_priority(before, entry):
             state.remove(key)
         state.entries[target] = entry
         if is_last and entry.id:
@@ -364,8 +364,8 @@ def _key(
     return id, (id,) if id else (type, said.get(270, b""))
 
 
-def _keeps_place(before: Entry, after: Entry) -> bool:
-    """Return whether a changed order keeps its place in the queue: same price, and not larger."""
+def _keeps_priority(before: Entry, after: Entry) -> bool:
+    """Return whether a changed order keeps its priority: same price, and not larger."""
     was, now = ((decimal_of(each.price), decimal_of(each.size)) for each in (before, after))
     if was[0] != now[0]:
         return False

@@ -45,7 +45,7 @@ class RequestFormat:
         self._channel = re.compile(rb"\x01%d=([^\x01]+)\x01" % channel_tag)
 
     def encode(self, request: ResendRequest) -> bytes:
-        """Encode a request. It has no place in a numbering: its MsgSeqNum is 0."""
+        """Encode a request. It is not numbered: its MsgSeqNum is 0."""
         header = b"35=2\x0134=0\x01%d=%b\x01" % (self._tag, request.channel.encode())
         body = b"7=%d\x0116=%d\x01" % (request.begin, request.end)
         return envelope(self._begin_string, header + body)

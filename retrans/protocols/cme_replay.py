@@ -112,8 +112,8 @@ class State(Enum):
     OVER = auto()
 
 
-#: In which states messages of the session may come, by template; heartbeats in all. What has no
-#: place here is a replayed packet, which comes in `State.REPLAY`.
+#: In which states messages of the session may come, by template; heartbeats in all. What is not
+#: listed is a replayed packet, which comes in `State.REPLAY`.
 MAY_COME: dict[int, frozenset[State]] = {
     LOGON: frozenset({State.LOGON}),
     LOGOUT: frozenset({State.LOGON, State.REPLAY}),
@@ -345,7 +345,7 @@ class ReplayClient(PacketClient):
         return packets_of(self._stream, data)
 
     def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
-        """Take a packet. Raises `WireError` for one that cannot be read, or has no place now."""
+        """Take a packet. Raises `WireError` for one that cannot be read, or is not allowed now."""
         if not is_whole(self._table, packet, self._header):
             raise WireError("bad_packet", "a packet that cannot be read")
         template = template_of(packet)

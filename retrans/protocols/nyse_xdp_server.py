@@ -65,7 +65,7 @@ from feedhandler.retrans.settings import ServerSettings
 REQUEST_BYTES_MAX = 256
 #: Most answers that wait to go out for one client.
 ANSWERS_WAITING_MAX = 4096
-#: Place of the delivery flag in a packet.
+#: Offset of the delivery flag in a packet.
 FLAG_AT = 2
 
 #: The status on the wire of each reason.

@@ -51,7 +51,7 @@ def library(name: str) -> str:
 
 
 def watched(paths: list[Path]) -> dict[str, str]:
-    """The environment of a run that the sanitizer watches, with these places on Python's path."""
+    """The environment of a run that the sanitizer watches, with these folders on Python's path."""
     return {
         **os.environ,
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so')}",

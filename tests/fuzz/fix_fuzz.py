@@ -78,24 +78,24 @@ class Damage:
             self.lie_of_data,
         ]
 
-    def _place(self, fields: list[bytes]) -> int:
+    def _index(self, fields: list[bytes]) -> int:
         return self.source.randrange(len(fields))
 
     def leave_out(self, fields: list[bytes]) -> None:
-        fields.pop(self._place(fields))
+        fields.pop(self._index(fields))
 
     def double(self, fields: list[bytes]) -> None:
-        fields.insert(self._place(fields), fields[self._place(fields)])
+        fields.insert(self._index(fields), fields[self._index(fields)])
 
     def swap(self, fields: list[bytes]) -> None:
-        one, other = self._place(fields), self._place(fields)
+        one, other = self._index(fields), self._index(fields)
         fields[one], fields[other] = fields[other], fields[one]
 
     def retag(self, fields: list[bytes]) -> None:
         tag = self.source.choice(
             b"4999|5001|0|055|1234567890|x|-1|8|10|89|35|34|112|269|270|55|65537|56|".split(b"|")
         )
-        index = self._place(fields)
+        index = self._index(fields)
         fields[index] = tag + b"=" + fields[index].partition(b"=")[2]
 
     def revalue(self, fields: list[bytes]) -> None:
@@ -104,7 +104,7 @@ class Damage:
                 b"|"
             )
         )
-        index = self._place(fields)
+        index = self._index(fields)
         fields[index] = fields[index].partition(b"=")[0] + b"=" + value
 
     def recount(self, fields: list[bytes]) -> None:

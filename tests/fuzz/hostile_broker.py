@@ -173,8 +173,8 @@ class Script(Mutator):
         rng = self.rng
         for _ in range(NEW_PHRASES):
             self.pool[rng.randrange(POOL_PHRASES)] = self.phrase()
-        places = rng.sample(range(POOL_PHRASES), rng.randrange(shares, PHRASES_MAX))
-        parts = [self._flip(part) for index in places for part in self.pool[index]]
+        indexes = rng.sample(range(POOL_PHRASES), rng.randrange(shares, PHRASES_MAX))
+        parts = [self._flip(part) for index in indexes for part in self.pool[index]]
         size = -(-len(parts) // shares)
         rest = [parts[at : at + size] for at in range(0, len(parts), size)]
         return [self._parts(self.opening()), self._parts(self.answer()), *rest]
@@ -219,7 +219,7 @@ class Hearing:
                 named = [(0, 2**32 - 1)]
             for first, last in named:
                 span = (last - first) % 2**32
-                found |= {n for place, n in self.numbers.items() if (place - first) % 2**32 <= span}
+                found |= {n for id, n in self.numbers.items() if (id - first) % 2**32 <= span}
             at += size
         self._said = data[at:]  # a frame counts once it is whole
         return found

@@ -268,7 +268,7 @@ class Checker:
                 rejects,
             )
             assert step > 0, "an empty index refused a packet"
-            self._check_places(starts[done : done + step], sizes[done : done + step])
+            self._check_offsets(starts[done : done + step], sizes[done : done + step])
             found.append([column.tobytes() for column in self.index.arrays().values()])
             done += step
         assert int(rejects.sum()) == len(rows), "a packet had no answer, or two"
@@ -276,7 +276,7 @@ class Checker:
             self.outcome.reasons += rejects
         return [rejects.tolist(), found]
 
-    def _check_places(self, starts: numpy.ndarray, sizes: numpy.ndarray) -> None:
+    def _check_offsets(self, starts: numpy.ndarray, sizes: numpy.ndarray) -> None:
         """Every message lies within its packet, behind the packet's header."""
         arrays = self.index.arrays()
         offsets = arrays["offsets"].astype(numpy.int64)

@@ -46,9 +46,9 @@ def test_a_seed_gives_the_same_broker_again():
         assert first.lines(4) == second.lines(4)
 
 
-def transfer(place: int, number: int) -> bytes:
+def transfer(delivery_id: int, number: int) -> bytes:
     tag = Value(0xA0, number.to_bytes(8, "little"))
-    return Frame(0, described(TRANSFER, 0, place, tag, 0, False), b"body").encode()
+    return Frame(0, described(TRANSFER, 0, delivery_id, tag, 0, False), b"body").encode()
 
 
 def outcome(first: int, last: int | None, state: int) -> bytes:

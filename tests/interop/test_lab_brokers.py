@@ -16,7 +16,7 @@ LIMIT_BYTES = 1 << 24
 SERVICES = (104, 105)
 
 
-class Places:
+class Deliveries:
     """Service, sequence and message number of everything delivered; the stamps."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ async def test_two_clients_of_a_broker_each_get_everything_once_with_its_stamp(
     sources = await in_thread(lab.prepare, binding, 2, LIMIT_BYTES)
     goal = {"topic" if lab.kind == "artemis" else "exchange": binding.exchange}
     settings = {"grain": grain, "stamp": True, "quality": False, **goal}
-    taken = [Places(), Places()]
+    taken = [Deliveries(), Deliveries()]
     async with publishing(broker, **settings) as rig:
         clients = [BrokerSubscriber(lab.url, each, grain, FEED, lab.hostname) for each in sources]
         async with clients[0] as one, clients[1] as other:

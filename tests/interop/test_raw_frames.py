@@ -29,9 +29,9 @@ async def raw(rig: NodeRig) -> AsyncIterator[Raw]:
         writer.close()
 
 
-def error_of(frame: Frame, place: int) -> tuple[str, str]:
+def error_of(frame: Frame, index: int) -> tuple[str, str]:
     """(condition, description) of a detach (2), an end or a close (0)."""
-    fields = frame.field(place)
+    fields = frame.field(index)
     return fields[0].value.decode(), fields[1].value.decode()
 
 

@@ -271,7 +271,7 @@ class ChannelWorld:
     def now_ns(self) -> int:
         return self.now
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+    def fill(self, channel: int, data: bytes, epoch: int) -> bool:
         self.schedule(self.now + self.plan.lag_ns, self._fill, data, epoch)
         return True
 
@@ -281,7 +281,7 @@ class ChannelWorld:
         recover(self.arbiter, self.header, data, 0, now_ns, now_ns, epoch)
         self._look(now_ns)
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
+    def give_up(self, channel: int, until: int, epoch: int) -> bool:
         self.schedule(self.now + self.plan.lag_ns, self._give_up, until, epoch)
         return True
 
@@ -289,7 +289,7 @@ class ChannelWorld:
         give_up(self.arbiter, until, now_ns, epoch)
         self._look(now_ns)
 
-    def disprove(self, place: int, number: int, epoch: int) -> bool:
+    def disprove(self, channel: int, number: int, epoch: int) -> bool:
         self.schedule(self.now + self.plan.lag_ns, self._disprove, number, epoch)
         return True
 
@@ -303,7 +303,7 @@ class ChannelWorld:
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         self.timer_ns = min(self.timer_ns, deadline_ns)
 
-    def line_changed(self, kind: int, place: int, line: int) -> None:
+    def line_changed(self, kind: int, channel: int, line: int) -> None:
         self.marks[RecordKind(kind).name] += 1
 
     def renumbered(self) -> None:

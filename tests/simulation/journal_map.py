@@ -1,7 +1,7 @@
 """A map of a queue's files: the owner of each byte, and what its decay may cost.
 
 Read from the bytes themselves, by the format document and not by recovery: a map from positions to
-`Place`s, so that a test knows beforehand which items a flipped bit may concern, and whether
+`Region`s, so that a test knows beforehand which items a flipped bit may concern, and whether
 it has to be reported.
 """
 
@@ -23,7 +23,7 @@ ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
 
 
 @dataclass(frozen=True)
-class Place:
+class Region:
     """What stands from `start` on.
 
     `reported`: a flipped bit is reported. `items`: those whose bytes are lost by it; `ends`: those
@@ -41,11 +41,11 @@ class Place:
 
 
 class Map:
-    """The places of every file of a closed queue."""
+    """The regions of every file of a closed queue."""
 
     def __init__(self, disk: SimulatedDisk, opened: Opened) -> None:
         self._disk = disk
-        self._files: dict[str, list[Place]] = {}
+        self._files: dict[str, list[Region]] = {}
         store = opened.store
         self._rolled = store.roll.sequence
         self._slots = store.slots
@@ -55,7 +55,7 @@ class Map:
             end = block.end if block in store.live else block.geometry.data
             newest = block is store.live[-1]
             self._files[block.path] = self._block(data, block.geometry, end, newest)
-        self._files[f"{FOLDER}/control"] = [Place(0, "control", reported=True, fatal=True)]
+        self._files[f"{FOLDER}/control"] = [Region(0, "control", reported=True, fatal=True)]
         self._files[f"{FOLDER}/ended"] = self._ended(disk.pread(f"{FOLDER}/ended", 1 << 30, 0))
         for name in PRODUCERS_NAMES:
             path = f"{FOLDER}/{name}"
@@ -66,48 +66,48 @@ class Map:
         """Files that hold anything."""
         return [path for path, size in self.sizes.items() if size]
 
-    def places(self, path: str) -> list[Place]:
-        """A file's places in order."""
+    def regions(self, path: str) -> list[Region]:
+        """Return a file's regions in order."""
         return self._files[path]
 
-    def at(self, path: str, byte: int) -> Place:
-        """The place that a byte belongs to."""
-        places = self._files[path]
-        return places[bisect_right(places, byte, key=lambda index: index.start) - 1]
+    def at(self, path: str, byte: int) -> Region:
+        """Return the region that a byte belongs to."""
+        regions = self._files[path]
+        return regions[bisect_right(regions, byte, key=lambda index: index.start) - 1]
 
-    def _snapshot(self, data: bytes) -> list[Place]:
+    def _snapshot(self, data: bytes) -> list[Region]:
         used = HEAD.unpack_from(data)[-2] + 4 if data else 0
         return (
-            [Place(0, "snapshot", reported=True), Place(used, "fill")]
+            [Region(0, "snapshot", reported=True), Region(used, "fill")]
             if data
-            else [Place(0, "fill")]
+            else [Region(0, "fill")]
         )
 
-    def _block(self, data: bytes, geometry, end: int, newest: bool) -> list[Place]:
-        places = [Place(0, "header", reported=True), Place(HEADER.size, "fill")]
+    def _block(self, data: bytes, geometry, end: int, newest: bool) -> list[Region]:
+        regions = [Region(0, "header", reported=True), Region(HEADER.size, "fill")]
         for at in geometry.checkpoints:
             head = data[at : at + CHECKPOINT.size]
             items, segments = struct.unpack_from("<II", head, 28)
             blank = not any(head)
             used = CHECKPOINT.size if blank else CHECKPOINT.size + 8 * segments + items + 4
-            places += [Place(at, "checkpoint", reported=True), Place(at + used, "fill")]
+            regions += [Region(at, "checkpoint", reported=True), Region(at + used, "fill")]
         at = geometry.data
         while at < end:
             length = struct.unpack_from("<I", data, at + 48)[0]
-            places += self._segment(data, at, last=newest and at + length == end)
+            regions += self._segment(data, at, last=newest and at + length == end)
             at += length
-        places.append(Place(at, "free"))
+        regions.append(Region(at, "free"))
         tail = [
-            Place(geometry.tail, "tail", reported=True),
-            Place(geometry.tail + HEADER.size, "fill"),
+            Region(geometry.tail, "tail", reported=True),
+            Region(geometry.tail + HEADER.size, "fill"),
         ]
-        return [place for place in places if place.start < geometry.tail] + tail
+        return [region for region in regions if region.start < geometry.tail] + tail
 
-    def _segment(self, data: bytes, at: int, *, last: bool) -> list[Place]:
+    def _segment(self, data: bytes, at: int, *, last: bool) -> list[Region]:
         _, version, _, _, sequence, _, first, items, statuses, length, *_ = struct.unpack_from(
             "<4sHHQQQQIIIIII", data, at
         )
-        places = [Place(at, "segment header", reported=True)]
+        regions = [Region(at, "segment header", reported=True)]
         record = at + SEGMENT
         concerned = frozenset([0, *range(first, first + items)])
         for _ in range(statuses):
@@ -115,14 +115,14 @@ class Map:
             ends = NOTHING
             if kind == MOVE:  # without it the content belongs to no item
                 both = frozenset([start, first + count])
-                places.append(Place(record, "move record", reported=True, ends=both))
+                regions.append(Region(record, "move record", reported=True, ends=both))
                 concerned |= both
                 record += RECORD
                 continue
             elif sequence > self._rolled:
                 ends = frozenset([0] if kind == PRODUCER else range(start, start + count))
             concerned |= ends
-            places.append(Place(record, "status record", reported=True, ends=ends))
+            regions.append(Region(record, "status record", reported=True, ends=ends))
             record += RECORD
         contents = []
         end = record + ENTRY * items
@@ -136,26 +136,27 @@ class Map:
                 if current and sequence <= self._rolled:
                     item, ends = frozenset([self._numbers[number]]), NOTHING
             if not size:  # where nothing stands may be said wrongly, as long as it is inside
-                places.append(Place(record, "place of nothing", reported=True, ends=item | ends))
+                regions.append(Region(record, "unused entry", reported=True, ends=item | ends))
             at_entry = record + (0 if size else 4)
-            places.append(Place(at_entry, "table entry", reported=True, items=item, ends=ends))
+            regions.append(Region(at_entry, "table entry", reported=True, items=item, ends=ends))
             if size:
-                contents.append(Place(at + offset, "content", reported=True, items=item, ends=ends))
+                begin = at + offset
+                contents.append(Region(begin, "content", reported=True, items=item, ends=ends))
             end = at + offset + size
             record += ENTRY
-        places += contents
+        regions += contents
         if version > 1 and last and sequence > self._rolled:
-            places[1:] = [
-                Place(place.start, place.kind, reported=True, ends=concerned, gone=True)
-                for place in places[1:]
+            regions[1:] = [
+                Region(region.start, region.kind, reported=True, ends=concerned, gone=True)
+                for region in regions[1:]
             ]
         if end < at + length - SEGMENT:
-            places.append(Place(end, "segment fill", reported=True))
-        places.append(Place(at + length - SEGMENT, "trailer", reported=True))
-        return places
+            regions.append(Region(end, "segment fill", reported=True))
+        regions.append(Region(at + length - SEGMENT, "trailer", reported=True))
+        return regions
 
-    def _ended(self, data: bytes) -> list[Place]:
-        places = []
+    def _ended(self, data: bytes) -> list[Region]:
+        regions = []
         at = 0
         while at < len(data):
             runs = struct.unpack_from("<I", data, at + ENDED_HEAD - 8)[0]
@@ -164,11 +165,11 @@ class Map:
                 "<QII", data[at + ENDED_HEAD : at + ENDED_HEAD + 16 * runs]
             ):
                 ids.update(range(first, first + count))
-            places.append(Place(at, "ended", reported=True, ends=frozenset(ids)))
+            regions.append(Region(at, "ended", reported=True, ends=frozenset(ids)))
             used = ENDED_HEAD + 16 * runs
-            places.append(Place(at + used, "fill"))
+            regions.append(Region(at + used, "fill"))
             at += -(-used // PAGE) * PAGE
-        return places or [Place(0, "fill")]
+        return regions or [Region(0, "fill")]
 
 
 View = dict[int, tuple[object, ...]]

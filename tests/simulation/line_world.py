@@ -504,12 +504,12 @@ class Oracle:
             self._quality(json.loads(sent.body))
             return
         message = bytes(sent.body)
-        sequence, place = struct.unpack_from(">QH", sent.tag, 8)
+        sequence, index = struct.unpack_from(">QH", sent.tag, 8)
         if sequence >> 63:
             assert self.block is not None, "part of a snapshot outside a block"
             self.apply(self.open, message)
             return
-        number = sequence + place
+        number = sequence + index
         assert message == self.published[number - 1], f"{number} is not what was published"
         self._message(number, message)
 

@@ -63,10 +63,10 @@ class ReadLink(FakeLink):
             self.outside(body)
         elif sequence & SNAPSHOT_BIT:
             begin, packets = self._blocks[service]
-            place = len(packets)
+            index = len(packets)
             packets.append(body)
-            last = json.loads(begin)["last"] if not place else self._last
-            assert sequence == SNAPSHOT_BIT | last << BLOCK_SHIFT | place, f"service {service}"
+            last = json.loads(begin)["last"] if not index else self._last
+            assert sequence == SNAPSHOT_BIT | last << BLOCK_SHIFT | index, f"service {service}"
             self._last = last
         else:
             assert service not in self._blocks, "a live packet of the service in its block"

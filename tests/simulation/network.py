@@ -176,7 +176,7 @@ class TcpLink:
     """One connection; `send(0, ...)` is the client's side, `send(1, ...)` the server's.
 
     `deliver` answers with (receiving side, bytes or `CLOSED`), each `CLOSED` once a side. After a
-    break the bytes under way are cut at a random place.
+    break the bytes under way are cut at a random byte.
     """
 
     def __init__(self, draw: random.Random, faults: TcpFaults) -> None:

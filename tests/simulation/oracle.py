@@ -262,8 +262,8 @@ class Subscriber:
 
     def check_state(self, service: int, where: str, market: Market, following: int) -> None:
         """The rebuilt state is the fault-free one before number `following`."""
-        place = self.session.places[service, self.services[service].epoch, following - 1]
-        digest = self.session.truth(service, place).digest
+        index = self.session.packet_indexes[service, self.services[service].epoch, following - 1]
+        digest = self.session.truth(service, index).digest
         assert market.digest(service) == digest, f"{where}: other state at {following}"
 
     def check_end(self, healed_ns: int) -> None:

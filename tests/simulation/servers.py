@@ -112,8 +112,8 @@ class Exchange:
         self.snapshots = Counter[str]()
         self._times = [int(sent.at * stretch) for sent in session.sent]
         self._reached = 0
-        #: service -> place of its last packet that was sent, -1 before the first.
-        self._places = dict.fromkeys(session.services, -1)
+        #: service -> index of its last packet that was sent, -1 before the first.
+        self._last_sent = dict.fromkeys(session.services, -1)
         self._refresh_next = dict.fromkeys(session.services, 1)
         self._subscribers: dict[int, list[Callable[[list[bytes]], None]]] = {
             service: [] for service in session.services
@@ -127,7 +127,7 @@ class Exchange:
         sent, times, at = self.session.sent, self._times, self._reached
         while at < len(sent) and times[at] <= now_ns:
             packet = sent[at]
-            self._places[packet.service] = packet.number
+            self._last_sent[packet.service] = packet.number
             if packet.kind == DATA:
                 data = packet.packet
                 self.stores[packet.service].append(
@@ -141,7 +141,7 @@ class Exchange:
     def request(self, service: int, now_ns: int) -> int:
         """A snapshot is wanted (the server's `Refresher`): it goes out on the refresh lines."""
         self.advance(now_ns)
-        if service not in self._places or self._places[service] < 0:
+        if service not in self._last_sent or self._last_sent[service] < 0:
             return 6
         if self._busy_until[service] > now_ns:
             return 0  # the one under way is for everybody
@@ -159,15 +159,15 @@ class Exchange:
     def snapshot(self, service: int, now_ns: int) -> None:
         """Cut the service's state and send it, with what may go wrong on the way."""
         self.advance(now_ns)
-        place = self._places[service]
-        if place < 0:
+        last = self._last_sent[service]
+        if last < 0:
             return
         faults, chance = self.faults, self.draw.random
         calm = now_ns >= faults.until_ns
         if not calm and chance() < faults.mute:
             self.snapshots["mute"] += 1
             return
-        packets = self._cut(service, place, now_ns)
+        packets = self._cut(service, last, now_ns)
         at, pace = now_ns + 200_000, 20_000
         self.snapshots["sent"] += 1
         if not calm and chance() < faults.again:
@@ -176,7 +176,7 @@ class Exchange:
             self.snapshots["again"] += 1
             at = self._put(service, packets[:cut], at, pace)
             self._refresh_next[service] -= len(packets) - cut
-            packets = self._cut(service, place, now_ns)
+            packets = self._cut(service, last, now_ns)
         kept = list(range(len(packets)))
         if not calm and chance() < faults.start_lost:
             self.snapshots["start lost"] += 1

@@ -104,8 +104,8 @@ class Session:
         self.sent: list[Sent] = []
         #: (service, epoch, sequence) -> the bytes after the packet header; data packets only.
         self.bodies: dict[tuple[int, int, int], bytes] = {}
-        #: (service, epoch, sequence) -> its place among the service's packets.
-        self.places: dict[tuple[int, int, int], int] = {}
+        #: (service, epoch, sequence) -> its index among the service's packets.
+        self.packet_indexes: dict[tuple[int, int, int], int] = {}
         #: reset packet -> the number of the numbering that it begins.
         self.resets: dict[bytes, int] = {}
         #: service -> its packets in order, heartbeats left out.
@@ -196,7 +196,7 @@ class Session:
         self.sent.append(sent)
         if header.kind != HEARTBEAT:
             mine.append(sent)
-            self.places[service, epoch, header.sequence] = number
+            self.packet_indexes[service, epoch, header.sequence] = number
         if header.kind == RESET:
             self.resets[packet] = epoch
         if header.kind == DATA:

@@ -90,11 +90,11 @@ class Player:
         self.base += 1
         self.read()
 
-    def give(self, line: int, place: int, copies: int) -> None:
-        """Packet number `place` of the case comes on `line`, so often."""
+    def give(self, line: int, offset: int, copies: int) -> None:
+        """Packet number `offset` of the case comes on `line`, so often."""
         header = self.header
         header.kind = 0
-        header.sequence = self.base + place
+        header.sequence = self.base + offset
         header.next_sequence = header.sequence + 1
         for _ in range(copies):
             self.arbiter.receive(line, header, self.payload, 0, 1, self.now)
@@ -107,11 +107,11 @@ class Player:
         self.now += WAIT_MS * MS
         self.arbiter.tick(self.now)
 
-    def recover(self, place: int) -> None:
+    def recover(self, offset: int) -> None:
         """Recovery brings a packet."""
         header = self.header
         header.kind = 0
-        header.sequence = self.base + place
+        header.sequence = self.base + offset
         header.next_sequence = header.sequence + 1
         epoch = self.arbiter.stream.epoch if hasattr(self.arbiter, "stream") else 0
         self.recovered.recover(self.arbiter, header, self.payload, 0, 1, self.now, epoch)
@@ -137,10 +137,10 @@ class Player:
 
     def walk(self, path: tuple[tuple[int, int], ...]) -> None:
         """Take these steps, (line, fate), from the beginning of a case."""
-        places = [0, 0]
+        offsets = [0, 0]
         for line, fate in path:
-            self.give(line, places[line], COPIES[fate])
-            places[line] += 1
+            self.give(line, offsets[line], COPIES[fate])
+            offsets[line] += 1
 
     def finish(self, first: tuple[int | None, ...], said: list[tuple[int, int, int]]) -> None:
         """End the case and check all that was said of it; `said` are the records so far."""
@@ -228,10 +228,10 @@ def test_every_fate_in_every_order(recovery):
 def test_every_fate_in_every_order_one_by_one(twin):
     player, count = Player(twin), PACKETS // 2
     for fates in product(FATES, repeat=2 * count):
-        for a_places in combinations(range(2 * count), count):
+        for a_steps in combinations(range(2 * count), count):
             standing = Standing(0, 0, (None,) * count)
             for step in range(2 * count):
-                line = int(step not in a_places)
+                line = int(step not in a_steps)
                 index = standing.b if line else standing.a
                 fate = fates[count * line + index]
                 player.give(line, index, COPIES[fate])

@@ -128,9 +128,9 @@ class World:
                     added.append((sent_at + delay, -number, line, OUTSIDE, name, 0, sent_at, 0))
         self.arrivals = sorted(self.arrivals + added)
 
-    def _with_heartbeat(self, place: int, item: tuple) -> list[tuple]:
+    def _with_heartbeat(self, index: int, item: tuple) -> list[tuple]:
         """A packet, and after some a heartbeat that names the next one."""
-        return [item] if place % 97 else [item, (HEARTBEAT, item[2], item[2])]
+        return [item] if index % 97 else [item, (HEARTBEAT, item[2], item[2])]
 
 
 class Run:

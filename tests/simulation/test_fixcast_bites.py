@@ -133,8 +133,8 @@ def answer_the_first_of_a_range_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_end(patch: pytest.MonkeyPatch) -> None:
-    def bearing(self: Reception, message: Any, place: Any) -> Any:
-        heard = original(self, message, place)
+    def bearing(self: Reception, message: Any, position: Any) -> Any:
+        heard = original(self, message, position)
         self._events[:] = [
             Ended(each.next + 1) if isinstance(each, Ended) else each for each in self._events
         ]

@@ -19,7 +19,7 @@ from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.verify import verify
-from tests.simulation.journal_map import Map, Place, View, differing, view_of
+from tests.simulation.journal_map import Map, Region, View, differing, view_of
 from tests.support.journal import FOLDER, Script
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -64,43 +64,43 @@ class Decaying:
 
     def flip(self, path: str, bit: int) -> str:
         """Flip one bit, and hold what is found against what the map says; the record's kind."""
-        place = self.map.at(path, bit // 8)
-        about = f"SEED={self.seed}: {path}, bit {bit}, {place}"
+        region = self.map.at(path, bit // 8)
+        about = f"SEED={self.seed}: {path}, bit {bit}, {region}"
         disk = self.disk.copy()
         disk.decay(path, bit)
         try:
             reported = bool(verify(disk, FOLDER).problems)
             opened = self.opened(disk)
         except FeedhandlerError:
-            assert place.fatal, about
-            return place.kind
-        assert reported == place.reported, f"{about}: {'reported' if reported else 'not reported'}"
-        assert not place.fatal, about
-        self.hold(view_of(opened), place, about)
-        return place.kind
+            assert region.fatal, about
+            return region.kind
+        assert reported == region.reported, f"{about}: {'reported' if reported else 'not reported'}"
+        assert not region.fatal, about
+        self.hold(view_of(opened), region, about)
+        return region.kind
 
-    def is_moved(self, place: Place, number: int) -> bool:
-        """Whether the place is of an item that was moved and may be found where it had stood."""
-        moved = place.kind == "move record" or (
-            place.ends and place.kind in ("content", "table entry")
+    def is_moved(self, region: Region, number: int) -> bool:
+        """Return whether the region is of a moved item, which may be found where it stood."""
+        moved = region.kind == "move record" or (
+            region.ends and region.kind in ("content", "table entry")
         )
         return bool(moved) or number not in self.known
 
-    def hold(self, found: View, place: Place, about: str) -> None:
-        """Whether exactly what the place says is lost."""
+    def hold(self, found: View, region: Region, about: str) -> None:
+        """Check that exactly what the region says is lost."""
         lost = differing(self.known, found)
-        pending = {n for n in place.items if self.known[n][0] is Status.PENDING}
-        assert pending <= lost <= pending | place.ends, f"{about}: {sorted(lost)}"
+        pending = {n for n in region.items if self.known[n][0] is Status.PENDING}
+        assert pending <= lost <= pending | region.ends, f"{about}: {sorted(lost)}"
         for number in lost:
-            if place.gone:
+            if region.gone:
                 assert number not in found or number == 0 or found[number][0] is Status.PENDING
             elif number == 0:
-                assert place.ends >= {0}, about
-            elif self.is_moved(place, number) or number not in found:
+                assert region.ends >= {0}, about
+            elif self.is_moved(region, number) or number not in found:
                 assert number in self.known or found[number][1] is None, about
-            elif number in pending or place.kind == "place of nothing":
+            elif number in pending or region.kind == "unused entry":
                 assert found[number][:2] == (Status.DAMAGED, None), about
-            elif place.kind == "ended":
+            elif region.kind == "ended":
                 assert found[number][:2] == (None, None), about
             else:
                 self.brought_back += 1
@@ -111,11 +111,11 @@ class Decaying:
 def drawn(queue: Decaying, draw: random.Random) -> tuple[str, int]:
     """A bit of some record: a kind of record first, so that small ones are hit as well."""
     path = draw.choice(queue.map.paths())
-    places = queue.map.places(path)
-    kind = draw.choice(sorted({place.kind for place in places}))
-    at = draw.choice([n for n, place in enumerate(places) if place.kind == kind])
-    end = places[at + 1].start if at + 1 < len(places) else queue.map.sizes[path]
-    return path, draw.randrange(8 * places[at].start, max(8 * end, 8 * places[at].start + 1))
+    regions = queue.map.regions(path)
+    kind = draw.choice(sorted({region.kind for region in regions}))
+    at = draw.choice([n for n, region in enumerate(regions) if region.kind == kind])
+    end = regions[at + 1].start if at + 1 < len(regions) else queue.map.sizes[path]
+    return path, draw.randrange(8 * regions[at].start, max(8 * end, 8 * regions[at].start + 1))
 
 
 def test_a_flipped_bit_costs_what_it_belongs_to_and_is_reported() -> None:
@@ -125,7 +125,7 @@ def test_a_flipped_bit_costs_what_it_belongs_to_and_is_reported() -> None:
         for _ in range(min(FLIPS, FLIPS_A_QUEUE)):
             hit[queue.flip(*drawn(queue, draw))] += 1
     print(dict(hit))
-    assert hit.keys() - {"place of nothing", "move record"} == KINDS
+    assert hit.keys() - {"unused entry", "move record"} == KINDS
 
 
 @pytest.mark.skipif(not SWEEP, reason="takes a quarter of an hour: SWEEP=1 (make simulate-journal)")
@@ -145,9 +145,10 @@ def test_a_status_that_decayed_is_reported_and_takes_back_no_more_than_it_said()
     for seed in range(SEED, SEED + (6 if SWEEP else 2)):
         queue = Decaying(seed)
         for path in queue.map.paths():
-            for place in queue.map.places(path):
-                if place.kind == "status record":
-                    for bit in range(8 * place.start, 8 * (place.start + 24), 1 if SWEEP else 101):
+            for region in queue.map.regions(path):
+                if region.kind == "status record":
+                    first = 8 * region.start
+                    for bit in range(first, first + 8 * 24, 1 if SWEEP else 101):
                         queue.flip(path, bit)
         brought_back += queue.brought_back
     assert brought_back
@@ -165,7 +166,8 @@ def test_a_file_that_was_cut_is_refused_or_reported(name: str) -> None:
         disk.cut(path, length)
         if name == "ended":
             last = queue.map.at(path, max(length - 1, 0)).start
-            cut = {n for place in queue.map.places(path) if place.start >= last for n in place.ends}
+            regions = queue.map.regions(path)
+            cut = {n for region in regions if region.start >= last for n in region.ends}
             assert differing(queue.known, view_of(queue.opened(disk))) <= cut
         else:
             with pytest.raises(FeedhandlerError, match=r"damaged|shorter|empty"):
@@ -174,16 +176,16 @@ def test_a_file_that_was_cut_is_refused_or_reported(name: str) -> None:
 
 def test_the_map_bites() -> None:
     """Two bits, of which the map knows one only, are found out."""
-    queue, path, places = next(
+    queue, path, regions = next(
         (queue, path, found)
         for queue in map(Decaying, range(SEED, SEED + 20))
         for path in queue.map.paths()
-        if len(found := [index for index in queue.map.places(path)
+        if len(found := [index for index in queue.map.regions(path)
                          if index.kind == "content" and index.items
                          and queue.known[min(index.items)][0] is Status.PENDING]) > 1
     )  # fmt: skip
     disk = queue.disk.copy()
-    for index in places[:2]:
+    for index in regions[:2]:
         disk.decay(path, 8 * index.start)
     with pytest.raises(AssertionError):
-        queue.hold(view_of(queue.opened(disk)), places[0], "two bits")
+        queue.hold(view_of(queue.opened(disk)), regions[0], "two bits")

@@ -55,8 +55,8 @@ def leave_the_catch_up_out(world, patch):
     block = RecoveryManager._block
     patch.setattr(
         RecoveryManager, "_block",
-        lambda self, place, channel, snapshot, since, *rest: block(
-            self, place, channel, snapshot, [], *rest
+        lambda self, index, channel, snapshot, since, *rest: block(
+            self, index, channel, snapshot, [], *rest
         ),
     )  # fmt: skip
 

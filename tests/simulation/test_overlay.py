@@ -25,8 +25,8 @@ from tests.support.overlay_trees import (
     Timeline,
     announced,
     check_nothing_unannounced,
+    ids_in_order,
     lie,
-    places_in_order,
 )
 from tests.support.seeds import seeds_to_play
 
@@ -303,13 +303,13 @@ def check(world: World) -> None:
     assert max(world.holds, default=0) <= BOUND_NS, "a liar moved the hold beyond its bound"
     assert world.sender.longest_hop_ns <= LAST_HOP_BOUND_NS, "a liar's last hop, beyond its bound"
     for name, had in world.had.items():
-        places = places_in_order(name, had)
-        if name in world.down or cut_off(world, name) or not places:
+        ids = ids_in_order(name, had)
+        if name in world.down or cut_off(world, name) or not ids:
             continue
-        gaps = announced(name, had, places)
+        gaps = announced(name, had, ids)
         if stepped(plan, name):
             continue  # what its clock made it refuse is counted
-        check_nothing_unannounced(name, had, places, gaps, world.sent)
+        check_nothing_unannounced(name, had, ids, gaps, world.sent)
         if whole(plan):
             assert not gaps, f"{name}: lost something"
 

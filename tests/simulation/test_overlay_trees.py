@@ -32,8 +32,8 @@ from tests.support.overlay_trees import (
     Timeline,
     announced,
     check_nothing_unannounced,
+    ids_in_order,
     lie,
-    places_in_order,
 )
 from tests.support.seeds import seeds_to_play
 
@@ -275,13 +275,13 @@ def check(world: World) -> None:
         assert sender.longest_hop_ns <= LAST_HOP_BOUND_NS, "a liar's last hop, beyond its bound"
     assert max(world.extra_holds, default=0) <= LAST_HOP_BOUND_NS
     for name, had in world.had.items():
-        places = places_in_order(name, had)
-        if not places:
+        ids = ids_in_order(name, had)
+        if not ids:
             continue
-        gaps = announced(name, had, places)
-        check_nothing_unannounced(name, had, places, gaps, world.sent)
+        gaps = announced(name, had, ids)
+        check_nothing_unannounced(name, had, ids, gaps, world.sent)
         if whole(plan):
-            assert (places[0][1], len(gaps)) == (1, 0), f"{name}: lost something"
+            assert (ids[0][1], len(gaps)) == (1, 0), f"{name}: lost something"
 
 
 def whole(plan: Plan) -> bool:

@@ -48,12 +48,12 @@ def recovered_by_retransmission(world: World) -> None:
 
 def lost_on_both(world: World) -> tuple[int, int, int]:
     """Packets that no line brought, their bytes, and in how many runs they come."""
-    came = {(place, sent.epoch, sent.sequence) for _, _, place, _, sent in world.arrivals}
+    came = {(channel, sent.epoch, sent.sequence) for _, _, channel, _, sent in world.arrivals}
     count = size = gaps = 0
-    for service, place in world.places.items():
+    for service, channel in world.channels.items():
         before = False
         for sent in world.plan.session.packets[service]:
-            missing = (place, sent.epoch, sent.sequence) not in came
+            missing = (channel, sent.epoch, sent.sequence) not in came
             if missing:
                 count, size = count + 1, size + len(sent.packet)
                 gaps += not before
@@ -180,8 +180,8 @@ def test_forged_numbers_move_neither_the_stream_nor_recovery():
         real = [each for each in world.arrivals if each[4].kind == DATA and each[4].sequence > 1]
         window = 4 * settings.hold_packets + len(long.sent)
         false = [
-            (at, tie, place, draw.randrange(2), forged(sent, draw, window))
-            for at, tie, place, _, sent in real
+            (at, tie, channel, draw.randrange(2), forged(sent, draw, window))
+            for at, tie, channel, _, sent in real
         ]
         world.arrivals = list(heapq.merge(world.arrivals, false, key=lambda each: each[:2]))
         world.play()

@@ -181,7 +181,7 @@ class World:
         self._ties = 0
         self._inlet_draw = random.Random(f"{seed}/inlet")
         self._refresh_draws = [random.Random(f"{seed}/refresh/{n}") for n in range(3)]
-        self.places = {service: index for index, service in enumerate(plan.session.services)}
+        self.channels = {service: index for index, service in enumerate(plan.session.services)}
         self.exchange = Exchange(
             plan.session, plan.stretch, random.Random(f"{seed}/exchange"),
             plan.rts.window_bytes, plan.snapshots, self._send_refresh,
@@ -255,7 +255,7 @@ class World:
     def _arrivals(self) -> list[tuple]:
         """Everything that the live lines bring: (time, tie, channel, line, what was sent)."""
         plan, came, tie = self.plan, [], 0
-        for service, i in self.places.items():
+        for service, i in self.channels.items():
             mine = [
                 sent
                 for sent in plan.session.sent
@@ -284,7 +284,7 @@ class World:
 
     def _send_refresh(self, service: int, timed: list[tuple[int, bytes]]) -> None:
         """Packets for a service's refresh lines, with what happens to them there."""
-        i = self.places[service]
+        i = self.channels[service]
         a, b, shared = self.plan.refresh[i] if self.plan.refresh else calm()
         draw = self._refresh_draws[i]
         sends = [(at, DATA) for at, _ in timed]
@@ -293,9 +293,9 @@ class World:
             for at, index in arrivals(draw, faults, sends, lost):
                 self.schedule(at, self._refresh_arrives, i, line, timed[index][1])
 
-    def _refresh_arrives(self, now_ns: int, place: int, line: int, packet: bytes) -> None:
+    def _refresh_arrives(self, now_ns: int, channel: int, line: int, packet: bytes) -> None:
         if now_ns >= self.plan.start_ns:
-            self.gateway.refresh(place, line, packet, now_ns)
+            self.gateway.refresh(channel, line, packet, now_ns)
 
     def _inlet_has_room(self) -> bool:
         chance = 0.0 if self.now >= self.plan.heal_ns else self.plan.inlet_full
@@ -312,5 +312,5 @@ class World:
         snapshots come by themselves from here on."""
         refused_today = self.ports["rfs"].refused[5]
         if refused_today and not self.plan.cycle_ns:
-            for service in self.places:
+            for service in self.channels:
                 self._cycle(now_ns, service, 400 * MS)

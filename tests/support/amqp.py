@@ -83,8 +83,8 @@ class Sent:
         return int(struct.unpack(">IHHQH", self.tag)[3])
 
     @property
-    def place(self) -> tuple[int, int] | None:
-        """A snapshot block's LastSeqNum and the packet's place in the block; None if live."""
+    def block_position(self) -> tuple[int, int] | None:
+        """A snapshot block's LastSeqNum and the packet's index in the block; None if live."""
         if not self.sequence & SNAPSHOT_BIT:
             return None
         return (self.sequence ^ SNAPSHOT_BIT) >> BLOCK_SHIFT, self.sequence & 0xFF_FFFF
@@ -148,13 +148,13 @@ class NoIO:
         self.reported: list[str] = []
         self.report = self.reported.append
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+    def fill(self, channel: int, data: bytes, epoch: int) -> bool:
         return False
 
-    def disprove(self, place: int, number: int, epoch: int) -> bool:
+    def disprove(self, channel: int, number: int, epoch: int) -> bool:
         return False
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
+    def give_up(self, channel: int, until: int, epoch: int) -> bool:
         return False
 
     def flush_soon(self) -> None:
@@ -163,7 +163,7 @@ class NoIO:
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         """No time passes."""
 
-    def line_changed(self, kind: int, place: int, line: int) -> None:
+    def line_changed(self, kind: int, channel: int, line: int) -> None:
         """No observer is there."""
 
     def renumbered(self) -> None:

@@ -30,7 +30,7 @@ from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.histogram import Histogram
 from feedhandler.ops.memory_bounds import memory_bounds
 from feedhandler.rpc import KEEP_NS, ask
-from tests.support import gateway, places
+from tests.support import free_addresses, gateway
 from tests.support.attacks import ATTACKS
 from tests.support.gateway import Ledger, Market
 from tests.support.security import SECRET, Certificates
@@ -89,15 +89,15 @@ def configured(market: Market, folder: Path, hashed: Callable[[str], str]) -> Co
         UserConfig(name="ann", password_file=str(secret), **rights),
         UserConfig(name="anonymous", **rights),
     )
-    tls = TlsConfig(listen=f"127.0.0.1:{places.port()}", certificate=certificate, key=key)
+    tls = TlsConfig(listen=f"127.0.0.1:{free_addresses.port()}", certificate=certificate, key=key)
     queue = DurableQueueConfig(
         name="orders", folder=str(folder / "orders"), durability="fast", blocks_max=16, credit=64
     )
     return structs.replace(
         market.config(users=users, tls=tls, **AMQP),
         queues=(queue,),
-        control=ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}"),
-        metrics=MetricsConfig(listen=f"127.0.0.1:{places.port()}"),
+        control=ControlConfig(bind=f"tcp://127.0.0.1:{free_addresses.port()}"),
+        metrics=MetricsConfig(listen=f"127.0.0.1:{free_addresses.port()}"),
     )
 
 

@@ -1,4 +1,4 @@
-"""The place of hostile clients: a `Site` with raw peers, the frames that they send, and the table
+"""The site of hostile clients: a `Site` with raw peers, the frames that they send, and the table
 of attacks, which `tests/support/attacks.py` fills.
 
 Frames are `amqp_wire`'s; here is what attacks say beyond a link of a stream: log-ins, messages,
@@ -42,7 +42,7 @@ class Peer(Raw):
 
 
 class Site:
-    """Where a round takes place: `ports` by name, the address that it comes from, its peers."""
+    """Where a round is held: `ports` by name, the address that it comes from, its peers."""
 
     def __init__(self, ports: dict[str, int], host: str, long: bool) -> None:
         self.ports = ports

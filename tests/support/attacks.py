@@ -655,8 +655,8 @@ async def rounds(name: str, ports: dict[str, int], count: int, seconds: float) -
     run = ATTACKS[name].run
     until, done, error = time.monotonic() + seconds, 0, ""
     while not error and (done < count or time.monotonic() < until):
-        place = list(ATTACKS).index(name)
-        site = Site(ports, f"127.0.{1 + done % 250}.{1 + place}", seconds > 0)
+        index = list(ATTACKS).index(name)
+        site = Site(ports, f"127.0.{1 + done % 250}.{1 + index}", seconds > 0)
         try:
             async with asyncio.timeout(ROUND_S):
                 await run(site)

@@ -95,7 +95,7 @@ class ByHand:
         found: dict[int, list[Seen]] = collections.defaultdict(list)
         for each in self.packets:
             found[each.time_ns // (width_ms * MILLISECOND_NS)].append(each)
-        return {place: sums(mine) for place, mine in sorted(found.items())}
+        return {bin: sums(mine) for bin, mine in sorted(found.items())}
 
     def clock(self, time_s: int) -> str:
         return f"{datetime.datetime.fromtimestamp(time_s, self.zone):%Y-%m-%d %H:%M:%S}"

@@ -3,7 +3,7 @@
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.kinds import Reject
 
-#: Names of the feeds whose packets have a header with fields at fixed places.
+#: Names of the feeds whose packets have a header with fields at fixed offsets.
 BINARY_FEEDS = [name for name in list_feeds() if load_feed(name).description.framing == "binary"]
 #: Reasons that only feeds framed by FIX give.
 FIX_REASONS = frozenset({Reject.CHECKSUM, Reject.MALFORMED})

@@ -14,7 +14,7 @@ from feedhandler.fixcast.channels import Channels, parse_channels
 from feedhandler.fixcast.reception import Deliver, Event
 from feedhandler.fixcast.sending import ChannelSender
 from feedhandler.fixcast.system_calls import LineSender
-from tests.support.places import group, port
+from tests.support.free_addresses import group, port
 
 #: A test that waits longer has failed.
 SECONDS = 120

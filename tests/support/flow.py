@@ -159,7 +159,7 @@ class ConflatedLink:
         """All live market messages of a type that a link was sent, each service's in order."""
         found = []
         for message in link.sent:
-            if "quality" in message.content or message.place is not None:
+            if "quality" in message.content or message.block_position is not None:
                 continue
             if message.content == "message":
                 parts = [message.body]

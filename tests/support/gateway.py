@@ -22,7 +22,7 @@ from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
-from tests.support import places
+from tests.support import free_addresses
 
 PATIENCE_S = 60.0
 FEED = load_feed("euronext-utp-md")
@@ -39,9 +39,11 @@ class Market:
     def __init__(self, rate: int) -> None:
         self.rate = rate
         #: Of the lines, and where gateways listen.
-        self.port = places.port()
+        self.port = free_addresses.port()
         self._listening = [self.port]
-        self.groups = {name: {service: places.group() for service in SERVICES} for name in "AB"}
+        self.groups = {
+            name: {service: free_addresses.group() for service in SERVICES} for name in "AB"
+        }
         self.messages = [
             [
                 FEED.encode_message(230, symbol_index=7 + number, price=kind, price_scale_code=2)
@@ -80,7 +82,7 @@ class Market:
             for service in SERVICES
         )
         while len(self._listening) <= number:
-            self._listening.append(places.port())
+            self._listening.append(free_addresses.port())
         listen = f"127.0.0.1:{self._listening[number]}"
         return Config(amqp=AmqpConfig(listen=listen, **amqp), channels=channels)
 
@@ -169,14 +171,14 @@ class Ledger:
 
     def _advance(self, service: int, sequence: int, number: int) -> None:
         reached, before = self.reached[service], self._numbers[service]
-        place, last = f"{sequence}.{number}", f"{reached}.{before}"
+        position, last = f"{sequence}.{number}", f"{reached}.{before}"
         if number == 0:
-            assert sequence > reached, f"{place} after {last}: twice, or out of order"
+            assert sequence > reached, f"{position} after {last}: twice, or out of order"
             missing = reached + (before == MESSAGES - 1)
             if sequence > missing:
                 self.gaps[service].append((missing, sequence - 1))
         else:
-            assert (sequence, number) == (reached, before + 1), f"{place} after {last}"
+            assert (sequence, number) == (reached, before + 1), f"{position} after {last}"
         self.reached[service], self._numbers[service] = sequence, number
 
     def has(self, numbers: dict[int, int]) -> bool:

@@ -10,7 +10,7 @@ from feedhandler.overlay.fairness import LADDER
 from feedhandler.overlay.release import Deliver, Event, Gap, Restart
 from feedhandler.overlay.wire import HEAD_BYTES, Head, Kind, encode, read
 
-Place = tuple[int, int]
+EpochAndId = tuple[int, int]
 
 
 class Timeline:
@@ -49,35 +49,35 @@ def lie(
     return encode(head, report.encoded(), key_of(head.tree))
 
 
-def places_in_order(name: str, had: Sequence[Event]) -> list[Place]:
+def ids_in_order(name: str, had: Sequence[Event]) -> list[EpochAndId]:
     """Epoch and id of each message that a receiver had: once, and in order."""
-    places = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
-    assert places == sorted(set(places)), f"{name}: twice, or out of order"
-    return places
+    ids = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
+    assert ids == sorted(set(ids)), f"{name}: twice, or out of order"
+    return ids
 
 
-def announced(name: str, had: Sequence[Event], places: Sequence[Place]) -> set[Place]:
+def announced(name: str, had: Sequence[Event], ids: Sequence[EpochAndId]) -> set[EpochAndId]:
     """What was announced missing to a receiver; none of it did it have."""
     gaps = {
         (each.epoch, n) for each in had if isinstance(each, Gap)
         for n in range(each.first, each.last + 1)
     }  # fmt: skip
-    assert not gaps & set(places), f"{name}: had, and announced as missing"
+    assert not gaps & set(ids), f"{name}: had, and announced as missing"
     return gaps
 
 
 def check_nothing_unannounced(
-    name: str, had: Sequence[Event], places: Sequence[Place], gaps: set[Place],
-    sent: Iterable[Place],
+    name: str, had: Sequence[Event], ids: Sequence[EpochAndId], gaps: set[EpochAndId],
+    sent: Iterable[EpochAndId],
 ) -> None:  # fmt: skip
     """From its first message on a receiver has had what was sent, or it was announced missing."""
     restarted = {each.epoch for each in had if isinstance(each, Restart)}
     expected = {
         each for each in sent
         # The last messages before a restart may be missing, which is what it tells.
-        if each >= places[0] and not any(
-            each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
+        if each >= ids[0] and not any(
+            each[0] < epoch and each > max(p for p in {*gaps, *ids} if p[0] < epoch)
             for epoch in restarted
         )
     }  # fmt: skip
-    assert expected <= gaps | set(places), f"{name}: neither had nor announced"
+    assert expected <= gaps | set(ids), f"{name}: neither had nor announced"

@@ -30,9 +30,9 @@ def packings(count: int) -> list[tuple[tuple[int, int], ...]]:
 def merges(one: Sequence[Any], other: Sequence[Any]) -> Iterator[list[Any]]:
     """Every order of both that keeps the order of each."""
     total = len(one) + len(other)
-    for places in combinations(range(total), len(one)):
+    for indexes in combinations(range(total), len(one)):
         first, second = iter(one), iter(other)
-        yield [next(first) if index in places else next(second) for index in range(total)]
+        yield [next(first) if index in indexes else next(second) for index in range(total)]
 
 
 class IexMessages:

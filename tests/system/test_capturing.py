@@ -29,19 +29,19 @@ from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from tests.support import places as places_kit
+from tests.support import free_addresses
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20261121"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/system/test_capturing.py"
-GROUPS = [places_kit.group(), places_kit.group()]
+GROUPS = [free_addresses.group(), free_addresses.group()]
 
 
 @pytest.fixture
 def lines() -> tuple[Line, Line]:
     """Two lines that no other process sends to."""
-    port = places_kit.port()
+    port = free_addresses.port()
     return Line("A", GROUPS[0], port, "lo"), Line("B", GROUPS[1], port, "127.0.0.1")
 
 
@@ -91,12 +91,12 @@ def test_capture_replay_and_capture_give_equal_payloads_in_order(
         for number, payload in enumerate(payloads_of(2_000))
     ]
     source: Any = items
-    places = [MulticastLine(line.name, (line.group, line.port)) for line in lines]
+    targets = [MulticastLine(line.name, (line.group, line.port)) for line in lines]
     for name in ("first", "second"):
         path = tmp_path / (name + suffix)
         capturing = Capturing(Settings(lines=lines, path=path))
         capturing.start()
-        Player(source, places, pace=Pace(PaceKind.PACKETS, 20_000)).run()
+        Player(source, targets, pace=Pace(PaceKind.PACKETS, 20_000)).run()
         until(capturing, lambda account: account.received >= len(items))
         capturing.stop()
         account = ended(capturing)
@@ -112,7 +112,7 @@ def test_capture_replay_and_capture_give_equal_payloads_in_order(
             for group, name in zip(GROUPS, "AB", strict=True)
         }
         source = capture
-        places = [
+        targets = [
             MulticastLine(
                 "recorded", {(line.group, line.port): (line.group, line.port) for line in lines}
             )

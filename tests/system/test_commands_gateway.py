@@ -15,13 +15,13 @@ from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
 from feedhandler.replay.exchange.ledger import read_ledger
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 #: One that no other process hears.
-EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(places.exchange_port()))
+EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(free_addresses.exchange_port()))
 
 
 def command(*words: str) -> list[str]:
@@ -47,7 +47,7 @@ def running(*words: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
-    words = ["exchange", "--rate", "1000", "--port-base", str(places.exchange_port(1))]
+    words = ["exchange", "--rate", "1000", "--port-base", str(free_addresses.exchange_port(1))]
     words += ["--seconds", "1", "--seed", "3", "--ledger", str(path)]
     done = run_here(*words, "--loss", "10%", "--json")
     assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
 
 def test_an_exchange_of_fix_channels_ends_in_order_when_it_is_told_to(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
-    port_base = str(places.exchange_port(1))
+    port_base = str(free_addresses.exchange_port(1))
     words = ["--feed", "fix", "--rate", "2000", "--port-base", port_base, "--ledger", str(path)]
     with running("exchange", *words, "--json") as exchange:
         deadline = time.monotonic() + TIMEOUT_S
@@ -153,10 +153,12 @@ def _children_of(pid: int) -> list[int]:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running gateway for the simulated exchange, and that; the URL of its node. Who needs it
     comes last: it runs to the end of the module."""
-    port = places.port()
+    port = free_addresses.port()
     path = tmp_path_factory.mktemp("gateway") / "gateway.toml"
     path.write_text(
-        to_toml(loopback_config(listen=f"127.0.0.1:{port}", port_base=places.exchange_port()))
+        to_toml(
+            loopback_config(listen=f"127.0.0.1:{port}", port_base=free_addresses.exchange_port())
+        )
     )
     with running("run", str(path)) as process:
         assert process.stderr is not None

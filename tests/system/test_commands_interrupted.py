@@ -23,7 +23,7 @@ from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
 from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.writer import CaptureWriter
-from tests.support import places
+from tests.support import free_addresses
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -50,7 +50,7 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
     if request.param == "run":
         config = tmp_path / "gateway.toml"
         config.write_text(
-            to_toml(loopback_config(services=(104,), port_base=places.exchange_port()))
+            to_toml(loopback_config(services=(104,), port_base=free_addresses.exchange_port()))
         )
         return ("run", str(config))
     if request.param == "decode":
@@ -61,12 +61,12 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
         with CaptureWriter(path) as writer:
             for hour in range(2):
                 writer.write(hour * 3_600 * 10**9, "239.1.1.1", 5_001, b"payload")
-        return ("replay", str(path), "--line-a", f"{places.group()}:5001")
+        return ("replay", str(path), "--line-a", f"{free_addresses.group()}:5001")
     if request.param == "capture":
         return (
             "capture",
             "--group",
-            f"{places.group()}:5001",
+            f"{free_addresses.group()}:5001",
             "--out",
             str(tmp_path / "x.pcap"),
         )
@@ -76,7 +76,7 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
         "--rate",
         "100",
         "--port-base",
-        str(places.exchange_port()),
+        str(free_addresses.exchange_port()),
     )
 
 

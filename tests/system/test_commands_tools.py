@@ -11,7 +11,7 @@ import pytest
 
 from feedhandler.codecs import list_feeds
 from feedhandler.replay.captures.reading import Capture
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -168,8 +168,8 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
     account = json.loads(
         output(
             *("replay", str(iex), "--feed", "iex-deep", "--speed", "flat", "--loss", "5%"),
-            *("--line-a", f"{places.group()}:5001"),
-            *("--line-b", f"{places.group()}:5001"),
+            *("--line-a", f"{free_addresses.group()}:5001"),
+            *("--line-b", f"{free_addresses.group()}:5001"),
             *("--spare-shared", "--seed", "7", "--json"),
         )
     )
@@ -182,7 +182,7 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
 
 
 def test_a_signal_ends_a_replay_in_good_order(iex: Path) -> None:
-    group = places.group()
+    group = free_addresses.group()
     with subprocess.Popen(
         command("replay", str(iex), "--line-a", f"{group}:5002", "--interface", "127.0.0.1"),
         cwd=CHECKOUT,

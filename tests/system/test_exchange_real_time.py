@@ -21,7 +21,7 @@ from feedhandler.replay.exchange.ledger_check import check
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.playing.inject import LineFaults
-from tests.support import places
+from tests.support import free_addresses
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -29,7 +29,7 @@ DEADLINE_S = 60.0
 
 def plan_of(**settings):
     """An exchange on groups that no other test uses."""
-    groups = (places.prefix(), places.prefix())
+    groups = (free_addresses.prefix(), free_addresses.prefix())
     usual = {"instruments": 60, "messages_per_s": 3000.0, "group_prefixes": groups}
     return ExchangePlan(**{**usual, **settings})
 

@@ -30,7 +30,7 @@ from feedhandler.retrans.events import (
 )
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
-from tests.support import places
+from tests.support import free_addresses
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -48,8 +48,8 @@ def plan_of(**settings):
     usual["linger_s"] = DEADLINE_S
     ports = {"retransmission_port": 0, "refresh_port": 0}
     groups = {
-        "group_prefixes": (places.prefix(), places.prefix()),
-        "recovery_prefixes": (places.prefix(), places.prefix()),
+        "group_prefixes": (free_addresses.prefix(), free_addresses.prefix()),
+        "recovery_prefixes": (free_addresses.prefix(), free_addresses.prefix()),
     }
     return ExchangePlan(**{**usual, **ports, **groups, **settings})
 
@@ -59,16 +59,16 @@ class Listener:
 
     def __init__(self, plan):
         self.got = defaultdict(list)
-        self._places = {}
+        self._keys = {}
         for line in "AB":
             for service in SERVICES:
                 self._join(plan.address(line, service), (line, service))
                 self._join(plan.recovery_address(line, service), (f"refresh {line}", service))
 
-    def _join(self, address, place):
+    def _join(self, address, key):
         group, port = address
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._places[sock] = place
+        self._keys[sock] = key
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         set_receive_buffer(sock, 64 << 20)
         sock.bind((group, port))
@@ -78,15 +78,15 @@ class Listener:
 
     def read(self, wait_s=0.02):
         """Take in what has arrived; False where nothing had."""
-        ready, _, _ = select.select(list(self._places), [], [], wait_s)
+        ready, _, _ = select.select(list(self._keys), [], [], wait_s)
         for sock in ready:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    self.got[self._places[sock]].append(sock.recv(2048))
+                    self.got[self._keys[sock]].append(sock.recv(2048))
         return bool(ready)
 
     def close(self):
-        for sock in self._places:
+        for sock in self._keys:
             sock.close()
 
     def live(self, service):
@@ -379,6 +379,6 @@ def test_without_servers_there_are_no_ports_and_no_refresh_lines():
     with Running(plan) as running:
         assert running.exchange.ports == {}
         result = running.to_the_end()
-    assert not [place for place in running.listener.got if place[0].startswith("refresh")]
+    assert not [key for key in running.listener.got if key[0].startswith("refresh")]
     assert list(result.lines) == ["A", "B"]
     assert result.snapshots == result.servers == {}

@@ -24,7 +24,7 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import serve
 from feedhandler.retrans.udp import serve_datagrams
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.line_answers import keep
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
@@ -107,7 +107,7 @@ async def silent(feed: Feed) -> tuple[str, Any]:
 async def failing(session: Session, fault: str) -> AsyncIterator[tuple[str, Any]]:
     """A primary that fails: its address; and where it breaks off, what listens, and the server."""
     if fault == "not there":
-        yield f"127.0.0.1:{places.port()}", None
+        yield f"127.0.0.1:{free_addresses.port()}", None
     elif fault == "silent":
         address, listener = await silent(session.feed)
         yield address, None

@@ -4,15 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import places
+from tests.support import free_addresses
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_books_kept_behind_two_lossy_lines_are_the_exchanges() -> None:
-    words = ["--seconds", "1", "--port", str(places.port()), "--port-base"]
+    words = ["--seconds", "1", "--port", str(free_addresses.port()), "--port-base"]
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "fix_books.py", *words, str(places.exchange_port())],
+        [sys.executable, EXAMPLES / "fix_books.py", *words, str(free_addresses.exchange_port())],
         capture_output=True,
         text=True,
         timeout=200,

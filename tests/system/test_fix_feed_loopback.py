@@ -20,7 +20,7 @@ from feedhandler.config import (
 )
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.fix_messages import sealed
 
 FEED = load_feed("fix-marketdata")
@@ -48,7 +48,7 @@ SENT = [message(number) for number in range(1, MESSAGES + 1)]
 
 
 def datagrams(rng: random.Random) -> list[tuple[int, int, bytes]]:
-    """One line's datagrams: (first place, one past the last, bytes); a heartbeat beside some."""
+    """One line's datagrams: (first number, one past the last, bytes); a heartbeat beside some."""
     found, at = [], 0
     while at < MESSAGES:
         end = min(at + rng.randint(1, 6), MESSAGES)
@@ -78,8 +78,8 @@ def lossy(rng: random.Random) -> tuple[list[bytes], list[bytes]]:
 
 def configuration() -> Config:
     """One channel on two groups of loopback."""
-    port = places.port()
-    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
+    port = free_addresses.port()
+    lines = tuple(LineConfig(name=name, group=free_addresses.group(), port=port) for name in "AB")
     return Config(
         gateway=GatewaySettings(feed="fix-marketdata"),
         arbitration=ArbitrationSettings(gap_wait_us=2_000_000, start_wait_us=100_000),
@@ -114,13 +114,13 @@ async def send(config: Config, lines: tuple[list[bytes], list[bytes]]) -> None:
     """Send both lines, a few datagrams at a time so that no socket buffer overruns."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
-        places_of = [(line.group, line.port) for line in config.channels[0].lines]
-        for each in places_of:
+        targets = [(line.group, line.port) for line in config.channels[0].lines]
+        for each in targets:
             out.sendto(sealed(b"35=A|34=1|141=Y|108=1|"), each)
         for at in range(max(map(len, lines))):
             for line in (0, 1):
                 if at < len(lines[line]):
-                    out.sendto(lines[line][at], places_of[line])
+                    out.sendto(lines[line][at], targets[line])
             if at % 20 == 19:
                 await asyncio.sleep(0)
 

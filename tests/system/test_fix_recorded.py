@@ -22,7 +22,7 @@ from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.fix_market import FixMarket
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.fix_readers import our_messages
 
 SERVICE, CHANNEL = 7, "recorded"
@@ -34,8 +34,8 @@ PATIENCE_S = 60
 
 def lines() -> tuple[LineConfig, ...]:
     """Two lines of a channel that no other test uses."""
-    port = places.port()
-    return tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
+    port = free_addresses.port()
+    return tuple(LineConfig(name=name, group=free_addresses.group(), port=port) for name in "AB")
 
 
 def configuration(of: tuple[LineConfig, ...], record: RecordConfig) -> Config:

@@ -33,7 +33,7 @@ from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import update
 
@@ -52,20 +52,20 @@ RECOVERY = RecoverySettings(
 )
 
 
-class Places:
+class Addresses:
     """Where everything is: the publisher's groups, the gateway's behind the relay, servers."""
 
     def __init__(self) -> None:
-        self.published = [(places.group(), places.port()) for _ in "AB"]
-        self.relayed = [(places.group(), places.port()) for _ in "AB"]
-        self.answers = (places.group(), places.port())
-        self.server, self.requests = places.port(), places.port()
+        self.published = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]
+        self.relayed = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]
+        self.answers = (free_addresses.group(), free_addresses.port())
+        self.server, self.requests = free_addresses.port(), free_addresses.port()
 
     def definition(self, folder: Path) -> Path:
         """The publisher's definition of channels."""
 
-        def line(name: str, place: tuple[str, int]) -> str:
-            group, port = place
+        def line(name: str, address: tuple[str, int]) -> str:
+            group, port = address
             return f'{name} = {{ group = "{group}", port = {port}, source = "127.0.0.1" }}\n'
 
         path = folder / "channels.toml"
@@ -111,7 +111,7 @@ class Relay:
     A datagram that is sent once more, as an answer on the main group is, is not lost again.
     """
 
-    def __init__(self, at: Places, seed: int) -> None:
+    def __init__(self, at: Addresses, seed: int) -> None:
         self.at = at
         self.rng = random.Random(seed)
         self.fates: dict[bytes, tuple[bool, bool]] = {}
@@ -201,7 +201,7 @@ def texts(bodies: list[bytes]) -> list[bytes]:
 async def test_what_both_lines_lost_is_got_back_by_every_route(
     route: str, tmp_path: Path, seed: int
 ) -> None:
-    at = Places()
+    at = Addresses()
     bodies: list[bytes] = []
     qualities: list[str] = []
     path, relay = at.definition(tmp_path), Relay(at, seed)
@@ -262,7 +262,7 @@ class Books:
 async def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the_present_state(
     tmp_path: Path, seed: int
 ) -> None:
-    at, flow = Places(), Flow(random.Random(seed))
+    at, flow = Addresses(), Flow(random.Random(seed))
     sent = {number: flow.message() for number in range(1, 401)}
 
     async def publish(process: asyncio.subprocess.Process, numbers: range) -> None:

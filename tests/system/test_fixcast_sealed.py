@@ -55,7 +55,7 @@ def sending(path: Path, resend: ResendSettings | None = None) -> PublisherSettin
 
 
 def watch_sent(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool]) -> list[bytes]:
-    """All that is sent to a group; datagrams of channels whose place is `lost` go on no line."""
+    """All that is sent to a group; datagrams of channels whose index is `lost` go on no line."""
     sent: list[bytes] = []
     send_to = Publisher._send_to
 
@@ -78,7 +78,7 @@ def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: Mode, resend: ResendSettings
 ) -> None:
     losses: list[bool] = []
-    sent = watch_sent(monkeypatch, lambda place: bool(losses) and losses.pop(0))
+    sent = watch_sent(monkeypatch, lambda index: bool(losses) and losses.pop(0))
 
     async def scenario() -> None:
         known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
@@ -129,7 +129,7 @@ def forge(known: Channels, *datagrams: bytes) -> None:
 async def test_what_is_forged_or_in_clear_is_counted_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent = watch_sent(monkeypatch, lambda place: False)
+    sent = watch_sent(monkeypatch, lambda index: False)
     known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
     async with (
         Receiver(known, [], receiving(path), sink.take) as receiver,
@@ -203,7 +203,7 @@ async def test_a_false_server_of_a_sealed_channel_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses: list[bool] = []
-    sent = watch_sent(monkeypatch, lambda place: bool(losses) and losses.pop(0))
+    sent = watch_sent(monkeypatch, lambda index: bool(losses) and losses.pop(0))
     known, sink = channels(), Sink()
     path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
     given = tmp_path / "given"

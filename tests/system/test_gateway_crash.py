@@ -21,7 +21,7 @@ from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.gateway import start_again
 
 CRASHES = int(os.environ.get("CRASHES", "1"))
@@ -33,8 +33,8 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def config() -> Config:
     """Two lines on groups of this test's own, and a port that stays the same after a crash."""
-    port = places.port()
-    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
+    port = free_addresses.port()
+    lines = tuple(LineConfig(name=name, group=free_addresses.group(), port=port) for name in "AB")
     return Config(
         amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
         channels=(ChannelConfig(service=SERVICE, lines=lines),),

@@ -32,7 +32,7 @@ from feedhandler.config import (
 from feedhandler.config.show import to_toml
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.amqp import FEED, order
 from tests.support.amqp import packet as packet_of
 from tests.support.node import PATIENCE_S, Run, gateways_loop
@@ -49,7 +49,8 @@ def configured(services: tuple[int, ...] = (104,), **sections: Any) -> Config:
         ChannelConfig(
             service=service,
             lines=tuple(
-                LineConfig(name=name, group=places.group(), port=places.port()) for name in "AB"
+                LineConfig(name=name, group=free_addresses.group(), port=free_addresses.port())
+                for name in "AB"
             ),
         )
         for service in services
@@ -332,9 +333,9 @@ async def test_services_do_not_disturb_each_other_and_strangers_are_counted(run:
 
 @gateways_loop
 async def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
-    port = places.port()
+    port = free_addresses.port()
     lines = "".join(
-        f'[[channel.line]]\nname = "{name}"\ngroup = "{places.group()}"\nport = {port}\n'
+        f'[[channel.line]]\nname = "{name}"\ngroup = "{free_addresses.group()}"\nport = {port}\n'
         for name in "AB"
     )
     text = "".join(f"[[channel]]\nservice = {service}\n{lines}" for service in (104, 105))
@@ -415,7 +416,7 @@ async def test_symbols_are_named_from_reference_data_where_configured(run: Run) 
 
 @gateways_loop
 async def test_statistics_come_on_the_bus(run: Run) -> None:
-    bind = f"tcp://127.0.0.1:{places.port()}"
+    bind = f"tcp://127.0.0.1:{free_addresses.port()}"
     config = configured(stats=StatsConfig(bind=bind, interval_ms=100))
     context = zmq.asyncio.Context()
     listener = context.socket(zmq.SUB)
@@ -468,7 +469,7 @@ async def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
 @gateways_loop
 async def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) -> None:
     config = configured()
-    refresh = RefreshLineConfig(name="A", group=places.group(), port=places.port())
+    refresh = RefreshLineConfig(name="A", group=free_addresses.group(), port=free_addresses.port())
     channel = msgspec.structs.replace(config.channels[0], refresh_lines=(refresh,))
     config = msgspec.structs.replace(config, channels=(channel,))
     async with contextlib.AsyncExitStack() as stack:

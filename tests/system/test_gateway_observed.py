@@ -22,7 +22,7 @@ from feedhandler.config.observing import HealthConfig, MetricsConfig
 from feedhandler.gateway import Gateway, watch
 from feedhandler.operator_log import LogConfig, opened
 from feedhandler.rpc import ask
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -204,7 +204,7 @@ def test_a_refused_link_is_reported_and_counted(
 async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word(
     run: Run,
 ) -> None:
-    control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
+    control = ControlConfig(bind=f"tcp://127.0.0.1:{free_addresses.port()}")
     async with running(configured(control=control)) as (gateway, _, _url):
         answer = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
         assert answer["live"] == {"ok": True, "reasons": []}
@@ -259,7 +259,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
     tmp_path: Path, systemd: socket.socket
 ) -> None:
     path = tmp_path / "gateway.toml"
-    port = places.port()
+    port = free_addresses.port()
     path.write_text(
         f"""
         [amqp]
@@ -271,7 +271,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
         service = 104
         [[channel.line]]
         name = "A"
-        group = "{places.group()}"
+        group = "{free_addresses.group()}"
         port = {port}
         """
     )

@@ -29,7 +29,7 @@ from feedhandler.replay.generating.packets import ORDERS, REFERENCE, SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support import places as places_kit
+from tests.support import free_addresses
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 FEED = load_feed("euronext-utp-md")
@@ -48,8 +48,8 @@ def planned(**changes: Any) -> ExchangePlan:
     return ExchangePlan(
         seed=7, instruments=INSTRUMENTS, opening_ns=OPENING_NS,
         heartbeat_ms=200, linger_s=15.0,
-        group_prefixes=(places_kit.prefix(), places_kit.prefix()),
-        recovery_prefixes=(places_kit.prefix(), places_kit.prefix()),
+        group_prefixes=(free_addresses.prefix(), free_addresses.prefix()),
+        recovery_prefixes=(free_addresses.prefix(), free_addresses.prefix()),
         **changes,
     )  # fmt: skip
 
@@ -58,8 +58,8 @@ def configured(plan: ExchangePlan, exchange: Exchange, **recovery: Any) -> Confi
     """A gateway of all services of that exchange, with its servers."""
 
     def lines(kind: Any, address: Any, service: int) -> tuple[Any, ...]:
-        places = [(name, *address(name, service)) for name in "AB"]
-        return tuple(kind(name=name, group=group, port=port) for name, group, port in places)
+        lines = [(name, *address(name, service)) for name in "AB"]
+        return tuple(kind(name=name, group=group, port=port) for name, group, port in lines)
 
     channels = tuple(
         ChannelConfig(

@@ -27,7 +27,7 @@ from feedhandler.config import (
 from feedhandler.config.show import to_toml
 from feedhandler.config.trading_day import TradingDayConfig
 from feedhandler.ingest.settings import ArbitrationSettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.gateway import amqp_url, run_command
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.
@@ -78,8 +78,8 @@ def expected(captures: Path) -> Stream:
 
 def configuration() -> Config:
     """One channel, two lines, on groups that no other test uses."""
-    port = places.port()
-    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
+    port = free_addresses.port()
+    lines = tuple(LineConfig(name=name, group=free_addresses.group(), port=port) for name in "AB")
     return Config(
         gateway=GatewaySettings(feed="iex-deep"),
         trading_day=TradingDayConfig(date="2023-10-02"),

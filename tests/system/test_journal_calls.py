@@ -1,4 +1,4 @@
-"""The compiled queue's own system calls: each of them a place for a power cut, and each may fail.
+"""The compiled queue's own system calls: each of them a point for a power cut, and each may fail.
 
 A queue in an event loop, with the thread that writes by itself, runs in a process whose every call
 on its files goes through a preloaded library (`journal_calls.c`), which writes it down and lets one

@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import places
+from tests.support import free_addresses
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(name: str, *words: str) -> str:
     """What an example prints; it has to end well."""
-    command = [sys.executable, EXAMPLES / name, *words, "--port", str(places.port())]
+    command = [sys.executable, EXAMPLES / name, *words, "--port", str(free_addresses.port())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

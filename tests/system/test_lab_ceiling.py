@@ -41,8 +41,8 @@ async def counted(client: Program, wanted: int) -> None:
 async def measured(program: str) -> tuple[dict[str, int], list[dict[str, object]]]:
     """Four packets of one service, each line without one of them, and one of another service."""
     port = free_udp_port()
-    places = [f"{group}:{port}" for group in GROUPS]
-    gateway = await started(program, "gateway", "127.0.0.1", "2", "1048576", *places)
+    endpoints = [f"{group}:{port}" for group in GROUPS]
+    gateway = await started(program, "gateway", "127.0.0.1", "2", "1048576", *endpoints)
     made = [gateway]
     try:
         tcp_port = (await gateway.hear()).split()[1]

@@ -34,7 +34,7 @@ from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestListener, serve
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.line_answers import keep
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
@@ -61,8 +61,8 @@ class Publisher:
     def __init__(self, feed: Feed, message: Callable[[int], bytes], seed: int) -> None:
         self.feed, self.message = feed, message
         self.draw = random.Random(seed)
-        self.lines = [(places.group(), places.port()) for _ in "AB"]
-        self.answers = [(places.group(), places.port()) for _ in "AB"]
+        self.lines = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]
+        self.answers = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]
         self.store = PacketStore(1 << 22)
         self.lost = 0
         self.messages_max = 5

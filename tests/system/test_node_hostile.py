@@ -249,7 +249,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None
         assert await in_thread(read_all, late) == b""
         assert rig.count("connections_refused") == 1
         await in_thread(clients[0].close)
-        await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
+        await rig.until(lambda: len(rig.node.connections) == 1, "a slot is free")
         again = RawClient(rig.port)
         await in_thread(again.attached, again.receiver("euronext.104", 1))
         for client in (clients[1], again):

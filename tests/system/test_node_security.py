@@ -375,14 +375,14 @@ async def test_connections_of_an_address_have_a_bound() -> None:
         assert await in_thread(everything, late) == b""
         assert rig.count("connections_limited") == 1
         await in_thread(clients[0].close)
-        await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
+        await rig.until(lambda: len(rig.node.connections) == 1, "a slot is free")
         again = RawClient(rig.port)
         await in_thread(opened, again)
         for client in (again, clients[1]):
             await in_thread(client.close)
 
 
-async def test_addresses_without_a_valid_login_leave_the_others_their_places() -> None:
+async def test_addresses_without_a_valid_login_leave_the_others_their_slots() -> None:
     door = gate(limits={"connections_before_login": 6})
 
     def opened_from(host: str, port: int) -> socket.socket:
@@ -399,7 +399,7 @@ async def test_addresses_without_a_valid_login_leave_the_others_their_places() -
             for _ in range(4)
             for host in ("127.0.0.1", "127.0.0.2")
         ]
-        await rig.until(lambda: rig.count("connections_crowded") == 2, "all places taken")
+        await rig.until(lambda: rig.count("connections_crowded") == 2, "all slots taken")
         clients = [await in_thread(opened_from, "127.0.0.3", rig.port) for _ in range(2)]
         assert len(door.strangers) == 5
         late = socket.create_connection(("127.0.0.1", rig.port))

@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import places
+from tests.support import free_addresses
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "order_routing.py"
 
 
 def test_orders_are_routed_once_through_a_crash(tmp_path: Path) -> None:
     words = ["--orders", "60", "--crashes", "1", "--folder", str(tmp_path)]
-    words += ["--port", str(places.port())]
+    words += ["--port", str(free_addresses.port())]
     done = subprocess.run(
         [sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=200, check=False
     )

@@ -23,7 +23,7 @@ from feedhandler.replay.generating.generator import NINE_O_CLOCK_NS
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 DAY = date(2026, 3, 2)
@@ -31,13 +31,14 @@ DAY = date(2026, 3, 2)
 
 def plan(feed: Feed, gap_s: float | None) -> ExchangePlan:
     """Two seconds, both lines lossy, of the same packets too, and a line of answers."""
-    groups, answers = ((places.prefix(), places.prefix()) for _ in range(2))
+    groups, answers = ((free_addresses.prefix(), free_addresses.prefix()) for _ in range(2))
     offered = Offered.of(feed)
     return ExchangePlan(
         feed=feed.name, seed=12, seconds=2.0, messages_per_s=800.0, instruments=20,
         faults=(LineFaults(loss=0.1), LineFaults(loss=0.1)), together=0.03, gap_s=gap_s,
-        group_prefixes=groups, base_ports=(places.port(), places.port()),
-        recovery_prefixes=answers, recovery_base_ports=(places.port(), places.port()),
+        group_prefixes=groups, base_ports=(free_addresses.port(), free_addresses.port()),
+        recovery_prefixes=answers,
+        recovery_base_ports=(free_addresses.port(), free_addresses.port()),
         day=DAY, opening_ns=NINE_O_CLOCK_NS, heartbeat_ms=200,
         retransmission_port=0, refresh_port=0 if offered.refresh else None,
         refresh_s=0.3 if offered.refresh_lines else None,

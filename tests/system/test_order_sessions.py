@@ -24,7 +24,7 @@ from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
 from feedhandler.replay.generating.order_session import CHANNEL, OrderSession
 from feedhandler.replay.generating.order_writers import ORDER_WRITERS
 from feedhandler.replay.playing.inject import LineFaults
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.gateway import amqp_url, run_command
 
 RUN_SECONDS = 120
@@ -39,7 +39,7 @@ RECEIVED = ("ts_recv", "ts_in_delta")
 
 def plan(feed: str, ledger: Path) -> ExchangePlan:
     """A few seconds, 10 % loss on each line, never of the same packet."""
-    groups = [places.group().rsplit(".", 1)[0] for _ in "AB"]
+    groups = [free_addresses.group().rsplit(".", 1)[0] for _ in "AB"]
     return ExchangePlan(
         feed=feed,
         seed=11,
@@ -50,7 +50,7 @@ def plan(feed: str, ledger: Path) -> ExchangePlan:
         spare_shared=True,
         ledger=ledger,
         group_prefixes=(groups[0], groups[1]),
-        base_ports=(places.port(), places.port()),
+        base_ports=(free_addresses.port(), free_addresses.port()),
     )
 
 

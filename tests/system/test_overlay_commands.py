@@ -23,7 +23,7 @@ from feedhandler.ops.console import run_command
 from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.commands import Done, run_here, signals_kept
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -187,7 +187,7 @@ def page(address: str, path: str) -> tuple[int, str]:
 def test_members_tell_how_they_are_while_they_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tree, address = tmp_path / "tree.toml", f"127.0.0.1:{places.port()}"
+    tree, address = tmp_path / "tree.toml", f"127.0.0.1:{free_addresses.port()}"
     planned(tree)
     control = f"ipc://{tmp_path}/control"
     with ExitStack() as stack:
@@ -400,8 +400,8 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
     said: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    places = {"{tree}": one_tree, "{new}": tmp_path / "new.toml", "{none}": tmp_path / "none"}
-    given = [str(places.get(str(each), each)) for each in words]
+    paths = {"{tree}": one_tree, "{new}": tmp_path / "new.toml", "{none}": tmp_path / "none"}
+    given = [str(paths.get(str(each), each)) for each in words]
     assert done_here(["overlay", *given]) == 2
     complained = capfd.readouterr().err
     assert said in complained

@@ -22,7 +22,7 @@ import pytest
 from feedhandler.config import Config, ControlConfig, LineConfig
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.rpc import ask
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.gateway import SEQUENCE, Ledger, Market, kill, start, subscribed, until
 from tests.system.test_overlay_commands import planned, running
 
@@ -74,7 +74,7 @@ class LossyRelay:
 @contextmanager
 def relays(seed: int, port: int) -> Iterator[tuple[list[LossyRelay], list[str]]]:
     """Two relays, and the groups they send to."""
-    groups = [places.group(), places.group()]
+    groups = [free_addresses.group(), free_addresses.group()]
     made = [LossyRelay(group, port, seed + n) for n, group in enumerate(groups)]
     try:
         yield made, groups

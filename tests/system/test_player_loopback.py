@@ -29,7 +29,7 @@ from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_multicast_sender
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 from feedhandler.replay.playing.source import PayloadField
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.replay import PATIENCE_S, Receiver
 
 #: Slow enough for a receiver whose buffer the kernel keeps at its default size.
@@ -40,7 +40,7 @@ LATE_NS = 3_600 * 10**9
 @pytest.fixture
 def receivers() -> Iterator[list[Receiver]]:
     """Three receivers, on groups of their own."""
-    made = [Receiver(places.group()) for _ in range(3)]
+    made = [Receiver(free_addresses.group()) for _ in range(3)]
     yield made
     for receiver in made:
         receiver.close()

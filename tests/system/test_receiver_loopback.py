@@ -17,7 +17,7 @@ from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from tests.support import places
+from tests.support import free_addresses
 
 FEED = load_feed("euronext-utp-md")
 LIMIT_S = 60
@@ -28,20 +28,20 @@ QUIET = ArbitrationSettings(silent_us=60_000_000)
 def groups(unused_port):
     """Two lines of one service on loopback, and a way to send to each."""
     return (
-        Line("A", places.group(), unused_port, "127.0.0.1"),
-        Line("B", places.group(), unused_port, "127.0.0.1"),
+        Line("A", free_addresses.group(), unused_port, "127.0.0.1"),
+        Line("B", free_addresses.group(), unused_port, "127.0.0.1"),
     )
 
 
 @pytest.fixture
 def unused_port():
-    return places.port()
+    return free_addresses.port()
 
 
 @pytest.fixture
 def counting(unused_port):
     """A line that takes only 127.0.0.1 and counts the others."""
-    return Line("A", places.group(), unused_port, "lo", "127.0.0.1", source_filter="count")
+    return Line("A", free_addresses.group(), unused_port, "lo", "127.0.0.1", source_filter="count")
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_both_lines_lossy_and_only_what_both_lost_is_announced(groups, sender):
 
 
 def test_a_datagram_for_a_foreign_group_does_not_arrive(groups, sender, unused_port):
-    foreign = Line("X", places.group(), unused_port, "127.0.0.1")
+    foreign = Line("X", free_addresses.group(), unused_port, "127.0.0.1")
     with open_line(foreign), Consumer([ChannelPlan(104, groups)]) as consumer:
         sender.send(foreign, packet(1))
         for line in groups:
@@ -180,7 +180,7 @@ def test_each_line_gets_only_its_own_group_on_the_same_port(groups, sender):
 
 
 def test_the_kernel_keeps_a_foreign_source_from_a_source_specific_line(unused_port, sender):
-    line = Line("A", places.group(), unused_port, "lo", source="127.0.0.1")
+    line = Line("A", free_addresses.group(), unused_port, "lo", source="127.0.0.1")
     with Sender("127.0.0.2") as stranger, Consumer([ChannelPlan(104, (line,))]) as consumer:
         for sequence in (1, 2, 3):
             stranger.send(line, packet(sequence, messages=1))
@@ -485,7 +485,7 @@ def test_plans_that_contradict_themselves_are_refused(groups):
 def test_a_line_whose_sender_fails_over_goes_on(unused_port, source_filter):
     line = Line(
         "A",
-        places.group(),
+        free_addresses.group(),
         unused_port,
         "lo",
         "127.0.0.1, 127.0.0.3",

@@ -6,16 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import places
+from tests.support import free_addresses
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "venue_records.py"
 
 
 def test_a_program_that_knows_no_venue_reads_all() -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
-    words = ["--feed", "memx-memoir", "--seconds", "1", "--port", str(places.port()), "--port-base"]
+    words = [
+        "--feed",
+        "memx-memoir",
+        "--seconds",
+        "1",
+        "--port",
+        str(free_addresses.port()),
+        "--port-base",
+    ]
     done = subprocess.run(
-        [sys.executable, EXAMPLE, *words, str(places.exchange_port())],
+        [sys.executable, EXAMPLE, *words, str(free_addresses.exchange_port())],
         capture_output=True,
         text=True,
         timeout=200,

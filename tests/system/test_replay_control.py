@@ -28,7 +28,7 @@ from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.rpc import ask
-from tests.support import places
+from tests.support import free_addresses
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -49,7 +49,7 @@ class Receiver:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         # On a busy machine this thread may come late by a second.
         set_receive_buffer(self._socket, 64 << 20)
-        group = places.group()
+        group = free_addresses.group()
         self._socket.bind((group, 0))
         request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)

@@ -1,4 +1,4 @@
-"""Seeking: a replay goes on elsewhere, and nothing of the old place comes after the answer."""
+"""Seeking: a replay goes on elsewhere, and nothing of the old position comes after the answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.replay import PATIENCE_S, Receiver
 
 HOUR_NS = 3_600 * 10**9
@@ -19,7 +19,7 @@ HOUR_NS = 3_600 * 10**9
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver(places.group())
+    made = Receiver(free_addresses.group())
     yield made
     made.close()
 

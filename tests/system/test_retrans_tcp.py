@@ -25,7 +25,7 @@ from feedhandler.retrans.server import RequestServer, ServerSession
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 from tests.support.retrans import (
     FEED,
@@ -181,7 +181,7 @@ async def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run
 
 @gateways_loop
 async def test_a_server_that_cannot_be_reached_is_reported_once_and_tried_again(run: Run) -> None:
-    port = places.port()
+    port = free_addresses.port()
     owner = Owner(port)
     await owner.until(lambda: owner.server.losses >= 5, "five attempts")
     assert len(owner.downs) == 1
@@ -447,9 +447,9 @@ async def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
     first.ask(1, 1, 2)
     await first.until(lambda: first.answered(1), "answered")
     await first.connection.close()
-    # What it connects before its place is free looks up for a moment, too.
+    # What it connects before its slot is free looks up for a moment, too.
     await until_counted(server, "clients", 2)
-    await second.until(lambda: second.connection.up, "a place is free")
+    await second.until(lambda: second.connection.up, "a slot is free")
     second.ask(1, 1, 2)
     await second.until(lambda: second.answered(1), "answered")
     await second.connection.close()
@@ -478,7 +478,7 @@ async def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
 async def test_closing_is_orderly_at_any_moment(run: Run) -> None:
     server, listener = await listening()
     port = listener.address[1]
-    never = Owner(places.port())
+    never = Owner(free_addresses.port())
     await never.connection.close()
     asked = Owner(port)
     await asked.until(lambda: asked.ups, "connected")

@@ -20,7 +20,7 @@ from feedhandler.replay.playing.frame_lines import open_frame_socket
 from feedhandler.replay.playing.frame_sender import FrameSender
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import open_multicast_sender
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.needs import absent
 
 AnySender = Sender | FrameSender
@@ -36,7 +36,7 @@ class Stamped:
     """A socket on a group of its own whose datagrams carry the kernel's time of their arrival."""
 
     def __init__(self) -> None:
-        self.group = places.group()
+        self.group = free_addresses.group()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.socket.bind((self.group, 0))

@@ -21,7 +21,7 @@ from feedhandler.config import (
 )
 from feedhandler.market.venue_market import VenueMarket
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.cme_books import (
     FEED,
     INSTRUMENTS,
@@ -43,8 +43,8 @@ class Exchange:
 
     def __init__(self) -> None:
         self.draw = random.Random(23)
-        self.lines = [(places.group(), places.port()) for _ in "AB"]
-        self.loops = [(places.group(), places.port()) for _ in "AB"]
+        self.lines = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]
+        self.loops = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]
         self.levels: Levels = {}
         self.active: set[int] = set()
         self.number = self.lost = 0

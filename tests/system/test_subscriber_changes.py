@@ -33,7 +33,7 @@ def symbols_of(sequence: int) -> list[int]:
 
 
 class Pieces(Story):
-    """A story in places: (sequence, message number) of messages, (sequence, WHOLE) of packets."""
+    """A story in (sequence, message number) of messages, (sequence, WHOLE) of packets."""
 
     def take(self, message: Any) -> None:
         if message.content == "message":
@@ -54,7 +54,7 @@ class Pieces(Story):
             self.seen[before:] = [(x, 0xFFFF) for x in self.seen[before:]]
 
     @property
-    def places(self) -> list[tuple[int, int]]:
+    def positions(self) -> list[tuple[int, int]]:
         return [x for x in self.seen if isinstance(x[0], int)]
 
 
@@ -64,7 +64,7 @@ def _without_notes(batch: Any) -> Any:
 
 
 def wanted(grain: str, symbols: set[int], first: int, last: int) -> set[tuple[int, int]]:
-    """The places of everything that concerns these symbols."""
+    """Return the positions of everything that concerns these symbols."""
     if grain == "message":
         return {
             (n, index)
@@ -161,7 +161,7 @@ async def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
         )]), 10**6, 1)  # fmt: skip
         await rig.deliver()
         await consuming
-        got = story.places
+        got = story.positions
         assert got == sorted(set(got)), name
         assert got[-1] == end
         always = wanted(grain, set.intersection(*steps), got[0][0] + 1, load.last)
@@ -192,8 +192,8 @@ async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_
         await rig.stream(151, 200)
         until = max(wanted("message", {1002}, 151, 200))
         await story.consume(messages, form, until)
-        new = [x for x in story.places if symbols_of(x[0])[x[1]] == 1002]
-        old = [x for x in story.places if symbols_of(x[0])[x[1]] == 1001]
+        new = [x for x in story.positions if symbols_of(x[0])[x[1]] == 1002]
+        old = [x for x in story.positions if symbols_of(x[0])[x[1]] == 1001]
         assert set(new) == wanted("message", {1002}, new[0][0], 200)
         assert set(old) == wanted("message", {1001}, 1, old[-1][0])
         assert {*wanted("message", {1002}, 151, 200)} <= set(new)
@@ -204,7 +204,7 @@ async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_
         last = max(x for x in wanted("message", {1002}, 201, 220) if x[1] % 2)
         await story.consume(messages, form, last)
         other = {x for x in wanted("message", {1002}, 201, 220) if x[1] % 2}
-        assert other <= set(story.places)
+        assert other <= set(story.positions)
         assert rig.count("links_overrun") == 0
 
 
@@ -286,9 +286,9 @@ async def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goe
         assert story.events[2].resumed
         await rig.stream(51, 200)
         await consuming
-        assert story.places == sorted(set(story.places))
-        assert wanted("message", {1000}, 1, 200) <= set(story.places)
-        assert wanted("message", {1000, 1002}, 51, 199) <= set(story.places)
+        assert story.positions == sorted(set(story.positions))
+        assert wanted("message", {1000}, 1, 200) <= set(story.positions)
+        assert wanted("message", {1000, 1002}, 51, 199) <= set(story.positions)
 
 
 async def test_a_subscription_to_several_gateways_is_not_changed() -> None:

@@ -28,7 +28,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.tcp.soupbin import LENGTH
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.commands import run_here
 from tests.support.gateway import run_command
 from tests.support.node import PATIENCE_S, Run, gateways_loop
@@ -157,7 +157,7 @@ async def test_what_one_line_lost_the_session_brings_though_its_connection_break
 
 async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
     """What a gateway of a multicast line makes of the recording of a line by TCP."""
-    group, port = places.group(), places.port()
+    group, port = free_addresses.group(), free_addresses.port()
     (path,) = folder.glob("lines-*.pcap")
     config = configuration(feed, LineConfig(name="A", group=group, port=port))
     async with taken(config, load_feed(feed).key, LAST) as (_, came, _, all_of_them):
@@ -228,7 +228,7 @@ async def test_a_capture_is_served_as_a_line_by_tcp(
     password.write_text("any")
     password.chmod(0o600)
     messages, server = messages_in(capture), None
-    address = f"127.0.0.1:{places.port()}"
+    address = f"127.0.0.1:{free_addresses.port()}"
     tcp = TcpConfig(address=address, framing=framing)  # type: ignore[arg-type]
     if framing == "soupbin":
         tcp = TcpConfig(

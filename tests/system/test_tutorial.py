@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -23,9 +23,9 @@ TIMEOUT_S = 120
 @pytest.fixture(scope="module")
 def page() -> str:
     """The page, with addresses that no other test has."""
-    base = places.exchange_port()
+    base = free_addresses.exchange_port()
     moved = {30_000 + number: base + number for number in (1, 2, 104, 1104, 2104, 3104)}
-    moved |= {5672: places.port(), 5572: places.port()}
+    moved |= {5672: free_addresses.port(), 5572: free_addresses.port()}
     text = PAGE.replace("feedhandler exchange", f"feedhandler exchange --port-base {base}")
     return re.sub(r"\b(\d{4,5})\b", lambda m: str(moved.get(int(m[1]), m[1])), text)
 

@@ -21,7 +21,7 @@ from feedhandler.config.show import to_toml
 from feedhandler.config.trading_day import TradingDayConfig
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.replay.captures.writer import CaptureWriter
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.gateway import amqp_url, run_command
 
 PACKETS = 400
@@ -71,8 +71,8 @@ def write_session(feed: Feed, path: Path, make: Callable[[Feed, int], bytes]) ->
 
 
 def configuration(feed: Feed) -> Config:
-    port = places.port()
-    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
+    port = free_addresses.port()
+    lines = tuple(LineConfig(name=name, group=free_addresses.group(), port=port) for name in "AB")
     return Config(
         gateway=GatewaySettings(feed=feed.name),
         trading_day=TradingDayConfig(date="2023-11-14"),

@@ -30,7 +30,7 @@ def table(text: str) -> list[tuple[int, int, str]]:
     return [(int(at), int(size), plain(name)) for at, size, name in rows]
 
 
-def places(block: Block) -> list[tuple[int, int, str]]:
+def described(block: Block) -> list[tuple[int, int, str]]:
     """The same of a described layout."""
     return [(each.at, each.size, plain(each.wire)) for each in block.fields]
 

@@ -32,7 +32,7 @@ def reasons(sent: list[Sent]) -> list[str]:
     for each in sent:
         if each.content == "quality+json":
             found.append(str(each.body).partition('"reason":"')[2].partition('"')[0])
-        elif found[-1:] != [word := "live" if each.place is None else "block"]:
+        elif found[-1:] != [word := "live" if each.block_position is None else "block"]:
             found.append(word)
     return found
 
@@ -69,14 +69,15 @@ def messages_of(data: bytes) -> list[bytes]:
     return found
 
 
-def test_a_blocks_tags_have_the_last_number_and_the_place_in_the_block() -> None:
+def test_a_blocks_tags_have_the_last_number_and_the_index_in_the_block() -> None:
     rig = Rig()
     links = {grain: rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS}
     last = 0xFFFF_FFFF
     rig.block(snapshot(3, last), last=last)
-    assert [each.place for each in links["packet"].data] == [(last, 0), (last, 1), (last, 2)]
-    assert [each.place for each in links["batch"].data] == [(last, 0)]
-    assert [(each.place, each.number) for each in links["message"].data] == [
+    packets = [each.block_position for each in links["packet"].data]
+    assert packets == [(last, 0), (last, 1), (last, 2)]
+    assert [each.block_position for each in links["batch"].data] == [(last, 0)]
+    assert [(each.block_position, each.number) for each in links["message"].data] == [
         ((last, index), number) for index in range(3) for number in range(2)
     ]
     assert {each.number for each in links["packet"].data} == {0xFFFF}
@@ -145,7 +146,7 @@ def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_late
     link.grants = 100
     sender_queue.drain()
     assert [each.body for each in link.data] == [b"".join(p) for p in (before, block, after)]
-    assert [each.place for each in link.data] == [None, (2, 0), None]
+    assert [each.block_position for each in link.data] == [None, (2, 0), None]
     assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
 
 
@@ -334,8 +335,8 @@ def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
             if each.content == "quality+json":
                 inside = {"snapshot-begin": True, "snapshot-end": False}[reasons([each])[0]]
             else:
-                assert (each.place is not None) is inside
-                if each.place is None:
+                assert (each.block_position is not None) is inside
+                if each.block_position is None:
                     live.append(each.sequence)
         assert live == sorted(live)
         assert not inside

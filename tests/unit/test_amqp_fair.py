@@ -21,7 +21,7 @@ def everything(pool: FairPool[str]) -> list[str]:
     return found
 
 
-def test_two_addresses_that_have_all_places_make_room_for_others() -> None:
+def test_two_addresses_that_have_all_slots_make_room_for_others() -> None:
     pool: FairPool[str] = FairPool(6)
     assert offered(pool, "a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4") == ["a4", "b4"]
     assert offered(pool, "c1", "c2") == ["a3", "b3"]
@@ -41,5 +41,5 @@ def test_the_addresses_are_served_in_rotation() -> None:
     assert len(pool) == 0
 
 
-def test_a_pool_without_places_admits_none() -> None:
+def test_a_pool_without_slots_admits_none() -> None:
     assert offered(FairPool(0), "a1") == ["a1"]

@@ -598,7 +598,7 @@ def test_a_symbol_is_found_by_its_other_name_once() -> None:
     for sequence in (1, 2):
         rig.put(packet(sequence, [order(1), order(2)]), sequence, 2)
         rig.pump()
-        rig.attach("euronext.104.A2")  # the route of 2 is worked out again, at its place
+        rig.attach("euronext.104.A2")  # the route of 2 is worked out again, at its index
     assert [each.key for each in link.sent] == ["euronext.104.1"] * 2
     assert [each.key for each in other.sent] == ["euronext.104.2"] * 2
     assert rig.fanout.route_lookups - rig.fanout.route_hits == 3

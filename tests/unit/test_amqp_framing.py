@@ -43,8 +43,8 @@ def parts(module: Any, data: Any, start: int = 0, end: int | None = None) -> Any
     if not reader.parse(data, start, len(data) if end is None else end):
         return None
     names = ("tag", "subject", "content", "body")
-    places = [getattr(reader, f"{name}_{what}") for name in names for what in ("at", "size")]
-    return (*places, reader.group_sequence, reader.received_ns)
+    extents = [getattr(reader, f"{name}_{what}") for name in names for what in ("at", "size")]
+    return (*extents, reader.group_sequence, reader.received_ns)
 
 
 def cut(data: bytes, reader: Any, name: str) -> bytes:

@@ -76,7 +76,7 @@ def test_behind_a_message_comes_the_rest_of_its_packet(service: Service) -> None
     assert service.find(11, 0) == Found(HistoryPosition(10, 1, skip=1), 11)
 
 
-def test_a_quality_messages_tag_is_the_place_before_the_packet_that_follows(
+def test_a_quality_messages_tag_is_the_position_before_the_packet_that_follows(
     service: Service,
 ) -> None:
     assert service.find(11, QUALITY_NOTE) == service.find(10)
@@ -90,7 +90,7 @@ def test_a_number_that_was_lost_is_followed_by_what_came_after_it(service: Servi
     assert service.find(22, 3) == Found(HistoryPosition(20, 1), 25)
 
 
-def test_where_numbers_count_messages_any_of_them_is_a_place() -> None:
+def test_where_numbers_count_messages_any_of_them_is_a_position() -> None:
     service = Service()
     service.begin(DAY, 1)
     service.packets(1, 20, count=5)
@@ -481,7 +481,9 @@ def test_what_came_outside_the_sequence_follows_the_packet_before_it(service: Se
     assert service.find(21) == Found(HistoryPosition(22, 1), 22)
 
 
-def test_a_tag_from_outside_the_sequence_is_a_place_as_long_as_it_is_held(service: Service) -> None:
+def test_a_tag_from_outside_the_sequence_is_a_position_as_long_as_it_is_held(
+    service: Service,
+) -> None:
     aside(service)
     service.note(b"behind")
     service.packets(21, 22)

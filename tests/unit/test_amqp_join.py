@@ -182,7 +182,7 @@ def one_round(rng: random.Random, name: str) -> None:
         assert fresh == wanted, name
 
 
-def test_messages_outside_the_sequence_come_once_though_they_have_no_place() -> None:
+def test_messages_outside_the_sequence_come_once_though_they_have_no_position() -> None:
     one, two, three = (Item(1 << 62 | n, tag=bytes([n])) for n in (1, 2, 3))
     join = after(5)
     assert join.new(one) == join.new(note("attached", 8)) == []

@@ -61,7 +61,7 @@ def items(sent: list[Sent]) -> list[tuple[Any, ...]]:
         elif each.content == "batch":
             for sequence, data in packets_in(each.body):
                 tag = struct.pack(">8sQH", each.tag[:8], sequence, 0xFFFF)
-                found.append((IN_A_BLOCK if each.place else tag, data))
+                found.append((IN_A_BLOCK if each.block_position else tag, data))
         else:
             found.append((each.tag, each.body))
     return found

@@ -156,7 +156,7 @@ def test_a_link_that_was_conflated_as_it_broke_does_not_go_on_but_wants_a_snapsh
         assert heard(resume, quality("attached", 51))[:-1] == expected
 
 
-def test_a_second_loss_before_the_first_word_does_not_move_the_place() -> None:
+def test_a_second_loss_before_the_first_word_does_not_move_the_position() -> None:
     resume = after_loss(50)
     resume.lose({104: tag(50)})
     resume.attached([])

@@ -509,7 +509,7 @@ def test_messages_outside_the_sequence_come_once_and_move_nothing() -> None:
     assert play.take(A, one) == [one.sequence], "the same gateway again: another message"
     play.merge.down(A, 0)
     play.merge.up(A, 0, True)
-    assert play.take(A, one, two) == [], "sent again behind the place where it goes on"
+    assert play.take(A, one, two) == [], "sent again behind the position where it goes on"
     assert not play.merge.gave_up
 
 

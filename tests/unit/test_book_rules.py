@@ -24,7 +24,7 @@ size = "Volume"
 AGAIN = LEVEL.partition("\n\n")[2]
 
 
-def test_rules_are_resolved_to_places(tmp_path: Path) -> None:
+def test_rules_are_resolved_to_offsets(tmp_path: Path) -> None:
     book = load_feed(write(tmp_path, GOOD + LEVEL)).book
     assert book is not None
     assert book.does("level")

@@ -78,6 +78,6 @@ def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_is_not_there_says_what_brings_it(home: Path) -> None:
-    for place in (installations.rabbitmq_4, installations.artemis, installations.brokerj):
+    for installation in (installations.rabbitmq_4, installations.artemis, installations.brokerj):
         with pytest.raises(installations.Absent, match=installations.INSTALL):
-            place()
+            installation()

@@ -356,8 +356,8 @@ def test_stretches_put_together_are_the_window_function_of_the_whole(
             expected.append(at_ns - last[channel, symbol])
         last[channel, symbol] = at_ns
     digest = Digest()
-    places = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
-    for start, end in itertools.pairwise(places):
+    bounds = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
+    for start, end in itertools.pairwise(bounds):
         digest.add(_stretch(messages[start:end]))
     found = [cell.interarrival for cell in digest.cells.values()]
     assert sum(each.count for each in found) == sum(since >= 0 for since in expected)

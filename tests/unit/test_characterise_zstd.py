@@ -48,7 +48,7 @@ def test_a_row_of_frames_gives_what_the_plain_capture_gives(
     assert sum(map(len, SliceReader(part).batches())) == whole.files[0].datagrams
 
 
-def test_content_is_read_from_any_place(tmp_path: Path) -> None:
+def test_content_is_read_from_any_offset(tmp_path: Path) -> None:
     data = bytes(range(256)) * 20
     path = tmp_path / "x.zst"
     path.write_bytes(framed(data, 300))

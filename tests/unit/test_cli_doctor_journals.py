@@ -225,10 +225,10 @@ def test_the_kernels_word_on_file_systems_makes_sense(
     monkeypatch.undo()
     process = host.file_system_of("/proc/self/not there")
     assert process is not None
-    assert (process.kind, process.place) == ("proc", "/proc")
+    assert (process.kind, process.mount_point) == ("proc", "/proc")
     here = host.file_system_of(tmp_path)
     assert here is not None
-    assert tmp_path.resolve().is_relative_to(here.place)
+    assert tmp_path.resolve().is_relative_to(here.mount_point)
     assert host.free_bytes(tmp_path) > 0
     assert not host.is_read_only(tmp_path)
     assert host.existing_part(tmp_path / "a" / "b") == tmp_path
@@ -237,5 +237,5 @@ def test_the_kernels_word_on_file_systems_makes_sense(
 def test_a_mount_is_read_as_the_kernel_writes_it() -> None:
     line = r"36 35 0:52 / /mnt/our\040disk rw,noatime shared:1 - nfs4 host:/x rw,vers=4.2,hard"
     system = host.parse_mount(line)
-    assert (system.kind, system.place) == ("nfs4", "/mnt/our disk")
+    assert (system.kind, system.mount_point) == ("nfs4", "/mnt/our disk")
     assert {"noatime", "vers=4.2", "hard"} <= set(system.options)

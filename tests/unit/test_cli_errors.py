@@ -79,7 +79,7 @@ def test_an_error_is_one_line_and_an_exit_code(
         (
             OSError(errno.ENOSPC, "No space left on device", "x.ledger"),
             ExitCode.BUG,
-            "x.ledger: no space left on device (make room there, or name another place)",
+            "x.ledger: no space left on device (make room there, or name another path)",
         ),
         (OSError("odd"), ExitCode.BUG, "odd"),
         (ConnectionResetError(errno.ECONNRESET, "reset"), ExitCode.PEER, "[Errno 104] reset"),

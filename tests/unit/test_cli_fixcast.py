@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler.ops.console import ExitCode
 from tests.support.commands import run_here
-from tests.support.places import group, port
+from tests.support.free_addresses import group, port
 
 USAGE, FOUND, PEER, OK = ExitCode.USAGE, ExitCode.FOUND, ExitCode.PEER, ExitCode.OK
 GROUPS = [group(), group()]

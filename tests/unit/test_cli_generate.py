@@ -220,7 +220,7 @@ def test_files_that_are_there_already_stay(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_written_is_reported(
+def test_a_folder_where_nothing_can_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", *SHORT, "--out", str(tmp_path / "no" / "x.pcap")]) == 2

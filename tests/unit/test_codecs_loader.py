@@ -351,7 +351,7 @@ def test_a_variant_of_a_built_in_feed_has_its_number_and_name(tmp_path):
     assert load_feed(path).number == load_feed("euronext-utp-md").number
 
 
-def test_two_layouts_of_a_type_must_keep_the_symbol_in_one_place(tmp_path):
+def test_two_layouts_of_a_type_must_keep_the_symbol_at_one_offset(tmp_path):
     text = GOOD.replace("type = 8\n", "type = 7\n").replace(
         'size = 12\nsymbol = "Index"', "size = 12"
     )

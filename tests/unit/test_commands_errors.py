@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -134,7 +134,7 @@ def test_a_capture_of_another_feed_is_refused(captures: Path) -> None:
 
 
 def test_a_node_that_cannot_be_reached_is_exit_code_3() -> None:
-    port = places.port()
+    port = free_addresses.port()
     assert f"127.0.0.1:{port}" in refused(
         "subscribe", f"amqp://127.0.0.1:{port}", "euronext.#", "--count", "1", code=3
     )

@@ -112,7 +112,7 @@ def test_the_loopback_configuration_with_recovery_loads_as_it_is_written() -> No
     assert parse_config(to_toml(config, comments=True)) == config
     assert [channel.reference for channel in config.channels] == [True, False]
     assert all(channel.refreshes for channel in config.channels)
-    assert [server.places for server in config.servers] == [
+    assert [server.addresses for server in config.servers] == [
         (("127.0.0.1", 30_001),),
         (("127.0.0.1", 30_002),),
     ]

@@ -141,7 +141,7 @@ def test_no_flipped_bit_is_believed(seed: int) -> None:
         ids.load(bytes(spoiled), 0, END)
         whole = index // (len(data) // 3)
         # The record's own length is not covered before its bytes are: all of it goes.
-        assert ids.covered == 10 * whole, f"seed {seed}, place {index}"
+        assert ids.covered == 10 * whole, f"seed {seed}, index {index}"
 
 
 def test_unused_ids_are_looked_at_again() -> None:

@@ -25,7 +25,7 @@ def test_rows_are_best_first_with_volume_and_number_of_orders():
     assert not book.crossed()
 
 
-def test_an_order_that_shrinks_keeps_its_place_and_one_that_grows_or_moves_loses_it():
+def test_an_order_that_shrinks_keeps_its_priority_and_one_that_grows_or_moves_loses_it():
     book = book_of(("a", SELL, 10, 5), ("b", SELL, 10, 5))
     book.modify("a", 10, 3)
     assert list(book.asks.best().orders) == ["a", "b"]

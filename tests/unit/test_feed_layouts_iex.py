@@ -1,11 +1,11 @@
-"""IEX DEEP 1.0: the place of every field, against the tables of the public specifications.
+"""IEX DEEP 1.0: the offset of every field, against the tables of the public specifications.
 
 The tables count from the type byte, as the specification does; in a message the two bytes of its
 length stand before it.
 """
 
 import pytest
-from feed_checks import covers, places, table
+from feed_checks import covers, described, table
 
 from feedhandler.codecs import load_feed
 
@@ -48,9 +48,9 @@ MESSAGES = {
 }
 
 
-def test_the_header_has_every_field_in_its_place():
+def test_the_header_has_every_field_at_its_offset():
     assert FEED.header.size == 40
-    assert places(FEED.header) == table(HEADER)
+    assert described(FEED.header) == table(HEADER)
     assert covers(FEED.header, 0)
 
 
@@ -60,15 +60,16 @@ def test_exactly_the_messages_of_the_tables_are_described():
 
 
 @pytest.mark.parametrize("label", MESSAGES)
-def test_every_field_of_a_message_is_in_its_place(label: str):
+def test_every_field_of_a_message_is_at_its_offset(label: str):
     size, fields = MESSAGES[label]
     layout = FEED.layout(label)
     assert layout.size == size + LENGTH_BYTES
-    assert [(at - LENGTH_BYTES, width, name) for at, width, name in places(layout)] == table(fields)
+    found = [(at - LENGTH_BYTES, width, name) for at, width, name in described(layout)]
+    assert found == table(fields)
     assert covers(layout, LENGTH_BYTES + 1)
 
 
-def test_every_message_but_the_system_event_names_its_symbol_in_the_same_place():
+def test_every_message_but_the_system_event_names_its_symbol_at_the_same_offset():
     for label, (layout,) in FEED.message_types.items():
         if label == "S":
             assert layout.symbol == ""

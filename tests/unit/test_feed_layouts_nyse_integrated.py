@@ -1,10 +1,10 @@
-"""NYSE Integrated Feed XDP 2.1.g: the place of every field, against the public definition's tables.
+"""NYSE Integrated Feed XDP 2.1.g: the offset of every field, by the public definition's tables.
 
 Offsets count from the message's size field, which is part of the message's size.
 """
 
 import pytest
-from feed_checks import covers, every_layout, places, table
+from feed_checks import covers, described, every_layout, table
 
 from feedhandler.codecs import load_feed
 
@@ -169,9 +169,9 @@ MESSAGES = {
 }
 
 
-def test_the_header_has_every_field_in_its_place():
+def test_the_header_has_every_field_at_its_offset():
     assert FEED.header.size == 16
-    assert places(FEED.header) == table(HEADER)
+    assert described(FEED.header) == table(HEADER)
     assert covers(FEED.header, 0)
 
 
@@ -182,16 +182,16 @@ def test_exactly_the_messages_of_the_tables_are_described():
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_every_field_of_a_message_is_in_its_place(name: str):
+def test_every_field_of_a_message_is_at_its_offset(name: str):
     _, size, fields = MESSAGES[name]
     layout = FEED.layout(name)
     assert layout.size == size
-    assert places(layout) == table(fields)
+    assert described(layout) == table(fields)
     assert covers(layout, 4)
 
 
 def test_the_packet_of_unavailable_messages_holds_one_message_of_that_type():
     control = FEED.controls[21]
     assert control.size == 14
-    assert places(control)[:2] == table("0+2 MsgSize  2+2 MsgType")
-    assert places(control)[2:] == places(FEED.layout("message_unavailable"))
+    assert described(control)[:2] == table("0+2 MsgSize  2+2 MsgType")
+    assert described(control)[2:] == described(FEED.layout("message_unavailable"))

@@ -1,11 +1,11 @@
-"""NYSE OpenBook Ultra: the place of every field, against the tables of the public definitions.
+"""NYSE OpenBook Ultra: the offset of every field, against the tables of the public definitions.
 
 Market data and the reset by 2.1.b, the other control packets by 2.1.k. Offsets count from the
 message's size field, those of control packets from the end of the packet header.
 """
 
 import pytest
-from feed_checks import covers, places, table
+from feed_checks import covers, described, table
 
 from feedhandler.codecs import load_feed
 
@@ -47,9 +47,9 @@ CONTROLS = {
 }
 
 
-def test_the_header_has_every_field_in_its_place():
+def test_the_header_has_every_field_at_its_offset():
     assert FEED.header.size == 16
-    assert places(FEED.header) == table(HEADER)
+    assert described(FEED.header) == table(HEADER)
     assert covers(FEED.header, 0)
 
 
@@ -59,22 +59,22 @@ def test_exactly_the_messages_and_controls_of_the_tables_are_described():
 
 
 @pytest.mark.parametrize("code", MESSAGES)
-def test_every_field_of_a_message_is_in_its_place(code: int):
+def test_every_field_of_a_message_is_at_its_offset(code: int):
     size, fields, point = MESSAGES[code]
     layout = FEED.layout(code)
     assert layout.size == size
-    assert places(layout) == table(fields)
+    assert described(layout) == table(fields)
     assert covers(layout, 2)
     assert layout.group is not None
     assert (layout.size, layout.group.size) == (size, POINT_BYTES[code])
-    assert places(layout.group) == table(point)
+    assert described(layout.group) == table(point)
     assert covers(layout.group, 0)
 
 
 @pytest.mark.parametrize("code", CONTROLS)
-def test_every_field_of_a_control_packet_is_in_its_place(code: int):
+def test_every_field_of_a_control_packet_is_at_its_offset(code: int):
     size, fields = CONTROLS[code]
     layout = FEED.controls[code]
     assert layout.size == size
-    assert places(layout) == table(fields)
+    assert described(layout) == table(fields)
     assert covers(layout, 0)

@@ -284,7 +284,7 @@ def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_description_cannot_say_is_one_line_with_its_place(
+def test_what_a_description_cannot_say_is_one_line_with_its_location(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     done = imported(tmp_path, text, code=1)
@@ -349,7 +349,7 @@ def refused(tmp_path: Path, text: str | bytes, *options: str) -> str:
                     "</composite>"), "more than 10 composites in each other"),
     ],
 )  # fmt: skip
-def test_a_wrong_schema_is_one_line_with_its_place(
+def test_a_wrong_schema_is_one_line_with_its_location(
     tmp_path: Path, text: str | bytes, reason: str
 ) -> None:
     assert reason in refused(tmp_path, text)

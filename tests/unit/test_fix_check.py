@@ -68,7 +68,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_what_is_wrong_is_reported_with_its_place_what_is_expected_and_what_is_found(
+def test_what_is_wrong_is_reported_with_its_offset_what_is_expected_and_what_is_found(
     what: str,
 ) -> None:
     data, reason = FAULTS[what]

@@ -106,7 +106,7 @@ WRONG = {
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", WRONG)
-def test_every_wrong_message_has_its_reason_and_its_place(fix: Any, what: str) -> None:
+def test_every_wrong_message_has_its_reason_and_its_offset(fix: Any, what: str) -> None:
     data, reason, fault_at = WRONG[what]
     data = data.replace(b"|", b"\x01")
     answer, frame = read(fix, data)
@@ -405,7 +405,7 @@ FRAMED = (
     "message_type", "flags", "type_size", "sequence_size", "sender_size", "target_size",
     "time_size", "fault_at",
 )  # fmt: skip
-#: Values whose places are said where their sizes are not 0.
+#: Values whose offsets are given where their sizes are not 0.
 OF_VALUES = ("type", "sequence", "sender", "target", "time")
 #: Bodies whose first field decides whether a header is like another.
 BODIES = [b"268=1|279=0|", b"268=2|279=0|", b"269=0|", b"268=|", b"95=3|96=a\x01b|", b"26=8|", b""]
@@ -441,7 +441,7 @@ def test_a_message_that_is_like_the_one_before_is_framed_as_if_it_were_alone(
 ) -> None:
     rng, alike = random.Random(seed), 0
     begins, numbers = numpy.zeros(2, numpy.uint32), numpy.zeros(2, numpy.uint64)
-    places = memoryview(begins), memoryview(numbers)
+    columns = memoryview(begins), memoryview(numbers)
     for _ in range(3000 if fix is not INTERPRETED else 800):
         fields, body = a_header(rng), rng.choice(BODIES)
         one = sealed(b"35=X|" + b"".join(fields) + body)
@@ -458,7 +458,7 @@ def test_a_message_that_is_like_the_one_before_is_framed_as_if_it_were_alone(
         expected = fix["framing"].Frame()
         verdict = fix["framing"].frame_message(data, len(one), len(other), expected)
         frame = fix["framing"].Frame()
-        count = fix["framing"].frame_all(data, 0, len(data), frame, *places)
+        count = fix["framing"].frame_all(data, 0, len(data), frame, *columns)
         assert count == 2 - bool(verdict), data
         assert frame.fault_at == expected.fault_at, data
         if verdict:

@@ -300,7 +300,7 @@ def long_messages(size: int) -> dict[str, bytes]:
     """Messages of about `size` bytes, of the kinds that would make a careless reader look twice."""
     right = sealed(X + b"268=%d|" % (size // 24) + b"279=0|269=0|58=abcdefgh|" * (size // 24))
     one = sealed(W + b"55=A|58=" + b"x" * size + b"|268=0|")
-    # Where CheckSum is not at its place it is looked for: once, over what looks nearly like it.
+    # Where CheckSum is not at its offset it is looked for: once, over what looks nearly like it.
     near = b"\x0110=00" * (size // 6)
     return {
         "many entries": right,

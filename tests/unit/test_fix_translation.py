@@ -329,7 +329,11 @@ def _scale_of(market: Market, symbol: int) -> int:
 
 WHOLE = [
     ("an order comes", [("A", 1)], [(1, 10)]),
-    ("it shrinks and keeps its place", [("A", 1), ("A", 2), ("M", 1, 100, 5)], [(1, 5), (2, 10)]),
+    (
+        "it shrinks and keeps its priority",
+        [("A", 1), ("A", 2), ("M", 1, 100, 5)],
+        [(1, 5), (2, 10)],
+    ),
     ("it grows and goes behind", [("A", 1), ("A", 2), ("M", 1, 100, 15)], [(2, 10), (1, 15)]),
     ("it goes", [("A", 1), ("A", 2), ("D", 1)], [(2, 10)]),
     ("the book is cleared", [("A", 1), ("A", 2), ("F", 0), ("A", 3)], [(3, 10)]),

@@ -19,7 +19,7 @@ from feedhandler.fixcast.exchange_plan import (
 from feedhandler.ops.exchange import FIX, Options, fix_plan
 from feedhandler.replay.exchange.ledger import LedgerWriter, RecordKind, read_ledger
 from feedhandler.replay.exchange.ledger_check import Selection, check
-from tests.support import places
+from tests.support import free_addresses
 from tests.support.fix_messages import sealed
 
 FEED = load_feed(FEED_NAME)
@@ -74,7 +74,7 @@ def test_a_hole_is_lost_on_both_lines_and_kept_back_by_the_server(tmp_path: Path
     plan = FixExchangePlan(
         seconds=0.2,
         messages_per_s=500,
-        port_base=places.exchange_port(),
+        port_base=free_addresses.exchange_port(),
         gap_s=0.05,
         ledger=tmp_path / "sent",
         linger_s=0,
@@ -95,7 +95,7 @@ def test_what_is_published_is_in_the_ledger(tmp_path: Path) -> None:
         seconds=0.2,
         messages_per_s=500,
         losses=(0.5, 0.5),
-        port_base=places.exchange_port(),
+        port_base=free_addresses.exchange_port(),
         ledger=tmp_path / "sent",
         linger_s=0,
     )

@@ -137,7 +137,7 @@ def test_many_messages_are_cut_with_numbers_or_without(size: int) -> None:
         (GIVEN + GIVEN.replace(b"270=", b"271="), "CheckSum"),
     ],
 )
-def test_what_is_no_message_is_refused_with_its_place(data: bytes, reason: str) -> None:
+def test_what_is_no_message_is_refused_with_its_offset(data: bytes, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         cut(data, 1000)
 

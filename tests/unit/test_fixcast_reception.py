@@ -93,8 +93,8 @@ def gapped(**settings: Any) -> Channel:
 
 
 FAR = 10 + (1 << 20)
-# For each kind at each place: the message, and (floor, top, deliveries, gaps) after it.
-PLACES = {
+# For each kind at each position: the message, and (floor, top, deliveries, gaps) after it.
+CASES = {
     ("application", "first"): (app(9), (10, 10, [9], [])),
     ("application", "below"): (app(2, "other"), (4, 7, [], [(4, 5)])),
     ("application", "known"): (app(2), (4, 7, [], [(4, 5)])),
@@ -116,14 +116,14 @@ PLACES = {
 }
 
 
-def test_the_table_of_places_is_whole() -> None:
-    assert {(group.value, place.value) for group, place in ACTIONS} == PLACES.keys()
+def test_the_table_of_positions_is_whole() -> None:
+    assert {(group.value, position.value) for group, position in ACTIONS} == CASES.keys()
     assert {(state, heard) for state in State for heard in Heard} == ACTIVITY.keys()
 
 
-@pytest.mark.parametrize("where", PLACES, ids=" ".join)
-def test_every_kind_of_message_at_every_place(where: tuple[str, str]) -> None:
-    message, (floor, top, delivered, gaps) = PLACES[where]
+@pytest.mark.parametrize("where", CASES, ids=" ".join)
+def test_every_kind_of_message_at_every_position(where: tuple[str, str]) -> None:
+    message, (floor, top, delivered, gaps) = CASES[where]
     channel = Channel() if where[1] == "first" else gapped()
     events = channel.hear(message)
     reception = channel.reception
@@ -255,7 +255,7 @@ def test_later_messages_wait_or_do_not_as_set() -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_what_is_not_recovered_is_lost_in_its_place(ordered: bool) -> None:
+def test_what_is_not_recovered_is_lost_at_its_position(ordered: bool) -> None:
     channel = gapped(ordered=ordered, gap_wait_ns=MS, recovery_wait_ns=SECOND)
     assert channel.wait(MS) == [Missing(4, 5)]
     assert numbers(channel.hear(app(5), line=RETRANSMISSION)) == ([] if ordered else [5])

@@ -167,7 +167,7 @@ def test_a_run_has_a_bound(datagrams: int) -> None:
 
 
 def sealed_at(at: int, value: bytes) -> bytes:
-    """A datagram with other bytes at a place."""
+    """A datagram with other bytes at an offset."""
     sealed = Sealer(ring(), bytes_of(1)).seal(PAYLOAD, START)
     return sealed[:at] + value + sealed[at + len(value) :]
 

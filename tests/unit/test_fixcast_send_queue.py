@@ -105,7 +105,7 @@ def test_many_are_taken_up_to_the_first_that_is_wrong(
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_what_waits_is_bounded_and_the_session_has_places_to_spare(module: ModuleType) -> None:
+def test_what_waits_is_bounded_and_the_session_has_slots_to_spare(module: ModuleType) -> None:
     queue = module.SendQueue(0, 100, 200, 3)
     for index in range(3):
         assert queue.is_full() == 0, index

@@ -239,7 +239,7 @@ def test_a_false_publisher_is_reported_after(make) -> None:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("true", "false", "signatures"))))
-def test_a_false_publisher_cannot_take_a_true_datagrams_place_before(order) -> None:
+def test_a_false_publisher_cannot_take_a_true_datagrams_slot_before(order) -> None:
     true, signatures = sender(batch=1).seal(b"true", START)
     datagrams = {"true": true, "false": forged_like(true, b"false"), "signatures": signatures}
     to = receiver(BEFORE)

@@ -102,9 +102,9 @@ def test_a_message_outside_its_buffer_is_not_written() -> None:
     stamper = TWIN.Stamper(b"FIX.4.4", b"")
     data = memoryview(envelope(b"FIX.4.4", b"35=X\x0158=x\x01"))
     assert stamper.measure(data, len(data), 0, 1) == stamper.size
-    for place, room in ((0, stamper.size - 1), (1, stamper.size), (-1, stamper.size)):
+    for index, room in ((0, stamper.size - 1), (1, stamper.size), (-1, stamper.size)):
         with pytest.raises(IndexError):
-            stamper.write(data, memoryview(bytearray(room)), place)
+            stamper.write(data, memoryview(bytearray(room)), index)
 
 
 def test_runs_of_kept_fields_are_bounded_by_what_a_header_may_hold() -> None:

@@ -62,7 +62,7 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
         assert made.bodies_of(made.link, code) == made.bodies_of(made.ideal, code)
     last: dict[str, int] = {}
     for message in made.link.sent:
-        if "quality" not in message.content and message.place is None:
+        if "quality" not in message.content and message.block_position is None:
             service = message.key.split(".")[1]
             assert message.sequence >= last.get(service, 0), "in the order of the stream"
             last[service] = message.sequence
@@ -102,9 +102,9 @@ def test_a_book_is_sent_instead_of_orders_and_names_its_symbols() -> None:
     assert begin["symbols"] == end["symbols"] == [1]
     assert (begin["last"], end["next"]) == (401, 402)
     assert begin["state"] == "CONFLATED"
-    blocks = [message for message in made.link.sent if message.place is not None]
+    blocks = [message for message in made.link.sent if message.block_position is not None]
     assert len(blocks) == begin["packets"]
-    assert [message.place for message in blocks] == [(401, n) for n in range(len(blocks))]
+    assert [message.block_position for message in blocks] == [(401, n) for n in range(len(blocks))]
     assert made.sender_queue.books_sent == 1
     same_state(made, (104,))
 
@@ -121,7 +121,7 @@ def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
     loss_tracker = made.sender_queue.loss_trackers[104]
     for symbol in (1, 2):
         book_cache.send(made.rig.fanout, stream, [symbol], loss_tracker, made.sender_queue)
-    tags = [message.tag for message in made.link.sent if message.place is not None]
+    tags = [message.tag for message in made.link.sent if message.block_position is not None]
     assert len(set(tags)) == len(tags) >= 2
 
 
@@ -170,7 +170,7 @@ def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> 
     assert made.sender_queue.conflated > 100
 
 
-def test_where_no_books_are_kept_orders_wait_in_their_place() -> None:
+def test_where_no_books_are_kept_orders_wait_at_their_position() -> None:
     made = ConflatedLink(services=(104,))
     made.rig.fanout.book_cache = None
     made.sender_queue.conflate(made.rig.fanout, FEED)

@@ -116,7 +116,7 @@ def test_books_are_named_by_the_text_of_symbols_and_their_orders_by_what_the_tab
     begin = next(note for note in made.notes if note["reason"] == "books-begin")
     assert sorted(begin["symbols"]) == ["AAAB", "AAAC", "AAAD", "AAAE"]
     assert begin["through"] == []
-    blocks = [message for message in made.link.sent if message.place is not None]
+    blocks = [message for message in made.link.sent if message.block_position is not None]
     assert len(blocks) == begin["packets"]
     types = {feed.message_code(each) for block in blocks for each in feed.messages_of(block.body)}
     assert types == {feed.layout("add_order_long").code}
@@ -165,7 +165,7 @@ def test_what_was_published_before_is_not_applied_twice() -> None:
     assert feed.decode_message(message).shares == 40
 
 
-def test_changes_of_unknown_orders_wait_in_their_place() -> None:
+def test_changes_of_unknown_orders_wait_at_their_position() -> None:
     feed = load_feed("cboe-byx-pitch")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 60):
@@ -178,7 +178,7 @@ def test_changes_of_unknown_orders_wait_in_their_place() -> None:
     assert len(made.link.data) == 59
 
 
-def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place() -> None:
+def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_at_their_position() -> None:
     feed = load_feed("nyse-integrated-pillar")
     made = ConflatedLink(services=(1,), feed=feed)
     for number in range(1, 100):
@@ -213,7 +213,7 @@ def test_the_scale_of_prices_is_sent_before_the_orders_that_came_behind_it() -> 
 
 
 @pytest.mark.parametrize("after", [0, 5, 40])
-def test_what_empties_all_books_waits_in_its_place_and_books_come_behind_it(after: int) -> None:
+def test_what_empties_all_books_waits_at_its_position_and_books_come_behind_it(after: int) -> None:
     feed = load_feed("cboe-byx-pitch")
     made = ConflatedLink(services=(1,), feed=feed)
     messages = [

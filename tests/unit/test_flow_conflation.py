@@ -116,7 +116,7 @@ def test_every_situation_and_mode_is_in_the_table() -> None:
     assert set(EXPECTED) == set(itertools.product(situations(), (NEVER, LATEST, BOOK, FENCE)))
 
 
-def test_the_newest_of_a_key_waits_at_its_own_place() -> None:
+def test_the_newest_of_a_key_waits_at_its_own_position() -> None:
     conflation = made()
     for key in "abcab":
         conflation.put(waiting((LATEST, key)))

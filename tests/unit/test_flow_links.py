@@ -28,12 +28,12 @@ class SlowLink:
         )  # fmt: skip
         self.rig.fanout.add(self.sender_queue)
 
-    def begin(self, place: int = 0) -> None:
-        self.rig.control_event(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+    def begin(self, channel: int = 0) -> None:
+        self.rig.control_event(RecordKind.START, channel=channel, sequence=0, next_sequence=1)
         self.rig.pump()
 
-    def stream(self, first: int, last: int, place: int = 0) -> None:
-        self.rig.packets(first, last, place)
+    def stream(self, first: int, last: int, channel: int = 0) -> None:
+        self.rig.packets(first, last, channel)
         self.rig.pump()
 
     def grant(self, count: int) -> None:

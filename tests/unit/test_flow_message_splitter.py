@@ -76,7 +76,7 @@ def test_what_is_left_of_a_packet_is_a_packet() -> None:
         (CONTENT_MESSAGE, b"\0\1"),
     ],
 )
-def test_what_cannot_be_read_stays_whole_and_in_its_place(content: str, body: bytes) -> None:
+def test_what_cannot_be_read_stays_whole_and_at_its_position(content: str, body: bytes) -> None:
     splitter, whole = MessageSplitter(FEED, True), outgoing(content, body)
     (waiting,) = splitter.split(whole)
     assert waiting.modes == [FENCE]
@@ -101,7 +101,7 @@ def test_unknown_and_short_messages_are_never_conflated() -> None:
         assert waiting.modes == [NEVER]
 
 
-def test_without_books_orders_stay_in_their_place() -> None:
+def test_without_books_orders_stay_at_their_position() -> None:
     (waiting,) = MessageSplitter(FEED, False).split(outgoing(CONTENT_PACKET, packet(7, [order(1)])))
     assert waiting.modes == [NEVER]
 

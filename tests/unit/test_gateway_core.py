@@ -274,7 +274,7 @@ def test_quality_and_blocks_go_to_all_whom_they_concern_or_to_those_named(inside
     assert inside.reasons(link) == ["snapshot", "snapshot-begin", "snapshot-end"]
     inside.core.block(OTHER, begin, [packet(9)], 4, end, None)
     assert inside.reasons() == ["snapshot-begin", "snapshot-end"]
-    assert [each.place for each in inside.link.data] == [(4, 0)]
+    assert [each.block_position for each in inside.link.data] == [(4, 0)]
 
 
 def test_what_finds_no_room_on_its_way_to_the_receive_thread_is_counted(inside: Inside) -> None:

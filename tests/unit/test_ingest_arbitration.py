@@ -220,7 +220,7 @@ def test_what_was_forged_gives_way_to_what_comes_with_its_number(started):
     assert started.count(ChannelCounter.CONTRADICTED) == 1
 
 
-def test_what_overtook_on_its_line_comes_in_its_place(started):
+def test_what_overtook_on_its_line_comes_at_its_position(started):
     started.data(0, 7, 4, 5, 6)
     assert started.story() == packets(4, 5, 6, 7)
 

@@ -8,8 +8,8 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.journal import layout
 from feedhandler.journal.layout import (
     PAGE,
+    BlockEntry,
     BlockHeader,
-    BlockPlace,
     Checkpoint,
     Control,
     Geometry,
@@ -22,7 +22,7 @@ from tests.support.journal import of_later_version
 
 QUEUE = bytes(range(16))
 GEOMETRY = Geometry(64 << 10)
-CONTROL = Control(QUEUE.hex(), 64 << 10, 7, (BlockPlace(1, "block-000001.queue"),))
+CONTROL = Control(QUEUE.hex(), 64 << 10, 7, (BlockEntry(1, "block-000001.queue"),))
 HEADER = BlockHeader(QUEUE, 3, GEOMETRY, 7)
 CHECKPOINT = Checkpoint(
     QUEUE, 3, serial=9, incarnation=4, stamp_ns=11, first_id=100, next_id=105, end=5 * PAGE,

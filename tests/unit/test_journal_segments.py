@@ -22,11 +22,11 @@ def twin(request):
 KINDS = [0, 1, 4, 5, 0x80, 0xFF, 0x100, 0x10, 0x310, 0x11, 0x511, 0x8011, 0x12]
 
 
-def built(twin, contents, statuses=(), sequence=7, previous=5, place=None, version=1):
+def built(twin, contents, statuses=(), sequence=7, previous=5, identity=None, version=1):
     """A segment's bytes."""
-    place = place or twin.BlockIdentity(QUEUE, 1, 2)
+    identity = identity or twin.BlockIdentity(QUEUE, 1, 2)
     data, crc = twin.build_segment(
-        place,
+        identity,
         sequence,
         1000,
         previous,
@@ -39,9 +39,10 @@ def built(twin, contents, statuses=(), sequence=7, previous=5, place=None, versi
     return bytearray(data), crc
 
 
-def parsed(twin, data, at=0, place=None):
+def parsed(twin, data, at=0, identity=None):
     """What is read at `at`."""
-    return twin.parse_segment(memoryview(bytes(data)), at, place or twin.BlockIdentity(QUEUE, 1, 2))
+    identity = identity or twin.BlockIdentity(QUEUE, 1, 2)
+    return twin.parse_segment(memoryview(bytes(data)), at, identity)
 
 
 def test_both_twins_build_the_same_bytes() -> None:
@@ -53,8 +54,8 @@ def test_both_twins_build_the_same_bytes() -> None:
 
 def test_memory_that_was_used_before_leaves_no_trace(twin) -> None:
     used = bytearray(b"\xff" * 3 * PAGE)
-    place = twin.BlockIdentity(QUEUE, 1, 2)
-    data, crc = twin.build_segment(place, 7, 1000, 5, 40, [b"a", b"bc"], [(3, 2, 1)], used)
+    identity = twin.BlockIdentity(QUEUE, 1, 2)
+    data, crc = twin.build_segment(identity, 7, 1000, 5, 40, [b"a", b"bc"], [(3, 2, 1)], used)
     assert (bytes(data), crc) == built(twin, [b"a", b"bc"], [(3, 2, 1)])
     assert data.obj is used
 
@@ -99,7 +100,7 @@ def test_a_segment_of_version_1_has_ends_alone(twin) -> None:
 def test_bytes_of_another_queue_block_or_use_are_no_segment(twin) -> None:
     data, _ = built(twin, [b"x"])
     for other in ((bytes(16), 1, 2), (QUEUE, 2, 2), (QUEUE, 1, 3)):
-        assert parsed(twin, data, place=twin.BlockIdentity(*other)) is None
+        assert parsed(twin, data, identity=twin.BlockIdentity(*other)) is None
     assert parsed(twin, bytes(PAGE)) is None
     assert parsed(twin, data[: PAGE - 1]) is None
     assert parsed(twin, b"") is None
@@ -146,13 +147,13 @@ def test_a_header_that_another_wrote_is_not_believed_even_if_the_trailer_agrees(
 
 
 def test_the_next_good_segment_is_found_behind_damage(twin) -> None:
-    place = twin.BlockIdentity(QUEUE, 1, 2)
+    identity = twin.BlockIdentity(QUEUE, 1, 2)
     old, _ = built(twin, [b"old"], sequence=3)
     data = bytes(PAGE) + bytes(old) + b"\xff" * PAGE + bytes(built(twin, [b"new"], sequence=9)[0])
-    found = twin.find_segment(memoryview(data), 0, place, 7)
+    found = twin.find_segment(memoryview(data), 0, identity, 7)
     assert found.sequence == 9
     assert found.at == 3 * PAGE
-    assert twin.find_segment(memoryview(data), 0, place, 9) is None
+    assert twin.find_segment(memoryview(data), 0, identity, 9) is None
 
 
 def test_random_bytes_are_read_the_same_by_both_twins(seed: int) -> None:

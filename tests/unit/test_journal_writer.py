@@ -125,7 +125,7 @@ def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
         thread.close()
 
 
-def test_no_more_is_handed_over_than_there_are_places_for(writing) -> None:
+def test_no_more_is_handed_over_than_there_are_slots_for(writing) -> None:
     thread = writing.Writer()
     gate = threading.Event()
     for number in range(writing.RING_ENTRIES):

@@ -16,7 +16,7 @@ def order(rota: Rota[str]) -> list[str]:
         ([], ""),
         ([("a", 0), ("b", 0), ("c", 0)], "abc"),
         ([("a", 2), ("b", 0), ("c", 1)], "bca"),
-        ([("a", 0), ("b", 0), ("a", 0)], "ab"),  # offered twice: it keeps its place
+        ([("a", 0), ("b", 0), ("a", 0)], "ab"),  # offered twice: it keeps its position
         ([("a", 0), ("b", 0), ("a", 1)], "ba"),
         ([("a", 3), ("b", 3), ("a", 0)], "ab"),
         ([("a", LEVELS + 5), ("b", LEVELS)], "ab"),  # equals from there on

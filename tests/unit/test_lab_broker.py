@@ -20,8 +20,8 @@ class Recorded(Declares):
     kind = "rabbitmq-3"
     refuses = ""
 
-    def __init__(self, *place: Any) -> None:
-        super().__init__(*(place or ("127.0.0.1", 5672, 0, "feed", PASSWORD, "market")))
+    def __init__(self, *address: Any) -> None:
+        super().__init__(*(address or ("127.0.0.1", 5672, 0, "feed", PASSWORD, "market")))
         self.calls: list[tuple[Any, ...]] = []
 
     def _call(self, *call: Any) -> None:

@@ -31,7 +31,7 @@ def receiver() -> Iterator[socket.socket]:
         yield sock
 
 
-def place(sock: socket.socket) -> str:
+def address_of(sock: socket.socket) -> str:
     host, port = sock.getsockname()
     return f"{host}:{port}"
 
@@ -60,7 +60,7 @@ def test_the_gateway_tells_of_what_it_is_about_to_publish(
     receiver: socket.socket, grain: str, numbers: list[int]
 ) -> None:
     rig = Rig()
-    sender_queue = attach(rig.fanout, place(receiver), grain)
+    sender_queue = attach(rig.fanout, address_of(receiver), grain)
     _, link = rig.attach(f"euronext.104?as={grain}")
     rig.packets(1, 4)
     rig.pump()
@@ -73,7 +73,7 @@ def test_the_gateway_tells_of_what_it_is_about_to_publish(
 def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.socket) -> None:
     rig = Rig()
     order: list[str] = []
-    sender_queue = attach(rig.fanout, place(receiver), "packet")
+    sender_queue = attach(rig.fanout, address_of(receiver), "packet")
     sender_queue.sock = SimpleNamespace(send=lambda data: order.append("sent"))
     _, link = rig.attach("euronext.104?quality=0")
     send = link.send
@@ -89,7 +89,7 @@ def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.so
 
 
 def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> None:
-    sender = Sender(place(receiver))
+    sender = Sender(address_of(receiver))
     batch = SimpleNamespace(
         services=numpy.array([104, 104, 105, 105]),
         sequences=numpy.array([7, 8, 9, 9]),
@@ -103,7 +103,7 @@ def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> No
 
 
 def test_an_absent_receiver_holds_up_nothing(receiver: socket.socket) -> None:
-    sender = Sender(place(receiver))
+    sender = Sender(address_of(receiver))
     receiver.close()
     ones = numpy.ones(50, numpy.int64)
     for _ in range(3):
@@ -112,8 +112,8 @@ def test_an_absent_receiver_holds_up_nothing(receiver: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "nowhere", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_what_is_no_place_is_refused(wrong: str) -> None:
-    with pytest.raises(UsageError, match="no place of a stamping process"):
+def test_what_is_no_address_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="no address of a stamping process"):
         control.connected(wrong)
 
 
@@ -149,7 +149,7 @@ def test_of_a_datagram_that_comes_twice_the_first_counts() -> None:
 
 
 def send(role: Stamper, side: str, *found: tuple[int, int, int]) -> None:
-    host, port = role.sides[side].place.split(":")
+    host, port = role.sides[side].address.split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for each in found:
             sock.sendto(DATAGRAM.pack(*each), (host, int(port)))
@@ -168,7 +168,7 @@ def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -
     async def story() -> None:
         role = Stamper()
         try:
-            assert set(await role.places({})) == set(SIDES)
+            assert set(await role.addresses({})) == set(SIDES)
             send(role, "gateway", (104, 9, WHOLE))
             await until(role, 1, 0)
             await role.expect({"path": str(tmp_path / "expected.npz")})
@@ -192,7 +192,7 @@ def test_a_side_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(stamper, "ROWS_MAX", 2)
     side = Side()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        host, port = side.place.split(":")
+        host, port = side.address.split(":")
         for sequence in range(5):
             sock.sendto(DATAGRAM.pack(104, sequence, 1), (host, int(port)))
     side.read()
@@ -218,7 +218,7 @@ class Supervisor:
     async def greeted(self, step: str, timeout_s: float, *names: str) -> None: ...
 
     async def ask_all(self, step: str, timeout_s: float, names: list[str], verb: str) -> list[Any]:
-        return [{"gateway": "g:1", "client": "c:2"} if verb == "places" else self.answer]
+        return [{"gateway": "g:1", "client": "c:2"} if verb == "addresses" else self.answer]
 
 
 def test_what_could_be_matched_is_the_steps_latency() -> None:

@@ -70,7 +70,7 @@ def test_a_row_has_the_papers_figures_beside_ours() -> None:
     assert report_tables.head()[1:3] == ["Mean paper", "Mean here"]
 
 
-def test_where_the_paper_has_no_row_its_places_are_empty() -> None:
+def test_where_the_paper_has_no_row_its_cells_are_empty() -> None:
     row = report_tables.row_of(exact(clients=3))
     assert row.paper is None
     assert report_tables.cells(row)[1] == "-"

@@ -17,7 +17,7 @@ MODULES = [compiled, load_interpreted("feedhandler.lab.tally")]
 SERVICES, BASES, SIZES, MESSAGES = [104, 107], [10, 1], [4, 3], [2, 2, 2, 2, 3, 3, 3]
 NOW_NS = 1_000_000_000
 
-Place = tuple[int, int, int]
+Position = tuple[int, int, int]
 
 
 @pytest.fixture(params=MODULES, ids=["compiled", "interpreted"])
@@ -26,30 +26,30 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
     return found
 
 
-def batch_of(places: list[Place], stamp_ns: int = NOW_NS - 500, notes: Any = None) -> Batch:
+def batch_of(positions: list[Position], stamp_ns: int = NOW_NS - 500, notes: Any = None) -> Batch:
     """A read with deliveries of (service, sequence, number)."""
     batch = Batch(object(), "packet", notes, Workspace())
-    if places:
+    if positions:
         batch.collect(
             [
                 SimpleNamespace(
                     body=b"12345678", received_ns=stamp_ns, sequence=sequence, number=number,
                     day=0, service=service, snapshot=False, feed_number=0, send_time=0,
                 )
-                for service, sequence, number in places
+                for service, sequence, number in positions
             ]
         )  # fmt: skip
     return batch
 
 
-def packets() -> list[Place]:
+def packets() -> list[Position]:
     """Everything that is expected, whole packets, the services in turn."""
     return [(104, n, WHOLE_PACKET) for n in range(10, 14)] + [
         (107, n, WHOLE_PACKET) for n in range(1, 4)
     ]
 
 
-def singles() -> list[Place]:
+def singles() -> list[Position]:
     """The same, message by message."""
     counts = iter(MESSAGES)
     return [(service, n, at) for service, n, _ in packets() for at in range(next(counts))]
@@ -70,15 +70,15 @@ ONES = [1] * 7
 
 
 def test_everything_once_and_in_order_is_right(module: ModuleType) -> None:
-    for places, counts in ((packets(), ONES), (singles(), MESSAGES)):
+    for positions, counts in ((packets(), ONES), (singles(), MESSAGES)):
         tally = expecting(module)
-        for place in places:
-            tally.record(batch_of([place]), NOW_NS)
+        for position in positions:
+            tally.record(batch_of([position]), NOW_NS)
         assert wrong(tally, counts) == (0, 0, 0)
         assert tally.named == []
-        assert tally.histogram.count == tally.deliveries == len(places)
+        assert tally.histogram.count == tally.deliveries == len(positions)
         assert tally.histogram.maximum == tally.histogram.minimum == 500
-        assert tally.body_bytes == 8 * len(places)
+        assert tally.body_bytes == 8 * len(positions)
 
 
 def test_services_may_be_mixed_in_any_way_but_not_their_own_numbers(
@@ -147,10 +147,10 @@ def test_what_comes_too_late_is_reordered_and_neither_lost_nor_double(module: Mo
     assert reordered == 2  # 11 and 10 both come behind 12
 
 
-@pytest.mark.parametrize("place", [(104, 9, 0), (104, 14, 0), (105, 10, 0), (0, 10, 0)])
-def test_what_was_not_sent_is_a_stranger(module: ModuleType, place: Place) -> None:
+@pytest.mark.parametrize("position", [(104, 9, 0), (104, 14, 0), (105, 10, 0), (0, 10, 0)])
+def test_what_was_not_sent_is_a_stranger(module: ModuleType, position: Position) -> None:
     tally = expecting(module)
-    tally.record(batch_of([place, *packets()]), NOW_NS)
+    tally.record(batch_of([position, *packets()]), NOW_NS)
     assert tally.strangers == 1
     assert wrong(tally, ONES) == (0, 1, 0)
     assert "nobody sent it" in tally.named[0]

@@ -125,11 +125,11 @@ def test_where_a_feed_numbers_messages_numbers_go_on_by_them() -> None:
 
 def test_the_account_of_a_part_is_its_packets(small: Workload) -> None:
     for first, end in ((0, 7), (3, 20), (9, 9)):
-        places = [at % len(small) for at in range(first, end)]
-        assert small.messages_in(first, end) == sum(int(small.count[p]) for p in places)
-        assert small.bytes_in(first, end) == sum(int(small.length[p]) for p in places)
-        assert small.bits_in(first, end) == sum((int(small.length[p]) + 42) * 8 for p in places)
-        by_slot = [sum(small.slot[p] == slot for p in places) for slot in range(3)]
+        indexes = [at % len(small) for at in range(first, end)]
+        assert small.messages_in(first, end) == sum(int(small.count[p]) for p in indexes)
+        assert small.bytes_in(first, end) == sum(int(small.length[p]) for p in indexes)
+        assert small.bits_in(first, end) == sum((int(small.length[p]) + 42) * 8 for p in indexes)
+        by_slot = [sum(small.slot[p] == slot for p in indexes) for slot in range(3)]
         assert small.packets_by_slot(first, end).tolist() == by_slot
 
 

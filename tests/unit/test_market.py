@@ -165,7 +165,7 @@ def test_a_levels_figures_stop_at_what_their_fields_hold(market):
 def test_priority_survives_a_snapshot(make, market):
     for number in (1, 2, 3):
         market.apply_message(order("A", number), ORDERS)
-    market.apply_message(order("M", 1, volume=4), ORDERS)  # shrinks: keeps its place
+    market.apply_message(order("M", 1, volume=4), ORDERS)  # shrinks: keeps its priority
     market.apply_message(order("M", 2, volume=40), ORDERS)  # grows: goes to the back
     again = fresh_from_snapshot(make, market, ORDERS)
     level = again.book(SYMBOL).bids.best()

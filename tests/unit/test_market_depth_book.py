@@ -154,7 +154,7 @@ def test_the_twins_hold_the_same(seed: int) -> None:
         assert getattr(first, name) == getattr(second, name)
 
 
-def test_an_order_that_shrinks_keeps_its_place_and_one_that_grows_does_not(
+def test_an_order_that_shrinks_keeps_its_priority_and_one_that_grows_does_not(
     module: ModuleType,
 ) -> None:
     book = module.DepthBook()

@@ -1,4 +1,4 @@
-"""The place of a command's work, and a signal that ends a command which has a Spark session: with
+"""The folder of a command's work, and a signal that ends a command which has a Spark session: with
 its Java, within seconds, and whatever call to Java it is in."""
 
 import logging

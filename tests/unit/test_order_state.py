@@ -61,7 +61,7 @@ def test_each_message_leaves_what_it_should(messages: list[bytes], left: list[by
         (100, 0, [(2, 100, 80)]),
     ],
 )
-def test_a_modified_order_keeps_its_place_where_it_only_shrinks(
+def test_a_modified_order_keeps_its_priority_where_it_only_shrinks(
     price: int, volume: int, left: list[tuple[int, int, int]]
 ) -> None:
     xdp = load_feed("nyse-integrated-xdp")

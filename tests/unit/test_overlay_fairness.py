@@ -7,7 +7,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.overlay.fairness import LADDER, RULE, HoldController, hold_at
 from feedhandler.overlay.holding import Delays, hold_and_release
 
-RUNGS = [float(10 * place) for place in range(len(LADDER))]
+RUNGS = [float(10 * index) for index in range(len(LADDER))]
 
 
 @pytest.mark.parametrize("index", range(len(LADDER)))

@@ -192,7 +192,7 @@ def test_what_a_proxy_has_taken_when_it_is_stopped_is_forwarded(rig: Rig) -> Non
     assert [rig.targets[-1].recv(2_048) for _ in made] == made
 
 
-def test_heartbeats_and_restarts_keep_their_place_among_the_data(rig: Rig) -> None:
+def test_heartbeats_and_restarts_keep_their_position_among_the_data(rig: Rig) -> None:
     made = rig.send(5)
     (beat, _), *_ = rig.sender.beat(time.time_ns())
     rig.sockets[0].sendto(beat, rig.me.address)

@@ -89,9 +89,9 @@ def test_no_id_is_accepted_twice_whatever_the_order(seed: int) -> None:
         twin = Deduplicator(tree=1, slots=1 << draw.randrange(8))
         accepted = []
         for _ in range(100):
-            place = draw.randrange(1, 4), draw.randrange(1, 64)
-            if twin.judge(encode(1, *place, b"")) is Verdict.FIRST:
-                accepted.append(place)
+            key = draw.randrange(1, 4), draw.randrange(1, 64)
+            if twin.judge(encode(1, *key, b"")) is Verdict.FIRST:
+                accepted.append(key)
         assert len(accepted) == len(set(accepted))
         epochs = [epoch for epoch, _ in accepted]
         assert epochs == sorted(epochs)

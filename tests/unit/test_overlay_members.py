@@ -442,7 +442,7 @@ def test_what_may_not_be_sent_is_neither_forwarded_nor_answered(
     assert one.counts == {counter: 1}
 
 
-def test_a_forged_copy_takes_no_datagrams_place() -> None:
+def test_a_forged_copy_takes_no_datagrams_slot() -> None:
     one = proxy()
     one.receive(data(1, OTHER_KEY), SENDER_AT, NOW)
     assert len(one.receive(data(1), SENDER_AT, NOW)) == 1

@@ -49,9 +49,9 @@ def test_receivers_are_even_over_the_last_layer(shape: Shape) -> None:
     assert sum(counts) == shape.receivers
     assert max(counts) - min(counts) <= 1
     assert max(counts) == shape.last_fan_out
-    parents, places = shape.parents(shape.depth - 1), shape.places(shape.depth - 1)
+    parents, indexes = shape.parents(shape.depth - 1), shape.child_indexes(shape.depth - 1)
     for node in range(before):
-        assert [int(place) for place in places[parents == node]] == list(range(counts[node]))
+        assert [int(index) for index in indexes[parents == node]] == list(range(counts[node]))
 
 
 def test_hedging_reaches_the_children_of_the_nearest_neighbours_around_the_end() -> None:

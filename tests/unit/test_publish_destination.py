@@ -312,7 +312,7 @@ def test_a_snapshot_block_that_does_not_fit_is_dropped_whole() -> None:
     broker.rig.block([packet(9) for _ in range(200)], 9)
     broker.stream(10, 12)
     link = broker.connect()
-    assert [m for m in link.sent if m.place is not None] == []
+    assert [m for m in link.sent if m.block_position is not None] == []
     assert "snapshot-end" not in [note["reason"] for note in link.notes]
     assert link.notes[-1]["state"] == "STALE"
     assert [m.sequence for m in link.sent if m.content == "packet"] == [10, 11, 12]

@@ -59,7 +59,7 @@ def test_without_an_address_a_header_goes_before_the_message() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 40, 255, 256, 1000])
-def test_an_address_of_any_length_stands_in_its_place(length: int, seed: int) -> None:
+def test_an_address_of_any_length_stands_at_its_offset(length: int, seed: int) -> None:
     chance = random.Random(seed)
     body = chance.randbytes(chance.randrange(1500))
     key = "a" * chance.randrange(1, 300)

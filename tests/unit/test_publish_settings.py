@@ -49,9 +49,9 @@ def destination(**keys: object) -> PublishConfig:
 
 
 def test_a_url_is_taken_apart_and_its_escapes_undone() -> None:
-    place = destination().resolved()
-    assert (place.host, place.port, place.vhost) == ("127.0.0.1", 5673, "market")
-    assert (place.user, place.password) == ("feed", SECRET)
+    settings = destination().resolved()
+    assert (settings.host, settings.port, settings.vhost) == ("127.0.0.1", 5673, "market")
+    assert (settings.user, settings.password) == ("feed", SECRET)
     assert destination(to="amqp://[::1]").broker_address.shown == "[::1]:5672"
 
 
@@ -281,5 +281,5 @@ def test_where_messages_go_is_said_by_one_of_three_keys() -> None:
 
 
 def test_a_password_goes_to_another_machine_over_tls() -> None:
-    place = destination(to="amqps://feed:x@10.0.0.1", management="https://10.0.0.1").resolved()
-    assert (place.port, place.encrypted, place.password) == (5671, True, "x")
+    settings = destination(to="amqps://feed:x@10.0.0.1", management="https://10.0.0.1").resolved()
+    assert (settings.port, settings.encrypted, settings.password) == (5671, True, "x")

@@ -107,15 +107,15 @@ def test_what_is_no_message_of_a_gateway_is_told_apart(content: bytes) -> None:
 
 def fill(spill: SpillQueue, first: int, last: int, front_bytes: int = 0) -> list[Where]:
     """Messages come; where each went. Those in front stay there."""
-    places = []
+    admitted = []
     for number in range(first, last + 1):
         outgoing = message(number)
-        where = spill.place(100, front_bytes)
+        where = spill.admit(100, front_bytes)
         if where is not Where.NOWHERE:
             spill.add(outgoing, where, 0)
         front_bytes += 164 if where is Where.FRONT else 0
-        places.append(where)
-    return places
+        admitted.append(where)
+    return admitted
 
 
 def test_messages_gather_for_their_time_and_are_written_together(spill: SpillQueue) -> None:
@@ -180,10 +180,10 @@ def test_what_ends_afterwards_is_marked_for_what_it_was(spill: SpillQueue) -> No
 def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(
     spill: SpillQueue,
 ) -> None:
-    places = fill(spill, 1, 20)
-    assert places[:11] == [Where.FRONT] * 10 + [Where.DISK]
-    assert places.count(Where.DISK) == 5
-    assert places[15:] == [Where.NOWHERE] * 5
+    admitted = fill(spill, 1, 20)
+    assert admitted[:11] == [Where.FRONT] * 10 + [Where.DISK]
+    assert admitted.count(Where.DISK) == 5
+    assert admitted[15:] == [Where.NOWHERE] * 5
     assert spill.refusing
     assert spill.state is SPILLING
     front = 10 * 164
@@ -195,7 +195,7 @@ def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(
         spill.done(Result(first_id=first_id, durable_id=first_id + 4), WAIT_NS, front)
     assert job is not None
     assert spill.on_disk == 5
-    assert spill.place(100, front) is Where.DISK
+    assert spill.admit(100, front) is Where.DISK
     assert not spill.refusing
 
 
@@ -205,7 +205,7 @@ def test_a_message_larger_than_half_the_way_is_taken_once_the_way_is_free(
     fill(spill, 1, 20)
     spill._only_bytes = 0
     assert spill.refusing
-    assert spill.place(800, 1640) is Where.DISK
+    assert spill.admit(800, 1640) is Where.DISK
 
 
 def test_a_journal_without_room_is_tried_again_after_a_while(spill: SpillQueue) -> None:

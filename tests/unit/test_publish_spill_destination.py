@@ -204,7 +204,7 @@ def test_a_block_that_is_refused_is_refused_whole(tmp_path: Path) -> None:
     rig.settle()
     rig.stream(5000, 5001)
     rig.settle()
-    assert not [message for message in link.sent if message.place is not None]
+    assert not [message for message in link.sent if message.block_position is not None]
     assert not [note for note in link.notes if note["reason"] == "snapshot-begin"]
     assert link.notes[-1]["doubt"]
 
@@ -251,7 +251,7 @@ def test_a_message_too_large_for_the_room_that_news_of_a_loss_has_is_lost_as_wel
     rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        rig.spill, "place", lambda size, _: Where.DISK if size == 4096 else Where.NOWHERE
+        rig.spill, "admit", lambda size, _: Where.DISK if size == 4096 else Where.NOWHERE
     )
     rig.stream(1, 3)
     assert (rig.destination.dropped, rig.destination.overflows) == (3, 1)

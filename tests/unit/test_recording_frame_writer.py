@@ -107,7 +107,7 @@ def test_what_no_datagram_can_be_is_counted_and_passed_over(
     frames: ModuleType,
 ) -> None:
     tap, writer = Ring(RING_BYTES), frames.FrameWriter(ENDPOINTS, BUFFER_BYTES, True)
-    put(tap, 2, START_NS, b"unknown place")
+    put(tap, 2, START_NS, b"unknown endpoint")
     put(tap, 0, START_NS, bytes(65_508))
     tap.put(RecordKind.GAP, sequence=1, next_sequence=9)
     put(tap, 0, START_NS, b"good")

@@ -64,7 +64,7 @@ def test_runs_that_follow_closely_are_gathered_and_leave_together() -> None:
     assert asks(recovery) == [(40, 41)]
 
 
-def test_gathering_delays_neither_a_place_that_comes_free_nor_a_narrower_try() -> None:
+def test_gathering_delays_neither_a_slot_that_comes_free_nor_a_narrower_try() -> None:
     recovery = make(request_gather_us=2_000, outstanding_max=1)
     recovery.missing(10, 12, 1, 0)
     recovery.missing(20, 22, 1, 0)
@@ -89,7 +89,7 @@ def test_channels_take_turns_at_one_server() -> None:
     calm.missing(7, 8, 1, 0)
     assert asks(busy) == [(1, 2), (2, 3)]
     assert asks(calm) == []
-    # `busy` waited first and has its turn; the next place is kept for `calm`.
+    # `busy` waited first and has its turn; the next slot is kept for `calm`.
     busy.arrived(1, 1, 2, MS)
     assert asks(busy) == [(3, 4)]
     busy.arrived(2, 2, 3, MS)

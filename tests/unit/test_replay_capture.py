@@ -277,13 +277,13 @@ def scan_frame(
     columns = module.DatagramColumns(4)
     data = struct.pack("<IIII", 5, 6, len(frame), len(frame)) + frame
     assert scanner.scan(data, 0, len(data), columns) == len(data)
-    places = zip(
+    extents = zip(
         columns.arrays["offset"][: columns.count].tolist(),
         columns.arrays["length"][: columns.count].tolist(),
         strict=True,
     )
     skips = {Skip(reason): count for reason, count in scanner.frames.skipped().items()}
-    return [data[start : start + size] for start, size in places], skips
+    return [data[start : start + size] for start, size in extents], skips
 
 
 VLAN = struct.pack(">HH", 0x8100, 5)

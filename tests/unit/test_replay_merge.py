@@ -22,7 +22,7 @@ GROUP = ("239.1.1.1", 5_001)
 
 
 def recorded(path: Path, times: list[int], size: int = 30) -> Capture:
-    """One datagram at each time; its payload names file and place."""
+    """One datagram at each time; its payload names file and index."""
     with CaptureWriter(path) as writer:
         for index, at_ns in enumerate(times):
             text = f"{path.name} {index} {at_ns}".encode()

@@ -15,8 +15,8 @@ G1, G2, G3 = ("239.1.1.1", 5_001), ("239.1.1.2", 5_001), ("239.1.1.1", 5_002)
 
 
 def payloads(chunk: Chunk) -> list[bytes]:
-    places = zip(chunk.offset.tolist(), chunk.length.tolist(), strict=True)
-    return [chunk.data[start : start + size].tobytes() for start, size in places]
+    extents = zip(chunk.offset.tolist(), chunk.length.tolist(), strict=True)
+    return [chunk.data[start : start + size].tobytes() for start, size in extents]
 
 
 @pytest.fixture

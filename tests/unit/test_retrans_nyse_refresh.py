@@ -58,10 +58,10 @@ def refresh(*symbols: tuple[int, int], at: int = 1) -> list[bytes]:
     found: list[bytes] = []
     for symbol, last in symbols:
         for number in (1, 2):
-            place = len(found)
-            flag = FIRST if not place else LAST if place == 2 * len(symbols) - 1 else FURTHER
+            index = len(found)
+            flag = FIRST if not index else LAST if index == 2 * len(symbols) - 1 else FURTHER
             said = (head(number, 2, last), order(symbol, 10 * symbol + number))
-            found.append(packet(at + 2 * place, *said, flag=flag, sent_ns=last))
+            found.append(packet(at + 2 * index, *said, flag=flag, sent_ns=last))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A server's quota: rate, day, places, turns, what the server says; back-off; settings."""
+"""A server's quota: rate, day, slots, turns, what the server says; back-off; settings."""
 
 import msgspec
 import pytest
@@ -36,7 +36,7 @@ def test_a_slow_rate_lets_one_request_through_at_a_time() -> None:
     assert quota.take(1, SECOND_NS // 2)
 
 
-def test_without_a_limit_only_the_places_count() -> None:
+def test_without_a_limit_only_the_slots_count() -> None:
     quota = Quota(0, 0, 3, UTC)
     assert [quota.take(1, 0) for _ in range(4)] == [True, True, True, False]
     assert quota.ready_ns(0) == POLL_NS
@@ -44,7 +44,7 @@ def test_without_a_limit_only_the_places_count() -> None:
     assert quota.take(1, 0)
 
 
-def test_places_are_given_in_turn() -> None:
+def test_slots_are_given_in_turn() -> None:
     quota = Quota(0, 0, 2, UTC)
     assert quota.take(1, 0)
     assert quota.take(1, 0)
@@ -52,7 +52,7 @@ def test_places_are_given_in_turn() -> None:
     assert not quota.take(2, 0)
     assert not quota.take(3, 0)
     quota.release()
-    # 1 waits longest, so 2 and 3 must leave it its place, and are refused.
+    # 1 waits longest, so 2 and 3 must leave it its slot, and are refused.
     assert not quota.take(3, 0)
     assert not quota.take(2, 0)
     assert quota.take(1, 0)

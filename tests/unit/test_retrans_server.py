@@ -287,7 +287,7 @@ def test_a_silent_client_is_closed() -> None:
     assert session.tick(now) == session.feed(request(1, 2), now) == b""
 
 
-def test_a_client_too_many_is_closed_and_its_place_is_free_when_another_leaves() -> None:
+def test_a_client_too_many_is_closed_and_its_slot_is_free_when_another_leaves() -> None:
     server, first = serve(ServerSettings(clients_max=2))
     server.session("second", NOON_NS)
     third = server.session("third", NOON_NS)

@@ -263,7 +263,7 @@ def test_bytes_of_a_range_are_those_of_its_packets(make):
 # -- packets outside the sequence -----------------------------------------------------------
 
 
-def test_packets_outside_the_sequence_are_held_in_their_place_and_not_offered_by_number(make):
+def test_packets_outside_the_sequence_are_held_at_their_position_and_not_offered_by_number(make):
     store = make(1000)
     ours, other = (1 << 62 | n for n in (5, 6))
     assert store.append_unsequenced(ours, 7, b"before", 0, 6) == 1
@@ -295,7 +295,7 @@ def test_a_hole_before_a_packet_outside_the_sequence_is_still_one(make):
     assert numbers(store, 2, 6) == [2, 5]
 
 
-def test_one_that_gave_way_takes_the_place_behind_the_packet_before_it_along(make):
+def test_one_that_gave_way_takes_the_position_behind_the_packet_before_it_along(make):
     store = make(30)
     put(store, 1, 2)
     store.append_unsequenced(1 << 62, 2, body(0), 0, 10)

@@ -130,7 +130,7 @@ KINDS = {
 
 @pytest.mark.parametrize("twin", ["compiled", "interpreted"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_frame_gives_its_payload_in_its_place(
+def test_every_kind_of_frame_gives_its_payload_at_its_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, twin: str
 ) -> None:
     for name in ("PcapScanner", "DatagramColumns"):
@@ -296,7 +296,7 @@ def test_a_datagram_that_does_not_become_whole_is_given_up_by_the_captures_clock
 def test_pieces_that_contradict_one_another_are_no_datagram() -> None:
     eight, other = b"12345678", b"12345679"
     for later in (
-        [(0, True, other)],  # other bytes for the same place
+        [(0, True, other)],  # other bytes for the same offset
         [(16, False, b"x"), (24, False, b"x")],  # two ends
         [(24, True, eight), (16, False, b"x")],  # an end before what is there
         [(4, True, eight)],  # over another one

@@ -459,7 +459,7 @@ def test_a_twin_says_nothing_again_of_what_is_compiled(source: str) -> None:
             assert all(isinstance(each, ast.FunctionDef) for each in other), ast.unparse(node)
 
 
-def test_the_table_of_rooms_and_a_rooms_readme_name_the_same_place_to_begin() -> None:
+def test_the_table_of_rooms_and_a_rooms_readme_name_the_same_file_to_begin() -> None:
     differ = []
     for line in (CHECKOUT / "docs" / "rooms.md").read_text().splitlines():
         row = re.search(r"^\| `([\w.]+)` \|.*\| `([\w/]+)/(\w+\.pyx?)` \|$", line)

@@ -21,7 +21,7 @@ cdef class Whole:
     cdef readonly Part part
     cdef readonly object queue
     cdef int hidden
-    cpdef Py_ssize_t place(
+    cpdef Py_ssize_t store(
         self, Part part, const unsigned char[::1] data,
         unsigned long long at=*) except -1 nogil
     cdef int _hidden(self)
@@ -45,7 +45,7 @@ class Whole:
     def __init__(self, part: Part, limit: int = LIMIT) -> None:
         self.queue: deque[bytes] = deque()
         self.hidden = 1
-    def place(self, part, data, at=0):
+    def store(self, part, data, at=0):
         return 0
     @cython.cfunc
     def _hidden(self):
@@ -76,7 +76,7 @@ def test_c_types_become_pythons_and_what_only_c_sees_is_left_out() -> None:
         "    part: Part",
         "    queue: deque[bytes]",
         "    def __init__(self, part: Part, limit: int=...) -> None: ...",
-        "    def place(self, part: Part, data: Buffer, at: int=...) -> int: ...",
+        "    def store(self, part: Part, data: Buffer, at: int=...) -> int: ...",
         "    def text(self) -> str: ...",
         "def share(of: int, name: bytes) -> float: ...",
         "    why: Any",

@@ -126,7 +126,7 @@ def test_what_the_callback_raises_comes_out_and_the_link_is_empty(
     assert intake.link.count == 0
 
 
-def test_a_packet_outside_the_sequence_is_no_place_in_the_stream() -> None:
+def test_a_packet_outside_the_sequence_has_no_position_in_the_stream() -> None:
     frame, data, bounds = Frame(4096), b"", [0]
     for number, sequence in enumerate((7, UNSEQUENCED_BIT | 5)):
         frame.begin(PACKETS, sequence, WHOLE_PACKET, 0)

@@ -199,7 +199,7 @@ def digest(traffic: Traffic) -> str:
 
 
 def messages_digest(traffic: Traffic) -> str:
-    """Of what every machine must send alike: each packet's place, and its messages, inflated.
+    """Of what every machine must send alike: each packet's position, and its messages, inflated.
     Lengths of compressed packets are zlib's, and send times follow from lengths."""
     found = hashlib.sha256()
     for channel, _, packet in packets_of(traffic):

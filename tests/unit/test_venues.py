@@ -28,7 +28,7 @@ ODD: dict[str, dict[int, str]] = {
 FOREIGN = {"memx-memoir": {9: "of MoldUDP64: its first byte is no packet type of MEMOIR"}}
 #: Feeds whose flags the dissector shows from the highest bit down.
 BITS_TURNED = {"cboe-c1-options-pitch"}
-#: Leaves that the dissector remembers from an earlier message and shows at another field's place.
+#: Leaves that the dissector remembers from an earlier message and shows at another field's offset.
 DERIVED = {"asx-ntp-itch": "second", "cboe-byx-pitch": "time", "cboe-c1-options-pitch": "time"}
 #: Bytes of the packet header that the dissector reads otherwise than all its packets fit together:
 #: of Eurex it takes a number of four bytes for one of eight.
@@ -60,7 +60,7 @@ def shown_of(name: str, shown: list[Shown]) -> list[Shown]:
 
 
 def same(leaf: Leaf, shown: Shown, bits_turned: bool) -> bool:
-    """Whether both say the same of a field: place, name and value."""
+    """Whether both say the same of a field: offset, name and value."""
     named = _CATEGORY.sub("messagetype", plain(shown.name))
     if (plain(leaf.name), leaf.at, leaf.size) != (named, shown.at, shown.size):
         return False

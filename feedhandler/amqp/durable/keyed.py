@@ -552,7 +552,7 @@ class KeyedDurableQueue(StoredQueue):
             taker.disowned(fences)
 
     def give_back(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
-        """Return deliveries to their places, for the next consumer; `failed` counts against the
+        """Return deliveries to their positions, for the next consumer; `failed` counts against the
         message."""
         number = self._numbers.get(taker, 0)
         for fence in fences:

@@ -27,7 +27,7 @@ HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 ADDRESSES_MAX = 100_000
 
 # Our messages begin with their properties: constructor, size and count of a list, message-id,
-# user-id, and then the null in the place of `to` (`framing.Template`).
+# user-id, and then the null for `to` (`framing.Template`).
 _BEFORE_SIZE = b"\x00\x53\x73\xd0"
 _AFTER_SIZE = cython.declare(cython.Py_ssize_t, 8)
 _TO_AT = cython.declare(cython.Py_ssize_t, 8 + 4 + 2 + TAG_BYTES + 1)

@@ -63,9 +63,9 @@ def _asked(question: Callable[..., str | None], management: str, *about: Any) ->
     try:
         return question(management, *about)
     except (OSError, http.client.HTTPException) as error:
-        return f"the management API at {_place(management)} cannot be asked: {_words(error)}"
+        return f"the management API at {_address(management)} cannot be asked: {_words(error)}"
     except ValueError:
-        return f"the management API at {_place(management)} answers what is no JSON"
+        return f"the management API at {_address(management)} answers what is no JSON"
 
 
 def _problem_of_queue(
@@ -143,14 +143,14 @@ def _get(
     return answer.status, json.loads(body) if answer.status == 200 else None
 
 
-def _place(management: str) -> str:
+def _address(management: str) -> str:
     parts = urlsplit(management)
     return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
 def _refusal(management: str, status: int) -> str:
     hint = ": the user wants the management tag" if status in (401, 403) else ""
-    return f"the management API at {_place(management)} answers {status}{hint}"
+    return f"the management API at {_address(management)} answers {status}{hint}"
 
 
 def _words(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """State and counters of one destination, for statistics and metrics.
 
-What it is for: the one place that knows which of a destination's parts counts what. A destination
+What it is for: the one module that knows which of a destination's parts counts what. A destination
 without a journal has the journal's values too, and they are 0. No I/O.
 """
 

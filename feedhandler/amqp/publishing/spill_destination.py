@@ -108,16 +108,16 @@ class SpillDestination(Destination):
         elif self.lacking and not self._report_lacking(outgoing.service, outgoing.sequence):
             self._lose(outgoing)
         else:
-            self._place(outgoing)
+            self._accept(outgoing)
         self._note_backlog()
         if not self.attended:
             self.on_work()
         return 0
 
-    def _place(self, outgoing: OutgoingMessage) -> None:
+    def _accept(self, outgoing: OutgoingMessage) -> None:
         """Accept a message where the spill has room for it, or drop it."""
         size = len(outgoing.data) + (_SECTIONS_BYTES if outgoing.reason else 0)
-        where = self.spill.place(size, self.front_bytes)
+        where = self.spill.admit(size, self.front_bytes)
         if where is Where.NOWHERE:
             if not self.overflowing:
                 self._set_overflowing(True)
@@ -191,7 +191,7 @@ class SpillDestination(Destination):
         """Put what the receiver lacks into the stream, before message `sequence` of `service`;
         return whether there was room for that."""
         while True:
-            where = self.spill.place(_SECTIONS_BYTES, self.front_bytes)
+            where = self.spill.admit(_SECTIONS_BYTES, self.front_bytes)
             if where is Where.NOWHERE:
                 return False
             if not self._gather_notices():

@@ -238,7 +238,7 @@ class SpillQueue:
         if count:
             self._step(Input.FOUND, now_ns)
 
-    def place(self, size: int, front_bytes: int) -> Where:
+    def admit(self, size: int, front_bytes: int) -> Where:
         """Decide where a message of `size` bytes goes, with `front_bytes` in front."""
         if self.failed or (self.state is State.MEMORY and front_bytes + size <= self.bounds.front):
             return Where.FRONT
@@ -248,7 +248,7 @@ class SpillQueue:
         return Where.NOWHERE if self.refusing else Where.DISK
 
     def add(self, outgoing: OutgoingMessage, where: Where, now_ns: int) -> None:
-        """Add a message to what is to be written; `where` is what `place` returned for it."""
+        """Add a message to what is to be written; `where` is what `admit` returned for it."""
         if self.failed:
             return
         size = _cost(outgoing)

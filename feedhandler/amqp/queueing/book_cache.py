@@ -49,7 +49,7 @@ class BookCache:
             check_conflatable(feed)
             self.market = KeptBooks(feed)
         self._feed = feed
-        self._place: dict[int, tuple[int, int]] = {}
+        self._next_index: dict[int, tuple[int, int]] = {}
 
     # -- what is published ------------------------------------------------------------------
 
@@ -111,8 +111,8 @@ class BookCache:
             packets=len(packets),
         )  # fmt: skip
         end = loss_tracker.books_border(BOOKS_END, symbols=named, last=last, next=last + 1)
-        place = self._places(service, last, len(packets))
-        fanout.books(stream, begin, packets, (last, place), end, sender_queue)
+        index = self._take_indexes(service, last, len(packets))
+        fanout.books(stream, begin, packets, (last, index), end, sender_queue)
 
     def _named(self, symbol: int) -> int | str | None:
         """Return a symbol as quality messages name it: by its text, or by its index."""
@@ -125,13 +125,13 @@ class BookCache:
             return []
         return [symbol for symbol in symbols if market.through(service, symbol)]
 
-    def _places(self, service: int, last: int, count: int) -> int:
-        """Take `count` places in the tags of blocks with this `last`, each given once; return the
+    def _take_indexes(self, service: int, last: int, count: int) -> int:
+        """Take `count` indexes in the tags of blocks with this `last`, each given once; return the
         first."""
-        before, place = self._place.get(service, (-1, 0))
-        place = place if before == last else 0
-        self._place[service] = (last, place + count)
-        return place
+        before, index = self._next_index.get(service, (-1, 0))
+        index = index if before == last else 0
+        self._next_index[service] = (last, index + count)
+        return index
 
 
 def check_conflatable(feed: Feed) -> None:

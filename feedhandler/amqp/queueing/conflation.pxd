@@ -10,7 +10,7 @@ cdef class Waiting:
     cdef readonly list keys
     cdef readonly Py_ssize_t lead
     cdef readonly Py_ssize_t live
-    cdef readonly unsigned long long place
+    cdef readonly unsigned long long position
     cdef readonly Py_ssize_t size
 
 
@@ -32,13 +32,13 @@ cdef class Conflation:
     cdef readonly unsigned long long conflated_bytes
     cdef readonly dict gone
     cpdef int put(self, Waiting waiting)
-    cdef int _replace(self, Waiting waiting, int place)
-    cdef int _put_order(self, Waiting waiting, int place)
+    cdef int _replace(self, Waiting waiting, int index)
+    cdef int _put_order(self, Waiting waiting, int index)
     cdef int _soil(self, tuple key)
-    cdef int _take_out(self, Waiting waiting, int place)
+    cdef int _take_out(self, Waiting waiting, int index)
     cpdef Py_ssize_t next_size(self)
     cpdef Waiting pop(self)
-    cdef int _forget(self, Waiting waiting, int place)
+    cdef int _forget(self, Waiting waiting, int index)
     cdef int _pop_order(self, tuple key)
     cdef int _pass_fence(self, object service)
     cpdef bint at_end_of_turn(self)

@@ -4,12 +4,12 @@
 What it is for: `conflate`. A `Waiting` is one AMQP message that waits, split into the market
 messages that it holds. Each of them has a mode:
 
-    NEVER   it waits in its place and is not replaced
+    NEVER   it waits at its position and is not replaced
     LATEST  a newer one with the same key replaces it: the older one is taken out, and the newer
-            waits at its own place, the end. So what is sent is in the order of the stream
+            waits at its own position, the end. So what is sent is in the order of the stream
     BOOK    one order's change. Few wait as they are; when more wait for one symbol than its book
             would cost, they are taken out and the book is `dirty`: it is sent whole instead
-    FENCE   it concerns all books of its service: it waits in its place, and no book is sent past it
+    FENCE   it concerns all books of its service: it waits at its position; no book is sent past it
 
 What is sent, and when. All that waits as a receiver begins to take again is one *turn*: what comes
 later does not replace anything in it, or a key that changes often would never be sent.
@@ -70,7 +70,7 @@ class Waiting:
         self.keys = keys
         self.lead = lead
         self.live = len(pieces)
-        self.place = 0
+        self.position = 0
         self.size = len(outgoing.data)
         for piece in pieces:
             self.size += len(piece)
@@ -113,8 +113,8 @@ class Conflation:
         index: cython.int
         mode: cython.int
         self.last += 1
-        waiting.place = self.last
-        self.entries[waiting.place] = waiting
+        waiting.position = self.last
+        self.entries[waiting.position] = waiting
         self.bytes += _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
         for index in range(len(waiting.pieces)):
             mode = waiting.modes[index]
@@ -140,7 +140,7 @@ class Conflation:
         old: Waiting
         if before is not None:
             old = before[0]
-            if old.place > self.sealed:
+            if old.position > self.sealed:
                 self._take_out(old, before[1])
             else:
                 self.superseded += len(old.pieces[before[1]]) + _PIECE_BYTES
@@ -166,8 +166,8 @@ class Conflation:
     @cython.cfunc
     def _soil(self, key: tuple) -> cython.int:
         """Mark a book to be sent whole, and take out the changes of it that wait."""
-        for waiting, place in self.orders.pop(key):
-            self._take_out(waiting, place)
+        for waiting, index in self.orders.pop(key):
+            self._take_out(waiting, index)
         self.dirty[key] = True
         self.bytes += _DIRTY_BYTES
         return 0
@@ -191,7 +191,7 @@ class Conflation:
             gone[1] = min(gone[1], outgoing.sequence)
             gone[2] = max(gone[2], outgoing.sequence)
         if waiting.live == 0:
-            del self.entries[waiting.place]
+            del self.entries[waiting.position]
             self.bytes -= _ENTRY_BYTES + waiting.size
         return 0
 
@@ -238,7 +238,7 @@ class Conflation:
             self.bytes -= _ENTRY_BYTES + len(outgoing.data)
             return Waiting(outgoing, [], [], [])
         _, waiting = self.entries.popitem(last=False)
-        if waiting.place > self.sealed:  # a new turn begins
+        if waiting.position > self.sealed:  # a new turn begins
             self.sealed = self.last
             self.superseded = 0
             self.turn = None
@@ -288,7 +288,7 @@ class Conflation:
         if not self.entries:
             return True
         waiting = next(iter(self.entries.values()))
-        return waiting.place > self.sealed
+        return waiting.position > self.sealed
 
     def due(self) -> tuple[int, int] | None:
         """Return (service, symbol) of a book that is to be sent now; None where there is none."""
@@ -334,7 +334,7 @@ class Conflation:
         """Take out what the turn kept although newer ones wait."""
         index: cython.int
         waiting: Waiting
-        for waiting in [each for each in self.entries.values() if each.place <= self.sealed]:
+        for waiting in [each for each in self.entries.values() if each.position <= self.sealed]:
             for index in range(len(waiting.pieces)):
                 if waiting.pieces[index] is not None and waiting.modes[index] == _LATEST:
                     found = self.index[waiting.keys[index]]

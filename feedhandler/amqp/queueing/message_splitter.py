@@ -9,9 +9,9 @@ description: where books are kept, its `[book]` table says which messages change
 concern all (FENCE), and `conflate` speaks for the rest.
 
 Where a change of an order does not name the symbol, the book cache knows it. A message about an
-order that it does not know, or not any more, waits in its place (NEVER): that order is in no book
+order that it does not know, or not any more, waits (NEVER): that order is in no book
 that is sent later, so a receiver that has the book drops the message. Changes of a symbol whose
-prices have no scale yet wait in their place, and so does what tells scales: no book is sent past
+prices have no scale yet wait at their position, and so does what tells scales: no book is sent past
 them (FENCE).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
@@ -107,10 +107,10 @@ class Rule:
         elif self.mode == BOOK:
             self.mode = NEVER
         for rule in table.rules_of(code) if self.mode == BOOK and not self.symbol_size else ():
-            for places in (rule.order, (rule.new_order,)):
+            for references in (rule.order, (rule.new_order,)):
                 parts: list[tuple[int, int, Order]] = [
                     (each.at, each.size, "big" if each.big else "little")
-                    for each in places
+                    for each in references
                     if each is not None
                 ]
                 if parts:
@@ -131,7 +131,7 @@ class Rule:
 @cython.cclass
 class MessageSplitter:
     """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
-    changes of them may be conflated; else they wait in their place. `known`: what is known of
+    changes of them may be conflated; else they wait at their position. `known`: what is known of
     symbols and orders; it may be left out for feeds whose messages tell it."""
 
     def __init__(self, feed: "Feed", books: bool, known: KnowsBooks | None = None) -> None:

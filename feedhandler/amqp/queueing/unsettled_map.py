@@ -15,8 +15,8 @@ Only `accepted` is success. `VERDICTS` says what every outcome leads to:
     undeliverable  modified, "undeliverable here": refused for good
 
 A message that comes back is tried `TRIES_MAX` times in all, and then abandoned: the caller has to
-announce that. Messages that came back keep their place in the window while they wait; they may take
-no more than one in `RETURNED_SHARE` of the places, and the next to come back is abandoned at once,
+announce that. Messages that came back keep their slot in the window while they wait; they may take
+no more than one in `RETURNED_SHARE` of the slots, and the next to come back is abandoned at once,
 so that messages that are refused cannot stop the others. A message that is sent again comes behind
 what was sent after it.
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: How often one message is sent at most, lost connections not counted.
 TRIES_MAX = 5
-#: One place of the window in so many may be taken by a message that came back and waits.
+#: One slot of the window in so many may be taken by a message that came back and waits.
 RETURNED_SHARE = 4
 
 

@@ -1,10 +1,10 @@
-"""A bounded pool of waiting places that no single address can fill.
+"""A bounded pool of waiting items that no single address can fill.
 
 What it is for: clients that have not logged in share bounded resources: connections before log-in,
-passwords that wait to be checked. Where all places are taken, the address that has most of them
-loses its newest to another address.
+passwords that wait to be checked. Where the pool is full, the address that has most items loses its
+newest to another address.
 
-What it promises: the address with fewer places gets one as long as another has at least two more;
+What it promises: the address with fewer items gets room as long as another has at least two more;
 `pop` serves the addresses in rotation, each in the order in which its items came.
 
 No I/O, no clock.
@@ -17,10 +17,10 @@ Item = TypeVar("Item")
 
 
 class FairPool(Generic[Item]):
-    """At most `places` items, each of an address."""
+    """At most `items_max` items, each of an address."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, items_max: int) -> None:
+        self._items_max = items_max
         self._rows: OrderedDict[str, dict[Item, None]] = OrderedDict()
         self._count = 0
 
@@ -33,7 +33,7 @@ class FairPool(Generic[Item]):
     def room_for(self, address: str) -> tuple[bool, Item | None]:
         """Make room for one more of this address; return whether there is, and the item that was
         removed for it: the newest of the address that has most."""
-        if self._count < self._places:
+        if self._count < self._items_max:
             return True, None
         crowded = max(self._rows, key=lambda each: len(self._rows[each]), default=address)
         most, mine = (len(self._rows.get(each, ())) for each in (crowded, address))

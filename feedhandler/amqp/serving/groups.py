@@ -52,13 +52,13 @@ HEADER_AGAIN = b"\x00\x53\x70\xc0\x07\x05\x40\x40\x40\x40\x52"
 
 @dataclass(slots=True, eq=False)
 class Shared:
-    """One message of the group's stream: the `place`th.
+    """One message of the group's stream, at `position`.
 
     `number_at`: offset of its group-sequence; `attempts`: how often it was sent before; `not_to`:
     the member that has given it back. A quality message has its `service`; others -1.
     """
 
-    place: int
+    position: int
     data: bytearray
     key: str
     number_at: int
@@ -72,10 +72,10 @@ class Shared:
         return len(self.data) + QUEUE_ENTRY_BYTES
 
     def __lt__(self, other: "Shared") -> bool:
-        return self.place < other.place
+        return self.position < other.position
 
 
-def _shared(frame: Frame, place: int) -> Shared:
+def _shared(frame: Frame, position: int) -> Shared:
     """Copy the finished message of a frame, so that it may wait."""
     template = frame.template
     assert template is not None
@@ -83,7 +83,7 @@ def _shared(frame: Frame, place: int) -> Shared:
     at = template.tag_at
     number = int.from_bytes(data[at + 16 : at + 18], "big")
     service = int.from_bytes(data[at + 6 : at + 8], "big") if number == QUALITY_NOTE else -1
-    return Shared(place, data, template.key, template.sequence_at, service)
+    return Shared(position, data, template.key, template.sequence_at, service)
 
 
 class Member:
@@ -124,7 +124,7 @@ class Member:
 
     def deliver(self, frame: Frame) -> None:
         """Send a quality message to this link alone."""
-        self.send_quality(_shared(frame, self.group.place))
+        self.send_quality(_shared(frame, self.group.position))
 
     def send_quality(self, note: Shared) -> None:
         """Send a quality message, or queue it ahead of any later data."""
@@ -240,7 +240,7 @@ class Group(SenderQueue):
         self.again: list[Shared] = []
         self.waiting: deque[Shared] = deque()
         self.waiting_bytes = self.unsettled_bytes = 0
-        self.place = self.joined = 0
+        self.position = self.joined = 0
         #: Messages sent again, and messages dropped because they came back too often.
         self.resent = self.abandoned = 0
         self._draining = False
@@ -284,8 +284,8 @@ class Group(SenderQueue):
         """Send the finished message to a member, or queue it."""
         if self.overrun:
             return 0
-        self.place += 1
-        message = _shared(frame, self.place)
+        self.position += 1
+        message = _shared(frame, self.position)
         if self.again or self.waiting or not self._give(message):
             self._wait(message)
         return 0

@@ -1,9 +1,9 @@
 """Access control of the embedded node: log-in mechanisms of each listener, and who decides.
 
-What it is for: `Gate` is the node's one place where it is decided which mechanisms a client is
-offered, whether its credentials are right, and how many connections a user and an address may
-have. Passwords are checked in a thread of their own, one after the other, so that a client that
-guesses passwords can exhaust neither the event loop nor the machine's memory.
+What it is for: `Gate` alone decides for the node which mechanisms a client is offered, whether its
+credentials are right, and how many connections a user and an address may have. Passwords are
+checked in a thread of their own, one after the other, so that a client that guesses passwords can
+exhaust neither the event loop nor the machine's memory.
 
     listener      EXTERNAL                     PLAIN                          ANONYMOUS
     with TLS      with a client certificate    where users have passwords     where configured

@@ -143,12 +143,12 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.budget = WorkBudget(self.loop.call_soon, TURN_UNITS)
         self.leftovers = Leftovers(self.budget)
-        places = (
+        endpoints = (
             (self.settings.address, "amqp.listen", False),
             (self.gate.tls_address, "amqp.tls.listen", True),
         )
         try:
-            for address, key, encrypted in places:
+            for address, key, encrypted in endpoints:
                 if address is not None:
                     self._listeners.append(
                         Listener(

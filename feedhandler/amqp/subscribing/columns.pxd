@@ -16,4 +16,4 @@ cdef class Batch:
     cdef object workspace
     cdef object scanned
     cpdef Py_ssize_t fill(self, Inbox inbox, ReceiverLink link, Py_ssize_t first, Py_ssize_t end)
-    cpdef long long stamp(self, Py_ssize_t place)
+    cpdef long long stamp(self, Py_ssize_t index)

@@ -51,7 +51,7 @@ cdef class Inbox:
     cdef Message _message(self, const unsigned char[::1] data)
     cdef bint _in_sequence(self)
     cdef int _remember(self, const unsigned char[::1] data)
-    cdef int _make_place(self, Py_ssize_t slot, unsigned long long prefix)
+    cdef int _assign_slot(self, Py_ssize_t slot, unsigned long long prefix)
     cdef unsigned long long _last_in_batch(self, const unsigned char[::1] data)
     cdef unsigned long long _last_of_records(self, const unsigned char[::1] data, unsigned long long first)
     cdef bint _in_block(self, const unsigned char[::1] data)

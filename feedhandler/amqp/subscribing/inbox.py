@@ -39,11 +39,11 @@ _QUALITY_SIZE = cython.declare(cython.Py_ssize_t, len(_QUALITY_BYTES))
 _WHOLE = cython.declare(cython.int, framing.WHOLE_PACKET)
 #: All bits of a tag's sequence but the highest, which marks a snapshot block's.
 _LOW_BITS = cython.declare(cython.ulonglong, (1 << 63) - 1)
-#: The message number of quality messages, which are no place in the stream.
+#: The message number of quality messages, which have no position in the stream.
 _NOTE = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: Numbers of a link wrap here; as a literal it would make Python integers of them.
 _WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
-#: Services whose last place is kept in arrays, by the low bits of their numbers; where two share
+#: Services whose last position is kept in arrays, by the low bits of their numbers; where two share
 #: a slot, the less recently read one is kept in a dict.
 SLOTS = 256
 #: Arrays of `Inbox.collect`, each with one value a body.
@@ -99,7 +99,7 @@ class Message:
     sequence        the packet's sequence number (also as `seq`); of a snapshot's packets the number
                     that their tag has instead: above any live one, ascending; of packets outside
                     the sequence the one that tells them apart, above any live one, too
-    number          the message's place in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
+    number          the message's index in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
                     for a quality message
     received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
     send_time       of a single message, its packet's send time, as in the header; `NO_SEND_TIME`
@@ -350,8 +350,8 @@ def last_sequence(message: Message) -> int:
     return int(header.sequence)
 
 
-def _record_places(schema: str) -> tuple[int, int]:
-    """Return a record's size, and where its packet's number stands; (0, 0) where it has none."""
+def _record_layout(schema: str) -> tuple[int, int]:
+    """Return a record's size, and the offset of its packet's number; (0, 0) where it has none."""
     dtype = SCHEMAS[schema].records if schema else None
     if dtype is None or "sequence" not in (dtype.names or ()):
         return 0, 0
@@ -369,7 +369,7 @@ class Inbox:
     records by feed number and service), shared with the other inboxes of a subscription.
 
     `notes` counts the quality messages among what was read; `last_tags` returns, by service, the
-    place up to which the stream was read.
+    position up to which the stream was read.
     """
 
     def __init__(
@@ -386,7 +386,7 @@ class Inbox:
         self.feed = feed
         self.notes = 0
         self.whole_batches = batches
-        self.record_bytes, self.record_sequence_at = _record_places(schema)
+        self.record_bytes, self.record_sequence_at = _record_layout(schema)
         self.table = None
         self.header = PacketHeader()
         self.prefixes = memoryview(numpy.full(SLOTS, _NOWHERE, numpy.uint64))
@@ -426,7 +426,7 @@ class Inbox:
     @cython.cfunc
     def _remember(self, data: cython.const_uchar[::1]) -> cython.int:
         """Record this message's tag as the last one of its service; unless the tag is a snapshot
-        block's, or of a packet outside the sequence, which are no place in it."""
+        block's, or of a packet outside the sequence, which have no position in it."""
         at: cython.Py_ssize_t = self.reader.tag_at
         prefix: cython.ulonglong
         sequence: cython.ulonglong
@@ -441,7 +441,7 @@ class Inbox:
         sequence = read_uint(data, at + 8, 8)
         slot = cython.cast(cython.Py_ssize_t, prefix & (SLOTS - 1))
         if self.prefixes[slot] != prefix:
-            self._make_place(slot, prefix)
+            self._assign_slot(slot, prefix)
         if self.whole_batches:
             sequence = self._last_in_batch(data) or sequence
         elif self.record_sequence_at > 0:
@@ -451,8 +451,8 @@ class Inbox:
         return 0
 
     @cython.cfunc
-    def _make_place(self, slot: cython.Py_ssize_t, prefix: cython.ulonglong) -> cython.int:
-        """Assign a place in the arrays to another service, or to another day of the same."""
+    def _assign_slot(self, slot: cython.Py_ssize_t, prefix: cython.ulonglong) -> cython.int:
+        """Assign a slot of the arrays to another service, or to another day of the same."""
         before: cython.ulonglong = self.prefixes[slot]
         if before != _NOWHERE and before & 0xFFFF != prefix & 0xFFFF:
             self.moved[before] = (self.sequences[slot], self.numbers[slot])

@@ -20,15 +20,15 @@ from feedhandler.codecs.scanner import FeedTable, PacketHeader, frame_length, pa
 
 
 class MessageShape:
-    """Places of messages of one grain, for `StreamMerger`."""
+    """Positions of messages of one grain, for `StreamMerger`."""
 
     def __init__(self, grain: str) -> None:
         self.grain = grain
-        #: Places are messages: gateways may pack them into packets that begin at different ones.
+        #: Positions are messages: gateways may pack them into packets that begin at different ones.
         self.by_message = False
 
     def span(self, message: Message) -> tuple[int, int]:
-        """Return the first and the last place of a message: its own number where the feed counts
+        """Return the first and the last position of a message: its own number where the feed counts
         messages."""
         sequence = message.sequence
         table = feed_of(message).table
@@ -55,7 +55,7 @@ class MessageShape:
 
 
 def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
-    """Return the first and the last place of a body of FIX messages, whatever its grain.
+    """Return the first and the last position of a body of FIX messages, whatever its grain.
 
     Each has a number of its own; but one that begins an epoch carries the number of the next
     message, and stands before it.

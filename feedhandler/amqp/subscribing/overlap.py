@@ -16,7 +16,7 @@ from feedhandler.amqp.subscribing.join import Join
 
 
 class Overlap:
-    """The stream of `old`, and from some place of each service on that of `new`.
+    """The stream of `old`, and from some position of each service on that of `new`.
 
     `tags`: by service, the tag of what was handed out last. `taken` counts what both links have
     brought.

@@ -63,10 +63,10 @@ _RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WA
 
 
 class Shape(Protocol):
-    """What the merge must know about messages. A place is `sequence << 16 | message number`."""
+    """What the merge must know about messages. A position is `sequence << 16 | message number`."""
 
     def span(self, message: Any) -> tuple[int, int]:
-        """Return the first and the last place in a message that is no quality message."""
+        """Return the first and the last position in a message that is no quality message."""
 
     def cut(self, message: Any, after: int) -> Any:
         """Return the message without its packets up to and including sequence number `after`."""
@@ -114,7 +114,7 @@ class Lane:
 class Service:
     """One service of the merged stream.
 
-    `at` is the place up to which everything was handed out, was not subscribed to, or was announced
+    `at` is the position before which everything was handed out, not subscribed to, or announced
     as lost; -1 before the start.
     """
 
@@ -125,7 +125,7 @@ class Service:
         self.day = 0
         self.epoch = 0
         self.lost = RangeSet()
-        #: Withdrawn losses, and the place up to which their messages have come.
+        #: Withdrawn losses, and the position up to which their messages have come.
         self.back = RangeSet()
         self.back_at = -1
         #: Tags of messages outside the sequence, and which links have brought each.
@@ -175,7 +175,7 @@ class StreamMerger:
         for service in self._services.values():
             self._lane(service, link).live = True
             for brought in service.aside.values():
-                brought.discard(link)  # going on behind a place, it may bring them again
+                brought.discard(link)  # going on behind a position, it may bring them again
         (self._resumed.add if resumed else self._resumed.discard)(link)
 
     def down(self, link: int, now_ns: int) -> None:
@@ -199,7 +199,7 @@ class StreamMerger:
         return sum(len(x.lanes[link].held) for x in self._services.values() if link in x.lanes)
 
     def positions(self) -> dict[int, int]:
-        """Return the place that the merged stream has reached, by service."""
+        """Return the position that the merged stream has reached, by service."""
         return {number: x.at for number, x in self._services.items() if x.at >= 0}
 
     def _lane(self, service: Service, link: int) -> Lane:
@@ -516,7 +516,7 @@ class StreamMerger:
         return moved
 
     def _give_up(self, service: Service, blocked: list[Lane], able: bool) -> None:
-        """Go on at the lowest place that waits. `able`: the time is up, so what no gateway brought
+        """Go on at the lowest waiting position. `able`: the time is up, so what no gateway brought
         is lost; otherwise all gateways are past the gap, so that there was nothing subscribed to in
         it."""
         same = [lane for lane in blocked if lane.epoch == service.epoch]

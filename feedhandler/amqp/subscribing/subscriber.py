@@ -258,7 +258,7 @@ class Subscriber:
         are, and `types=None` are all. Returns once the gateway has accepted it.
 
         What is in both subscriptions goes on without a gap and comes once; what is new begins at
-        one place of each service, a round trip later at most where the consumer keeps up, and what
+        one position of each service, a round trip later at most if the consumer keeps up, and what
         is no longer wanted ends there.
 
         Raises PeerError where the gateway refuses, or is gone for good: then the stream goes on as
@@ -594,7 +594,7 @@ def subscribe(
     `resume`: go on behind the last message, where the gateway still has what came since; where it
     has not, a quality message with reason `resume` says what is lost.
 
-    `on_quality`: called with each quality message, in its place in the stream. `on_connection`:
+    `on_quality`: called with each quality message, at its position in the stream. `on_connection`:
     called with each `ConnectionEvent`, when it happens.
     """
     request = Request(

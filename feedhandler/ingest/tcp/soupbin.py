@@ -217,7 +217,7 @@ class SoupBinClient(StreamClient):
     # -- packets of the feed --------------------------------------------------------------------
 
     def _run(self, packets: list[tuple[bytes, bytes]], at: int, events: list[StreamEvent]) -> int:
-        """Take sequenced messages from `at` on; return the place of the first packet that is none.
+        """Take sequenced messages from `at` on; return the offset of the first packet that is none.
 
         An empty message stands alone.
         """

@@ -52,7 +52,7 @@ class Declares:
         return None
 
     @property
-    def place(self) -> str:
+    def base_url(self) -> str:
         """The URL, password included, without a virtual host."""
         password = f":{quote(self.password, safe='')}" if self.password else ""
         who = f"{quote(self.user, safe='')}{password}@" if self.user else ""
@@ -61,7 +61,7 @@ class Declares:
     @property
     def url(self) -> str:
         """The URL for a publisher, password included."""
-        return self.place
+        return self.base_url
 
     def version(self) -> str:
         """Return the version that the broker reports, with its name."""

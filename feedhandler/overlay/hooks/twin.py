@@ -107,9 +107,9 @@ class Deduplicator:
             return Verdict.MALFORMED
         if datagram[HEADER.size : HEADER.size + 16] != seal(self.key, header):
             return Verdict.FORGED
-        return self._place(epoch, id)
+        return self._judge_id(epoch, id)
 
-    def _place(self, epoch: int, id: int) -> Verdict:
+    def _judge_id(self, epoch: int, id: int) -> Verdict:
         if epoch < self._newest_epoch:
             return Verdict.OLD_EPOCH
         if epoch > self._newest_epoch:

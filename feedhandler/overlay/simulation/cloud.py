@@ -149,15 +149,17 @@ class Trace:
             stage = -1 if layer == shape.depth - 1 else layer
             hops = self.hops(begin, (count, width, copies), stage + 1)
             hops *= drift
-            parents, places = shape.parents(layer), shape.places(layer)
+            parents, child_indexes = shape.parents(layer), shape.child_indexes(layer)
             before = max(shape.widths[layer - 1], 1) if layer else 1
             share = -(-width // before)
             for copy in range(copies):
                 sources = (parents - copy) % before
-                waits = ((copy * share + places + 1) * self.model.child_us).astype(numpy.float32)
+                waits = ((copy * share + child_indexes + 1) * self.model.child_us).astype(
+                    numpy.float32
+                )
                 hops[:, :, copy] += arrived[:, sources]
                 if layer == 0 and rotate:
-                    turned = (places[None, :] + begin + numpy.arange(count)[:, None]) % width
+                    turned = (child_indexes[None, :] + begin + numpy.arange(count)[:, None]) % width
                     hops[:, :, copy] += (turned + 1) * numpy.float32(self.model.child_us)
                 else:
                     hops[:, :, copy] += waits
@@ -189,9 +191,9 @@ class Trace:
             stage = -1 if layer == shape.depth - 1 else layer
             hops = self.hops(begin, (count, width, copies), stage + 1)
             hops *= drift
-            parents, places = shape.parents(layer), shape.places(layer)
+            parents, child_indexes = shape.parents(layer), shape.child_indexes(layer)
             hops[:, :, 0] += arrived[:, parents]
-            hops[:, :, 0] += ((places + 1) * model.child_us).astype(numpy.float32)
+            hops[:, :, 0] += ((child_indexes + 1) * model.child_us).astype(numpy.float32)
             if helpers is not None:
                 grand = shape.parents(layer - 1)[parents]
                 first = numpy.searchsorted(grand, grand)

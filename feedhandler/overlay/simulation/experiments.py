@@ -103,7 +103,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_4(self) -> Experiment:
-        """Simulate latency by a receiver's place."""
+        """Simulate latency by a receiver's position."""
         unicast, tree = self.unicast().delays, self.delays(0).delays
         count = self.setting.receivers
         rows = []

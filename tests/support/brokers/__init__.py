@@ -10,14 +10,14 @@ from pathlib import Path
 
 from feedhandler.lab import brokers
 from feedhandler.lab.brokers import USER, VHOST, Absent, Broker, RabbitMQ, installations
-from tests.support import places as places_kit
+from tests.support import free_addresses
 
 PASSWORD = "s3cret/%?"
 
 
 def ports(count: int) -> list[int]:
     """Some that no other process takes until a broker binds them, which may be seconds later."""
-    return [places_kit.port() for _ in range(count)]
+    return [free_addresses.port() for _ in range(count)]
 
 
 class Modest:

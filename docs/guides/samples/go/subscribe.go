@@ -24,7 +24,7 @@ const (
 	patience    = 10 * time.Second
 )
 
-// order tells an order update (type 230) by its fields' places.
+// order tells an order update (type 230) by its fields' offsets.
 func order(message []byte) string {
 	number := func(at int) uint32 { return binary.BigEndian.Uint32(message[at:]) }
 	price := float64(number(16)) / math.Pow10(int(message[47]))

@@ -15,7 +15,7 @@ const [, , url, address, count] = process.argv;
 let left = count ? Number(count) : Infinity;
 let next = 0;
 
-// An order update (type 230) by its fields' places.
+// An order update (type 230) by its fields' offsets.
 function order(message) {
     const price = message.readUInt32BE(16) / 10 ** message.readUInt8(47);
     const side = message.toString("latin1", 44, 45);

@@ -25,11 +25,11 @@ class Resuming(MessagingHandler):
         domain = SSLDomain(SSLDomain.MODE_CLIENT)
         domain.set_trusted_ca_db(self.ca)
         domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-        place = urlsplit(self.url)
+        parts = urlsplit(self.url)
         connection = event.container.connect(
-            f"amqps://{place.hostname}:{place.port or 5671}",
+            f"amqps://{parts.hostname}:{parts.port or 5671}",
             ssl_domain=domain,
-            user=place.username,
+            user=parts.username,
             password=self.password.read_text().strip(),
             allowed_mechs="PLAIN",
             reconnect=False,

@@ -26,7 +26,7 @@ class Settled(LinkOption):
 
 
 def order(message: memoryview) -> str:
-    """An order update (type 230) by its fields' places."""
+    """An order update (type 230) by its fields' offsets."""
     symbol, price, volume = (struct.unpack_from(">I", message, at)[0] for at in (4, 16, 24))
     side, action, scale = message[44:45].tobytes(), message[46:47].tobytes(), message[47]
     return f"order {symbol} {action.decode()} {side.decode()} {volume} @ {price / 10**scale}"
