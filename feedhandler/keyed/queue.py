@@ -402,7 +402,7 @@ class KeyedQueue:
 
     @property
     def deadline_ns(self) -> int:
-        """Return when `tick` is due; NEVER where no consumer holds a message, or without a time-out."""
+        """Return when `tick` is due; NEVER where no message is held, or without a time-out."""
         if self.settings.timeout_ns == NEVER:
             return NEVER
         held = (f.since_ns for f in self._flights.values() if f.state is State.HELD)

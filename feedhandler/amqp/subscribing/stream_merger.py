@@ -63,7 +63,7 @@ _RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WA
 
 
 class Shape(Protocol):
-    """The facts about messages that the merge needs. Positions: `sequence << 16 | message number`."""
+    """The positions of messages, as the merge needs them: `sequence << 16 | message number`."""
 
     def span(self, message: Any) -> tuple[int, int]:
         """Return the first and the last position in a message that is no quality message."""
