@@ -57,7 +57,7 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def _differences(scale: float, tables: dict[str, Any], ledger: dict[str, Any]) -> list[str]:
-    """What the tables tell otherwise than the generator's ledger."""
+    """Return what the tables report otherwise than the generator's ledger."""
     figures = dict(tables["figures"].rows)
     wanted = {
         "packets": ledger["packets"],

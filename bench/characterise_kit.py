@@ -121,7 +121,7 @@ class Readers:
         self._pool.join()
 
     def seconds(self, path: Path) -> float:
-        """How long all of a capture takes them, in slices as the job has them."""
+        """Return how long all of a capture takes them, in slices as the job has them."""
         file = look_at(str(path))
         slices = exact_slices([file], slice_bytes(file.size, CORES))
         began = time.perf_counter()

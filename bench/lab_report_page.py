@@ -104,7 +104,7 @@ def _head(found: Measured) -> str:
 
 
 def _carried(found: Measured) -> str:
-    """Which steps came through, and what the others lost, or how much they were behind."""
+    """Return which steps came through, and what the others lost, or how much they were behind."""
     steps = found.run.steps
     if not steps:
         return ""

@@ -145,7 +145,7 @@ class BookRules(msgspec.Struct, frozen=True):
 
     @property
     def keeps_quotes(self) -> bool:
-        """Whether sides of quotes are known that are not in the book, and may come into it."""
+        """Return whether sides of quotes are kept that are not in the book and may come into it."""
         return any(
             rule.does == "quote_side" or rule.bid_when or rule.ask_when
             for each in self.messages

@@ -197,7 +197,7 @@ class DimensionsDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=T
 
 
 class ConditionDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """When a part is there: the field's value is one of those, or has a bit of `mask`.
+    """A condition for a part: the field's value is one of those, or has a bit of `mask`.
 
     `left`: where at least so many bytes of the message are left.
     """

@@ -278,7 +278,7 @@ class Feed:
 
     @functools.cached_property
     def needs_reference_scales(self) -> bool:
-        """Whether the scale of some prices is known from reference data only."""
+        """Return whether the scale of some prices is known from reference data only."""
         blocks: list[Block] = [*self._by_name.values()]
         blocks += [part.elements for layout in self._by_name.values() for part in layout.parts]
         return any(in_reference(field.price) for block in blocks for field in block.named)
@@ -291,7 +291,7 @@ class Feed:
 
     @functools.cached_property
     def needs_send_time(self) -> bool:
-        """Whether some messages, taken out of their packet, need its send time for their own times.
+        """Return whether some messages, alone, need their packet's send time for their own times.
 
         False where the type is in the packet header: there a message alone travels as a packet of
         one message, whose header has the send time.

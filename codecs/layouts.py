@@ -80,7 +80,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def is_odd(self) -> bool:
-        """Whether it is an integer that `struct` cannot read together with the others."""
+        """Return whether it is an integer that `struct` cannot read together with the others."""
         return self.kind in "ui" and (self.size not in _LETTERS or bool(self.byte_order))
 
     @property

@@ -23,7 +23,7 @@ from feedhandler.codecs.times import TimeContext
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """When a part is there: by a field's value, by its bits, or by what is left of the message."""
+    """A part's condition: a field's value, its bits, or what is left of the message."""
 
     field: str = ""
     among: tuple[int | str, ...] = ()

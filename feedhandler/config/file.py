@@ -308,7 +308,7 @@ class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def refreshes(self) -> bool:
-        """Whether snapshots are available."""
+        """Return whether snapshots are available."""
         return bool(self.refresh or self.refresh_lines)
 
 
@@ -372,7 +372,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def conflates(self) -> bool:
-        """Whether any link or destination may be conflated, which needs books."""
+        """Return whether any link or destination may be conflated, which needs books."""
         policies = {self.amqp.when_full, *(each.when_full for each in self.publish)}
         return self.amqp.conflate or CONFLATE in policies
 

@@ -56,7 +56,7 @@ class Sealer(Protocol):
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do next."""
+        """Return when `tick` has something to do next."""
 
     def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
         """Return what is sent instead of a datagram."""
@@ -106,7 +106,7 @@ class ChannelSender:
 
     @property
     def full(self) -> bool:
-        """Whether the channel takes no messages now."""
+        """Return whether the channel takes no messages now."""
         return self.queue.is_full()
 
     def publish(self, data: bytes, now_ns: int) -> int:
@@ -213,7 +213,7 @@ class ChannelSender:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick`, or `due` where datagrams wait, has something to do next.
+        """Return when `tick`, or `due` where datagrams wait, has something to do next.
 
         Call `due` first: only it determines when the bucket is ready.
         """

@@ -319,7 +319,7 @@ class SealedReceiver:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do next."""
+        """Return when `tick` has something to do next."""
         return next(iter(self._held.values())).until_ns if self._held else NEVER
 
     def datagram(self, data: bytes, line: int, now_ns: int) -> list[Event]:

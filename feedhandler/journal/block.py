@@ -98,7 +98,7 @@ class Block:
 
     @property
     def reusable(self) -> bool:
-        """Whether the block may be recycled: nothing in it is pending or pledged."""
+        """Return whether the block may be recycled: nothing in it is pending or pledged."""
         return self.active == 0 and not self.pledges
 
     def has_room(self, length: int, items: int) -> bool:
@@ -273,7 +273,7 @@ class Block:
 
     @property
     def marked(self) -> int:
-        """How many pending items have a mark."""
+        """Return how many pending items have a mark."""
         return sum(map(self.is_marked, range(self.first_id, self.first_id + len(self.marks))))
 
     def is_marked(self, number: int) -> bool:
@@ -298,7 +298,7 @@ class Block:
 
     @property
     def dirty(self) -> bool:
-        """Whether neither checkpoint covers everything."""
+        """Return whether neither checkpoint covers everything."""
         return bool(self.uncovered[0] and self.uncovered[1])
 
 

@@ -236,7 +236,7 @@ def parse_header(
 
 @dataclass(slots=True)
 class Roll:
-    """Where recovery starts to roll forward: checkpoints cover everything journalled before it."""
+    """The position from which recovery rolls forward: checkpoints cover everything before it."""
 
     sequence: int = 0
     incarnation: int = 0

@@ -70,7 +70,7 @@ CONTROL_NAME = "control"
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery did and found.
+    """A report of what recovery did and found.
 
     `segments`, `items`, `changes`: how many were rolled forward; `torn`: whether an unfinished
     write was cut off; `items_damaged` and `changes_damaged`: how many do not verify;

@@ -254,7 +254,7 @@ class Store:
 
     @property
     def changes_added(self) -> int:
-        """How many status changes there have been since the queue was opened."""
+        """Return how many status changes there have been since the queue was opened."""
         return self.pending.changes_added
 
     @property
@@ -264,13 +264,13 @@ class Store:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there is anything to seal."""
+        """Return whether there is anything to seal."""
         pending = self.pending
         return bool(pending.contents or pending.changes or pending.groups or self._prepared)
 
     @property
     def full_segment(self) -> bool:
-        """Whether the journal has reached its size."""
+        """Return whether the journal has reached its size."""
         return self.pending.content_bytes >= self.journal_bytes
 
     def check_sizes(self, contents: list[bytes]) -> None:
@@ -694,7 +694,7 @@ class Store:
 
     @property
     def wants_block(self) -> bool:
-        """Whether another block should be made: none is available, and the newest is half full."""
+        """Return whether to make another block: none is available, and the newest is half full."""
         if self.growing or len(self.blocks) >= self.settings.blocks_max or not self.live:
             return False
         newest = self.live[-1]

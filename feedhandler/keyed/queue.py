@@ -187,7 +187,7 @@ class KeyedQueue:
 
     @property
     def room(self) -> int:
-        """How many messages more fit, whatever their keys are."""
+        """Return how many messages more fit, whatever their keys are."""
         dispatch = self.dispatch
         keys_left = (dispatch.keys.keys_max - dispatch.keys.count) // dispatch.key_slots
         return min(self.settings.messages_max - dispatch.count, keys_left)
@@ -342,7 +342,7 @@ class KeyedQueue:
 
     @property
     def open_to_all(self) -> bool:
-        """Whether there is a message that any consumer may have."""
+        """Return whether there is a message that any consumer may have."""
         return self.dispatch.open_to_all()
 
     def follows(self, consumer: int) -> bool:
@@ -402,7 +402,7 @@ class KeyedQueue:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` is wanted; NEVER where no consumer holds a message, or without a time-out."""
+        """Return when `tick` is due; NEVER where no message is held, or without a time-out."""
         if self.settings.timeout_ns == NEVER:
             return NEVER
         held = (f.since_ns for f in self._flights.values() if f.state is State.HELD)

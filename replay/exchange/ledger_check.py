@@ -117,7 +117,7 @@ class CheckReport:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing happened that a gateway may not do."""
+        """Return whether nothing happened that a gateway may not do."""
         return not (
             self.lost_unannounced or self.corrupt or self.duplicated or self.reordered
             or self.phantom or self.contradicted

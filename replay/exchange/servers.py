@@ -340,7 +340,7 @@ class ExchangeServers:
 
     @property
     def in_use(self) -> bool:
-        """Whether a client is connected; those that connect only for a request may be missed."""
+        """Return whether a client is connected; one that connects for a request may be missed."""
         on_demand = any(isinstance(server, ON_DEMAND) for server, _ in self._servers.values())
         return on_demand or any(server.sessions for server, _ in self._servers.values())
 

@@ -36,7 +36,7 @@ class _Kept(NamedTuple):
 
 
 class _Adds(NamedTuple):
-    """What of an addition others change: its rule's locations, and those of its time."""
+    """The parts of an addition that others change: its rule's locations, and those of its time."""
 
     order: FieldLocation
     price: FieldLocation

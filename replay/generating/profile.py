@@ -106,7 +106,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def stationary(self) -> bool:
-        """Whether it is a stretch at one rate instead of a day."""
+        """Return whether it is a stretch at one rate instead of a day."""
         return self.rate_mbps > 0
 
 

@@ -117,7 +117,7 @@ class SnapshotSource:
         self._state, self._at = _State(self._feed, start, *self._states(channel), end), 0
 
     def _quotes_have_room(self) -> bool:
-        """Whether quotes bring more messages a packet than the mean."""
+        """Return whether quotes bring more messages a packet than the mean."""
         return self._mean_bytes / self._quote_bytes * 1024 > self._mean_messages
 
 

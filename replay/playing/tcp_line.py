@@ -83,7 +83,7 @@ class TcpLineServer(ClientsServer[ServerSettings, "SoupBinFollower | LengthFollo
 
     @property
     def followed(self) -> bool:
-        """Whether a client follows the line."""
+        """Return whether a client follows the line."""
         return any(session.at is not None for session in self.sessions)
 
     def publish(self, frames: list[bytes]) -> None:

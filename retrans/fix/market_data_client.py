@@ -330,7 +330,7 @@ class MarketDataClient:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next."""
+        """Return when `tick` must be called next."""
         if not self.up:
             return NEVER
         settings = self.settings

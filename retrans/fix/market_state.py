@@ -188,7 +188,7 @@ class MarketState:
 
     @property
     def whole(self) -> bool:
-        """Whether the state of every security is known."""
+        """Return whether the state of every security is known."""
         return self._whole and not self._unknown
 
     def knows(self, security: bytes) -> bool:

@@ -245,7 +245,7 @@ class ReplayClient(PacketClient):
 
     @property
     def wants(self) -> bool:
-        """Whether a request waits for a connection."""
+        """Return whether a request waits for a connection."""
         return any(not asked.sent for asked in self._requests.values())
 
     def connected(self, now_ns: int) -> None:
@@ -270,7 +270,7 @@ class ReplayClient(PacketClient):
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next; 0 for a connection that is not wanted any more."""
+        """Return when `tick` must be called next; 0 for a connection that is no longer wanted."""
         if not self._up:
             return NEVER_NS
         if not self._awaited:
@@ -279,7 +279,7 @@ class ReplayClient(PacketClient):
 
     @property
     def _awaited(self) -> bool:
-        """Whether a request waits for the packets of this connection."""
+        """Return whether a request waits for the packets of this connection."""
         logon = self.state is State.LOGON
         return any(logon or asked.sent for asked in self._requests.values())
 

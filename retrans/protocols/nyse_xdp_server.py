@@ -272,7 +272,7 @@ class XdpSession(PacketSession[XdpServer]):
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next: at once while packets wait for the lines."""
+        """Return when `tick` must be called next: at once while packets wait for the lines."""
         if self.closed:
             return NEVER_NS
         if self._answers:

@@ -190,12 +190,12 @@ class KeyedDurableQueue(StoredQueue):
 
     @property
     def accepts_more(self) -> bool:
-        """Whether producers may be given credit."""
+        """Return whether producers may be given credit."""
         return not (self.fault or self.closing) and self.intake.has_room
 
     @property
     def busy(self) -> bool:
-        """Whether anything is on its way to the disk."""
+        """Return whether anything is on its way to the disk."""
         return not self.fault and self.journal_store.busy
 
     def push(self) -> None:
@@ -345,7 +345,7 @@ class KeyedDurableQueue(StoredQueue):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing that could be handed out."""
+        """Return whether there is nothing that could be handed out."""
         return not (self.core.open_to_all or self._reading or self._to_read)
 
     def offer(self, taker: KeyedTaker) -> None:

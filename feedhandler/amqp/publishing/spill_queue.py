@@ -55,7 +55,7 @@ LATE_NS = 1_000_000_000
 
 
 class State(Enum):
-    """Where messages go; the module says what each state means."""
+    """The destination of messages; the module says what each state means."""
 
     MEMORY = auto()
     SPILLING = auto()
@@ -88,7 +88,7 @@ TABLE: dict[State, dict[Input, State]] = {
 
 
 class Where(Enum):
-    """Where a new message goes."""
+    """The destination of a new message."""
 
     FRONT = auto()
     DISK = auto()
@@ -195,17 +195,17 @@ class SpillQueue:
 
     @property
     def failed(self) -> bool:
-        """Whether the disk has failed."""
+        """Return whether the disk has failed."""
         return self.state is State.FAILED
 
     @property
     def level(self) -> bool:
-        """Whether new messages go from memory."""
+        """Return whether new messages go from memory."""
         return self.state in (State.MEMORY, State.FAILED)
 
     @property
     def settled(self) -> bool:
-        """Whether all is in the journal that has to be."""
+        """Return whether all is in the journal that has to be."""
         return self.failed or (self._since_ns is None and self.in_flight is None)
 
     @property
@@ -223,7 +223,7 @@ class SpillQueue:
 
     @property
     def due_ns(self) -> int | None:
-        """When the next job is due, if nothing else happens; None where none is."""
+        """Return when the next job is due, if nothing else happens; None where none is."""
         if self.in_flight is not None or self._since_ns is None or self.failed:
             return None
         if self.stalled:

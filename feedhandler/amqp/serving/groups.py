@@ -386,7 +386,7 @@ class Group(SenderQueue):
 
     @property
     def waits(self) -> bool:
-        """Whether anything waits for a member's credit."""
+        """Return whether anything waits for a member's credit."""
         return bool(self.again or self.waiting or self.has_open_batch())
 
     def _report_members(self) -> None:

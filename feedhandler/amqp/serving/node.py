@@ -130,12 +130,12 @@ class Node:
 
     @property
     def history(self) -> bool:
-        """Whether links may resume by `from=`."""
+        """Return whether links may resume by `from=`."""
         return any(stream.history is not None for stream in self.fanout.streams)
 
     @property
     def listening(self) -> bool:
-        """Whether new clients are accepted."""
+        """Return whether new clients are accepted."""
         return bool(self._listeners)
 
     def start(self) -> None:
@@ -209,7 +209,7 @@ class Node:
 
     @property
     def full(self) -> bool:
-        """Whether as many clients have logged in as the node takes."""
+        """Return whether as many clients have logged in as the node takes."""
         return len(self.connections) - len(self.gate.strangers) >= self.settings.max_connections
 
     def check_password(self, connection: NodeConnection, asked: Credentials) -> None:

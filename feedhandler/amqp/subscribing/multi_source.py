@@ -101,7 +101,7 @@ class MultiSource:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything to `read_links`."""
+        """Return whether there is anything to `read_links`."""
         return bool(self.merge.out) or any(x.link.count for x in self._intakes.values())
 
     def read_links(self, read: Callable[[Intake], list[Message]]) -> list[Message]:

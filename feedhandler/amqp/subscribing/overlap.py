@@ -39,7 +39,7 @@ class Overlap:
 
     @property
     def waiting(self) -> bool:
-        """Whether `read_links` would do anything."""
+        """Return whether `read_links` would do anything."""
         if self.old.link.count or self.new.link.count:
             return True
         return not self.over and (self.new if self._left else self.old).drained

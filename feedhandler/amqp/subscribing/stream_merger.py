@@ -63,7 +63,7 @@ _RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WA
 
 
 class Shape(Protocol):
-    """What the merge must know about messages. A position is `sequence << 16 | message number`."""
+    """The positions of messages, as the merge needs them: `sequence << 16 | message number`."""
 
     def span(self, message: Any) -> tuple[int, int]:
         """Return the first and the last position in a message that is no quality message."""
@@ -99,7 +99,7 @@ class Lane:
 
     @property
     def speaks(self) -> bool:
-        """Whether the gateway is attached and has said where its stream is."""
+        """Return whether the gateway is attached and has said where its stream is."""
         return self.live and self.quality is not None and self.quality.get("next") is not None
 
     @property

@@ -113,7 +113,7 @@ class Subscriber:
 
     @property
     def reconnects(self) -> int:
-        """How often a connection was lost and came back."""
+        """Return how often a connection was lost and came back."""
         return sum(max(0, x.connects - 1) for x in self._upstreams)
 
     # -- connecting and leaving -------------------------------------------------------------

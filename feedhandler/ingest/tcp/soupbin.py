@@ -45,7 +45,7 @@ REFUSED_TEXT: dict[bytes, str] = {
 
 
 class State(Enum):
-    """What becomes of a connection (see the module)."""
+    """The states of a connection (see the module)."""
 
     CLOSED = auto()
     LOGIN = auto()
@@ -90,12 +90,12 @@ class SoupBinClient(StreamClient):
 
     @property
     def up(self) -> bool:
-        """Whether the login was accepted, and the session goes on."""
+        """Return whether the login was accepted, and the session goes on."""
         return self.state is State.FOLLOWING
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` must be called next."""
+        """Return when `tick` must be called next."""
         dead_ns = super().deadline_ns
         return min(dead_ns, self._said_ns + self._heartbeat_ns) if self._connected else dead_ns
 
