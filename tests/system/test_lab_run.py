@@ -175,7 +175,7 @@ def test_an_interrupt_at_any_moment_leaves_no_process_behind(
     if moment == "while it plays":
         wait_until(playing(run), "it does not play")
     else:
-        count = random.Random(seed).randint(2, 5)
+        count = random.Random(seed).randint(2, 4)
         wait_until(lambda: len(run.processes()) >= count, "roles do not start")
     number = random.Random(seed).choice([signal.SIGINT, signal.SIGTERM])
     os.kill(run.process.pid, number)
