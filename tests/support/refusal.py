@@ -1,4 +1,4 @@
-"""What a configuration or a description is refused with."""
+"""The error text of a refused configuration or description, for tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from feedhandler.codecs import ConfigError
 
 
 def refusal(call: Callable[..., object], *args: Any) -> str:
-    """The text of the ConfigError that the call raises, which must be one line."""
+    """Return the text of the ConfigError that the call raises, which must be one line."""
     with pytest.raises(ConfigError) as caught:
         call(*args)
     text = str(caught.value)
