@@ -27,6 +27,9 @@ EXCHANGE = "market"
 SAMPLE_SECONDS = 0.5
 #: How long anything is waited for.
 PATIENCE_SECONDS = 120.0
+#: Of the process that counts what a queue has: last in turn, since on two processors nobody is to
+#: wait for it. Among other busy processes it would hardly run.
+READER_NICENESS = 10
 
 
 @dataclass
@@ -155,8 +158,10 @@ def seal(broker: RabbitMQ3, queue: str) -> None:
 
 def read(broker: RabbitMQ3, queue: str) -> Found | None:
     """Read a sealed queue to its last message, and leave it as it is; None where it broke off."""
-    # Last in turn: on two processors nobody is to wait for who only counts.
-    command = ["nice", sys.executable, "-m", "bench.broker_reader", str(broker.port), queue]
+    command = [
+        *("nice", "-n", str(READER_NICENESS)),
+        *(sys.executable, "-m", "bench.broker_reader", str(broker.port), queue),
+    ]
     done = subprocess.run(command, input=broker.password, capture_output=True, text=True)
     if done.returncode:
         return None
