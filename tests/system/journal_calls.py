@@ -41,7 +41,7 @@ _HEAD = struct.Struct("<iiiiqqq")
 
 
 class Kind(enum.IntEnum):
-    """What was called, by the numbers of `journal_calls.c`; `THROUGH` writes and syncs."""
+    """Kind of a trace entry, by the numbers of `journal_calls.c`; `THROUGH` writes and syncs."""
 
     NOTE, CREATE, OPEN, WRITE, THROUGH, SYNC, RENAME, REMOVE, CUT, OTHER = range(10)
 
@@ -136,7 +136,7 @@ def note(*what: Any) -> None:
 
 
 def entries(trace: Path) -> list[Entry]:
-    """What was written down."""
+    """Return the calls and notes that were written to a trace file."""
     found, at, data = [], 0, trace.read_bytes()
     while at < len(data):
         kind, error, named, _, offset, result, size = _HEAD.unpack_from(data, at)
@@ -239,7 +239,7 @@ class Replay:
         ledger.groups.append(self._groups[group])
 
     def judged(self, files: Files, about: str) -> Counter[str]:
-        """What became of every id in those files; fails where something is wrong."""
+        """Return how many ids in those files got each verdict; fail where something is wrong."""
         opened = open_store(files, self.folder, SETTINGS, QUEUE_ID, LATER_NS)
         verdicts = self.ledger.judge(opened)
         assert not wrong(verdicts), f"{dict(verdicts)} {about}: {opened.report}"

@@ -216,7 +216,7 @@ def batches(out: Path) -> int:
 
 
 def add(path: Path, data: bytes, share: float) -> None:
-    """What a recorder has added when it has written so much of `data`."""
+    """Append what a recorder has added when it has written the share `share` (0 to 1) of `data`."""
     with path.open("ab") as file:
         file.write(data[file.tell() : int(len(data) * share)])
 
@@ -295,7 +295,7 @@ def test_a_signal_ends_a_job_on_spark_with_its_java(
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there, and no zombie: those have no command line."""
+    """Return whether a process exists and is no zombie: those have no command line."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except FileNotFoundError:

@@ -23,7 +23,7 @@ def command(*words: str, cwd: Path = CHECKOUT) -> list[str]:
 
 
 def output(*words: str, code: int = 0) -> str:
-    """What the command prints; its exit code must be `code`."""
+    """Run the command, require the exit code `code`, and return its standard output."""
     done = run_here(*words)
     assert done.returncode == code, done.stderr
     return done.stdout

@@ -30,7 +30,7 @@ LIFE_MESSAGES_MAX = 600
 
 
 class Book:
-    """What traders and consumer were answered, by the message's number."""
+    """Record of what traders and consumer were answered, by the message's number."""
 
     def __init__(self) -> None:
         self.next = 1

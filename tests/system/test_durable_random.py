@@ -137,7 +137,7 @@ class World:
         last.close()
 
     def judge(self) -> list[str]:
-        """What is wrong."""
+        """Return a line for each message that ended a wrong number of times."""
         wrong = []
         for number in range(1, self.next):
             ends = self.delivered[number] + self.rejected[number] + (number in self.cancelled)

@@ -193,7 +193,7 @@ class Client:
         return [event for event in self.events if isinstance(event, kind)]
 
     def answered(self, request_id):
-        """Whether a request has its whole answer, or a refusal."""
+        """Return whether a request has its whole answer, or a refusal."""
         ends = self.of(Answered) + self.of(Rejected)
         return any(event.request_id == request_id for event in ends)
 

@@ -123,7 +123,7 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
     monkeypatch.setattr(stream_merger, "HOLD_NS", int(PATIENCE_S * 1e9))
 
     def wanted(until: int) -> bytes:
-        """What is to come up to this message."""
+        """Return the bytes that are to come up to message number `until`."""
         numbers = range(1, until + 1)
         return b"".join(SENT[n - 1] for n in numbers if not name or name in names_of(n))
 
@@ -133,7 +133,7 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
         sender = Sender([one, two], seed)
 
         def come(until: int) -> bool:
-            """Is everything there up to this message?"""
+            """Return whether everything up to message number `until` has come."""
             return len(reader.data) >= len(wanted(until))
 
         async with feedhandler.subscribe(

@@ -50,7 +50,7 @@ def configuration(of: tuple[LineConfig, ...], record: RecordConfig) -> Config:
 
 
 class Received:
-    """What a gateway has published: the messages' bytes, and the ranges it announced as lost."""
+    """Record of what a gateway published: the messages' bytes, the ranges it announced as lost."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

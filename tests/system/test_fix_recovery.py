@@ -53,7 +53,7 @@ RECOVERY = RecoverySettings(
 
 
 class Addresses:
-    """Where everything is: the publisher's groups, the gateway's behind the relay, servers."""
+    """Addresses of one run: the publisher's groups, the gateway's behind the relay, the servers."""
 
     def __init__(self) -> None:
         self.published = [(free_addresses.group(), free_addresses.port()) for _ in "AB"]

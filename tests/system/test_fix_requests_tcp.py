@@ -176,7 +176,7 @@ def test_a_server_that_says_nothing_is_reported_as_failed() -> None:
 
 
 async def raw(service: MarketDataService, data: bytes) -> bytes:
-    """What comes back of bytes until the server ends the connection."""
+    """Send bytes and return what comes back until the server ends the connection."""
     reader, writer = await asyncio.open_connection(*service.address)
     writer.write(data)
     found = await reader.read()

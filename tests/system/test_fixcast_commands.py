@@ -62,7 +62,7 @@ def play(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 async def lines_until(process: asyncio.subprocess.Process, event: str) -> list[dict]:
-    """What a receiver prints as JSON, up to an event."""
+    """Return the events that a receiver prints as JSON, up to the first one named `event`."""
     assert process.stdout is not None
     found: list[dict] = []
     async with asyncio.timeout(SECONDS):

@@ -52,7 +52,7 @@ async def serving(
 async def session(
     service: EntitlementService, password: str, tls: ssl.SSLContext | None = None, keys: int = 0
 ) -> list[Event]:
-    """What a session brings until it ends, or has brought so many keys."""
+    """Return the events of a session until it ends, or has brought `keys` channel keys."""
     events: list[Event] = []
     enough = asyncio.Event()
 

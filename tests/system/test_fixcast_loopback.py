@@ -274,7 +274,7 @@ def test_what_is_set_wrong_is_refused() -> None:
 
 
 async def raw(address: tuple[str, int], data: bytes) -> bytes:
-    """What a server answers before it ends the connection."""
+    """Send bytes and return what the server answers before it ends the connection."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(data)

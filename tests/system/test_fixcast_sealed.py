@@ -178,7 +178,7 @@ class FalseServer:
         self.recorded: list[bytes] = []
 
     def answers(self, first: int, last: int) -> bytes:
-        """What it says to a request."""
+        """Return the answer to a request: false messages `first` to `last`, and recorded ones."""
         now_ns = time.monotonic_ns()
         false = [
             Header(sender=b"PUB", target=b"c1").application(update("false"), number, 1)

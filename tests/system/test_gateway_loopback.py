@@ -628,7 +628,7 @@ async def test_packets_outside_the_sequence_reach_every_subscriber_once_and_cost
 
 
 def _reaches(message: Any, sequence: int) -> bool:
-    """Whether a message has the last of this packet."""
+    """Return whether a message has the last market message of packet `sequence`."""
     if message.content == "message":
         return bool((message.sequence, message.number) == (sequence, 4))
     return message.content != "quality" and message.packets()[-1].sequence == sequence

@@ -62,7 +62,7 @@ async def until_true(check: Any) -> None:
 
 
 def last(sequence: int) -> Any:
-    """Is it this packet?"""
+    """Return a predicate of messages: whether one is the packet with this sequence number."""
     return lambda message: message.content == "packet" and message.sequence == sequence
 
 

@@ -125,7 +125,7 @@ def growing(found: list[Entry]) -> set[int]:
 
 
 def hold_failed(replay: Replay, failing: Failing, folder: Path) -> str:
-    """Whether the queue took its failure as it should; how."""
+    """Check that the queue took its failure as it should; return how, in a word."""
     found, notes = replay.entries, {what for what, *_ in replay.notes}
     failed = next((at for at, entry in enumerate(found) if entry.error), None)
     assert not notes & {"went on", "locked"}, notes

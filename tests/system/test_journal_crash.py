@@ -31,7 +31,7 @@ LIFE_S_MAX = 0.05
 
 
 class Book:
-    """What the writers said."""
+    """Record of the operations that the writers said they tried and completed."""
 
     def __init__(self) -> None:
         self.tried: set[int] = set()

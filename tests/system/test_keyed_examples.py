@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(name: str, *words: str) -> str:
-    """What an example prints; it has to end well."""
+    """Run an example, require the exit code 0, and return what it prints."""
     command = [sys.executable, EXAMPLES / name, *words, "--port", str(free_addresses.port())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -27,7 +27,7 @@ def url(rig: QueueRig) -> str:
 
 
 class Ledger:
-    """What handlers have done, and how many are at work."""
+    """Handler that records what handlers have done, and how many are at work."""
 
     def __init__(self, wanted: int) -> None:
         self.got: dict[int, list[int]] = defaultdict(list)

@@ -21,7 +21,7 @@ WAIT_S = 20.0
 
 
 def packet(service: int, sequence: int, size: int = 40) -> bytes:
-    """What the program reads of a UTP-MD packet: number and service."""
+    """Return a UTP-MD packet with only what the program reads: number and service."""
     return struct.pack(">4xI4xH", sequence, service).ljust(size, b"\0")
 
 

@@ -60,7 +60,7 @@ class LabRun:
         )
 
     def processes(self) -> dict[int, str]:
-        """What lives of it: process ids and command lines."""
+        """Return the run's living processes: command lines by process id."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -116,7 +116,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., LabRun]]:
 
 
 def playing(run: LabRun) -> Callable[[], bool]:
-    """Whether clients have been told what is sent next."""
+    """Return a predicate: whether clients have been told what is sent next."""
     return lambda: any(run.folder.glob("feedhandler-lab-*/expected.npz"))
 
 

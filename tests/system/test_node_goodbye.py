@@ -39,8 +39,11 @@ async def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
 
 @gateways_loop
 async def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> None:
-    """Were the socket closed while the client still speaks, the kernel would answer its next
-    word with a reset and drop what it had not sent yet."""
+    """A client that sends until the end still gets every message and the node's close.
+
+    Were the socket closed while the client still speaks, the kernel would answer its next word
+    with a reset and drop what it had not sent yet.
+    """
     async with running() as rig:
         client = RawClient(rig.port, receive_buffer=4096)
         link = client.receiver("euronext.104?quality=0", 5000)

@@ -275,7 +275,7 @@ async def test_a_reset_in_mid_handshake_is_forgotten(
 
 
 class TlsHello:
-    """What a client says first."""
+    """TLS ClientHello: the first bytes that a client sends."""
 
     def __init__(self, ours: Certificates) -> None:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -20,7 +20,7 @@ BLOCK = [packet(4, [order(1000 + n, n), quote(1001, n)]) for n in range(50)]
 
 
 def snapshots_to(rig: NodeRig, last: int = 4) -> Any:
-    """What a node does for a link with snapshot=1: a block for it alone."""
+    """Return a callback that gives a link with snapshot=1 a block for it alone, as a node does."""
 
     def on_attach(sender_queue: SenderQueue, streams: list[Stream]) -> None:
         for stream in streams:

@@ -85,7 +85,7 @@ def truth(feed: Feed, sent: ExchangePlan) -> tuple[VenueMarket, int]:
 
 
 class Followed:
-    """What a subscriber was told: the market, how many messages came live, and the reasons."""
+    """Record of what a subscriber was told: the market, the count of live messages, the reasons."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed

@@ -76,7 +76,7 @@ def configuration(sent: ExchangePlan) -> Config:
 
 
 class Taken:
-    """What subscribers of one gateway were handed out."""
+    """Record of what subscribers of one gateway were handed out."""
 
     def __init__(self, feed: str) -> None:
         self.feed = load_feed(feed)

@@ -96,7 +96,7 @@ def attached(net: Network, host: str, role: str, compiled: Path, **values: objec
 
 
 def counters(folder: Path) -> Counter[str]:
-    """What an attached hook has counted."""
+    """Return the counters of an attached hook that are not zero, by name."""
     return +Counter(attaching.read(folder).counters)
 
 

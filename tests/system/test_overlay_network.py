@@ -115,11 +115,11 @@ class Tree:
             self.loop.turn(5_000_000)
 
     def all_have(self, last: int) -> bool:
-        """Whether each receiver is done with all messages up to this one."""
+        """Return whether each receiver is done with all messages up to number `last`."""
         return all(self.of(each, LAST) >= last for each in self.receivers)
 
     def of(self, member: Member, field: int) -> int:
-        """What a receiver tells."""
+        """Return the value that a receiver reports in field number `field`."""
         return int(self.reported[FIELDS * member.index + field])
 
     def total(self, field: int) -> int:

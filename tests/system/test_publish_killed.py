@@ -62,7 +62,7 @@ async def until(config: Config, condition: Any, what: str) -> dict[str, Any]:
 
 
 def done(snapshot: dict[str, Any], market: Market) -> bool:
-    """Whether the broker has everything that was sent."""
+    """Return whether the broker has everything that was sent."""
     waits = snapshot["unconfirmed"] + snapshot["queued"]
     return snapshot["reached"] == market.sent and snapshot["journal"] == "MEMORY" and not waits
 

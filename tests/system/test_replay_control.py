@@ -359,7 +359,7 @@ def test_an_endpoint_that_cannot_be_had_is_reported_in_one_line(endpoint: str) -
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    """What a `replay-control` prints."""
+    """Run `replay-control`, require the exit code `code`, and return what it prints."""
     assert run_guarded(lambda: chosen(["replay-control", *words])()) == code
     captured = capsys.readouterr()
     assert (captured.out if code else captured.err) == ""

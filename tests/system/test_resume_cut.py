@@ -86,8 +86,8 @@ def joined(ranges: list[list[int]]) -> list[tuple[int, int]]:
 
 
 def assert_announced(ledger: Ledger, service: int) -> None:
-    """What is missing was announced, no more and no less, in as many steps as the link was
-    overtaken: one gap, and another one for each time that it had read something in between."""
+    """Check that what is missing was announced, no more and no less, in as many steps as the link
+    was overtaken: one gap, and another one for each time that it had read something in between."""
     gaps = ledger.gaps[service]
     notes = [x for x in ledger.notices("resume") if x["service"] == service]
     ranges = [each for note in notes for each in note["lost"]]

@@ -23,7 +23,7 @@ async def patience() -> AsyncIterator[None]:
 
 
 class Story:
-    """What a consumer saw: sequences of packets, and (reason, state, lost) of quality messages."""
+    """Record of a consumer: sequences of packets, (reason, state, lost) of quality messages."""
 
     def __init__(self, **options: Any) -> None:
         self.seen: list[Any] = []
@@ -79,7 +79,7 @@ class Story:
 
 
 def cut_off(rig: NodeRig) -> None:
-    """What a lost network looks like to both sides."""
+    """End every connection of the node: to both sides it looks like a lost network."""
     for connection in list(rig.node.connections):
         connection.end()
 

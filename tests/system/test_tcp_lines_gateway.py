@@ -156,7 +156,7 @@ async def test_what_one_line_lost_the_session_brings_though_its_connection_break
 
 
 async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
-    """What a gateway of a multicast line makes of the recording of a line by TCP."""
+    """Return the messages that a multicast line's gateway makes of a TCP line's recording."""
     group, port = free_addresses.group(), free_addresses.port()
     (path,) = folder.glob("lines-*.pcap")
     config = configuration(feed, LineConfig(name="A", group=group, port=port))

@@ -431,7 +431,7 @@ async def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path
         assert [client.discharge(control, name) for name in names] == ["", ""]
 
     def take(client: QueueClient, count: int) -> list[int]:
-        """What comes out of `out`, as many as there is room for at a time."""
+        """Return the numbers of what comes out of `out`, as many as there is room for at a time."""
         link = client.taker("queue.out", credit=2)
         for number in range(count):
             client.wait_for(link, number + 1)

@@ -65,7 +65,7 @@ def ready(gateway: subprocess.Popen[str]) -> None:
 
 
 def ended(words: list[str], folder: Path, codes: tuple[int, ...] = (0,)) -> str:
-    """What a command prints that ends by itself, with one of these exit codes."""
+    """Run a command that ends by itself, with one of these exit codes; return what it prints."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode in codes, done.stderr
     return done.stdout

@@ -141,7 +141,7 @@ async def play_through(name: str, folder: Path) -> None:
 
 
 def _names(name: str, number: int) -> bool:
-    """Whether message `number` names the symbol that the second subscriber wants."""
+    """Return whether message `number` names the symbol that the second subscriber wants."""
     return number % 7 == 3 or (name == "cme-mdp3" and number % 7 == 2)
 
 

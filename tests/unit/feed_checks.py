@@ -36,7 +36,7 @@ def described(block: Block) -> list[tuple[int, int, str]]:
 
 
 def covers(block: Block, begin: int) -> bool:
-    """Whether the fields leave no byte out between `begin` and the block's end."""
+    """Return whether the fields leave no byte out between `begin` and the block's end."""
     at = begin
     for each in block.fields:
         if each.at != at:
@@ -124,7 +124,7 @@ def read_packet(path: Path) -> tuple[int, bytes]:
 
 
 def decoded_as(given: Field, text: str) -> Any:
-    """What the text decode says of a field, in the form that the record has it."""
+    """Return a field's value in the text decode, in the form that the record has it."""
     if text.startswith("Unknown("):  # the dissector found no name; here that is a NUL
         return ""
     inner = re.search(r"\((.*)\)$", text)

@@ -56,7 +56,7 @@ class Pair:
         self.client_events += self.client.events()
 
     def messages(self) -> list[bytes]:
-        """What the client has gathered, and forget it."""
+        """Return the messages that the client has gathered, and forget them."""
         link = self.receiver
         bounds = memoryview(link.bounds).cast("q")
         found = [bytes(link.arena[bounds[i] : bounds[i + 1]]) for i in range(link.count)]

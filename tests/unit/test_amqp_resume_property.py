@@ -52,8 +52,8 @@ def packets_in(body: bytes) -> list[tuple[int, bytes]]:
 
 
 def items(sent: list[Sent]) -> list[tuple[Any, ...]]:
-    """What a link got, whatever it came in: (tag of the packet or message, bytes), or (None, the
-    quality message)."""
+    """Return what a link got, whatever it came in: (tag of the packet or message, bytes), or (None,
+    the quality message)."""
     found: list[tuple[Any, ...]] = []
     for each in sent:
         if each.content == "quality+json":
@@ -73,7 +73,7 @@ def reason(item: tuple[Any, ...]) -> str:
 
 @dataclass
 class Customer:
-    """Who has a link to `address`, loses it, and resumes."""
+    """Subscriber that has a link to `address`, loses it, and resumes."""
 
     rig: Rig
     address: str
@@ -227,7 +227,7 @@ def test_one_seed() -> None:
 
 
 def is_live(tag: bytes | None) -> bool:
-    """Whether it is the tag of a live packet or message."""
+    """Return whether a tag is that of a live packet or message."""
     return tag is not None and tag != IN_A_BLOCK and not tag[8] & 0x80
 
 

@@ -32,7 +32,7 @@ def quality(reason: str, following: int | None = None, **more: Any) -> bytes:
 
 
 def heard(resume: ResumeState, body: bytes, service: int = 104) -> list[Any]:
-    """What is handed out: (reason, state, lost, stale, doubt) of each message."""
+    """Return (reason, state, lost, stale, doubt) of each message that is handed out."""
     answer = resume.process_quality(body, service)
     return [
         (x["reason"], x["state"], x.get("lost"), x["stale"], x["doubt"])

@@ -409,7 +409,7 @@ def gateway_stream(rng: random.Random, wanted: set[int], first: int, end: int) -
 
 
 def lacking(items: list[Item]) -> set[int]:
-    """What a gateway says that it lost."""
+    """Return the sequence numbers that a gateway says it lost."""
     found: set[int] = set()
     for item in items:
         if item.content == "quality":

@@ -115,7 +115,7 @@ def test_slices_and_the_lake_give_the_same_tables(
 
 
 def essence(tables: dict[str, list[list[Any]]], channel: str | int) -> list[Any]:
-    """What the tables tell of one channel, without its name and shares of the whole."""
+    """Return what the tables tell of one channel, without its name and shares of the whole."""
     packets = [row[1:2] + row[3:4] for row in tables["services"] if row[0] == str(channel)]
     gaps = [row[1:] for row in tables["gaps"] if row[0] == channel]
     types = [(row[1], row[2], row[4]) for row in tables["message_types"] if row[0] == channel]

@@ -279,7 +279,7 @@ def test_killed_again_and_again_it_ends_with_the_job_s_tables(
 
 
 def append(path: Path, data: bytes, share: float) -> None:
-    """What a recorder has added when it has written so much of `data`."""
+    """Append what a recorder has added when it has written the share `share` (0 to 1) of `data`."""
     with path.open("ab") as file:
         file.write(data[file.tell() : int(len(data) * share)])
 

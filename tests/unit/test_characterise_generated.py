@@ -24,7 +24,7 @@ FEED = load_feed("euronext-utp-md")
 
 
 def session() -> Traffic:
-    """What is generated here; each call the same."""
+    """Return the traffic that is generated here, the same at each call."""
     return Traffic(load_profile("market"), 7, rate_mbps=10.0, duration_s=3, loss=(0.01, 0.01))
 
 

@@ -41,7 +41,7 @@ def options(session: Path, out: Path, **changes: object) -> ops.Options:
 
 
 class Page(HTMLParser):
-    """What a page refers to, and whether its elements are closed."""
+    """Parser of a page: collects what it refers to, and checks that its elements are closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -371,7 +371,7 @@ def test_stretches_put_together_are_the_window_function_of_the_whole(
 
 
 def _stretch(messages: list[tuple[int, int, int]]) -> dict[str, np.ndarray]:
-    """What a tally would tell of these messages, a packet each."""
+    """Return the columns of a tally that has counted these messages, a packet each."""
     tally = Tally(FEED.table)
     data, starts, rows = b"", [], []
     for channel, symbol, at_ns in messages:

@@ -90,7 +90,7 @@ def test_what_cannot_be_cut_is_read_whole(session: Path, tmp_path: Path) -> None
 
 
 def ends_of(capture: Path) -> list[int]:
-    """Where each record ends."""
+    """Return the offset in bytes at which each record of a capture ends."""
     sizes = [size for b in Capture(capture).batches() for size in b.frame_length.tolist()]
     return [24 + total for total in itertools.accumulate(size + 16 for size in sizes)]
 

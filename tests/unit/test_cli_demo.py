@@ -19,7 +19,7 @@ from feedhandler.replay.exchange.ledger_check import CheckReport, Offender, Sele
 
 
 def snapshot(seconds: float, packets: int, messages: int) -> dict[str, Any]:
-    """What the statistics bus carries, as far as the table reads it."""
+    """Return a snapshot of the statistics bus, as far as the table reads it."""
     line = {"won": 60, "duplicates": 40}
     return {
         "time_ns": int(seconds * 1e9),
@@ -140,7 +140,7 @@ def test_a_fault_is_printed_and_makes_the_exit_code_1(
 
 
 class FakeMessage:
-    """What the bookkeeper reads of a message."""
+    """Message with only the attributes that the bookkeeper reads."""
 
     received_ns = 1
 

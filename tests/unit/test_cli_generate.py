@@ -162,7 +162,7 @@ def test_compressed_captures_hold_the_same(tmp_path: Path, suffix: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    """What the command ends with."""
+    """Run the command and return its exit code."""
     return run_guarded(lambda: chosen(words)())
 
 

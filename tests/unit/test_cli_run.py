@@ -86,7 +86,7 @@ class FailingGateway:
 def serve(
     monkeypatch: pytest.MonkeyPatch, error: OSError, is_ready_first: bool
 ) -> BaseException | None:
-    """What `run.serve` raises with such a gateway."""
+    """Return what `run.serve` raises with a gateway that fails with `error`, or None."""
     gateway = FailingGateway(error, is_ready_first)
     monkeypatch.setattr(feedhandler.gateway, "Gateway", lambda _: gateway)
 

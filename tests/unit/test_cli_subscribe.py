@@ -39,7 +39,7 @@ def test_the_granularity_is_as_chosen_or_as_the_address_says(
 
 
 class Arriving:
-    """What `feedhandler.subscribe` gives: an async context of messages that are all there."""
+    """Fake result of `feedhandler.subscribe`: an async context of messages that are all there."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
@@ -67,7 +67,7 @@ def arriving(count: int) -> list[Message]:
 
 
 def read(frames: list[bytes]) -> list[Message]:
-    """What an inbox makes of a link's messages."""
+    """Return the messages that an inbox makes of a link's frames."""
     data = b"".join(frames)
     bounds = [0, *itertools.accumulate(len(frame) for frame in frames)]
     return Inbox().read(data, memoryview(array("q", bounds)), len(frames))
@@ -138,7 +138,7 @@ TRADE = FEED.encode_message(240, symbol_index=10_002, price=100)
 
 
 def decoded(*datagrams: Datagram, **options: object) -> list[dict[str, object]]:
-    """What decode shows of the datagrams."""
+    """Return what decode shows of the datagrams, message by message."""
     decoder = decode.Decoder(
         FEED,
         decode.Options(capture=None, feed=FEED.name, **options),  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ def test_a_parser_is_made_of_the_command_alone_or_of_all_where_none_is_named(
 def asked(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """What the command says to a shell."""
+    """Return what the command prints for a shell that sets the environment variables `given`."""
     from feedhandler.cli.app import chosen
 
     for name, value in given.items():
@@ -127,7 +127,7 @@ def asked(
 
 
 def completing(words: str, shell: str) -> dict[str, str]:
-    """What a shell says of a line of which the last word is begun."""
+    """Return the environment variables by which a shell asks to complete a line's last word."""
     return {
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),

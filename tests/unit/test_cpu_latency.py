@@ -10,7 +10,7 @@ from feedhandler.ops.cpu_latency import DEVICE, staying_awake
 
 
 def held_open(path: Path) -> bool:
-    """Whether this process has `path` open."""
+    """Return whether this process has `path` open."""
     found = []
     for descriptor in os.listdir("/proc/self/fd"):
         try:

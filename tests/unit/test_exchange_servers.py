@@ -151,7 +151,7 @@ class Loop:
 
 
 class Flow:
-    """What the requests asks for snapshots."""
+    """Fake flow that records the snapshot requests it gets."""
 
     def __init__(self):
         self.asked = []

@@ -287,7 +287,7 @@ class FixChannel(Channel):
         return verdicts
 
     def story(self) -> list[tuple]:
-        """What was said since the last call, packets with their bytes."""
+        """Return the events since the last call, packets with their bytes, and forget them."""
         said = [
             (event.kind.name, event.sequence, event.next_sequence, event.payload)
             for event in self.events
@@ -305,8 +305,8 @@ THREE, FOUR = update(3, "C"), update(4, "D")
 
 
 def some_lines(rng: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
-    """What both lines are sent, packed alike or not, with heartbeats, gap fills, other bytes under
-    a number that is known, forged numbers, and now and then a numbering anew."""
+    """Return the datagrams of both lines, packed alike or not, with heartbeats, gap fills, other
+    bytes under a number that is known, forged numbers, and now and then a numbering anew."""
     lines: list[list[bytes]] = [[], []]
     number = 1
     for _ in range(count):

@@ -53,8 +53,8 @@ class Client:
         self.now_ns = 0
 
     def says(self, data: bytes) -> list[dict[int, bytes]]:
-        """What comes of bytes, until nothing more does: the fields of each message, of an entry's
-        the first."""
+        """Return what the server answers to bytes, until nothing more comes: the fields of each
+        message, of an entry's the first."""
         out = self.session.feed(data, self.now_ns)
         while self.session.deadline_ns <= self.now_ns:
             out += self.session.tick(self.now_ns)

@@ -19,7 +19,7 @@ def requester(seed: int = 1, **settings: Any) -> Requester:
 
 
 def due(made: Requester) -> list[tuple[int, int]]:
-    """What is asked for at the next deadline."""
+    """Return the ranges that are requested at the next deadline."""
     return [request[1:] for request in made.tick(made.deadline_ns)]
 
 

@@ -128,7 +128,7 @@ def openbook(captures: Path, name: str) -> bytes:
 
 
 def payload(path: Path) -> bytes:
-    """What a capture's one datagram carries."""
+    """Return the UDP payload of a capture's only datagram."""
     with path.open("rb") as file:
         ((_, frame),) = list(dpkt.pcap.Reader(file))
     return bytes(dpkt.ethernet.Ethernet(frame).data.data.data)
@@ -206,7 +206,7 @@ def integrated(kind: str, symbol: int = 7, **fields: object) -> bytes:
 
 
 def mapping(symbol: int, scale: int) -> bytes:
-    """What tells a symbol's price scale."""
+    """Return a symbol index mapping: the message that tells a symbol's price scale."""
     return integrated("symbol_index_mapping", symbol, symbol_name="ABC", price_scale_code=scale)
 
 

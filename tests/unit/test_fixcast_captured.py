@@ -16,7 +16,7 @@ LINES = ("239.9.9.1", "239.9.9.2")
 
 
 def session(seed: int) -> Wire:
-    """What a publisher has sent."""
+    """Return the wire of a publisher that has sent its whole session."""
     wire, market = Wire(), FixMarket(seed, symbols_of(1)[:5])
     list(wire.publish(market.next_message(0) for _ in range(MESSAGES)))
     list(wire.end())

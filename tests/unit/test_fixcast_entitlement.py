@@ -76,7 +76,7 @@ class Wired:
             data = data[cut:]
 
     def do(self, actions: list[Action]) -> None:
-        """What the driver of a server does."""
+        """Carry out the actions of a server as its driver does."""
         for action in actions:
             match action:
                 case Send():

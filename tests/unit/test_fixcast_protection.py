@@ -196,7 +196,7 @@ def test_who_was_not_given_the_next_key_reads_up_to_the_last_ones_end(tmp_path: 
 
 
 def readings(protected: Protection, *wall_ns: int) -> int:
-    """How often the folder is read by refreshes at these times."""
+    """Return how often refreshes at these times read the folder."""
     before = protected.counts["readings"]
     for each in wall_ns:
         protected.refresh(OFFSET, each)

@@ -33,7 +33,7 @@ PAYLOAD = b"8=FIXT.1.1\x01" * 9
 
 
 def taken(opener: Opener, datagram: bytes, line: int = 0, now_ns: int = START) -> bytes | None:
-    """What an opener makes of a datagram, which it accepts."""
+    """Return the payload of a datagram that an opener opens and accepts; None if it does not."""
     opened = opener.open(datagram, line, now_ns)
     if opened is None:
         return None

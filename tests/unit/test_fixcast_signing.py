@@ -55,7 +55,7 @@ def batch(count: int = 4, seed: int = 1) -> list[bytes]:
 def fed(
     to: SealedReceiver, datagrams: list[bytes], line: int = 0, now_ns: int = START
 ) -> list[Event]:
-    """What follows from these datagrams."""
+    """Return the events that follow from these datagrams."""
     return [event for each in datagrams for event in to.datagram(each, line, now_ns)]
 
 

@@ -47,7 +47,7 @@ def publish(made: ConflatedLink, packet: Any) -> None:
 
 
 def markets(made: ConflatedLink) -> tuple[Any, Any]:
-    """What the subscriber knows, and one that was never behind."""
+    """Return the market that the subscriber knows, and that of one that was never behind."""
     readers = []
     for link in (made.link, made.ideal):
         reader = Reader(made.rig.feed)

@@ -44,7 +44,7 @@ def made(orders: int = 0) -> Conflation:
 
 
 def situations() -> dict[str, Conflation]:
-    """What can wait when a message comes; key "a" and the book (1, 7) are what it is about."""
+    """Return, by name, what can wait when a message about key "a" and the book (1, 7) comes."""
     empty = made()
     same, other = made(), made()
     same.put(waiting((LATEST, "a"), (BOOK, (1, 7)), (NEVER, None)))

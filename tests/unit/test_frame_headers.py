@@ -74,7 +74,7 @@ def changed(
     prepare: Any = None,
     made: bool = False,
 ) -> bytes | int:
-    """What becomes of a frame whose payload (or what is left of it) is `payload`; -1: refused."""
+    """Return a frame with changed headers; -1: refused. `payload`: its payload or what is left."""
     changes = module.HeaderChanges([Destination(), destination])
     head = frame[: len(frame) - len(payload)]
     room = bytearray(b"\xaa" * MARGIN + head + b"\xaa" * MARGIN)

@@ -58,7 +58,7 @@ def test_the_table_answers_every_input_in_every_state():
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("what", Input)
 def test_each_state_meets_each_input(twin, state, what):
-    """What the table says is what the channel does: judged by what it says afterwards."""
+    """The channel does what the state table says, judged by its verdict afterwards."""
     channel = Channel(twin)
     numbers = {Input.OLD: 2, Input.NEXT: 4, Input.AHEAD: 6, Input.JUMP: 1000}
     if state == State.JOINING:

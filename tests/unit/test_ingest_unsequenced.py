@@ -20,7 +20,7 @@ def outside(channel: Channel, line: int, body: bytes = b"one") -> Verdict:
 
 
 def bodies(channel: Channel) -> list[bytes]:
-    """What was published outside the sequence, in order; everything was."""
+    """Return what was published outside the sequence, in order; check that everything was."""
     channel.collect()
     events, channel.events = channel.events, []
     assert all(event.sequence >> 62 == 1 for event in events)

@@ -29,7 +29,7 @@ def run(*words: object) -> int:
 
 
 def bytes_of(folder: Path) -> dict[str, str]:
-    """What every file holds."""
+    """Return the SHA-256 of every file's content, by file name."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 
 

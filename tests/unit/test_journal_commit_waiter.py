@@ -25,7 +25,7 @@ def made():
 
 @pytest.fixture(params=[asyncio.Task, asyncio.tasks._PyTask], ids=["task", "task in Python"])
 def kind(request):
-    """What drives coroutines."""
+    """Return the class of task that drives coroutines."""
     return request.param
 
 

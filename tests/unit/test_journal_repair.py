@@ -15,7 +15,7 @@ def queue() -> Queue:
 
 
 def repaired(queue: Queue, *more: tuple[str, int]) -> list[str]:
-    """What `repair` did with the queue's own blocks and others."""
+    """Run `repair` on the queue's own blocks and others; return a line for each thing done."""
     blocks = [(block.path, 64 << 10) for block in queue.store.blocks]
     return repair(queue.disk, FOLDER, [*blocks, *more])
 

@@ -40,7 +40,7 @@ def built(twin, contents, statuses=(), sequence=7, previous=5, identity=None, ve
 
 
 def parsed(twin, data, at=0, identity=None):
-    """What is read at `at`."""
+    """Return the segment that is parsed at `at`, or None where there is none."""
     identity = identity or twin.BlockIdentity(QUEUE, 1, 2)
     return twin.parse_segment(memoryview(bytes(data)), at, identity)
 

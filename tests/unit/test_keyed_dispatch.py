@@ -23,7 +23,7 @@ CONSUMERS = 4
 
 
 class Naive:
-    """What `Dispatch` promises, by looking at every message each time."""
+    """Model of what `Dispatch` promises: it looks at every message each time."""
 
     def __init__(self, run: int) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""Whose turn it is: the consumer with the fewest in hand, and among equals who came first."""
+"""Order of consumers: the one with the fewest in hand, and among equals who came first."""
 
 import pytest
 

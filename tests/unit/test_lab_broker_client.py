@@ -12,7 +12,7 @@ from tests.support.node import NodeRig
 
 
 class Taken:
-    """What was delivered, by service."""
+    """Record of delivered batches: sequence numbers by service, and stamps."""
 
     def __init__(self) -> None:
         self.sequences: dict[int, list[int]] = {}

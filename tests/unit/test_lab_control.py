@@ -24,7 +24,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def receiver() -> Iterator[socket.socket]:
-    """Where datagrams go."""
+    """Yield the UDP socket to which datagrams go."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(WAIT_S)

@@ -17,7 +17,7 @@ from feedhandler.lab.view import View
 
 
 class Placed:
-    """What a laboratory asked of `processors`, by role."""
+    """Record of the processors that a laboratory pinned its processes to, by role."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
         self.where: dict[str, set[int]] = {}

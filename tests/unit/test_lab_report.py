@@ -16,7 +16,7 @@ from tests.support import report as report_kit
 
 
 class Page(html.parser.HTMLParser):
-    """What a page is made of: what it refers to, whether its tags close."""
+    """Parser of a page: collects what it refers to, its tags and words; checks that tags close."""
 
     VOID = frozenset(("meta", "img", "br"))
 

@@ -36,7 +36,7 @@ TYPES = {
 
 
 def main(words: list[str]) -> int:
-    """What the command ends with."""
+    """Run the command and return its exit code."""
     return run_guarded(lambda: chosen(words)())
 
 

@@ -72,7 +72,7 @@ def parsed(given: Iterator[Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def families(gateway: Gateway) -> dict[str, Any]:
-    """What the gateway tells."""
+    """Return the gateway's metric families, by name."""
     return parsed(readings(gateway))
 
 

@@ -59,7 +59,7 @@ def logging_again() -> Iterator[None]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
-    """Has `command_session` find a session whose Java runs."""
+    """Yield a function that has `command_session` find a session whose Java runs."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> FakeSession:

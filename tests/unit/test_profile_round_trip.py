@@ -41,7 +41,7 @@ OURS = msgspec.structs.replace(
 
 
 def tables_of(traffic: Traffic, path: Path, after_s: float = 0.0) -> Tables:
-    """What a measurement of a generated session gives."""
+    """Return the tables that a measurement of a generated session gives."""
     write_capture(traffic, path)
     from_ns = traffic.midnight_ns + traffic.settings.start_ns + int(after_s * 1e9)
     outcome = characterise([str(path)], Request("euronext-utp-md", from_ns=from_ns))

@@ -88,7 +88,7 @@ def fill(tap: Tapper, items: list[tuple[int, Datagram]], patient: bool = True) -
 
 
 def recorded(folder: Path, series: str) -> list[Datagram]:
-    """What stands in a series' closed files, in the order of their names."""
+    """Return the datagrams in a series' closed files, in the order of their names."""
     return [one for path in sorted(folder.glob(f"{series}-*.pcap")) for one in Capture(path)]
 
 

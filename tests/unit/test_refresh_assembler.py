@@ -64,7 +64,7 @@ class Line:
         return self.send(packet)
 
     def counted(self) -> dict[str, int]:
-        """What was counted, packets left out."""
+        """Return the assembler's counts that are not zero, packets left out."""
         return {k: v for k, v in self.assembler.counts.items() if v and k != "packets"}
 
 

@@ -29,7 +29,7 @@ RATES = some.one_of(
 
 
 def exact_ns(pace: Pace, times: list[int], lengths: list[int]) -> list[Fraction]:
-    """When each is due, from the start, in fractions of a nanosecond."""
+    """Return when each packet is due, from the start, in fractions of a nanosecond."""
     value, answer, bits, latest = Fraction(pace.value), [], 0, Fraction(0)
     for position, (at, length) in enumerate(zip(times, lengths, strict=True)):
         if pace.kind is PaceKind.ORIGINAL:

@@ -46,7 +46,7 @@ def played(path: Path, feed: Feed, **options: object) -> list[Datagram]:
 
 
 def arbitrated(datagrams: list[Datagram], feed: Feed, service: int) -> Channel:
-    """What the gateway makes of a service: line A is the first group, B the second."""
+    """Return the gateway's channel of a service; line A is the first group, B the second."""
     channel = Channel(counts_messages=feed.table.counts_messages)
     for one in datagrams:
         payload = memoryview(one.payload)

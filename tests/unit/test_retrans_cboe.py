@@ -469,7 +469,7 @@ def test_the_proxy_answers_each_request_by_what_it_has(asked: bytes, said: list[
 
 
 def answered(session: CboeSession, lines: Lines, data: bytes) -> list[bytes]:
-    """What a session returns, and then what goes out by the lines until nothing waits."""
+    """Return what a session answers, and then what goes out by the lines until nothing waits."""
     said = [session.feed(data, NOON_NS)]
     for _ in range(10_000):
         if not session.waiting:
@@ -673,7 +673,7 @@ def test_a_spin_becomes_packets_outside_the_sequence_and_what_followed_is_cut_to
 
 
 def talk(make: Any, draw: random.Random) -> bytes:
-    """What a good server says in a while."""
+    """Return what a correct server sends: a login answer, then answers among heartbeats."""
     if make is grp:
         said = [
             gap_response(number * 10, 5, draw.choice([b"A", b"D", b"M"])) for number in range(5)

@@ -77,7 +77,7 @@ class Lone:
         return self.client.feed(b"".join(packets), self.now)
 
     def sent(self) -> list:
-        """What the client has written."""
+        """Return the packets that the client has written, parsed."""
         stream = StreamFramer(FEED).feed(self.client.data_to_send())
         return [PROTOCOL.read(packet) for packet in stream]
 
@@ -234,8 +234,8 @@ def test_a_request_can_be_done_before_it_is_answered(lone: Lone) -> None:
 
 
 def wrong_answers() -> list[tuple[str, str, list[bytes]]]:
-    """What a server may send wrong to requests 1 (5..9 of 104), accepted, and 2 (a refresh of 104),
-    not answered yet: a word for it, the counter, the packets."""
+    """Return what a server may send wrong to requests 1 (5..9 of 104), accepted, and 2 (a refresh
+    of 104), not answered yet: a word for it, the counter, the packets."""
     mangled = bytearray(sent_again(5))
     mangled[16:18] = b"\0\xff"
     missing = bytearray(sent_again(5))

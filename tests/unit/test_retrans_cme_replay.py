@@ -312,7 +312,7 @@ def test_credentials_and_feeds_that_do_not_fit_are_refused(wrong: dict[str, Any]
 
 
 def texts(data: bytes) -> list[str]:
-    """What a server has said: "logon", "beat", numbers of packets, texts of logouts."""
+    """Return what a server has said: "logon", "beat", numbers of packets, texts of logouts."""
     found, at = [], 0
     while at < len(data):
         (size,) = struct.unpack_from("<H", data, at)
@@ -325,7 +325,7 @@ def texts(data: bytes) -> list[str]:
 
 
 def run(session: ReplaySession, data: bytes) -> bytes:
-    """What a session says to this, to the end."""
+    """Return all that a session answers to `data`, until nothing waits."""
     said = session.feed(data, NOON_NS)
     while session.waiting:
         said += session.tick(NOON_NS)

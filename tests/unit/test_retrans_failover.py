@@ -149,7 +149,7 @@ class Story:
         self.now = until
 
     def asked(self) -> tuple[set[int], set[int]]:
-        """What waits at the primary, and at the secondary."""
+        """Return the ids of the requests that wait at the primary, and at the secondary."""
         return set(self.client(P).asked), set(self.client(S).asked)
 
 

@@ -344,7 +344,7 @@ def test_what_a_client_cannot_be_made_of_is_refused(wrong: dict[str, Any]) -> No
 
 
 def whole(session: GlimpseSession, data: bytes) -> bytes:
-    """What a session answers, and what it writes until nothing waits."""
+    """Return what a session answers to `data`, and what it writes until nothing waits."""
     found = session.feed(data, NOON_NS)
     while session.deadline_ns <= NOON_NS:
         found += session.tick(NOON_NS)

@@ -132,7 +132,7 @@ def server(
 
 
 def answered(session: XdpSession, lines: Lines, data: bytes, now_ns: int = NOON_NS) -> list[bytes]:
-    """What a session returns, and then what goes out by the lines until nothing waits."""
+    """Return what a session answers, and then what goes out by the lines until nothing waits."""
     said = [session.feed(data, now_ns)]
     for _ in range(10_000):
         if not session.waiting:
@@ -487,7 +487,7 @@ def test_what_leaves_the_store_before_it_goes_out_is_said_to_be_unavailable() ->
 
 
 def conversation(seed: int) -> bytes:
-    """What a good server says to a few requests, some of them refused, among heartbeats."""
+    """Return a correct server's responses to a few requests, some refused, among heartbeats."""
     draw = random.Random(seed)
     said = [response(number, draw.choice([b"0", b"4"])) for number in range(1, 6)]
     return b"".join(each for one in said for each in (one, HEARTBEAT))

@@ -44,7 +44,7 @@ class Story:
         self.outputs += 1
 
     def wait_ms(self) -> float:
-        """How long until it wants to be connected."""
+        """Return how many milliseconds it waits until it wants to be connected."""
         assert self.server.deadline_ns == self.server.retry_ns
         return (self.server.retry_ns - self.now) / MS
 

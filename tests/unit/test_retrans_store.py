@@ -122,7 +122,7 @@ def test_a_hole_is_known(make):
 
 
 def test_packets_of_several_numbers_are_found_by_each(make):
-    """Where a feed counts messages, a packet carries a range of numbers."""
+    """A packet of a feed that counts messages has a range of numbers, and is found by each."""
     store = make(1000)
     store.append(10, 15, b"a", 0, 1)
     store.append(15, 16, b"b", 0, 1)

@@ -57,7 +57,7 @@ def brought(address: str, data: bytes = PACKET, feed: Any = XDP) -> FakeLink:
 
 
 def read(link: FakeLink, inbox: Inbox | None = None) -> list[Message]:
-    """What a subscriber makes of it, quality messages left out."""
+    """Return the messages that a subscriber makes of a link's frames, quality messages left out."""
     bounds = [0, *itertools.accumulate(len(frame) for frame in link.frames)]
     found = (inbox or Inbox()).read(
         b"".join(link.frames), memoryview(array("q", bounds)), len(link.frames)

@@ -67,7 +67,7 @@ def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def cython_functions(text: str) -> list[tuple[int, str, int]]:
-    """Where each function begins, its name, and its lines: up to what is indented no deeper."""
+    """Return each function's first line, name and line count: up to what is indented no deeper."""
     found, lines = [], text.splitlines()
     head = re.compile(r"( *)(?:async )?(?:def|cdef|cpdef) (?!class )[^=]*?(\w+)\(")
     for at, line in enumerate(lines):
@@ -103,7 +103,7 @@ cdef class Some:
 
 
 def folders_name(path: Path) -> bool:
-    """Whether a file is called what its folder is, or begins with that and more words."""
+    """Return whether a file is called what its folder is, or begins with that and more words."""
     word, *more = path.stem.split("_")
     if more:
         ends = re.compile(r"(ing|ers?|ors?|s|e)$")

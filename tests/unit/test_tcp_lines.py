@@ -281,7 +281,7 @@ def test_a_line_that_fails_says_so_and_ends_the_thread() -> None:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the lines write into the operator log."""
+    """Return the list of texts that the lines write into the operator log."""
     texts: list[str] = []
     monkeypatch.setattr(tcp_lines, "log_event", lambda _event, text, *_, **__: texts.append(text))
     return texts

@@ -49,7 +49,7 @@ def leaves_of(feed, payload: bytes) -> list[Leaf]:
 
 
 def shown_of(name: str, shown: list[Shown]) -> list[Shown]:
-    """What the dissector shows of a packet's own bytes."""
+    """Return the fields that the dissector shows of a packet's own bytes, without fillers."""
     found = [each for each in shown if not _FILLER.fullmatch(plain(each.name))]
     behind = [*found[1:], None]
     return [
@@ -60,7 +60,7 @@ def shown_of(name: str, shown: list[Shown]) -> list[Shown]:
 
 
 def same(leaf: Leaf, shown: Shown, bits_turned: bool) -> bool:
-    """Whether both say the same of a field: offset, name and value."""
+    """Return whether leaf and dissector agree on a field: offset, size, name and value."""
     named = _CATEGORY.sub("messagetype", plain(shown.name))
     if (plain(leaf.name), leaf.at, leaf.size) != (named, shown.at, shown.size):
         return False
