@@ -36,7 +36,7 @@ SMOKE: dict[str, object] = {
 
 
 def slow_steps(rig: BrokerRig) -> dict[str, int]:
-    """How many steps of each stage took longer than the bar, since the gateway's start."""
+    """Return, by stage, how many steps took longer than the bar since the gateway's start."""
     with urllib.request.urlopen(rig.metrics, timeout=10) as answer:
         text = answer.read().decode()
     found = {}

@@ -64,7 +64,7 @@ def sent_rate(path: Path, account: Account) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """What was captured and lost, by the file's suffix."""
+    """Return what was captured and lost, by the file's suffix, and the problems found."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         session = Path(folder) / "session.pcap"

@@ -63,7 +63,7 @@ SMOKE: dict[str, object] = {
 
 @dataclass
 class Received:
-    """What a receiver has got: rows of line, stamp in ns, bytes, first number, messages."""
+    """Datagrams of a receiver: rows of line, stamp in ns, bytes, first number, messages."""
 
     rows: Any
     drops: int
@@ -73,7 +73,7 @@ class Received:
         return self.rows[self.rows[:, 0] == line]
 
     def problems(self, count: int) -> list[str]:
-        """What is wrong with what both lines brought, unless the kernel dropped some of it."""
+        """Return what is wrong on either line; missing messages only if the kernel lost none."""
         problems = []
         for line in (0, 1):
             rows = self.of_line(line)
@@ -163,8 +163,10 @@ def largest_window(rows: Any, rate_bytes_s: int, burst_bytes: int) -> float:
 
 
 def excess_ms(rows: Any, given: list[tuple[int, int, int]]) -> tuple[Any, Any]:
-    """How long each message of a line waited beyond the period, in ms; and whether the publisher
-    had a processor meanwhile."""
+    """Return how long each message of a line waited beyond the period, in ms.
+
+    The second array says of each whether the publisher had a processor meanwhile.
+    """
     rows = rows[rows[:, 4] > 0]
     numbers = numpy.repeat(rows[:, 3], rows[:, 4])
     starts = numpy.repeat(numpy.cumsum(rows[:, 4]) - rows[:, 4], rows[:, 4])

@@ -52,7 +52,7 @@ SMOKE: dict[str, object] = {"DATAGRAMS": 500, "ROUNDS": 1}
 
 @dataclass(frozen=True)
 class Traffic:
-    """What both lines are sent: `numbers` of messages or packets, from 1 on."""
+    """Datagrams sent on both lines of a feed, with messages or packets numbered from 1 on."""
 
     feed: str
     lines: tuple[Sequence[bytes], Sequence[bytes]]

@@ -51,7 +51,7 @@ SMOKE: dict[str, object] = {
 
 
 def per_packet(grain: str, subscribers: int) -> int:
-    """How many of the bar's units one unique packet makes."""
+    """Return how many of the bar's units one unique packet makes."""
     return 1 if grain == "packet" else MESSAGES_A_PACKET * subscribers
 
 
@@ -68,7 +68,7 @@ def trial(grain: str, subscribers: int, rate: int, seconds: float) -> Outcome:
 
 
 def holds(grain: str, subscribers: int, rate: int, seconds: float) -> tuple[bool, Outcome]:
-    """Whether the rate is kept in one of `TRIES` runs."""
+    """Return whether the rate is kept in one of `TRIES` runs, and the last run's outcome."""
     outcome = trial(grain, subscribers, rate, seconds)
     for _ in range(TRIES - 1):
         if outcome.passed:

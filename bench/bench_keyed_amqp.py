@@ -141,8 +141,10 @@ async def hot(site: Site, count: int, syncs: float, in_c: float, what: str) -> d
 async def waits_ms(
     site: Site, producer: keyed.Producer, seconds: float, beside: bool
 ) -> list[float]:
-    """How long messages of other keys waited, from being put to being handled; `beside`: as many of
-    the hot key come, too."""
+    """Return how long messages of other keys waited from being put to being handled, in ms.
+
+    `beside`: as many messages of the hot key come, too.
+    """
     waits: list[float] = []
     wanted = round(OTHERS_A_SECOND * seconds)
     done = asyncio.Event()

@@ -55,7 +55,7 @@ def digests_of(keys: Any) -> Any:
 
 
 def cycles_a_second(waiting: int, zipf: float, cycles: int) -> float:
-    """How many messages go their whole way in a second, with so many waiting all the time."""
+    """Return how many messages a second go their whole way while `waiting` others wait."""
     dispatch = Dispatch(waiting + FLIGHT + BATCH)
     total = waiting + FLIGHT + cycles
     numbers = numpy.arange(1, total + 1, dtype=numpy.uint64)
@@ -119,7 +119,7 @@ def peer_cycles_a_second(zipf: float, cycles: int) -> float:
 
 
 def resident_bytes() -> int:
-    """What the process has in memory."""
+    """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

@@ -182,7 +182,7 @@ def next_of(lines: Lines, seconds: float) -> str | None:
 
 @dataclass(frozen=True)
 class Taken:
-    """What the workers did; `cut`: the time was over before all was handled."""
+    """Result of the workers' run; `cut`: the time was over before all was handled."""
 
     history: list[Handled]
     ready_ns: int
@@ -242,7 +242,7 @@ def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
 
 
 def judged(messages: list[Message], taken: Taken) -> list[str]:
-    """What is wrong; of a run that was cut, what was not handled is not lost."""
+    """Return what is wrong with a run; in one that was cut, what was not handled is not lost."""
     problems = check(messages, taken.history).problems
     return [each for each in problems if not (taken.cut and each.endswith(" lost"))]
 
@@ -284,7 +284,7 @@ def ceilings(scenario: Scenario, sync_seconds: float) -> dict[str, Any]:
 
 
 def times_of_peers(found: dict[str, Any], ours: str) -> dict[str, dict[str, float]]:
-    """How many times each peer's rate ours is, by peer and scenario; of those measured."""
+    """Return our rate as a multiple of each peer's, by peer and scenario, of those measured."""
     own = found.get(ours, {})
     return {
         name: {
@@ -298,7 +298,7 @@ def times_of_peers(found: dict[str, Any], ours: str) -> dict[str, dict[str, floa
 
 
 def rules_allow() -> dict[str, float]:
-    """How many times the serial rate each rule allows, by the schedule of `TRANSFERS`."""
+    """Return the rate that each rule allows, in serial rates, by the schedule of `TRANSFERS`."""
     keys = [message.fields for message in TRANSFERS.messages()]
     found = {rule: len(keys) / rounds(keys, TRANSFER_WORKERS, rule) for rule in RULES}
     text = ", ".join(f"{rule} {times:.1f}" for rule, times in found.items())

@@ -298,7 +298,7 @@ def report(found: dict[str, Any]) -> None:
 
 
 def faults(found: dict[str, Any]) -> list[str]:
-    """What must not be at any speed: a side that measured nothing."""
+    """Return a text for each speed and side of which nothing was timed: a fault at any speed."""
     return [
         f"{mbps} Mbps: nothing was timed on the side {side!r}"
         for mbps, one in found.items()

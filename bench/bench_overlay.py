@@ -202,7 +202,7 @@ def _unicast(targets: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def _released(begin_ns: int) -> numpy.ndarray:
-    """How late each receiver's release was, ns: (instants, receivers)."""
+    """Return how late each receiver's release was, in ns, as an array (instants, receivers)."""
     late = numpy.zeros((INSTANTS, RECEIVERS), numpy.int64)
     holding = [Release(2_000_000) for _ in range(RECEIVERS)]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -76,7 +76,7 @@ COMPARED = ("sends_a_processor_second", "latency_p50_us", "latency_p99_us")
 
 
 class Absent(Exception):
-    """What is not here, with the remedy."""
+    """Error that says what is missing on this machine, with the remedy."""
 
 
 class Way(Protocol):
@@ -261,8 +261,10 @@ class Java:
         self._process.stdin.write(f"{words}\n")
 
     def answer(self, word: str) -> list[str]:
-        """What it answers after this word. Raises `RuntimeError` where it has something else to
-        say, or nothing."""
+        """Return the words that follow this one in the program's answer.
+
+        Raises `RuntimeError` where it has something else to say, or nothing.
+        """
         out = self._process.stdout
         assert out is not None
         ready, _, _ = select.select([out], [], [], PATIENCE_S)
@@ -315,7 +317,7 @@ class Aeron:
 
 
 def _driver_folder() -> Path:
-    """Where drivers' folders are made: in memory, if that is a place of this machine."""
+    """Return the folder of drivers' folders: one in memory, if this machine has such a place."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
 

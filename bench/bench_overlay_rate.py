@@ -61,7 +61,7 @@ class Trial:
     dropped: float
 
     def is_good(self, wanted: float) -> bool:
-        """Whether the proxy kept up, and the sender sent what was wanted."""
+        """Return whether the proxy kept up, and the sender sent at the wanted rate."""
         return self.dropped <= DROPS_MAX and self.rate >= 0.99 * wanted
 
 
@@ -90,7 +90,7 @@ class Rig:
             each.close()
 
     def drops(self) -> int:
-        """What the kernel has dropped at the proxy's full buffer, once that is empty again."""
+        """Return how many datagrams the kernel dropped at the proxy's buffer, once it is empty."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             waiting, dropped = self._queue()
@@ -187,7 +187,7 @@ def _running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory now."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 

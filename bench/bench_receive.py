@@ -55,12 +55,12 @@ class Traffic:
         return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def kept_schedule(self, report: dict[str, Any], seconds: float) -> bool:
-        """Was the sender on time?"""
+        """Return whether the sender was on time, by its report."""
         return report["seconds"] <= seconds * (1 + BEHIND_MAX)
 
 
 def try_ceiling(traffic: Traffic, rate: float, seconds: float) -> bool:
-    """Does the bare loop take this rate?"""
+    """Return whether the bare receive loop takes this rate without loss."""
     expected = 2 * int(rate * seconds)
     command = [traffic.program, "receive", *GROUPS, str(traffic.port), str(expected),
                str(BUFFER_BYTES), str(RECEIVE_CPU)]  # fmt: skip

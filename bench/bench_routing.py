@@ -168,7 +168,7 @@ async def cache(pattern: str, symbols_max: int, rounds: int) -> dict[str, float]
 
 
 async def _without(rounds: int) -> float:
-    """What a message costs whose route is not in the cache: each symbol once, then forgotten."""
+    """Return a message's cost in ns with its route not cached: each symbol once, then forgotten."""
     node = LocalNode(max_links=2 * SYMBOLS)
     client = LocalClient(node.node.address[1])
     keys = [f"{KEY}.{FIRST_SYMBOL + symbol}" for symbol in range(0, SYMBOLS, 2)]

@@ -162,7 +162,7 @@ def slope_bytes_an_hour(samples: list[tuple[float, int]]) -> float:
 
 
 def problems_of(soak: Soak, after: dict[str, Any], reports: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with what was published and received."""
+    """Return the problems of what was published and received, a text each."""
     channel, node = after["channels"][0], after["node"]
     sent, lost = soak.rig.numbers_sent, channel["lost"]
     problems = []

@@ -68,7 +68,7 @@ class Reader(MessagingHandler):
             self.differing += first != body
 
     def ranges(self) -> list[list[int]]:
-        """What was found, first and last number of each run."""
+        """Return the first and last number of each run of sequence numbers found."""
         runs: list[list[int]] = []
         for sequence in sorted(self.sequences):
             if runs and runs[-1][1] == sequence - 1:

@@ -139,7 +139,7 @@ def broker_rig(queue_bytes: int, subscribers: int = 0, **settings: Any) -> Itera
 
 @dataclass
 class Found:
-    """What a stock client found in a queue: packets, by sequence number."""
+    """Packets that a stock client found in a queue, by sequence number."""
 
     ranges: list[tuple[int, int]]
     doubled: int
@@ -170,7 +170,7 @@ def read(broker: RabbitMQ3, queue: str) -> Found | None:
 
 
 def missing(found: list[Found], last: int) -> int:
-    """How many of the sequence numbers 1..`last` nobody found."""
+    """Return how many of the sequence numbers 1..`last` nobody found."""
     seen = bytearray(last + 1)
     for each in found:
         for begin, end in each.ranges:

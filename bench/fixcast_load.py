@@ -35,7 +35,7 @@ LOOKS = 10
 
 @dataclass(frozen=True)
 class Load:
-    """What is published: `count` messages, those of `file` again and again, to `groups` at `port`.
+    """Load to publish: `count` messages, those of `file` again and again, to `groups` at `port`.
 
     offered  messages a second that the publisher is given; 0: as fast as it takes them
     cpu      the processor it runs on; -1: any
@@ -85,13 +85,13 @@ def definition(load: Load) -> str:
 
 
 def memory_bytes() -> int:
-    """What the process has in memory now."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
 
 def delay_ns(schedstat: int) -> int:
-    """How long the process has been ready to run, but did not."""
+    """Return how long the process has been ready to run but did not run, in ns."""
     return int(os.pread(schedstat, 100, 0).split()[1])
 
 
@@ -156,7 +156,7 @@ async def publish(load: Load) -> dict[str, Any]:
 
 
 def as_json(load: Load) -> str:
-    """What the process reads."""
+    """Return the load as JSON, which the publishing process reads."""
     return json.dumps(asdict(load))
 
 

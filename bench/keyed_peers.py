@@ -80,26 +80,28 @@ class Peer(Protocol):
         """Make a new queue, for so many workers."""
 
     def produce(self, queue: str, workload: Workload) -> Command:
-        """What puts the workload and says `put BEGAN DONE` once all is accepted."""
+        """Return the command that puts the workload and, all accepted, says `put BEGAN DONE`."""
 
     def consume(self, queue: str, workers: int, handler_ms: float) -> list[Command]:
-        """What runs the workers, in one process or more. Each says `attached` when it could begin,
-        reads a line with the time at which to begin (one process alone need not), says `ready NOW`,
-        and then a line for each handling."""
+        """Return the commands that run the workers, in one process or more.
+
+        Each says `attached` when it could begin, reads a line with the time at which to begin (one
+        process alone need not), says `ready NOW`, and then a line for each handling.
+        """
 
     def stop(self) -> None:
         """End what runs; its data is not wanted any more."""
 
 
 class AmqpPeer(ABC):
-    """What all that speak AMQP 1.0 have in common: the client."""
+    """Base of the peers that speak AMQP 1.0: the client that they share."""
 
     login: ClassVar[tuple[str, str]] = ("", "")
     hostname = ""
     port = 0
 
     def prefetch(self, handler_ms: float) -> int:
-        """What a link may have at a time."""
+        """Return a link's credit: how many messages it may have at a time."""
         return PREFETCH
 
     @abstractmethod
@@ -107,7 +109,7 @@ class AmqpPeer(ABC):
         """Return the address where messages are put."""
 
     def sources(self, queue: str) -> list[str]:
-        """What workers take from, in turn."""
+        """Return the addresses that workers take from, in turn."""
         return [self.target(queue)]
 
     def _command(self, verb: str, **job: Any) -> Command:

@@ -66,7 +66,7 @@ class Workload:
     in_turn: bool = False
 
     def messages(self) -> list[Message]:
-        """What is put, in order."""
+        """Return the workload's messages in the order in which they are put."""
         chance = random.Random(self.seed)
         weights = [1.0 / rank**self.zipf for rank in range(1, self.keys + 1)]
         cumulative = list(itertools.accumulate(weights))
@@ -93,7 +93,7 @@ class Workload:
 
 
 def values_of(fields: tuple[int, ...], rule: Rule) -> set[Hashable]:
-    """What a message holds while it is handled: nobody else may hold one of these meanwhile."""
+    """Return the values that a message holds while handled, which no other may hold meanwhile."""
     if rule == "composite":
         return {fields}
     return {tuple(sorted(fields))} if rule == "pair" else set(fields)
@@ -134,7 +134,7 @@ def rounds(keys: Iterable[tuple[int, ...]], workers: int, rule: Rule = "composit
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a history, in messages."""
+    """Faults of a history, counted in messages."""
 
     lost: int
     doubled: int
@@ -200,7 +200,7 @@ def figures(history: Sequence[Handled], ready_ns: int) -> Figures:
 
 
 def syncs_a_second(folder: Path, seconds: float) -> float:
-    """How often the disk of a folder takes a page for good: write in place, then fdatasync."""
+    """Return how many pages a second a folder's disk writes in place and syncs by fdatasync."""
     path, page, done = folder / "syncs", bytes(PAGE_BYTES), 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -218,7 +218,7 @@ def syncs_a_second(folder: Path, seconds: float) -> float:
 
 
 def read_history(lines: Iterable[str]) -> Iterator[Handled]:
-    """What workers wrote: the fields of `Handled`, a line each."""
+    """Yield the handlings that workers wrote: the fields of `Handled`, a line each."""
     for line in lines:
         worker, key, *numbers = line.split()
         sequence, sent, began, done = map(int, numbers)

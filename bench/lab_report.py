@@ -43,7 +43,7 @@ PARTS = ("tables", "bars", "ceiling", "queue")
 
 
 def paper_steps(plan: Plan) -> list[StepPlan]:
-    """What Tables 4 to 7 have."""
+    """Return the steps of the paper's Tables 4 to 7."""
     return [
         plan.step(scenario, exchange, clients, PAPER_BPS)
         for scenario, counts in CLIENTS.items()

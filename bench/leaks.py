@@ -67,7 +67,7 @@ def memory() -> dict[str, int]:
 
 
 class Growth:
-    """What memory has grown by since the warm-up, by piece of work."""
+    """Growth of memory since the warm-up, per piece of work."""
 
     def __init__(self, warm_up: int) -> None:
         self.warm_up = warm_up

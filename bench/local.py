@@ -177,7 +177,7 @@ async def clients_beside(port: int, asked: list[list[str]], credit: int) -> Asyn
 
 
 def _receive(port: int, asked: list[list[str]], credit: int, ready: Any) -> None:
-    """What the process of `clients_beside` does."""
+    """Run the process of `clients_beside`: attach the links, then receive without end."""
 
     async def receive() -> None:
         for links in asked:

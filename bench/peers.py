@@ -107,7 +107,7 @@ def transient_queue(made: Broker, name: str) -> str:
 
 
 def publish_options(made: Broker, **more: Any) -> dict[str, Any]:
-    """What `[[publish]]` says of this broker."""
+    """Return the options of `[[publish]]` for this broker."""
     where = {} if more.get("queue") else {"exchange": EXCHANGE}
     if made.kind == "artemis" and where:
         where = {"topic": EXCHANGE}
@@ -207,13 +207,13 @@ def receive(port: int, login: dict[str, str], address: str, count: Any, report: 
 
 
 def login_of(made: Broker) -> dict[str, str]:
-    """How a client says who it is."""
+    """Return what a client logs in with at this broker: host name, user and password."""
     return {"hostname": made.virtual_host or "", "user": USER, "password": PASSWORD}
 
 
 @dataclass
 class Rate:
-    """What a while of it was: pieces a second, and processors used by each part."""
+    """Rate over a while: pieces a second, and processors used by each part."""
 
     a_second: float
     processors: dict[str, float]

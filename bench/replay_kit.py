@@ -68,5 +68,5 @@ def ours(path: Path, *options: str) -> list[str]:
 
 
 def account_of(output: str) -> dict[str, Any]:
-    """What our command told with --json."""
+    """Return the account that our command printed, run with --json."""
     return json.loads(output.splitlines()[-1])

@@ -26,7 +26,7 @@ NUMBERS_END = 1 << 31
 
 
 class EveryPacket:
-    """What `RequestServer` asks of a `PacketStore`, for packets that are made when asked for."""
+    """Packet store for `RequestServer`, with packets that are made when asked for."""
 
     first = 1
     end = NUMBERS_END

@@ -28,7 +28,7 @@ WARM_UP_NS = 1_000_000_000
 
 
 class Subscriber:
-    """What this subscriber saw: the laboratory's tally, and market messages beside it."""
+    """Subscriber that counts what it gets: the laboratory's tally, and market messages beside."""
 
     def __init__(self, grain: str, stamp: bool) -> None:
         self.grain = grain

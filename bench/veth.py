@@ -129,7 +129,7 @@ class StampRing:
         self._socket.close()
 
     def take(self) -> tuple[Array, Array]:
-        """What arrived since the last time: numbers and times (int64, ns since 1970)."""
+        """Return what arrived since the last call: numbers and times (int64, ns since 1970)."""
         numbers, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while True:
             rows = self._words[self._at : self._at + 65_536]

@@ -79,7 +79,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """What a random test draws from, printed with the command that runs it again."""
+    """Return the seed of a random test, printed with the command that runs it again."""
     test = request.node.nodeid
     number = seed_of(test)
     print(rerun(test, number))
@@ -118,8 +118,10 @@ def pytest_collection_finish() -> None:
 
 @functools.cache
 def group_of(path: str) -> str:
-    """What one process runs as a whole: all files with brokers, which tests stop, freeze and kill;
-    else a file."""
+    """Return the name of the group of test files that one process runs as a whole.
+
+    All files with brokers, which tests stop, freeze and kill, are one; any other is its own.
+    """
     return "brokers" if "from tests.support.brokers" in (CHECKOUT / path).read_text() else path
 
 

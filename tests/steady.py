@@ -57,7 +57,7 @@ def commit() -> str:
 
 
 def passed_before(row: Path, of: str) -> int:
-    """How many runs in a row have passed of this commit."""
+    """Return how many runs in a row have passed of this commit."""
     lines = row.read_text().splitlines() if row.exists() else []
     return len(lines) - 1 if of and lines[:1] == [of] else 0
 

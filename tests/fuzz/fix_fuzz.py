@@ -299,7 +299,7 @@ def run(count: int, seed: int, progress: bool = False) -> Fuzzer:
 
 
 def problems(fuzzer: Fuzzer, _count: int) -> list[str]:
-    """What of the promise was not kept."""
+    """Return the broken promises, a line each: reject reasons that never came."""
     return [f"never reached: {', '.join(fuzzer.missing)}"] if fuzzer.missing else []
 
 

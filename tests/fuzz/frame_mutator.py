@@ -156,7 +156,7 @@ class Mutator:
         return Frame(0, described(ATTACH, *fields, source, described(TARGET), *rest))
 
     def _address(self) -> str:
-        """What a link asks for; now and then from a message of the recent past on."""
+        """Return the address that a link asks for, now and then from a recent message on."""
         rng = self.rng
         if rng.random() >= RESUMES:
             return rng.choice(ADDRESSES)
@@ -345,7 +345,7 @@ class Mutator:
         return [found[0], *said, *rest]
 
     def words_before(self, parts: list[Part]) -> int:
-        """How many parts are the conversation's beginning: a client waits for an answer to them."""
+        """Return how many parts come before the first attach; a client waits for their answer."""
         return next(
             (at for at, part in enumerate(parts) if part.data[10:11] == bytes([ATTACH])), len(parts)
         )

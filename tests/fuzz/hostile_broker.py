@@ -77,7 +77,7 @@ class Script(Mutator):
         ]
 
     def answer(self, credit: int = 50) -> list[bytes | Frame]:
-        """What it says to the session and the link."""
+        """Return the broker's answer to the session and the link, with this credit."""
         target = described(TARGET, "/exchange/x")
         fields = (self.link, 0, True, ubyte(0), ubyte(0), described(SOURCE), target)
         return [
@@ -189,7 +189,7 @@ class Hearing:
         self._held = self._said = b""
 
     def hear(self, data: bytes) -> None:
-        """What the publisher said: which message has which delivery-id."""
+        """Record which message has which delivery-id, by the bytes that the publisher sent."""
         self._held += data
         for part in split(self._held):
             if isinstance(part, Frame) and part.code == TRANSFER:
@@ -261,7 +261,7 @@ def _accepted(body: bytes, counted: bool) -> list[tuple[int, int]]:
 
 
 def _whole(data: bytes) -> int:
-    """How many bytes of these are whole headers and frames."""
+    """Return how many bytes of these are whole headers and frames."""
     at = 0
     while at + 8 <= len(data):
         size = 8 if data[at : at + 4] == b"AMQP" else int.from_bytes(data[at : at + 4], "big")

@@ -77,7 +77,7 @@ _CONDITION = re.compile(rb"\xa3.(amqp:[a-z: -]+)", re.DOTALL)
 
 
 class StillLoop:
-    """What a connection asks of its loop; nothing happens but what the run does itself."""
+    """Event loop as a connection needs it; nothing happens in it but what the run does itself."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -162,7 +162,7 @@ class Watcher:
 
 @dataclass
 class Outcome:
-    """What a run found."""
+    """Result of a run."""
 
     frames: int = 0
     taken: int = 0
@@ -334,12 +334,12 @@ class Run:
 
 
 def resident_bytes() -> int:
-    """What of this process is in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def problems(outcome: Outcome, count: int) -> list[str]:
-    """What of the promise was not kept."""
+    """Return the broken promises, a line each: memory that grew, conditions never reached."""
     found = []
     if outcome.grown_bytes > GROWTH_BYTES_MAX:
         found.append(f"memory grew by {outcome.grown_bytes:,} bytes")

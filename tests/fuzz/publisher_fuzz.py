@@ -53,7 +53,7 @@ HONEST_TURNS = 1000
 
 
 class Future:
-    """What of a future the publisher needs."""
+    """Stand-in for a future, with only what the publisher needs."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -95,7 +95,7 @@ def at_once(work: Coroutine[Any, Any, None]) -> None:
 
 @dataclass
 class Found:
-    """What a run found."""
+    """Result of a run."""
 
     frames: int = 0
     taken: int = 0
@@ -327,7 +327,7 @@ class Run:
 
 
 def problems(found: Found, count: int) -> list[str]:
-    """What of the promise was not kept."""
+    """Return the broken promises, a line each: memory that grew, few links, outcomes never met."""
     wrong = []
     if found.grown_bytes > GROWTH_BYTES_MAX:
         wrong.append(f"memory grew by {found.grown_bytes:,} bytes")

@@ -78,7 +78,7 @@ async def converse(kind: str) -> bytearray:
 
 
 async def subscribe() -> bytearray:
-    """What the node says to the project's own subscriber."""
+    """Return the bytes that the node sends to the project's own subscriber."""
     async with running() as rig:
         relay = Relay(rig.port)
         url = f"amqp://127.0.0.1:{await relay.start()}"

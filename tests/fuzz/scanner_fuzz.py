@@ -56,7 +56,7 @@ EDGE_VALUES = numpy.array([0, 1, 2, 3, 4, 0x7F, 0x80, 0xFE, 0xFF], numpy.uint8)
 
 @dataclass
 class Outcome:
-    """What a run found."""
+    """Result of a run."""
 
     compared: int = 0
     families: Counter[str] = field(default_factory=Counter)
@@ -362,7 +362,7 @@ def run(count: int, seed: int, progress: bool = False, most: int = 0) -> Outcome
 
 
 def problems(outcome: Outcome, _count: int) -> list[str]:
-    """What of the promise was not kept."""
+    """Return the broken promises, a line each: reject reasons never reached, few right headers."""
     found = [f"never reached: {', '.join(outcome.missing)}"] if outcome.missing else []
     if outcome.past_header < 0.3:
         found.append(f"only {outcome.past_header:.0%} of the headers were right")

@@ -35,7 +35,7 @@ ADDRESSES = (
 
 
 class Client:
-    """What one client has begun and attached, as far as it knows."""
+    """Client that knows the sessions and links that it has begun and attached."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -194,7 +194,7 @@ class Run(node_fuzz.Run):
 
 
 def problems(outcome: node_fuzz.Outcome, _count: int) -> list[str]:
-    """What of the promise was not kept; which conditions come is another campaign's."""
+    """Return the broken promises, a line each; which conditions come is another campaign's."""
     return node_fuzz.problems(outcome, 0)
 
 

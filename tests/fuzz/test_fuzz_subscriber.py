@@ -40,7 +40,7 @@ class HostileNode:
         self.frames = 0
 
     def conversation(self) -> tuple[bytes, bytes]:
-        """What a node would say, mutated: until it has heard of a link, and then."""
+        """Return a node's mutated bytes: until it has heard of a link, and from then on."""
         rng = self.rng
         said = []
         for each in self.beginning:

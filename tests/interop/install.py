@@ -46,13 +46,13 @@ RUST = HERE / "rust"
 
 
 def clients_folder() -> Path:
-    """Where the clients are, or are to be."""
+    """Return the folder where the clients are, or are to be."""
     default = Path.home() / ".cache" / "feedhandler" / "clients"
     return Path(os.environ.get("FEEDHANDLER_CLIENTS", default))
 
 
 def _digest(files: list[Path]) -> str:
-    """What the files hold, so that an installation of other files shows."""
+    """Return a digest of the files, so that an installation of other files shows."""
     found = hashlib.sha256()
     for path in files:
         found.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -55,7 +55,7 @@ def settings_of(broker: Broker, name: str, **more: Any) -> dict[str, Any]:
 
 
 async def packets(rig: PublishRig, attached: asyncio.Event, goal: list[int]) -> list[int]:
-    """What a subscriber of the gateway itself gets, to the number that `goal` will have."""
+    """Return the numbers that the gateway's own subscriber gets, to the one `goal` will have."""
     found: list[int] = []
     async with feedhandler.subscribe(rig.url, "euronext.104", reconnect=False) as messages:
         attached.set()

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def load(path: Path) -> subprocess.CompletedProcess[str]:
-    """What the loader says of a file; skips where it is not built."""
+    """Run the compose loader on a file and return its result; skip where it is not built."""
     words = [*go_command("compose").words, str(path)]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 

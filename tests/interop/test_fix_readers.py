@@ -33,8 +33,10 @@ SOURCES = ("session", "random", "simulated", "real")
 
 
 def session() -> list[bytes]:
-    """What a publisher says beside data, alone and among data: Logon, Heartbeat, GapFill, Logout,
-    the beacon, and possible duplicates."""
+    """Return datagrams with all that a publisher sends beside data, alone and among data.
+
+    That is Logon, Heartbeat, GapFill, Logout, the beacon, and possible duplicates.
+    """
     wire, market = Wire(), FixMarket(1, symbols_of(1))
     for second in range(1, 4):
         list(wire.publish(market.next_message(OPENING_NS) for _ in range(7)))

@@ -18,7 +18,7 @@ SMALLEST_FRAME_BYTES = 512
 
 
 def sent_as(grain: str, published: list[bytes]) -> bytes:
-    """What one link gets in all, as the exchange's bytes."""
+    """Return all that one link gets of the published packets, as the exchange's bytes."""
     if grain != "message":
         return b"".join(published)
     found = b""

@@ -21,7 +21,7 @@ ADDRESS = "euronext.104?types=230"
 
 
 def command_of(language: str, name: str = "subscribe") -> Command:
-    """How a sample is started."""
+    """Return the command that starts a sample."""
     if language == "javascript":
         return javascript_command(SAMPLES / "javascript" / f"{name}.js")
     if language == "go":
@@ -52,7 +52,7 @@ async def sample(
 
 
 async def spoken(rig: NodeRig, language: str, address: str, count: int) -> list[str]:
-    """What the sample prints of a quality message and `count - 1` packets."""
+    """Return the lines that the sample prints of a quality message and `count - 1` packets."""
     async with sample(language, rig.url, address, str(count)) as process:
         await rig.until(lambda: rig.node.links == 1, "attached")
         await rig.stream(1, count - 1)

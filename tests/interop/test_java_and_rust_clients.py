@@ -41,7 +41,7 @@ every_program = pytest.mark.parametrize("kind", ["jms", "vertx", "rust"])
 
 @dataclass
 class Played:
-    """What a program has reported, in order; what it was sent; and what the node counted."""
+    """Reports of a program, in order, with what it was sent and what the node counted."""
 
     reported: list[dict[str, Any]]
     messages: dict[str, list[Message]]

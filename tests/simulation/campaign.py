@@ -46,7 +46,7 @@ _listen()
 
 @dataclass
 class Coverage:
-    """What seeds did and reached; `failures` has (seed, what was wrong)."""
+    """Tally of what seeds did and reached; `failures` has (seed, what was wrong)."""
 
     seeds: int = 0
     totals: Counter = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Coverage:
         self.failures += other.failures
 
     def missing(self) -> list[str]:
-        """What must be reached and was not."""
+        """Return the states, qualities and rejections that must be reached and were not."""
         wanted = [f"state {state.name}" for state in State]
         wanted += [f"quality {state.name}" for state in Quality]
         wanted += [f"rejected {reason.name}" for reason in RetransReject if reason]

@@ -43,7 +43,7 @@ LINES = tuple(
 
 
 class Plan(Protocol):
-    """What a seed draws of the network, whatever the servers."""
+    """Draws of one seed for the network, whatever the servers."""
 
     jitter_ns: int
     skew_ns: int

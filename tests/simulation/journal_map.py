@@ -24,7 +24,7 @@ ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
 
 @dataclass(frozen=True)
 class Region:
-    """What stands from `start` on.
+    """Region of a file from `start` on, and what a flipped bit in it costs.
 
     `reported`: a flipped bit is reported. `items`: those whose bytes are lost by it; `ends`: those
     of which something else may be (0: producers' states). `gone`: nothing of its segment counts.
@@ -176,8 +176,10 @@ View = dict[int, tuple[object, ...]]
 
 
 def view_of(opened: Opened) -> View:
-    """What everybody can know of a queue: each id's status, bytes and mark of what is pending, and
-    (0) how far producers have come."""
+    """Return what everybody can know of a queue, by id.
+
+    It is each id's status, bytes and mark of what is pending, and (0) how far producers have come.
+    """
     contents = {item.id: item.content for item in opened.delivery.peek(0, 1 << 30)}
     view: View = {0: tuple(sorted(opened.store.producers.latest.items()))}
     for number in range(1, opened.store.visible_end):

@@ -57,7 +57,7 @@ SPARING_BYTES = 1 << 10
 
 @dataclass
 class Venue:
-    """What differs between the venues.
+    """Properties of a venue that differ between venues.
 
     `message(number, draw, open)` makes a message and keeps the open orders up to date; `server` is
     what a [[server]] has; `snapshots` is the protocol of snapshots, "" for none, and
@@ -94,7 +94,7 @@ class Venue:
 
 @dataclass
 class Plan:
-    """What a seed draws."""
+    """Draws of one seed: network faults, kinds of servers, timing and recovery settings."""
 
     lost: tuple[float, float]
     lost_on_both: float
@@ -435,7 +435,7 @@ class World(ChannelWorld):
             self.schedule(at, self._answer, self.said(data, plan.server))
 
     def said(self, data: bytes, kind: str) -> bytes:
-        """What a wrong server makes of a datagram: cut, or with numbers far away."""
+        """Return the datagram as a server sends it: a wrong one may cut it or set a far number."""
         rng = self.rng
         if kind != "wrong" or not self.happens(0.3, self.now):
             return data
@@ -499,7 +499,7 @@ class Oracle:
         self._header = PacketHeader()
 
     def take(self, sent: Any) -> None:
-        """What the link was sent."""
+        """Check one message that the link was sent, and account for it."""
         if sent.content == "quality+json":
             self._quality(json.loads(sent.body))
             return
@@ -614,7 +614,7 @@ def bites(
     seed: int,
     make: Making = World,
 ) -> list[str]:
-    """What the ledger lets pass of a stream with one message lost, doubled, moved or changed."""
+    """Return which harms the ledger lets pass: one message lost, doubled, moved or changed."""
     world = make(venue, seed)
     world.play()
     sent = world.link.sent

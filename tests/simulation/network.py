@@ -34,7 +34,7 @@ def sometimes(draw: random.Random, chance: float, low: float, high: float) -> fl
 
 @dataclass
 class LineFaults:
-    """What one line does until `until_ns`; see the module's text. Rates are probabilities."""
+    """Faults of one line until `until_ns`; see the module's text. Rates are probabilities."""
 
     loss: float = 0.0
     run_mean: float = 1.0
@@ -66,7 +66,7 @@ class LineFaults:
 
 @dataclass
 class Shared:
-    """What hits both lines alike until `until_ns`: single packets, and blackouts."""
+    """Faults that hit both lines alike until `until_ns`: single lost packets, and blackouts."""
 
     loss: float = 0.0
     blackouts: list[tuple[int, int]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Shared:
         return shared
 
     def lost(self, draw: random.Random, sends: Sequence[tuple[int, int]]) -> set[int]:
-        """Which of `sends`, (sent at, kind), are lost on both lines; never a reset."""
+        """Return the indices of `sends`, (sent at, kind), lost on both lines; never a reset."""
         return {
             index
             for index, (at, kind) in enumerate(sends)
@@ -103,7 +103,7 @@ def arrivals(
     lost: set[int] | frozenset[int] = frozenset(),
     certain: set[int] | frozenset[int] = frozenset(),
 ) -> list[tuple[int, int]]:
-    """What comes out of a line: (arrival, index into `sends`), not sorted.
+    """Return what comes out of a line as (arrival, index into `sends`), not sorted.
 
     `sends` are (sent at, kind). Of those in `lost` nothing arrives; those in `certain`, and every
     reset, are only skewed.
@@ -139,7 +139,7 @@ def arrivals(
 
 @dataclass
 class TcpFaults:
-    """What a TCP link does until `until_ns`. Rates are per chunk or per connection attempt."""
+    """Faults of a TCP link until `until_ns`. Rates are per chunk or per connection attempt."""
 
     delay_ns: int = 100_000
     jitter_ns: int = 0
@@ -231,7 +231,7 @@ class TcpLink:
         return min((chunks[0][0] for chunks in self._under_way if chunks), default=NEVER)
 
     def deliver(self, now_ns: int) -> list[tuple[int, bytes | None]]:
-        """What has arrived by now, as (receiving side, bytes or `CLOSED`)."""
+        """Return and remove what has arrived by now: (receiving side, bytes or `CLOSED`)."""
         came: list[tuple[int, bytes | None]] = []
         for side in (0, 1):
             chunks = self._under_way[side]

@@ -30,7 +30,7 @@ WHOLE = ("OK", "REFRESHED")
 
 
 class _Service:
-    """What a subscriber knows of one service."""
+    """State of one service as a subscriber knows it."""
 
     def __init__(self) -> None:
         self.epoch = 0

@@ -38,8 +38,10 @@ REASONS = range(1, 8)
 
 @dataclass
 class Mischief:
-    """How often, until `until_ns`, a server plays which trick on a request; `silent` are times in
-    which its heartbeats are lost."""
+    """Rates at which a server plays each trick on a request, until `until_ns`.
+
+    `silent` are times in which its heartbeats are lost.
+    """
 
     rates: dict[str, float] = field(default_factory=dict)
     silent: list[tuple[int, int]] = field(default_factory=list)
@@ -71,7 +73,7 @@ class Mischief:
 
 @dataclass
 class RefreshFaults:
-    """What goes wrong with snapshots on their way out, on both lines alike; rates a snapshot."""
+    """Faults of snapshots on their way out, on both lines alike; rates are per snapshot."""
 
     start_lost: float = 0.0
     end_lost: float = 0.0
@@ -90,7 +92,7 @@ class RefreshFaults:
 
 
 class Exchange:
-    """What has been sent by now, servers' windows and snapshots included.
+    """Exchange's output up to now, servers' windows and snapshots included.
 
     `stretch` scales the session's times; `send_refresh(service, [(at, packet)])` gives packets to
     the refresh lines. Windows are brought up to date when they are read.

@@ -47,8 +47,7 @@ WAIT_MS = 10
 
 
 class Standing(NamedTuple):
-    """How far the lines have come (packets taken from A and B), and of each packet the line that
-    brought it first, or None."""
+    """Packets taken from A and B, and of each packet the line that brought it first, or None."""
 
     a: int
     b: int
@@ -207,7 +206,7 @@ def explore(count: int, player: Player) -> tuple[int, int, int]:
 def check_step(
     player: Player, standing: Standing, path: tuple[tuple[int, int], ...], line: int, fate: int
 ) -> None:
-    """What one step from a standing brings: the packets that it joins up, no more, no less."""
+    """Check that one step from a standing brings the packets that it joins up, no more, no less."""
     player.walk(path)
     assert player.read() == [(PACKET, n, n + 1) for n in range(standing.run)]
     following = standing.after(line, fate)

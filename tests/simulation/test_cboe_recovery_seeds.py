@@ -41,7 +41,7 @@ def apply(orders: dict[int, bytes], message: bytes) -> None:
 
 
 def nonsense(draw: random.Random) -> bytes:
-    """What no good server says: garbage, and answers to nothing."""
+    """Return bytes that no good server sends: garbage, or answers to nothing."""
     body = draw.choice(
         [
             struct.pack("<BBBIHc", 10, 4, SERVICE, 1 << 30, 3, b"A"),

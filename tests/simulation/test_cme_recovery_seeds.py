@@ -29,7 +29,7 @@ def apply(requests: dict[int, bytes], message: bytes) -> None:
 
 
 def nonsense(draw: random.Random) -> bytes:
-    """What no good server says: garbage, a refusal, another confirmation, numbers far away."""
+    """Return bytes no good server sends: garbage, refusal, another confirmation, far numbers."""
     own = draw.choice(
         [
             FEED.encode_message("admin_logout", text="no"),

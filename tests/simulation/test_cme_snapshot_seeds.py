@@ -20,7 +20,7 @@ from tests.support.cme_books import FEED, active, apply, packet, snapshot, updat
 
 
 def nonsense(draw: random.Random) -> bytes:
-    """What no good replay server says: garbage, a refusal, numbers far away."""
+    """Return bytes that no good replay server sends: garbage, a refusal, numbers far away."""
     own = draw.choice([FEED.encode_message("admin_logout", text="no"), update(1, draw, {})])
     data = struct.pack("<IQ", 1 << 30, 0) + own
     framed = struct.pack("<H", len(data)) + data

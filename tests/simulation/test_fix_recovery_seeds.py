@@ -74,7 +74,7 @@ STATES = MarketDataSettings(part_messages=8, heartbeat_us=50_000)
 
 @dataclass
 class Plan:
-    """What a seed draws."""
+    """Draws of one seed: network faults, the publisher's course, the server's kind, settings."""
 
     lost: tuple[float, float]
     lost_on_both: float
@@ -347,7 +347,7 @@ class World(ChannelWorld):
                     self.schedule(now_ns + 50_000, self._group, message)
 
     def nonsense(self, number: int) -> bytes:
-        """What a wrong server says."""
+        """Return bytes of a wrong server: garbage, or an invented message, GapFill or Logon."""
         header, rng = self.channel.header, self.rng
         far = number + rng.randrange(1, 10_000)
         invented = header.application(self.flow_message(), far, 99)
@@ -416,7 +416,7 @@ class Oracle:
         self.seen: Counter[str] = Counter()
 
     def take(self, sent: Any) -> None:
-        """What the link was sent."""
+        """Check one message that the link was sent, and account for it."""
         if sent.content == "quality+json":
             self._quality(json.loads(sent.body))
             return

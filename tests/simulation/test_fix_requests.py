@@ -280,7 +280,7 @@ class World:
         self.check()
 
     def check(self) -> None:
-        """What the follower says to be whole is."""
+        """Check that the state which the follower says to be whole is whole."""
         if self.follower.standing is Standing.WHOLE:
             if self.truth.bodies is not self.channel.bodies:
                 self.truth = Truth(self.channel.bodies)

@@ -67,7 +67,7 @@ SERVERS = ("good", "good", "late", "silent", "wrong", "none")
 
 @dataclass
 class Plan:
-    """What a seed draws."""
+    """Draws of one seed: receivers, messages, network faults, the server's kind, settings."""
 
     receivers: int
     messages: int
@@ -123,7 +123,7 @@ class Plan:
 
 @dataclass
 class Numbering:
-    """What was published of one numbering."""
+    """Messages and skipped numbers published of one numbering."""
 
     bodies: dict[int, bytes] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)

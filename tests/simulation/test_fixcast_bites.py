@@ -18,7 +18,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def put_otherwise(change: Callable[[Any], list[Any]]) -> Sabotage:
-    """What became of some numbers is given out changed."""
+    """Return a sabotage that gives out, in place of each event, what `change` makes of it."""
 
     def sabotage(patch: pytest.MonkeyPatch) -> None:
         put = Reception._put
@@ -170,7 +170,7 @@ FAULTS: dict[str, Sabotage] = {
 
 
 def is_caught(check: Callable[[], object]) -> bool:
-    """Whether a check fails, or the world cannot go on."""
+    """Return whether the check fails, or the world cannot go on."""
     try:
         check()
     except (AssertionError, KeyError, RecursionError, TypeError):
@@ -199,7 +199,7 @@ def ask_without_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 def hear_nothing_of_others(patch: pytest.MonkeyPatch) -> None:
-    """What came by others' requests is asked for all the same."""
+    """Make requesters ask all the same for what came by others' requests."""
     patch.setattr(Requester, "settled", lambda *args: None)
 
 

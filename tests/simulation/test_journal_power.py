@@ -51,7 +51,7 @@ def reopened(disk: SimulatedDisk, script: Script) -> Opened:
 
 
 def judged(disk: SimulatedDisk, script: Script, seed: int, about: str) -> Counter[str]:
-    """What became of every id on that disk; fails where something is wrong."""
+    """Count what became of the ids on that disk, by class; fail where something is wrong."""
     opened = reopened(disk, script)
     verdicts = script.ledger.judge(opened)
     assert not wrong(verdicts), (
@@ -180,7 +180,7 @@ def test_a_mark_that_no_checkpoint_keeps_is_found_out(monkeypatch) -> None:
 
 
 def unmoved(recovered, block, segment, offset, *, fresh: bool) -> None:
-    """What recovery does with moves, without taking items from where they stood."""
+    """Apply moves as recovery does, without taking items from where they stood."""
     for number, ordinal, kind in segment.statuses:
         if kind & 0xFF == recovery.MOVE:
             recovered.slots[number] = segment.first_id + ordinal
@@ -310,7 +310,7 @@ def play_failing(seed: int, fault: Fault) -> bool:
 
 
 def calls_of(seed: int) -> int:
-    """How many calls a script makes, the queue's making included."""
+    """Return how many calls to the disk a script makes, the queue's making included."""
     disk = SimulatedDisk()
     script = Script(seed, disk)
     script.open()

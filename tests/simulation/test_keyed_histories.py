@@ -240,7 +240,7 @@ class Recording:
                 self.back(delivery, True, failed=True)
 
     def wake(self) -> None:
-        """Who was given up says that it has done its work."""
+        """Have a consumer that was given up say that it has done its work."""
         if self.late:
             self.done(*self.late.pop(self.draw.randrange(len(self.late))))
 
@@ -285,7 +285,7 @@ def record(seed: int, operations: int) -> Recording:
 
 
 def verdict(recording: Recording) -> str:
-    """What the checker says."""
+    """Return the checker's verdict on a recording, as it prints it."""
     lines = "\n".join(operation.line() for operation in recording.operations)
     done = subprocess.run(
         [program()], input=lines, capture_output=True, text=True, timeout=240, check=False

@@ -99,7 +99,7 @@ class Opened:
 
 @dataclass
 class Known:
-    """What was asked of a message, and what was said of it."""
+    """Message with what was asked of it and what was said of it."""
 
     stamp: Stamp | None
     content: bytes
@@ -406,7 +406,7 @@ def test_the_oracle_bites_where_nothing_is_synced() -> None:
 
 
 def end_apart(patch: pytest.MonkeyPatch) -> None:
-    """What is put in one with an end is a group by itself."""
+    """Make what is put in one with an end a group by itself."""
     plain = JournalStore._end
 
     def end(self: JournalStore, number: int, status: Any) -> None:
@@ -417,7 +417,7 @@ def end_apart(patch: pytest.MonkeyPatch) -> None:
 
 
 def say_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Who waits for the disk hears before it is done."""
+    """Tell those who wait for the disk at once, before it is done."""
 
     def hear(self: JournalStore, callback: Callable[[], None]) -> None:
         callback()

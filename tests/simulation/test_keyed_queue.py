@@ -36,7 +36,7 @@ PRODUCERS = 3
 
 
 class Disk:
-    """What is durable, and what was asked for and is not yet: that goes with a crash."""
+    """Simulated disk: what is durable, and what was asked for and is lost with a crash."""
 
     def __init__(self) -> None:
         self.asked: deque[tuple[Any, ...]] = deque()
@@ -84,7 +84,7 @@ class Disk:
         self.ask("mark", number, mark)
 
     def crash(self) -> None:
-        """What was asked for and is not durable never was."""
+        """Crash: forget what was asked for and is not durable."""
         self.asked.clear()
         self.done = self.asks
         self.next = max(self.messages.keys() | self.ends.keys(), default=0) + 1
@@ -271,7 +271,7 @@ class Course:
         self.queue.tick(self.now)
 
     def wake(self) -> None:
-        """Who was given up says that it has done its work."""
+        """Have a consumer that was given up acknowledge, and check that it is refused as stale."""
         if self.lost:
             consumer, delivery = self.lost.pop(self.draw.randrange(len(self.lost)))
             before = self.queue.stale

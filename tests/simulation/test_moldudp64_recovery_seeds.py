@@ -51,7 +51,7 @@ def apply(orders: dict[int, bytes], message: bytes) -> None:
 
 
 def nonsense(draw: random.Random) -> bytes:
-    """What no good server says: garbage, and packets of SoupBinTCP that do not belong here."""
+    """Return bytes that no good server sends: garbage, or SoupBinTCP packets out of place."""
     kind, payload = draw.choice(
         [(b"Z", b""), (b"J", b"A"), (b"J", b"S"), (b"A", bytes(30)), (b"S", b""), (b"U", b"x"),
          (b"S", b"G"), (b"L", bytes(46))]

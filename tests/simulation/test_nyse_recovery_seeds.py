@@ -53,7 +53,7 @@ def apply(orders: dict[int, bytes], message: bytes) -> None:
 
 
 def nonsense(draw: random.Random) -> bytes:
-    """What no good server says: garbage, another's response, one to no request, a request."""
+    """Return bytes no good server sends: garbage, a request, a response to others or to none."""
     body = draw.choice(
         [
             struct.pack("<HHIII10sBBc", 29, 11, 1, 1, 2, b"OTHER", PRODUCT, SERVICE, b"0"),

@@ -40,7 +40,7 @@ SHAPES = [Shape(3, 1, 1), Shape(5, 2, 2, 1), Shape(6, 2, 3, 2), Shape(8, 3, 2, 1
 
 @dataclass
 class Plan:
-    """What one seed plays."""
+    """Scenario of one seed: the overlay's shape, its messages and its faults."""
 
     shape: Shape
     messages: int = 60
@@ -165,7 +165,7 @@ class World(Timeline):
                     self.forge(name, datagram, address)
 
     def cut(self, source: str, to: str) -> bool:
-        """Whether nothing goes between two members now."""
+        """Return whether nothing goes between two members now."""
         part = self.plan.partition
         apart = part is not None and part[0] <= self.now // US < part[1] and part[2] in (source, to)
         return apart or source in self.down or to in self.down
@@ -205,7 +205,7 @@ class World(Timeline):
     # -- members ----------------------------------------------------------------------------
 
     def take(self, name: str) -> None:
-        """What a receiver may release, checked."""
+        """Release what a receiver may release now, and check it."""
         member = self.members[name]
         if isinstance(member, Receiver):
             here = member.senders_time(self.clock(name))
@@ -297,7 +297,7 @@ def play(seed: int) -> World:
 
 
 def check(world: World) -> None:
-    """What must hold at the end."""
+    """Check what must hold of a world at the end."""
     plan = world.plan
     assert world.deadlines == sorted(world.deadlines), "a deadline went back"
     assert max(world.holds, default=0) <= BOUND_NS, "a liar moved the hold beyond its bound"
@@ -315,7 +315,7 @@ def check(world: World) -> None:
 
 
 def cut_off(world: World, name: str) -> bool:
-    """Whether a receiver has no live source at the end, or could not hear of an epoch."""
+    """Return whether a receiver has no live source at the end, or could not hear of an epoch."""
     part = world.plan.partition
     if part is not None and part[2] == name:
         return True
@@ -335,8 +335,11 @@ def stepped(plan: Plan, name: str) -> bool:
 
 
 def whole(plan: Plan) -> bool:
-    """Whether nothing at all may be lost: no loss, and of a dead proxy's children each has another
-    source. Layer 0 has the sender alone, but what a proxy there misses its neighbours have."""
+    """Return whether nothing at all may be lost in this plan.
+
+    That is without loss, and where each of a dead proxy's children has another source. Layer 0 has
+    the sender alone, but what a proxy there misses its neighbours have.
+    """
     return (
         plan.loss == 0 and plan.spikes == 0 and plan.partition is None and not plan.restart
         and plan.forged == 0 and (not plan.dead or plan.shape.hedging > 0)

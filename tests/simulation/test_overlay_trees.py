@@ -51,7 +51,7 @@ AnyMember = MergedSender | Proxy | MergedReceiver
 
 @dataclass
 class Plan:
-    """What one seed plays."""
+    """Scenario of one seed: the trees, their shape, the messages and the faults."""
 
     trees: int
     shape: Shape
@@ -181,7 +181,7 @@ class World(Timeline):
     # -- members ----------------------------------------------------------------------------
 
     def take(self, at: Address) -> None:
-        """What a receiver may release, checked."""
+        """Release what a receiver may release now, and check it."""
         member = self.members[at]
         if not isinstance(member, MergedReceiver):
             return
@@ -267,7 +267,7 @@ def play(seed: int) -> World:
 
 
 def check(world: World) -> None:
-    """What must hold at the end."""
+    """Check what must hold of a world at the end."""
     plan = world.plan
     assert world.deadlines == sorted(world.deadlines), "a deadline went back"
     for sender in world.sender.members:
@@ -285,8 +285,11 @@ def check(world: World) -> None:
 
 
 def whole(plan: Plan) -> bool:
-    """Whether nothing at all may be lost: a dead proxy's children have another source in its tree,
-    and nothing takes longer than what is waited for."""
+    """Return whether nothing at all may be lost in this plan.
+
+    That is where a dead proxy's children have another source in its tree, and nothing takes longer
+    than what is waited for.
+    """
     dead = plan.dead is not None and plan.shape.hedging == 0
     return not (plan.loss or plan.spikes or plan.restart or plan.clocks or dead)
 

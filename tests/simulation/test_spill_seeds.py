@@ -195,7 +195,7 @@ class World:
         self.note_sent(rig.link)
 
     def files_after_failure(self) -> None:
-        """What the failed journal holds is published by the next start: all of it known."""
+        """Check that the next start publishes what the failed journal holds: all of it known."""
         files = self.rig.kill()
         before = set(self.came)
         self.rig = self.start(files, self.rig.now_ns + 10**9)

@@ -52,7 +52,7 @@ POOL = 6
 
 @dataclass
 class Plan:
-    """What a run is made of. Times count from the session's start."""
+    """Plan of a run: its session, faults and settings. Times count from the session's start."""
 
     session: Session
     stretch: float = 1.0

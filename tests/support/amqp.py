@@ -158,7 +158,7 @@ class NoIO:
         return False
 
     def flush_soon(self) -> None:
-        """Who looks at a link finds it written."""
+        """Do nothing: who looks at a link finds it written."""
 
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         """No time passes."""

@@ -65,9 +65,11 @@ class StampedLedger(Ledger):
 
 @dataclass
 class Outcome:
-    """What an attack came to: what the good subscriber saw of it, and the gateway's memory in bytes
-    before, at most, and after. `moved`: the node's counters, by how much. `problems`: promises that
-    were broken."""
+    """Result of an attack, with what the good subscriber saw of it.
+
+    `resident`: the gateway's memory in bytes before, at most, and after. `moved`: the node's
+    counters, by how much. `problems`: promises that were broken.
+    """
 
     name: str
     rounds: int

@@ -42,7 +42,7 @@ class Peer(Raw):
 
 
 class Site:
-    """Where a round is held: `ports` by name, the address that it comes from, its peers."""
+    """Site of a round: `ports` by name, the address that it comes from, its peers."""
 
     def __init__(self, ports: dict[str, int], host: str, long: bool) -> None:
         self.ports = ports
@@ -115,7 +115,7 @@ def sasl(mechanism: str, response: bytes) -> bytes:
 
 
 def tls_hello() -> bytes:
-    """How a TLS client begins."""
+    """Return the ClientHello of a TLS client."""
     said = ssl.MemoryBIO()
     session = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="x")
     with contextlib.suppress(ssl.SSLWantReadError):

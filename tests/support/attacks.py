@@ -73,7 +73,7 @@ async def frames_of_random_bytes(site: Site) -> None:
 
 @attack("connections_failed")
 async def damaged_frames(site: Site) -> None:
-    """What a good client says, with a few bytes changed."""
+    """Frames of a good client, with a few bytes changed."""
     chance = random.Random(11)
     said = wire.begin() + wire.attach("a", 0, ADDRESS) + wire.flow(0, 100)
     for _ in range(60):
@@ -236,7 +236,7 @@ async def sasl_nonsense(site: Site) -> None:
 
 @attack("tls_failed")
 async def tls_nonsense(site: Site) -> None:
-    """What is no handshake, on the port for TLS."""
+    """Bytes that are no handshake, to the port for TLS."""
     hello = tls_hello()
     for said in (
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(509), hello[:-1] + b"\xff" * 50,
@@ -630,7 +630,7 @@ async def scrapes_without_a_pause(site: Site) -> None:
 
 @attack()
 async def odd_questions_to_the_control_socket(site: Site) -> None:
-    """What is no ZeroMQ, no JSON or no verb, to the control socket, many at a time."""
+    """Messages that are no ZeroMQ, no JSON or no verb, to the control socket, many at a time."""
     for said in (b"", bytes(1000), b"\xff" * 100_000, b"GET / HTTP/1.1\r\n\r\n"):
         for _ in range(5):
             peer = await site.peer("control")

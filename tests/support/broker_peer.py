@@ -122,7 +122,7 @@ class _Connection(asyncio.Protocol):
 
 
 class FakeBroker:
-    """What all its connections have in common."""
+    """Fake broker with what all its connections have in common."""
 
     def __init__(self, answer: Answer | None = None, credit: int = 1000) -> None:
         self.answer: Answer = answer or (lambda number, message: Delivery.ACCEPTED)

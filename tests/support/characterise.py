@@ -108,7 +108,7 @@ _UTP_SYMBOLS = {
 
 
 def utp_packet(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Seen | None:
-    """What a datagram is, by the framing's document; None where it is no packet."""
+    """Return the packet in a datagram, read by the framing's document; None where it is none."""
     if len(data) < 16:
         return None
     length, kind, number, _, service, flag, count = struct.unpack_from(">HHIIHBB", data)

@@ -158,7 +158,7 @@ class ByHand:
     # -- figures in words -----------------------------------------------------------------------
 
     def figures(self) -> Rows:
-        """What the paper tells in its text."""
+        """Return the figures that the paper tells in its text, as rows of name and value."""
         packets, messages = len(self.packets), sum(each.count for each in self.packets)
         _, on_file, payload = sums(self.packets)
         read = [size for each in self.packets for _, _, size in each.messages]
@@ -207,7 +207,7 @@ class ByHand:
         return set().union(*(mine for key, mine in numbers.items() if key[0] == service))
 
     def gaps(self) -> Rows:
-        """What each line lacks of what lies between the first and the last number of any."""
+        """Return what each line lacks of all between the first and the last number of any."""
         rows = []
         numbers = self.numbers()
         for service in self.services:
@@ -223,7 +223,7 @@ class ByHand:
         return rows
 
     def skew(self) -> Rows:
-        """How long after the first copy of a data packet the copy on another line came."""
+        """Return how long after a data packet's first copy another line's came, by quantile."""
         waiting: dict[tuple[int, int], Seen] = {}
         apart: dict[tuple[int, str, str], list[int]] = collections.defaultdict(list)
         for each in self.realtime:
@@ -285,7 +285,7 @@ class ByHand:
         ]
 
     def concentration(self) -> Rows:
-        """How much of everything the busiest are."""
+        """Return the share of all messages that the busiest symbols have, in percent."""
         counts = [count for count, _, _ in self.busiest()]
         tops = [(f"busiest {top}", min(top, len(counts))) for top in (1, 10, 100, 1_000)]
         tops += [(f"busiest {p} %", max(1, len(counts) * p // 100)) for p in (1, 10)]

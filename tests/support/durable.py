@@ -152,7 +152,7 @@ class QueueClient(RawClient):
         return self.bodies(link)
 
     def of(self, link: proton.Receiver) -> list[tuple[proton.Message, proton.Delivery]]:
-        """What a link has got."""
+        """Return the messages that a link has got, with their deliveries."""
         return [(message, each) for name, message, each in self.messages if name == link.name]
 
     def settle_all(self, link: proton.Receiver, state: int = ACCEPTED) -> None:

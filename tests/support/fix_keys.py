@@ -56,7 +56,7 @@ def receiver(
 
 
 def payloads(events: Iterable[Event], line: int | None = None) -> list[bytes]:
-    """What may be read by these events, of one line or of all."""
+    """Return the payloads that these events let be read, of one line or of all."""
     return [
         each.payload for each in events if isinstance(each, Plain) and line in (None, each.line)
     ]

@@ -28,7 +28,7 @@ def full(symbol: str, *entries: str) -> bytes:
 
 
 class PublishedChannel:
-    """What a publisher keeps of a channel; each message comes a second after the one before."""
+    """Channel as its publisher keeps it; each message comes a second after the one before."""
 
     def __init__(self, bytes_max: int = 1 << 20, numbering: int = 7) -> None:
         self.header = Header(sender=b"PUB", target=b"c")

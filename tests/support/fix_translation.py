@@ -40,12 +40,12 @@ class Wire:
             yield from self._turn()
 
     def end_period(self) -> Iterator[tuple[int, bytes]]:
-        """What comes when the datagram's period is over."""
+        """End the datagram's period, and yield the messages that arrive as (number, body)."""
         self.now_ns += PERIOD_NS
         yield from self._turn()
 
     def end(self) -> Iterator[tuple[int, bytes]]:
-        """What is still on its way, and a Logout."""
+        """Send a Logout, and yield the messages still on their way as (number, body)."""
         self.now_ns += PERIOD_NS
         self.sender.stop(self.now_ns)
         yield from self._turn()

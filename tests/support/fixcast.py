@@ -108,15 +108,15 @@ class Sink:
         self._changed.set()
 
     def texts(self, channel: str = "c1") -> list[str]:
-        """What was delivered, in order."""
+        """Return the texts of a channel's delivered messages, in order."""
         return [text_of(each.body) for each in self.events[channel] if isinstance(each, Deliver)]
 
     def count(self, channel: str = "c1") -> int:
-        """How many messages were delivered."""
+        """Return how many messages of a channel were delivered."""
         return sum(isinstance(each, Deliver) for each in self.events[channel])
 
     def others(self, channel: str = "c1") -> list[Event]:
-        """What happened beside deliveries."""
+        """Return the events of a channel that are no deliveries."""
         return [each for each in self.events[channel] if not isinstance(each, Deliver)]
 
     async def until(self, condition: Callable[[], bool]) -> None:

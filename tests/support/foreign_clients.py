@@ -44,7 +44,7 @@ _REMEDY = "run python -m tests.interop.install"
 
 @dataclass
 class Command:
-    """How a program is started."""
+    """Command that starts a program."""
 
     words: list[str]
     environment: dict[str, str]
@@ -85,7 +85,7 @@ def rust_command() -> Command:
 
 
 def command_of(kind: str) -> Command:
-    """How the obedient client of a library is started; skips where it is not installed."""
+    """Return the command of a library's obedient client; skip where it is not installed."""
     if kind == "rhea":
         return javascript_command(HERE / "javascript" / "client.js")
     if kind == "go-amqp":

@@ -110,9 +110,11 @@ class Market:
 
 
 class Ledger:
-    """What one subscriber was handed out. A packet or message that is not the next one, and leaves
-    no gap, is an AssertionError at once; `gaps` has (first, last) of packets that did not come
-    as a whole, by service."""
+    """Account of what one subscriber was handed out.
+
+    A packet or message that is not the next one, and leaves no gap, is an AssertionError at once;
+    `gaps` has (first, last) of packets that did not come as a whole, by service.
+    """
 
     def __init__(self, market: Market, grain: str) -> None:
         self.grain = grain
@@ -152,7 +154,7 @@ class Ledger:
             self.take(message)
 
     def take(self, message: Any) -> None:
-        """What was handed out next."""
+        """Check what was handed out next, and account for it."""
         service = message.service
         if message.content == "quality":
             self.notes.append(message.quality)
@@ -182,7 +184,7 @@ class Ledger:
         self.reached[service], self._numbers[service] = sequence, number
 
     def has(self, numbers: dict[int, int]) -> bool:
-        """Whether each service has come that far."""
+        """Return whether each service has come as far as its number here."""
         return all(self.reached[service] >= number for service, number in numbers.items())
 
     def notices(self, reason: str) -> list[dict[str, Any]]:
@@ -221,7 +223,7 @@ class Relay:
         return f"amqp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """What is in flight is lost, half an AMQP frame perhaps."""
+        """Reset all connections; what is in flight is lost, half an AMQP frame perhaps."""
         for writer in self._writers:
             writer.transport.abort()
 

@@ -196,7 +196,7 @@ class Channel:
             self.events += self.ring.drain()
 
     def story(self) -> list[tuple]:
-        """What was said since the last call, in short."""
+        """Return the events since the last call, in short."""
         self.collect()
         said, self.events = self.events, []
         return [brief(event) for event in said]

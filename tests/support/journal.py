@@ -50,7 +50,7 @@ class Attempt:
     acknowledged: bool = False
 
     def evidence(self, opened: Opened | Engine) -> set[bool]:
-        """What each of its parts says: it counts, or it does not."""
+        """Return what the group's parts say: True if one counts, False if one does not."""
         store, delivery = opened.store, opened.delivery
         said = {number < store.visible_end for number in self.puts}
         for number, _ in self.ends:
@@ -74,7 +74,7 @@ class Marks:
 
 
 class Ledger:
-    """What was attempted and acknowledged, by id."""
+    """Record of what was attempted and acknowledged, by id."""
 
     def __init__(self) -> None:
         self.contents: dict[int, bytes] = {}
@@ -109,7 +109,7 @@ class Ledger:
     def judge(
         self, opened: Opened | Engine, forgiven: frozenset[int] = frozenset()
     ) -> Counter[str]:
-        """What became of every id, by class; `forgiven` may be damaged."""
+        """Count what became of the ids, by class; those `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
         items = delivery.peek(0, 1 << 30)
@@ -168,7 +168,7 @@ class Ledger:
 
 
 def wrong(verdicts: Counter[str]) -> dict[str, int]:
-    """What must not be."""
+    """Return the verdicts that must not be, with their counts."""
     return {name: count for name, count in verdicts.items() if name != "ok" and count}
 
 
@@ -242,7 +242,7 @@ class Script:
         operation()
 
     def _meanwhile(self) -> None:
-        """What others do while the disk is busy."""
+        """Do what others do while the disk is busy, by chance."""
         if not self._flushing and not self._growing:
             return
         if self.draw.random() < 0.2:
@@ -307,7 +307,7 @@ class Script:
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Who waited is told what is durable by now."""
+        """Tell the ledger what is durable by now, for those who waited."""
         self.ledger.acknowledge(self.opened.durable_id)
         while self._asked and self._asked[0][0] <= self.opened.durable_changes:
             self.ledger.end(self._asked.popleft()[1])

@@ -99,7 +99,7 @@ async def transform(url: str) -> None:
 
 
 def main() -> None:
-    """What the command line says."""
+    """Run the client that the command line asks for."""
     what, url, folder, name, *numbers = sys.argv[1:]
     if what == "produce":
         messages, keys, seed = map(int, numbers)

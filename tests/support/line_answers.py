@@ -158,7 +158,7 @@ def check_pieces(
 
 
 class Lines:
-    """Where a server puts its packets for one service: they are kept."""
+    """Lines on which a server sends its packets for one service: they are kept."""
 
     def __init__(self, service: int) -> None:
         self.service = service
@@ -169,7 +169,7 @@ class Lines:
         self.sent.append(data)
 
     def take(self) -> list[bytes]:
-        """What was sent since the last call."""
+        """Return the packets sent since the last call."""
         sent, self.sent = self.sent, []
         return sent
 

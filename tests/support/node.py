@@ -288,7 +288,7 @@ class RawClient:
             self.deliveries.append(delivery)
 
     def got(self, link: proton.Receiver) -> list[Sent]:
-        """What a link has received."""
+        """Return the messages that a link has received."""
         return self.received[link.name]
 
     def close(self) -> None:

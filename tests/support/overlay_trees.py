@@ -14,7 +14,7 @@ EpochAndId = tuple[int, int]
 
 
 class Timeline:
-    """What happens when, ns; what is due together happens in the order in which it was planned."""
+    """Timeline of events, ns; those due together happen in the order in which they were planned."""
 
     def __init__(self, now: int = 0) -> None:
         self.now = now
@@ -37,8 +37,11 @@ class Timeline:
 def lie(
     datagram: bytes, rng: random.Random, bound_ns: int, key_of: Callable[[int], bytes]
 ) -> bytes:
-    """What a receiver that lies sends for a report: delays and a last hop as long as can
-    be, everything late. `key_of`: its key in the tree of that number."""
+    """Return the datagram; in place of a report, the one that a receiver that lies sends.
+
+    Its delays and last hop are as long as can be, and everything is late. `key_of`: the
+    receiver's key in the tree of that number.
+    """
     head = read(datagram)
     if not isinstance(head, Head) or head.kind != Kind.REPORT:
         return datagram
@@ -57,7 +60,7 @@ def ids_in_order(name: str, had: Sequence[Event]) -> list[EpochAndId]:
 
 
 def announced(name: str, had: Sequence[Event], ids: Sequence[EpochAndId]) -> set[EpochAndId]:
-    """What was announced missing to a receiver; none of it did it have."""
+    """Return what was announced missing to a receiver, and check that it had none of it."""
     gaps = {
         (each.epoch, n) for each in had if isinstance(each, Gap)
         for n in range(each.first, each.last + 1)

@@ -126,7 +126,7 @@ class PackedChannel:
         self.arbiter.tick(self.now)
 
     def read(self) -> list[tuple[str, int, int, bytes]]:
-        """What was said since the last call: ("packet" or "gap", first, end, message bytes)."""
+        """Return the events since the last call: ("packet" or "gap", first, end, message bytes)."""
         self.ring.publish()
         said = []
         for event in self.ring.drain():

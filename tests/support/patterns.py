@@ -13,5 +13,5 @@ def _expression(pattern: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    """Whether the pattern's words match the key's."""
+    """Return whether the pattern's words match the key's."""
     return bool(_expression(pattern).fullmatch("".join("." + word for word in words)))

@@ -103,8 +103,10 @@ def check_stream(messages: list[Message], last: int, service: int = 104) -> None
 
 
 def check_grain(messages: list[Message], last: int, grain: str, service: int = 104) -> None:
-    """What `grain` makes of the packets 1..`last` of a service: each byte of it, by rising tags,
-    each tag the one of what its body begins with."""
+    """Check that the messages are what `grain` makes of the packets 1..`last` of a service.
+
+    They hold each byte of it, by rising tags, each tag the one of what its body begins with.
+    """
     found = [each for each in data(messages) if tag(each)[2] == service]
     whole = [packet(number, service=service) for number in range(1, last + 1)]
     if grain == "message":

@@ -192,7 +192,7 @@ def _part(
 
 @dataclass
 class Faults:
-    """How often things go wrong, each a probability; and how long they take."""
+    """Probabilities of the faults, and how long answers and snapshots take."""
 
     refuse: float = 0.0
     reasons: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)

@@ -28,7 +28,7 @@ CLIENTS = {"packets": (1, 2, 4, 6, 8, 10), "messages": (1, 2, 3, 4, 5)}
 
 
 def latency_of(histogram: Histogram) -> Latency:
-    """What a histogram has counted so far."""
+    """Return the latencies that a histogram has counted so far."""
     return Latency(
         count=int(histogram.count),
         sum_ns=int(histogram.total),

@@ -62,7 +62,7 @@ class Tree:
 
 
 def names_in(text: str) -> list[str]:
-    """What stands between backquotes."""
+    """Return the texts between backquotes."""
     return re.findall(r"`([^`]+)`", text)
 
 
@@ -262,7 +262,7 @@ def cores(tree: Tree, rooms: list[Room]) -> list[str]:
 
 
 def worldly(tree: Tree, modules: Iterable[str]) -> list[str]:
-    """Which of these import the world outside, and what of it."""
+    """Return a line for each of these modules that imports the world outside, and what of it."""
     return [
         f"{module} imports {', '.join(sorted(taken))}"
         for module in modules

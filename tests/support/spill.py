@@ -182,7 +182,7 @@ class SpillRig:
     # -- the disk ---------------------------------------------------------------------------
 
     def look(self) -> None:
-        """What the journal's glue does: take the next job where there is one."""
+        """Take the next job where there is one, as the journal's glue does."""
         if self.job is None:
             self.job = self.spill.next_job(self.now_ns, self.destination.front_bytes)
             self.measure()

@@ -18,7 +18,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOptio
 
 
 class Attach(LinkOption):
-    """How the test wants a receiving link."""
+    """Link option for a receiving link: whether its messages are to be sent settled."""
 
     def __init__(self, settled: bool) -> None:
         self.settled = settled

@@ -21,7 +21,7 @@ def ports(count: int) -> list[int]:
 
 
 class Modest:
-    """What brokers of tests have in common: little memory, one password."""
+    """Base of the tests' brokers: little memory, one password."""
 
     ports = staticmethod(ports)
 

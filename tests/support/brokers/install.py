@@ -27,7 +27,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class Failed(Exception):
-    """What could not be done, in a line, with what the tool said last."""
+    """Error that says what could not be done, in a line, with what the tool said last."""
 
 
 def mirror(sources: Iterable[str], release: str) -> str:
