@@ -402,12 +402,14 @@ class _Lookup:
         if name is None:
             return location
         if isinstance(name, int):
-            return _with_scale(location, "fixed", name, None)
+            return msgspec.structs.replace(location, decimals=name)
         if in_reference(name):
-            return msgspec.structs.replace(location, scale="reference", scale_name=name)
+            return msgspec.structs.replace(location, scale_name=name)
         found = self._find(name)
         assert found is not None, "the loader has checked the scale's field"
-        return _with_scale(location, "exponent" if field.exponent else "code", 0, found[0])
+        assert field.scale_codes is not None, "prices whose scale a field tells have its codes"
+        decimals = field.scale_codes.decimals
+        return msgspec.structs.replace(location, scale_location=found[0], scale_codes=decimals)
 
     def quote(
         self, key: str, given: QuoteSideDescription | None
@@ -438,16 +440,6 @@ def _with_bits(location: FieldLocation, shift: int, width: int) -> FieldLocation
         shift=shift,
         width=width,
     )
-
-
-def _with_scale(
-    location: FieldLocation, scale: str, decimals: int, other: FieldLocation | None
-) -> FieldLocation:
-    return FieldLocation(
-        location.at, location.size, location.big, location.signed, location.text,
-        location.in_element, null=location.null, scale=scale,  # type: ignore[arg-type]
-        decimals=decimals, scale_location=other,
-    )  # fmt: skip
 
 
 def _is_even(part: Part) -> bool:

@@ -10,7 +10,6 @@ import msgspec
 
 #: How a price's decimal places are stated: fixed, by a field with their number, by a field with the
 #: power of ten, or by the reference message of the symbol.
-ScaleKind = Literal["fixed", "code", "exponent", "reference"]
 
 
 #: What messages do to books: change those of the symbols that they are about; concern all books of
@@ -44,11 +43,12 @@ class FieldLocation(msgspec.Struct, frozen=True):
     """number of bits from `shift` on; 0: the whole integer"""
     null: int | None = None
     """the bytes of the null value, as an unsigned integer"""
-    scale: ScaleKind = "fixed"
     decimals: int = 0
     """of a fixed scale"""
     scale_location: "FieldLocation | None" = None
-    """the field with the scale"""
+    """the field with the scale, if there is one"""
+    scale_codes: tuple[int, ...] = ()
+    """the decimal places by the byte there: `ScaleCodes.decimals`"""
     scale_name: str = ""
     """of reference data: what `ReferenceData.all_scales` has it under"""
 

@@ -23,6 +23,7 @@ from datetime import date
 from typing import Any
 
 import cython
+import msgspec
 import numpy
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
@@ -383,7 +384,8 @@ class Columns:
     layout    a message type, or the name of a layout where a type has two
     capacity  rows to make room for at first; grows when a call needs more
 
-    `rows` is the number of rows of the last `decode`; `arrays` and `to_arrow` return them.
+    `rows` is the number of rows of the last `decode`; `arrays` and `to_arrow` return them. A field
+    of a group's elements whose name the message has, too, has the group's name in front of its own.
     """
 
     def __init__(self, feed: Any, layout: int | str, capacity: int = 4_096) -> None:
@@ -401,7 +403,7 @@ class Columns:
         )
         self._fields = [(field, 0) for field in self.layout.named]
         if group is not None:
-            self._fields += [(field, 1) for field in group.named]
+            self._fields += [(field, 1) for field in _told_apart(self.layout, group)]
         self._nulls = {
             field.name: field.null for field, _ in self._fields if field.null is not None
         }
@@ -541,14 +543,9 @@ class Columns:
         price = field.exponent or field.price
         if isinstance(price, int):
             return _POWERS[price]
-        if field.exponent:
-            exponents = self._views[price][: self.rows].view(numpy.int8)
-            return _POWERS.take((-exponents.astype(numpy.int64)).view(numpy.uint64) & 0xFF)
-        if price in self._views and self._views[price].dtype.kind == "S":  # a digit
-            digits = self._views[price][: self.rows].view(numpy.uint8).astype(numpy.int64) - 48
-            return _POWERS.take(numpy.where((digits < 0) | (digits > 9), 255, digits))
-        if price in self._views:
-            return _POWERS.take(self._views[price][: self.rows].view(numpy.uint8))
+        if field.scale_codes is not None:
+            decimals = numpy.array(field.scale_codes.decimals, numpy.int8).view(numpy.uint8)
+            return _POWERS.take(decimals.take(self._views[price][: self.rows].view(numpy.uint8)))
         of_symbol = scales.get(price, {})
         known = [of_symbol.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]
         return _POWERS.take(known)
@@ -676,6 +673,26 @@ def _moments(midnights: Midnights, since_ns: Any) -> Any:
     if begins_ns == 0:
         return since_ns + late_ns
     return since_ns + numpy.where(since_ns >= begins_ns, late_ns, early_ns)
+
+
+def _told_apart(layout: Any, group: Any) -> list[Any]:
+    """Return the fields of a group's elements, those renamed whose names the message has, too."""
+    taken = {name for field in layout.named for name in (field.name, *field.bits)}
+    names = {
+        name: f"{group.name}_{name}" if name in taken else name
+        for field in group.named
+        for name in (field.name, *field.bits)
+    }
+    return [
+        msgspec.structs.replace(
+            field,
+            name=names[field.name],
+            price=names.get(field.price, field.price),
+            exponent=names.get(field.exponent, field.exponent),
+            bits={names[name]: position for name, position in field.bits.items()},
+        )
+        for field in group.named
+    ]
 
 
 def _is_price(field: Any) -> bool:

@@ -31,6 +31,7 @@ class FieldDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rename: str = msgspec.field(default="", name="as")
     price: int | str | None = None
     exponent: str = ""
+    decimals: dict[str, int] = {}
     null: int | None = None
     constant: int | None = None
     bits: dict[str, int | list[int]] = {}

@@ -34,6 +34,7 @@ from feedhandler.codecs.layouts import (
     in_reference,
     record_values,
 )
+from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.recovery import FeedRecovery, checked
 from feedhandler.codecs.times import DAY_NS, UNIT_NS, Midnights, TimeContext
 from feedhandler.codecs.trading_day import TradingDay
@@ -108,13 +109,21 @@ class Reference(msgspec.Struct, frozen=True):
 
     def read_scales(self, message: bytes | memoryview) -> dict[str, int]:
         """Return the decimal places of the symbol's prices that the message has, by their name."""
-        scales: dict[str, int] = {}
-        for name, field in self.scales.items() if len(message) >= self.least_size else ():
-            if field.kind != "c":
-                scales[name] = self._integer(message, field)
-            elif (digit := _stripped(message, field)).isdecimal():
-                scales[name] = int(digit)
-        return scales
+        if len(message) < self.least_size:
+            return {}
+        told = ((name, self._decimals(message, field)) for name, field in self.scales.items())
+        return {name: decimals for name, decimals in told if decimals is not None}
+
+    def _decimals(self, message: bytes | memoryview, field: Field) -> int | None:
+        """Return the decimal places that a field of the message tells; None for nonsense."""
+        if field.scale_codes is not None:
+            return field.scale_codes.decimals_of(message[field.at])
+        if field.kind == "c":
+            digits = _stripped(message, field)
+            decimals = int(digits) if digits.isdecimal() else -1
+        else:
+            decimals = self._integer(message, field)
+        return decimals if 0 <= decimals <= SCALE_MAX else None
 
     def _integer(self, message: bytes | memoryview, field: Field) -> int:
         data = message[field.at : field.at + field.size]
@@ -782,7 +791,9 @@ class Feed:
 
         `type` is a message type, a layout's name (where a type has two layouts, the type alone
         means the shortest), or a record; `fields` are by attribute name, the missing ones 0 or
-        blank. Raises `UsageError` for an unknown type or field and for values that do not fit.
+        blank. `scale`: the decimal places of prices whose scale is in reference data; of a message
+        with a field of that name the field. Raises `UsageError` for an unknown type or field and
+        for values that do not fit.
         """
         if isinstance(type, Record):
             layout = type.layout
@@ -791,6 +802,8 @@ class Feed:
             fields = {**record_values(type), **fields}
         else:
             layout = self.layout(type)
+        if scale is not None and "scale" in layout.by_name:
+            fields["scale"] = scale
         message = layout.encode(fields, dict.fromkeys(self.scale_names, scale))
         table = self.table
         if self.message_header.named:

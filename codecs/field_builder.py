@@ -6,6 +6,7 @@ the loading with a `ConfigError` of `FieldBuilder.refuse`.
 """
 
 import re
+from collections.abc import Mapping
 from keyword import iskeyword
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from feedhandler.codecs.description import (
 )
 from feedhandler.codecs.layouts import Block, Field, in_reference
 from feedhandler.codecs.parts import Condition, Conditional, Dimensions, Group, Part, Text
+from feedhandler.codecs.prices import COUNTS, DIGITS, EXPONENTS, SCALE_MAX, ScaleCodes, scale_codes
 
 #: Largest whole message or packet of a u16 length, with room for what the length excludes.
 SIZE_MAX = 65_575
@@ -109,11 +111,32 @@ class FieldBuilder:
             null=spec.null,
             constant=spec.constant,
             bits=self._bits(where, spec, width),
+            scale_codes=self._scale_codes(where, spec, kind, width),
             byte_order=spec.byte_order if spec.byte_order != self.byte_order else "",
             values=spec.values,
             pad=spec.pad or self.description.pad,
             doc=spec.doc,
         )
+
+    def _scale_codes(
+        self, where: str, spec: FieldDescription, kind: str, width: int
+    ) -> ScaleCodes | None:
+        """Return the decimal places that the values of a scale's field are given, if they are."""
+        if not spec.decimals:
+            return None
+        if kind not in "uic" or width != 1:
+            self.refuse(where, "decimals are of a field of one byte")
+        told: dict[int, int] = {}
+        for value, places in spec.decimals.items():
+            if not 0 <= places <= SCALE_MAX:
+                self.refuse(f"{where}.decimals.{value}", f"{places} is not within 0..{SCALE_MAX}")
+            if kind == "c" and len(value) == 1 and value.isascii():
+                told[ord(value)] = places
+            elif kind != "c" and re.fullmatch(r"-?\d{1,3}", value) and -128 <= int(value) <= 255:
+                told[int(value) & 0xFF] = places
+            else:
+                self.refuse(f"{where}.decimals.{value}", f"{value!r} is no value of {spec.type}")
+        return scale_codes(told)
 
     def _bits(self, where: str, spec: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
         """Return the named bits of a field by attribute name: (lowest bit's number, how many)."""
@@ -199,33 +222,40 @@ class FieldBuilder:
                     names.add(name)
         return fields
 
-    def check_prices(self, key: str, fields: list[Field], outer: list[Field]) -> None:
-        codes = {f.name for f in [*fields, *outer] if f.kind in "uic" and f.size == 1}
-        for field in fields:
-            if field.exponent and field.exponent not in codes:
-                self.refuse(
-                    f"{key}.{field.wire}", f"its exponent {field.exponent!r} is no one-byte integer"
-                )
-            if isinstance(field.price, str):
-                if in_reference(field.price):
-                    reference = self.description.reference
-                    if reference is None or field.price not in reference.scales:
-                        wanted = field.price.replace("reference", "reference.scale", 1)
-                        self.refuse(f"{key}.{field.wire}", f"no {wanted} is described")
-                elif field.price not in codes:
-                    self.refuse(
-                        f"{key}.{field.wire}", f"its scale {field.price!r} is no one-byte integer"
-                    )
-            elif field.price is not None and not 0 <= field.price <= 18:
-                self.refuse(f"{key}.{field.wire}", f"a scale of {field.price} is not within 0..18")
+    def priced(self, key: str, fields: list[Field], outer: list[Field]) -> list[Field]:
+        """Return the fields with what the scales of their prices mean, checked; `outer`: fields of
+        the message around them, which may tell scales, too."""
+        codes = {f.name: f for f in [*outer, *fields] if f.kind in "uic" and f.size == 1}
+        return [self._with_codes(f"{key}.{field.wire}", field, codes) for field in fields]
+
+    def _with_codes(self, where: str, field: Field, codes: Mapping[str, Field]) -> Field:
+        """Return a field with its scale's codes, if it is a price and a field tells the scale."""
+        if field.exponent:
+            if field.exponent not in codes:
+                self.refuse(where, f"its exponent {field.exponent!r} is no one-byte integer")
+            return msgspec.structs.replace(field, scale_codes=EXPONENTS)
+        if isinstance(field.price, int) and not 0 <= field.price <= SCALE_MAX:
+            self.refuse(where, f"a scale of {field.price} is not within 0..{SCALE_MAX}")
+        if not isinstance(field.price, str):
+            return field
+        if in_reference(field.price):
+            reference = self.description.reference
+            if reference is None or field.price not in reference.scales:
+                wanted = field.price.replace("reference", "reference.scale", 1)
+                self.refuse(where, f"no {wanted} is described")
+            return field
+        if field.price not in codes:
+            self.refuse(where, f"its scale {field.price!r} is no one-byte integer")
+        scale = codes[field.price]
+        meant = scale.scale_codes or (DIGITS if scale.kind == "c" else COUNTS)
+        return msgspec.structs.replace(field, scale_codes=meant)
 
     def block(
         self, key: str, name: str, size: int, specs: list[FieldDescription], begin: int
     ) -> Block:
         if not 0 <= size <= SIZE_MAX:
             self.refuse(f"{key}.size", f"{size} is not within 0..{SIZE_MAX}")
-        fields = self.fields(key, specs, begin, size)
-        self.check_prices(key, fields, [])
+        fields = self.priced(key, self.fields(key, specs, begin, size), [])
         return Block(name, size, fields, self.byte_order)
 
     def parts(self, key: str, specs: list[PartDescription], outer: list[Field]) -> list[Part]:
@@ -258,7 +288,7 @@ class FieldBuilder:
         size = spec.size or max((field.at + field.size for field in fields), default=0)
         if not size:
             self.refuse(key, "has no fields")
-        self.check_prices(key, fields, outer)
+        fields = self.priced(key, fields, outer)
         parts = self.parts(key, spec.parts, [*outer, *fields])
         elements = Block(name, size, fields, self.byte_order, parts=parts)
         if spec.block:
@@ -297,7 +327,7 @@ class FieldBuilder:
         if more:
             self.refuse(key, "goes on to the end of the message: no parts can follow it")
         fields = self.fields(key, spec.fields, 0, spec.size)
-        self.check_prices(key, fields, outer)
+        fields = self.priced(key, fields, outer)
         for field in fields:
             if field.name == SYMBOL:
                 self.refuse(f"{key}.{field.wire}", "give another name with `as`")

@@ -7,7 +7,7 @@ attribute: they are written as zeros and skipped in reading, as is whatever foll
 
 Decoded values: integers as they are; text up to its first NUL, without trailing spaces; single
 characters (`c1`) as they are, NUL as ""; fields with a price scale as `Price` (of unknown scale
-where the message's scale code is above `SCALE_MAX`); a field's null value as None. Bits that a
+where the message's scale code means nothing); a field's null value as None. Bits that a
 description names are read-only attributes of the record, beside the field that they are part of.
 What follows the fixed fields (groups, texts, conditional blocks) is in `parts`.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import msgspec
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.prices import SCALE_MAX, Price, to_raw
+from feedhandler.codecs.prices import Price, ScaleCodes, to_raw
 from feedhandler.codecs.times import TimeContext, TimeReader
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ class Field(msgspec.Struct, frozen=True):
     """named bits: the lowest one's number, and how many they are"""
     byte_order: str = ""
     """the field's own, where it differs from its block's"""
+    scale_codes: ScaleCodes | None = None
+    """of a scale's field that the description gives its decimals: those; of a price whose scale a
+    field of the message tells: that field's"""
 
     @property
     def code(self) -> str:
@@ -252,21 +255,20 @@ class Block:
             codes.append(f"{self.size - at}x")
         return "".join(codes)
 
-    def _price_scales(self) -> list[tuple[int, int | None, int | None, str]]:
+    def _price_scales(self) -> list[tuple[int, int | None, int | None, str, ScaleCodes | None]]:
         """Return the position and the scale of each price.
 
         The scale is a constant, the position of the field that holds it, or the name under which
-        the caller gives it.
+        the caller gives it; the last two are read by their codes, if there are any.
         """
         positions = {field.name: i for i, field in enumerate(self.named)}
-        scales: list[tuple[int, int | None, int | None, str]] = []
+        scales: list[tuple[int, int | None, int | None, str, ScaleCodes | None]] = []
         for i, field in enumerate(self.named):
-            if field.exponent:
-                scales.append((i, None, positions.get(field.exponent), field.exponent))
-            elif isinstance(field.price, int):
-                scales.append((i, field.price, None, ""))
-            elif field.price is not None:
-                scales.append((i, None, positions.get(field.price), field.price))
+            name = field.exponent or field.price
+            if isinstance(name, int):
+                scales.append((i, name, None, "", None))
+            elif name is not None:
+                scales.append((i, None, positions.get(name), name, field.scale_codes))
         return scales
 
     def _record_class(self) -> type[Record]:
@@ -310,18 +312,12 @@ class Block:
         for i in self._texts:
             raw[i] = _text(raw[i])
         if self._prices:
-            for i, constant, index, name in self._prices:
-                if index is not None:
-                    constant = raw[index]
-                elif name:
-                    constant = scales.get(name)
-                if isinstance(constant, str):  # a digit
-                    constant = int(constant) if constant.isdecimal() else None
-                if constant is not None and self.named[i].exponent:
-                    constant = -constant
-                if constant is not None and not 0 <= constant <= SCALE_MAX:
-                    constant = None  # nonsense on the wire: the price has no value
-                raw[i] = Price(raw[i], constant)
+            for i, decimals, index, name, codes in self._prices:
+                if name:
+                    decimals = scales.get(name) if index is None else raw[index]
+                if codes is not None:
+                    decimals = codes.decimals_of(decimals)
+                raw[i] = Price(raw[i], decimals)
         for i in self._floats:
             if raw[i] != raw[i]:  # NaN
                 raw[i] = None
@@ -512,8 +508,8 @@ class Block:
         if isinstance(field.price, int):
             return field.price
         name = field.exponent or str(field.price)
-        scale = int(values.get(name) or 0) if name in self.by_name else scales.get(name)
-        return -scale if field.exponent and scale is not None else scale
+        value = values.get(name, 0) if name in self.by_name else scales.get(name)
+        return value if field.scale_codes is None else field.scale_codes.decimals_of(value)
 
     def _pack_text(self, field: Field, value: str) -> bytes:
         data = value.encode("latin-1", "replace") if isinstance(value, str) else bytes(value)

@@ -308,7 +308,7 @@ class _Builder:
         size = end if spec.size is None else spec.size
         if not begin <= size <= SIZE_MAX:
             self.refuse(f"{key}.size", f"{size} is not within {begin}..{SIZE_MAX}")
-        self.fields.check_prices(key, fields, [])
+        fields = self.fields.priced(key, fields, [])
         symbol = self._symbol(key, spec, fields)
         built = self.fields.parts(key, spec.parts, fields)
         if spec.group is not None:

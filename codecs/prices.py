@@ -1,9 +1,11 @@
 """Prices as feeds carry them: an integer and the number of its decimal places.
 
 A `Price` is exact; turn it into a `float`, a `Decimal` or text where that is wanted. `to_raw` goes
-the other way and refuses to round.
+the other way and refuses to round. Where a field of the message tells the decimal places,
+`ScaleCodes` says what each of its values means.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +15,43 @@ from feedhandler.codecs.errors import UsageError
 
 #: Most decimal places of a price; a larger scale on the wire (a u8 goes up to 255) is nonsense.
 SCALE_MAX = 18
+#: Most zeros that a price's integer lacks: an exponent above 0, which few readers take.
+ZEROS_MAX = 9
+#: Stands in `ScaleCodes` for a byte that tells no decimal places.
+NO_DECIMALS = -128
+
+
+class ScaleCodes(msgspec.Struct, frozen=True):
+    """Decimal places that a one-byte scale field tells, by its byte: 256 of them.
+
+    They are -`ZEROS_MAX`..`SCALE_MAX`, or `NO_DECIMALS`; those below 0 are zeros that the price's
+    integer lacks.
+    """
+
+    decimals: tuple[int, ...]
+
+    def decimals_of(self, value: int | str | None) -> int | None:
+        """Return the decimal places that the field's value tells; None where there are none."""
+        if value is None:
+            return None
+        byte = ord(value or "\0") if isinstance(value, str) else value & 0xFF
+        found = self.decimals[byte]
+        return found if found >= 0 else None
+
+    def byte_of(self, decimals: int) -> int | None:
+        """Return the byte that tells so many decimal places; None where none does."""
+        return self.decimals.index(decimals) if decimals in self.decimals else None
+
+
+def scale_codes(decimals: Mapping[int, int]) -> ScaleCodes:
+    """Return the codes of a scale field, of which `decimals` tells bytes and decimal places."""
+    return ScaleCodes(tuple(decimals.get(byte, NO_DECIMALS) for byte in range(256)))
+
+
+#: The integer is the number of decimal places, a digit tells it, or it is the power of ten.
+COUNTS = scale_codes({places: places for places in range(SCALE_MAX + 1)})
+DIGITS = scale_codes({ord("0") + places: places for places in range(10)})
+EXPONENTS = scale_codes({-places & 0xFF: places for places in range(-ZEROS_MAX, SCALE_MAX + 1)})
 
 
 class Price(msgspec.Struct, frozen=True, order=False):

@@ -76,7 +76,7 @@ class _Form:
         assert rule.symbol is not None
         assert rule.price is not None
         assert rule.size is not None
-        if rule.size.scale != "fixed":
+        if rule.size.scale_location is not None or rule.size.scale_name:
             raise UsageError(f"{given.name}: its sizes have a scale of their own")
         for test in rule.when:
             _put(template, test.location, test.values[0])
@@ -131,18 +131,16 @@ class _Form:
     def _write_price(self, message: bytearray, entry: Entry, scales: Mapping[str, int]) -> bool:
         """Write the price, and its scale where the message tells that; return whether it fits."""
         location, price = self.price, entry.price
-        decimals = scales.get(location.scale_name)
-        if location.scale == "fixed":
-            decimals = location.decimals
-        elif location.scale_location is not None:
-            decimals = next(n for n in range(DECIMALS + 1) if price % 10 ** (DECIMALS - n) == 0)
-            code = -decimals if location.scale == "exponent" else decimals
-            if not _put_number(
-                message, location.scale_location, code + 48 * location.scale_location.text
-            ):
-                return False
+        decimals = scales.get(location.scale_name) if location.scale_name else location.decimals
+        if location.scale_location is not None:
+            ways = (n for n in range(DECIMALS + 1) if price % 10 ** (DECIMALS - n) == 0)
+            decimals = next((n for n in ways if n in location.scale_codes), None)
         if decimals is None:
             return False
+        if location.scale_location is not None:
+            code = location.scale_codes.index(decimals)
+            if not _put(message, location.scale_location, code):
+                return False
         value, rest = divmod(price * 10**decimals, 10**DECIMALS)
         return rest == 0 and _put_number(message, location, value)
 

@@ -5,8 +5,9 @@ from feedhandler.market.order_table cimport OrderTable
 
 
 cdef class WireField:
-    cdef int at, size, shift, scale, decimals
+    cdef int at, size, shift, decimals
     cdef bint big, is_signed, is_text, in_element, has_null
+    cdef signed char[::1] scale_codes
     cdef unsigned long long mask, null
     cdef WireField scale_field
     cdef str scale_name

@@ -57,6 +57,7 @@ from feedhandler.codecs.dbn import (
 )
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.prices import NO_DECIMALS, SCALE_MAX
 
 #: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
 INSTRUMENTS_MAX = 1 << 22
@@ -67,8 +68,7 @@ LADDERS_MAX = 1 << 20
 _POSITIONS_MAX = cython.declare(cython.Py_ssize_t, POSITIONS_MAX)
 #: In the order table: a side of a quote that is known, and not in the book.
 _HIDDEN = cython.declare(cython.uchar, 4)
-#: Decimal places beyond which a price is taken for nonsense.
-_DECIMALS_MAX = cython.declare(cython.int, 18)
+_DECIMALS_MAX = cython.declare(cython.int, SCALE_MAX)
 
 _DOES = (
     "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
@@ -100,10 +100,7 @@ _SINCE = ("", "epoch", "midnight", "clock", "send_second")
 _MIDNIGHT = cython.declare(cython.int, 2)
 _CLOCK = cython.declare(cython.int, 3)
 _SEND_SECOND = cython.declare(cython.int, 4)
-_SCALES = ("fixed", "code", "exponent", "reference")
-_FIXED = cython.declare(cython.int, 0)
-_CODE = cython.declare(cython.int, 1)
-_EXPONENT = cython.declare(cython.int, 2)
+_NO_DECIMALS = cython.declare(cython.int, NO_DECIMALS)
 
 _BUY = cython.declare(cython.uchar, 1)
 _SELL = cython.declare(cython.uchar, 2)
@@ -136,8 +133,9 @@ class WireField:
         self.mask = (1 << (location.width or min(8 * location.size, 64))) - 1
         self.has_null = location.null is not None
         self.null = location.null or 0
-        self.scale, self.decimals = _SCALES.index(location.scale), location.decimals
+        self.decimals = location.decimals
         self.scale_field = _field(location.scale_location)
+        self.scale_codes = memoryview(numpy.array(location.scale_codes, numpy.int8))
         self.scale_name = location.scale_name
 
 
@@ -522,20 +520,14 @@ class Normaliser:
         return cython.cast(cython.longlong, value)
 
     def decimals_of(self, field):
-        """Return the decimal places of a price; -99 where they are not known."""
-        code: cython.longlong
-        if field.scale == _FIXED:
-            return field.decimals
-        if field.scale_field is None:
-            return self.scales[field.scale_name].get(self.instrument, -99)
-        code = self.integer(field.scale_field)
-        if field.scale == _EXPONENT:
-            code = -code
-        elif field.scale_field.is_text:
-            code -= 48
-        if code > _DECIMALS_MAX or code < -9 or (field.scale == _CODE and code < 0):
-            return -99
-        return cython.cast(cython.int, code)
+        """Return the decimal places of a price; `NO_DECIMALS` where they are not known."""
+        byte: cython.int
+        if field.scale_field is not None:
+            byte = cython.cast(cython.int, self.raw(field.scale_field) & 0xFF)
+            return field.scale_codes[byte]
+        if field.scale_name:
+            return self.scales[field.scale_name].get(self.instrument, _NO_DECIMALS)
+        return field.decimals
 
     def price_of(self, field):
         """Return a price in 1e-9; `UNDEFINED_PRICE` where there is none, or no scale of it."""
@@ -549,7 +541,7 @@ class Normaliser:
         if self.absent or value == _NO_PRICE:
             return _NO_PRICE
         decimals = self.decimals_of(field)
-        if self.absent or decimals == -99:
+        if self.absent or decimals == _NO_DECIMALS:
             self.unscaled += 1
             return _NO_PRICE
         if decimals <= 9:

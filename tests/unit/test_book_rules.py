@@ -31,7 +31,7 @@ def test_rules_are_resolved_to_offsets(tmp_path: Path) -> None:
     assert not book.does("trade")
     (rule,) = book.messages[0].rules
     assert rule.price is not None
-    assert (rule.price.at, rule.price.in_element, rule.price.scale) == (0, True, "reference")
+    assert (rule.price.at, rule.price.in_element, rule.price.scale_name) == (0, True, "reference")
     assert rule.symbol is not None
     assert not rule.symbol.in_element
 
