@@ -66,7 +66,7 @@ def modules_of(unit: str) -> list[str]:
 
 
 def flags(name: str = "") -> tuple[list[str], list[str]]:
-    """What the compiler is given for a module, and the linker, besides Python's own flags."""
+    """Return the flags of compiler and linker for a module, besides Python's own."""
     compiling = ["-fno-strict-aliasing", "-fvisibility=hidden", "-w"]
     if os.environ.get("FEEDHANDLER_SANITIZE"):
         # Not optimised, and with line numbers alone: a third of the compiler's time.

@@ -62,7 +62,7 @@ class Ledger:
         self.refused = self.again = 0
 
     def balance(self, account: str) -> Decimal:
-        """What an account has."""
+        """Return an account's balance."""
         row = self._database.execute("select amount from balances where account = ?", (account,))
         return Decimal(row.fetchone()[0])
 
@@ -83,7 +83,7 @@ class Ledger:
         self._database.execute("commit")
 
     def balances(self) -> dict[str, Decimal]:
-        """What every account has."""
+        """Return the balance of every account."""
         return {str(account): self.balance(str(account)) for account in range(ACCOUNTS)}
 
 

@@ -303,7 +303,7 @@ def check(desk: Desk) -> list[str]:
 
 
 def report(desk: Desk, recovered: list[str]) -> None:
-    """What happened."""
+    """Print what happened."""
     filled = sum(len(exchange.filled) for exchange in desk.exchanges.values())
     received = sum(len(exchange.received) for exchange in desk.exchanges.values())
     cancels = ", ".join(f"{count} {answer}" for answer, count in sorted(desk.answers.items()))
@@ -361,7 +361,7 @@ def trade(gateway: Gateway, folder: Path, orders: int, crashes: int, seed: int) 
 
 
 def pending(folder: Path) -> str:
-    """How many orders a gateway that was killed has left: `feedhandler queue stat` says so."""
+    """Return how many orders a killed gateway has left, by `feedhandler queue stat`."""
     words = [sys.executable, "-m", "feedhandler", "queue", "stat", str(folder / "queue")]
     result = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ})
     return next((x.split()[1] for x in result.stdout.splitlines() if x.startswith("pending")), "?")

@@ -33,7 +33,7 @@ QUIET_S = 3.0
 
 
 class Taken:
-    """What a subscriber was handed out: records, symbols by instrument, and the bytes of both."""
+    """Records that a subscriber received, symbols by instrument, and the bytes of both."""
 
     def __init__(self) -> None:
         self.records: list[numpy.ndarray] = []

@@ -77,7 +77,7 @@ class Channel:
         return [*missing, self.before] if self.closed else missing
 
     def deadline_ns(self, now_ns: int) -> int:
-        """When something of this channel is due."""
+        """Return when something of this channel is due, ns."""
         deadline = min(self.recovery.deadline_ns, self.well_ns)
         for assembler in self.assemblers:
             deadline = min(deadline, assembler.deadline_ns)

@@ -201,7 +201,7 @@ class FailoverPair:
         return min([self._due_ns, *(self._silent_at_ns(each) for each in judged)])
 
     def _silent_at_ns(self, asked: _Asked) -> int:
-        """When an end is silent that has not answered a request."""
+        """Return when an end counts as silent that has not answered a request."""
         packets = isinstance(asked.request, Ask)
         return asked.asked_ns + (self._silent_ns if packets else self._refresh_silent_ns)
 

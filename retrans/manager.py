@@ -190,7 +190,7 @@ class RecoveryManager:
         }
 
     def paused_until_ns(self, server: str, now_ns: int) -> int:
-        """When `server` is asked again that is not asked any more today; 0 where it is asked.
+        """Return until when `server` is not asked any more, ns; 0 where it is asked.
 
         Of a refresh server it is the latest of its services.
         """
@@ -579,8 +579,10 @@ class RecoveryManager:
             self._send_latest(channel_index, channel, waiting)
 
     def _has_since(self, channel: Channel, first: int, end: int) -> bool:
-        """Can everything published from number `first` on be repeated in a block? The store may be
-        larger than what a block may have (`store_bytes`), for others read it."""
+        """Return whether everything published from number `first` on can be repeated in a block.
+
+        The store may be larger than what a block may have (`store_bytes`), for others read it.
+        """
         assert channel.store is not None
         return channel.store.covers(first, end) and (
             channel.store.bytes <= self.settings.store_bytes

@@ -37,8 +37,7 @@ _DISCARD_UNROUTABLE = "DISCARD_UNROUTABLE"
 
 @dataclass(frozen=True)
 class Way:
-    """How to reach a broker's exchange, topic or queue: the link's target, and what is added to
-    messages.
+    """Way to a broker's exchange, topic or queue: the link's target, and what is added to messages.
 
     `address`: the target's, empty where each message has its own. `capability`: the target's
     terminus capability. `durable`: a queue that is created is to be durable. `outcomes`: announce

@@ -84,7 +84,7 @@ class Instruments:
 @cython.final
 @cython.cclass
 class Selection:
-    """What one link takes of one service."""
+    """Instruments of one service that one link takes."""
 
     def __init__(self, fanout: "RecordFanout", link: SenderQueue, stream: Stream) -> None:
         self.fanout, self.link, self.stream = fanout, link, stream

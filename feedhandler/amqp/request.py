@@ -68,7 +68,7 @@ def without_credentials(url: str) -> str:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What one subscription asks for; `grain`: packets, batches, messages, or a schema of
+    """Request of one subscription; `grain`: packets, batches, messages, or a schema of
     normalised records; `quality`: the consumer wants quality messages."""
 
     pattern: str

@@ -185,8 +185,10 @@ class Stitcher:
 
 
 def goes_on(before: SliceReport | None, part: Slice, report: SliceReport) -> bool:
-    """Whether what was read of a slice begins where the slice before it ended; `before` is of the
-    latest one of its file that counts, None for the first."""
+    """Return whether what was read of a slice begins where the slice before it ended.
+
+    `before` is of the latest one of its file that counts, None for the first.
+    """
     if _reaches_past(before, part):
         return False
     misplaced = not part.exact and report.began != _expected(before, part)
@@ -201,8 +203,8 @@ def _expected(before: SliceReport | None, part: Slice) -> int:
 
 
 def _reaches_past(before: SliceReport | None, part: Slice) -> bool:
-    """Whether nothing of a slice counts: the record before reaches past all of it, or reading ended
-    before."""
+    """Return whether nothing of a slice counts: the record before reaches past all of it, or
+    reading ended before."""
     ended = before is not None and bool(before.damage or before.cut)
     return ended or _expected(before, part) >= part.end > part.start
 

@@ -126,13 +126,13 @@ class Loop(StrEnum):
 
 
 class GatewayVerb(StrEnum):
-    """What a running gateway can be told."""
+    """Commands to a running gateway."""
 
     resume_requests = "resume-requests"
 
 
 class Granularity(StrEnum):
-    """How finely a subscriber wants it."""
+    """Unit of what a subscriber receives: packets, batches, messages, records."""
 
     packet = "packet"
     batch = "batch"

@@ -37,7 +37,7 @@ Source = Annotated[str | None, typer.Option(help="Only from this sender: a sourc
 
 
 class ReplayVerb(StrEnum):
-    """What a running replay may be told."""
+    """Commands to a running replay."""
 
     status = "status"
     pause = "pause"

@@ -51,7 +51,7 @@ feeds = typer.Typer(
 
 
 class NewFraming(StrEnum):
-    """How packets of a new description can be framed."""
+    """Framings of packets that a new description may begin with."""
 
     moldudp64 = "moldudp64"
     xdp = "xdp"
@@ -61,7 +61,7 @@ class NewFraming(StrEnum):
 
 
 class SchemaFraming(StrEnum):
-    """How SBE messages can be framed."""
+    """Framings of SBE messages."""
 
     cme = "cme"
     b3 = "b3"

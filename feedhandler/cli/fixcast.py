@@ -23,21 +23,21 @@ ChannelTag = Annotated[
 
 
 class Long(StrEnum):
-    """What becomes of a message that is longer than a datagram may be."""
+    """Treatment of a message that is longer than a datagram may be."""
 
     alone = "alone"
     refuse = "refuse"
 
 
 class Numbering(StrEnum):
-    """How a publisher numbers after an ordered end."""
+    """Numbering of a publisher after an ordered end."""
 
     keep = "keep"
     new = "new"
 
 
 class Answer(StrEnum):
-    """When Resend Requests are answered."""
+    """Time at which Resend Requests are answered."""
 
     once = "once"
     timer = "timer"
@@ -45,7 +45,7 @@ class Answer(StrEnum):
 
 
 class Route(StrEnum):
-    """Which way the answers go."""
+    """Route of the answers."""
 
     group = "group"
     main = "main"
@@ -53,7 +53,7 @@ class Route(StrEnum):
 
 
 class Verify(StrEnum):
-    """When the signatures of a sealed channel are checked."""
+    """Time at which the signatures of a sealed channel are checked."""
 
     off = "off"
     before = "before"

@@ -14,7 +14,7 @@ Work = Callable[[], int]
 
 
 class Scenarios(StrEnum):
-    """What one AMQP message holds."""
+    """Content of one AMQP message."""
 
     packets = "packets"
     messages = "messages"
@@ -22,7 +22,7 @@ class Scenarios(StrEnum):
 
 
 class Exchanges(StrEnum):
-    """How clients ask for everything."""
+    """Kind of exchange by which clients ask for everything."""
 
     direct = "direct"
     topic = "topic"
@@ -30,7 +30,7 @@ class Exchanges(StrEnum):
 
 
 class Brokers(StrEnum):
-    """Who stands between the gateway and its clients."""
+    """Broker between the gateway and its clients."""
 
     embedded = "embedded"
     rabbitmq = "rabbitmq"
@@ -41,14 +41,14 @@ class Brokers(StrEnum):
 
 
 class Modes(StrEnum):
-    """How latency is measured."""
+    """Method by which latency is measured."""
 
     direct = "direct"
     paper = "paper"
 
 
 class Sweeps(StrEnum):
-    """What a sweep goes through."""
+    """Quantity that a sweep goes through."""
 
     rate = "rate"
     clients = "clients"

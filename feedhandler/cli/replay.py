@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Stamps(StrEnum):
-    """What becomes of send times."""
+    """Treatment of send times."""
 
     keep = "keep"
     shift = "shift"

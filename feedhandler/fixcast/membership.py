@@ -23,7 +23,7 @@ LINGER_NS = 2_000_000_000
 
 
 class Standing(enum.Enum):
-    """Whether the group is joined, and whether anything keeps it."""
+    """State of a membership: whether the group is joined, and whether anything keeps it."""
 
     OUT = enum.auto()
     JOINED = enum.auto()

@@ -129,7 +129,7 @@ def _signed_text(channel: str, batch: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SigningSettings:
-    """When a batch is signed: after `batch` datagrams, or `period_ns` after its first one.
+    """Bounds of a batch that is signed: `batch` datagrams, or `period_ns` after its first one.
 
     Raises `ConfigError` where the values are out of range.
     """

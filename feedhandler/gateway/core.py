@@ -72,7 +72,7 @@ SESSION_STORE_BYTES = 64 << 10
 
 
 class GatewayIO(Protocol):
-    """What the core has done by others. `channel_index` is a channel's index in the ring."""
+    """Work that the core leaves to its driver. `channel_index`: of a channel in the ring."""
 
     def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
         """Give the arbiter a packet that was missing; False where there is no room."""
@@ -367,13 +367,16 @@ class GatewayCore:
         return resumed
 
     def _pause(self, server: str, now_ns: int) -> dict[str, bool | int]:
-        """Whether a server is not asked any more today, and until when (ns since 1970)."""
+        """Return whether a server is not asked any more today, and until when (ns since 1970)."""
         until_ns = self.recovery.paused_until_ns(server, now_ns)
         return {"paused": bool(until_ns), "paused_until_ns": until_ns}
 
     def turn_day(self, wall_ns: int) -> bool:
-        """Where the trading day has turned: new tags, and no symbol has a name until reference data
-        of the day tell it. Servers' quotas, recordings and queues see to themselves."""
+        """Begin the trading day where it has turned; return whether it has.
+
+        Tags are new, and no symbol has a name until the day's reference data has it. Servers'
+        quotas, recordings and queues see to themselves.
+        """
         if not self.day.turn(wall_ns):
             return False
         self.names.clear()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class RecordKind(IntEnum):
-    """What a record says; the numbers stand in the ring."""
+    """Kind of a record; the numbers stand in the ring."""
 
     PAD = 0
     PACKET = 1
@@ -39,7 +39,7 @@ class GapCause(IntEnum):
 
 
 class ResetCause(IntEnum):
-    """What began the new epoch (w7 of a RESET record)."""
+    """Cause of a new epoch (w7 of a RESET record)."""
 
     PACKET = 1  # the feed's own sequence reset packet
     SESSION = 2  # a new session id in the packet header

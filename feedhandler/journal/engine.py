@@ -461,7 +461,7 @@ class Engine:
 
 
 class QueueInterface:
-    """What the interfaces of a queue for asyncio and for threads have in common."""
+    """Base of the interfaces of a queue for asyncio and for threads."""
 
     engine: Engine
 

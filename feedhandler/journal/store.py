@@ -110,7 +110,7 @@ class Flush:
 
 
 class BlocksNeeded(Exception):
-    """What waits takes more than room in the newest block: all blocks have to be locked."""
+    """What waits needs more than the newest block's room: all blocks have to be locked."""
 
 
 @dataclass(slots=True)

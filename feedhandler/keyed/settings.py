@@ -22,7 +22,7 @@ class Format(StrEnum):
 
 
 class Rule(StrEnum):
-    """How values make keys."""
+    """Rule by which values make keys."""
 
     COMPOSITE = "composite"
     PAIR = "pair"
@@ -30,14 +30,14 @@ class Rule(StrEnum):
 
 
 class Poison(StrEnum):
-    """What is done with a message that has failed too often."""
+    """Treatment of a message that has failed too often."""
 
     DEAD = "dead"
     PARK = "park"
 
 
 class Wrong(StrEnum):
-    """What is done with a message that is not of the structure, or has no key."""
+    """Treatment of a message that is not of the structure, or has no key."""
 
     DEAD = "dead"
     REJECT = "reject"
@@ -52,7 +52,7 @@ class Full(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyedSettings:
-    """What is declared when a queue is created, beside its structure."""
+    """Settings that are declared when a queue is created, beside its structure."""
 
     messages_max: int = 4_000_000
     keys_max: int = 0

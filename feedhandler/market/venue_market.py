@@ -69,7 +69,7 @@ class BookView:
 
 
 class Instruments(Protocol):
-    """What knows instruments by their names, and what it has of each by whatever stands for it."""
+    """A market that finds instruments by name, and data by what stands for an instrument."""
 
     def instruments(self) -> Mapping[str, Any]:
         """Return what stands for each instrument, by name."""

@@ -186,7 +186,7 @@ def _wrong(path: Path, line: int, reason: str) -> ConfigError:
 
 
 class _CannotSay(Exception):
-    """What a description cannot express, so that nothing behind it can be read: line and reason."""
+    """A part of a schema that no description expresses, nor anything behind it: line and reason."""
 
 
 class Importer:

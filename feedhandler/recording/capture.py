@@ -50,7 +50,7 @@ EndReason = Literal["signal", "count", "duration", "fault"]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What to capture into which file, and what ends the capture (0: nothing does)."""
+    """Settings of a capture: its lines, its file, and what ends it (0: nothing does)."""
 
     lines: tuple[Line, ...]
     path: Path

@@ -52,9 +52,9 @@ class Sink(Protocol):
 
 
 class Rotation(Struct, frozen=True):
-    """When the next file begins, and how many files stay.
+    """Rule by which a next file begins and old ones go.
 
-    At a size, at an age (0: never); `keep` is how many files stay (0: all).
+    One begins at a size, at an age (0: never); `keep` is how many files stay (0: all).
     """
 
     size_bytes: int = 0

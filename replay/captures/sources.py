@@ -262,7 +262,7 @@ class ReadAhead:
         self._thread.start()
 
     def _has_rest(self) -> bool:
-        """Is there anything to copy? Waits for the next block where this one is used up."""
+        """Return whether anything is left to copy; wait for a block where this one is used up."""
         if self._rest or self._ended:
             return bool(self._rest)
         if self._block:

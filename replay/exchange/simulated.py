@@ -217,7 +217,7 @@ class Exchange:
                 return
 
     def _wanted(self, closed_ns: int) -> bool:
-        """Whether clients may still ask for what was sent until the close."""
+        """Return whether clients may still ask for what was sent until the close."""
         servers, refresh = self._servers, self._refresh
         if servers is None:
             return False

@@ -112,8 +112,8 @@ class ShareBooks:
         self.scratch = _numbers(SLOTS)
 
     def mask(self, name: str) -> Any:
-        """Which quotes were shown (`quoted`), shares have traded (`deals`), last prices were
-        announced again (`announced`): not 0 for those."""
+        """Return a mask, not 0 for quotes that were shown (`quoted`), shares that have traded
+        (`deals`), last prices that were announced again (`announced`)."""
         return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
 
     # -- events ---------------------------------------------------------------------------------

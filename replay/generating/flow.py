@@ -224,7 +224,7 @@ class Flow:
         return 0
 
     def _telling(self):
-        """Whether the plan has books told at this time."""
+        """Return whether books are published anew at this time of the plan."""
         index = (self.tape.now_ns - self.origin_ns) // self.slot_ns
         return 0 <= index < len(self.modes) and self.modes[index] != 0
 
@@ -266,7 +266,7 @@ class Flow:
 
     @cython.locals(last=cython.Py_ssize_t, span=cython.longlong)
     def _time_of(self, due):
-        """When the plan reaches `due` thousandths of a packet; `ended` where it never does."""
+        """Return when the plan reaches `due` thousandths of a packet; `ended` if it never does."""
         last = len(self.planned) - 1
         if due < 0:
             due = 0
@@ -500,7 +500,7 @@ class Flow:
 
     @cython.locals(due=cython.bint)
     def _trade_due(self, body):
-        """Whether trades have fewer packets than their share beside the orders'."""
+        """Return whether trades have fewer packets than their share beside the orders'."""
         if body > self.usual_body * 3 // 2:
             return False
         return (self._sent(indexes.TRADES) + 1) * self.wanted[indexes.ORDERS] <= self._sent(
@@ -557,7 +557,7 @@ class Flow:
 
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
     def _again(self):
-        """Whether the next message is of the same instrument."""
+        """Return whether the next message is of the same instrument."""
         owed = (self.tape.repeats - self.base_repeats) * self.near_ppm // 1_000_000
         owed -= self.tape.within_1_ms - self.base_near
         odds = 640 + quotient(owed, 4)
@@ -566,7 +566,7 @@ class Flow:
 
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
     def _echo(self):
-        """Whether the next instrument is one that came a few milliseconds ago."""
+        """Return whether the next instrument is one that came a few milliseconds ago."""
         owed = (self.tape.repeats - self.base_repeats) * self.mid_ppm // 1_000_000
         owed -= self.tape.within_10_ms - self.tape.within_1_ms - self.base_mid + self.base_near
         odds = 400 + quotient(owed, 2)

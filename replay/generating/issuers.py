@@ -70,8 +70,8 @@ class IssuerQuotes:
         )
 
     def mask(self, name: str) -> Any:
-        """Which warrants were quoted (`quoted`), have traded (`deals`), had their last price
-        announced again (`announced`): not 0 for those."""
+        """Return a mask, not 0 for warrants that were quoted (`quoted`), have traded (`deals`), had
+        their last price announced again (`announced`)."""
         return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
 
     def _milliseconds(self):
@@ -213,7 +213,7 @@ class IndexValues:
         self.members = memoryview(members.reshape(-1))
 
     def mask(self) -> Any:
-        """Which indices were announced: not 0 for those."""
+        """Return a mask, not 0 for indices that were announced."""
         return self.announced
 
     @cython.locals(_turn=cython.int, i=cython.int, index=cython.int, share=cython.int,

@@ -131,7 +131,7 @@ class Tape:
         return 0
 
     def full(self):
-        """Whether the block should be taken away before more is put."""
+        """Return whether the block should be taken away before more is put."""
         return (
             self.count + _SPARE > self.packets_max
             or self.used + _SPARE * _PACKET_MAX > self.data_max
@@ -203,7 +203,7 @@ class Tape:
 
     @cython.locals(time_ns=cython.longlong, second=cython.longlong, bytes_=cython.longlong)
     def _leaves(self, size):
-        """When a packet of `size` bytes leaves: now, or when the line is free, or with the next
+        """Return when a packet of `size` bytes leaves: now, when the line is free, or with the next
         second where this one has carried what it may."""
         time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
         if self.second_bytes:

@@ -107,7 +107,7 @@ class ReadAhead:
             self._put(Ready(turn, anchor_ns, error=error))
 
     def _put(self, ready: Ready) -> bool:
-        """Whether it is with the sender: not where the reading has ended or turned."""
+        """Hand it to the sender; return False where the reading has ended or turned."""
         while not self._ended and self.turn == ready.turn:
             try:
                 self._ready.put(ready, timeout=POLL_S)

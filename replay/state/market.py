@@ -417,7 +417,7 @@ class Market:
     @cython.cfunc
     @cython.inline
     def _room(self, state: ServiceState) -> cython.bint:
-        """Is there room for one more entry? Counts it, or that there is none."""
+        """Return whether there is room for one more entry; count it, or that there is none."""
         if state.entries >= self.entries_max:
             self.problems["full"] += 1
             return False
@@ -564,7 +564,7 @@ class Market:
         return messages
 
     def through(self, service: int, symbol: int) -> bool:
-        """Whether a retransmission of orders is going on that has been through the symbol."""
+        """Return whether a retransmission of orders under way has been through the symbol."""
         state: ServiceState = self.services.get(service)
         return state is not None and state.again is not None and symbol in state.again
 

@@ -30,7 +30,7 @@ RUNS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class RequesterSettings:
-    """When and how often a loss is requested.
+    """Times and number of requests for a loss.
 
     spread_us        the first request waits a random part of this: 20 times the round trip to the
                      server; where there is but one receiver it does not wait

@@ -31,7 +31,7 @@ HELD_BYTES_MAX = 64 << 20
 
 
 class Standing(enum.Enum):
-    """Whether the books are known."""
+    """State of the books: known, or not."""
 
     WHOLE = enum.auto()
     BROKEN = enum.auto()

@@ -318,7 +318,7 @@ class CboeSession(PacketSession[CboeServer]):
         """Take a message of a client that has logged in. Raises `WireError`."""
 
     def _due_ns(self) -> int:
-        """When `_tick` has something to do."""
+        """Return when `_tick` has something to do."""
         return NEVER_NS
 
     def _tick(self, now_ns: int) -> bytes:

@@ -38,8 +38,8 @@ MessageId = str | bytes | int | uuid.UUID
 
 @dataclass(slots=True)
 class Look:
-    """What a queue needs of a message: the offset of what it passes on; priority and ttl, encoded
-    (b"": none); the message-id, by `id_bytes` (b"": none)."""
+    """Parts of a message that a queue needs: the offset of what it passes on; priority and ttl,
+    encoded (b"": none); the message-id, by `id_bytes` (b"": none)."""
 
     passed_on: int = 0
     priority: bytes = b""

@@ -141,7 +141,7 @@ class TransactionalQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a transaction does at its home: messages that were `accepted` there, those that are
+    """Effects of a transaction at its home: messages that were `accepted` there, those that are
     `put` there, those that are `sent` to other queues, by name."""
 
     accepted: list[tuple[Taker, int]]

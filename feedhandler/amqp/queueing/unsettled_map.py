@@ -53,7 +53,7 @@ class Outcome(Enum):
 
 
 class Verdict(Enum):
-    """What is done with the message."""
+    """Treatment of a message by its outcome."""
 
     CONFIRM = auto()
     RETRY = auto()

@@ -55,7 +55,7 @@ class State(Enum):
 
 
 class Reconnection(Struct, frozen=True, kw_only=True):
-    """Whether and how a subscriber comes back. `give_up_seconds`: None for never."""
+    """Rules by which a subscriber connects again. `give_up_seconds`: None for never."""
 
     reconnect: bool = True
     resume: bool = True

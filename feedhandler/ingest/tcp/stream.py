@@ -33,7 +33,7 @@ class StreamFault(FeedhandlerError):
 
 
 class StreamClient(ABC):
-    """What the clients have in common: counts, what is to be written, and when it was last heard.
+    """Base of the clients: counts, bytes to be written, and when the server was last heard.
 
     `counts` counts by the names of `TCP_LINE_COUNTS`, but for those of the hand-over.
     """
