@@ -3,10 +3,10 @@
 Machines are noisy, and what is measured an hour apart differs by more than a change does. So the
 other commit is checked out and compiled beside this tree, and each turn runs every bench once here
 and once there. A figure's ratio is taken turn by turn: above 1 is better than the other commit,
-whichever way the figure counts. What is told is the median of those ratios, with the lowest and the
+whichever way the figure counts. Printed is the median of those ratios, with the lowest and the
 highest; a figure is `slower` or `faster` where the median is off by more than `NOISE_SHARE`.
 
-Figures that only one of the trees has, or whose name does not say which way they count, are told
+Figures that only one of the trees has, or whose name does not say which way they count, are listed
 apart. A figure is no fault; a bench that fails in either tree is.
 """
 
@@ -156,8 +156,8 @@ def measured(tree: Path, name: str, quick: bool) -> dict[str, Any]:
         return found
 
 
-def told(compared: Sequence[Compared], others: Sequence[str]) -> Iterator[str]:
-    """The lines of one bench's comparison."""
+def report_lines(compared: Sequence[Compared], others: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of one bench's comparison."""
     width = max((len(each.name) for each in compared), default=0)
     for each in compared:
         yield (
@@ -184,7 +184,7 @@ def run(commit: str, names: Sequence[str], turns: int, quick: bool) -> dict[str,
                 for problem in side.get("problems", ())
             ]
             compared, others = compare(pairs)
-            print(*told(compared, others), sep="\n", flush=True)
+            print(*report_lines(compared, others), sep="\n", flush=True)
             found[name] = {
                 each.name: {
                     "ours": each.ours, "theirs": each.theirs, "ratios": each.ratios,

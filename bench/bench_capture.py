@@ -1,7 +1,7 @@
 """`feedhandler capture` beside a replay of 14 groups at 200,000 packets a second, by format.
 
 The replay runs in a process of its own. The bar is that nothing is lost; what rate the sender
-reached on this machine, beside the capture, is told with it, and the capture's processor time.
+reached on this machine, beside the capture, is printed with it, and the capture's processor time.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 The file is written first, with the sizes of a multicast session (an Ethernet frame of about
 400 bytes in the mean), and read several times; the best pass counts for both readers, so that
-neither pays for a cold page cache. Also told: the gzipped file, the iterator of `Datagram`
+neither pays for a cold page cache. Also measured: the gzipped file, the iterator of `Datagram`
 objects, and plain reading of the bytes as the ceiling.
 """
 

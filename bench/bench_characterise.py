@@ -101,7 +101,7 @@ def run(quick: bool = False) -> dict[str, Any]:
             dpkt_s = best(TURNS, lambda: with_dpkt(spark, cut)[1])
             by_service, _ = with_dpkt(spark, cut)
             dpkt_packets = sum(by_service.values())
-    return told(ledger, done.tables, memory, {
+    return judged(ledger, done.tables, memory, {
         "compiled reader": ledger["packets"] / reader_s,
         "packets table": ledger["packets"] / packets_s,
         "all tables": ledger["packets"] / done.seconds,
@@ -109,10 +109,10 @@ def run(quick: bool = False) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def told(
+def judged(
     ledger: dict[str, Any], tables: dict[str, Any], memory: Memory, rates: dict[str, float]
 ) -> dict[str, Any]:
-    """Print and judge."""
+    """Print the rates and judge them; return the figures."""
     reader = rates["compiled reader"]
     for name, rate in rates.items():
         print(f"  {name:16} {rate:12,.0f} packets/s on {CORES} cores, {rate / reader:.0%}")

@@ -75,8 +75,8 @@ class Clock:
         self._pid, self._count = gateway.pid, count
         self._began, self._used = time.perf_counter(), cpu_seconds_of(gateway.pid)
 
-    def told(self, what: str) -> dict[str, float]:
-        """The figures, printed too."""
+    def read(self, what: str) -> dict[str, float]:
+        """Return the figures since the start, and print them."""
         a_second = self._count / (time.perf_counter() - self._began)
         each_us = (cpu_seconds_of(self._pid) - self._used) / self._count * 1e6
         print(f"  {what}: {a_second:,.0f}/s; {each_us:.1f} us of the gateway's processor a message")
@@ -105,13 +105,13 @@ async def rates(site: Site, count: int) -> dict[str, Any]:
         async with site.producing() as producer:
             clock = Clock(gateway, count)
             await put(producer, count)
-            found["put"] = clock.told("put")
+            found["put"] = clock.read("put")
             clock = Clock(gateway, count)
             await work_all(site.url, count, WORKERS)
-            found["work"] = clock.told("work")
+            found["work"] = clock.read("work")
             clock = Clock(gateway, count)
             await asyncio.gather(put(producer, count), work_all(site.url, count, WORKERS))
-            found["both"] = clock.told("both at once")
+            found["both"] = clock.read("both at once")
     return found
 
 
@@ -129,7 +129,7 @@ async def hot(site: Site, count: int, syncs: float, in_c: float, what: str) -> d
             await put(producer, count, HOT_KEY)
             clock = Clock(gateway, count)
             await work_all(site.url, count, RUN)
-            found = clock.told(f"one hot key, {what}")
+            found = clock.read(f"one hot key, {what}")
     found |= {"of_syncs": found["a_second"] / syncs, "of_c": found["a_second"] / in_c}
     print(
         f"  that is {found['of_syncs']:.0%} of the disk's {syncs:,.0f} syncs/s (bar"

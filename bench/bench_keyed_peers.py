@@ -4,7 +4,7 @@ Every scenario is put first, whole, and then taken by the workers: all of them h
 start, as in the schedule. Every peer gets the same messages on the same disk; each handling is
 written down, and the history is checked: nothing lost, doubled, out of order in its key, or beside
 another of its key. The ceiling is the greedy schedule whose step is the handler and one sync of
-that disk, measured in the same run. A peer that is not installed is told with the reason.
+that disk, measured in the same run. A peer that is not installed is listed with the reason.
 """
 
 import contextlib
@@ -144,8 +144,8 @@ class Process:
         assert self._process.stderr is not None
         self._errors.extend(self._process.stderr)
 
-    def told(self, word: str, seconds: float) -> list[int]:
-        """The numbers behind a word that it must say now. Raises `BrokerFailed`."""
+    def numbers_after(self, word: str, seconds: float) -> list[int]:
+        """Return the numbers behind a word that it must say now. Raises `BrokerFailed`."""
         line = next_of(self._lines, seconds)
         if line is None or not line.startswith(word):
             raise BrokerFailed(f"the client did not say {word!r}: {line or self._last_error()}")
@@ -196,7 +196,7 @@ def put(peer: Peer, name: str, workload: Workload) -> float:
     process = Process(peer.produce(name, workload), queue.SimpleQueue())
     try:
         process.report("", last=True)
-        began, done = process.told("put", PUT_SECONDS_MAX)
+        began, done = process.numbers_after("put", PUT_SECONDS_MAX)
     finally:
         process.end()
     return workload.count / max(done - began, 1) * 1e9
@@ -213,11 +213,13 @@ def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
             processes.append(Process(command, handled))
             running.callback(processes[-1].end)
         for process in processes:
-            process.told("attached", READY_SECONDS_MAX)
+            process.numbers_after("attached", READY_SECONDS_MAX)
         begin_ns = time.monotonic_ns() + round(BEGIN_SECONDS * 1e9)
         for process in processes:
             process.report(f"{begin_ns}\n")
-        ready_ns = min(process.told("ready", READY_SECONDS_MAX)[0] for process in processes)
+        ready_ns = min(
+            process.numbers_after("ready", READY_SECONDS_MAX)[0] for process in processes
+        )
         used, began = [process.cpu_seconds for process in processes], time.monotonic()
         end = began + TAKE_SECONDS_MAX
         while (left := end - time.monotonic()) > 0 and len(lines) < scenario.workload.count:
@@ -316,8 +318,8 @@ def run(quick: bool = False) -> dict[str, Any]:
         syncs = max(syncs_a_second(folder, SYNC_SECONDS) for _ in range(SYNC_TURNS))
         print(f"  the disk: {syncs:,.0f} syncs/s of a page")
         found: dict[str, Any] = {"syncs_a_second": syncs, "problems": problems}
-        found["schedule"] = told = {each.name: ceilings(each, 1 / syncs) for each in scenarios}
-        for name, each in told.items():
+        found["schedule"] = schedules = {each.name: ceilings(each, 1 / syncs) for each in scenarios}
+        for name, each in schedules.items():
             print(
                 f"  schedule of {name}: {each['a_second']:,.0f}/s at {each['step_ms']:.2f} ms "
                 f"a step, {each['times_serial']:.1f} times serial"
@@ -330,7 +332,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                 print(f"  {name}: {version}")
                 results = found[name] = {"version": version}
                 for scenario in scenarios:
-                    ceiling = told[scenario.name]["a_second"]
+                    ceiling = schedules[scenario.name]["a_second"]
                     results[scenario.name], wrong = compare(
                         peer, scenario, f"keyed-{scenario.name}", ceiling
                     )
@@ -350,7 +352,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     found["times"] = {ours: times_of_peers(found, ours) for ours in OURS}
     for ours, peers in found["times"].items():
         for name, by_scenario in peers.items():
-            told = ", ".join(f"{which} {times:.1f}" for which, times in by_scenario.items())
-            if told:
-                print(f"  {ours} has, in times of {name}: {told}")
+            times = ", ".join(f"{which} {ratio:.1f}" for which, ratio in by_scenario.items())
+            if times:
+                print(f"  {ours} has, in times of {name}: {times}")
     return found

@@ -5,7 +5,7 @@ have the same numbers of clients. On the other side stands `lab_ceiling.c`: a ga
 first copy of each packet and writes it to TCP connections, and clients that read and time. It has
 no protocol on the wire, nothing held back, no gap filled, no credit, no queue policy.
 
-What is told of each rate: latency and loss of either side, the processor time that each role spent
+Reported of each rate: latency and loss of either side, the processor time that each role spent
 for a delivery, and ours over C's. Loss is a figure here, not a fault: it tells what a machine with
 these processors carries. Run alone: `python -m bench --only lab_ceiling`.
 """
@@ -56,7 +56,7 @@ SMOKE: dict[str, object] = {"LOADS": ((20.0, 2),), "QUICK_SECONDS": 1.0, "WARM_U
 
 
 class Program:
-    """One process of the C program: told and heard a line at a time."""
+    """One process of the C program: written to and read a line at a time."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name

@@ -3,7 +3,7 @@
 One process feeds, five receive; between them is the node, which is in the feeding process as it is
 in a gateway, or a broker with a topic exchange and a queue for each. Both ends are the project's
 own engine every time, and RabbitMQ's queues need not outlive it. Everything shares two processors,
-however many the machine has, and what each part uses of them is told.
+however many the machine has, and what each part uses of them is reported.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def node_rate(seconds: float) -> Rate:
     with contextlib.ExitStack() as stack:
         feeding = stack.enter_context(child(feed, MESSAGE_BYTES, None, SUBSCRIBERS))
         receiving = [
-            stack.enter_context(child(receive, feeding.told, {}, address))
+            stack.enter_context(child(receive, feeding.ready, {}, address))
             for _ in range(SUBSCRIBERS)
         ]
         return _watched(seconds, receiving, {"node": [feeding.process.pid]})

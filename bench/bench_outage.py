@@ -20,19 +20,19 @@ BEFORE_SECONDS, DEAD_SECONDS, AFTER_SECONDS = 3.0, 60.0, 5.0
 QUICK_DEAD_SECONDS = 5.0
 LOST_EVERY = 20
 #: Bars.
-TOLD_MS, HEALED_MS = 100.0, 1000.0
+NOTICE_MS, HEALED_MS = 100.0, 1000.0
 PATIENCE_SECONDS = 30.0
 SMOKE: dict[str, object] = {"QUICK_DEAD_SECONDS": 1.0}
 
 
 class Listener(threading.Thread):
-    """A subscriber that notes when it was told what."""
+    """A subscriber that notes when it was notified of what."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self.url = url
         #: Of each quality message: when it came, its state, its reason.
-        self.told: list[tuple[int, str, str]] = []
+        self.notices: list[tuple[int, str, str]] = []
         #: From the stamp of the packet behind a gap to the word that it is missing.
         self.delays_ns: list[int] = []
         self.packets = 0
@@ -52,14 +52,14 @@ class Listener(threading.Thread):
                 if quality is None:
                     self.packets += 1
                     if told_ns and message.body[14] == 0:
-                        # The first packet of a line behind the gap that we were told of.
+                        # The first packet of a line behind the gap that was announced.
                         self.delays_ns.append(told_ns - message.received_ns)
                         told_ns = 0
                     if self.leave.is_set():
                         return
                     continue
                 now = time.time_ns()
-                self.told.append((now, quality["state"], quality["reason"]))
+                self.notices.append((now, quality["state"], quality["reason"]))
                 if quality["reason"] == "missing":
                     told_ns = told_ns or now
                 self.lost += (
@@ -70,7 +70,7 @@ class Listener(threading.Thread):
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The outage; what was lost, how soon it was told, how soon all was well again."""
+    """The outage; what was lost, how soon it was announced, how soon all was well again."""
     dead_seconds = QUICK_DEAD_SECONDS if quick else DEAD_SECONDS
     with Rig("packet", 1, lost_every=LOST_EVERY) as rig:
         host, port = rig.config.amqp.address
@@ -97,29 +97,30 @@ def run(quick: bool = False) -> dict[str, Any]:
             listener.join(PATIENCE_SECONDS)
             sent = int(whole.next_sequences[0]) - 1
     channel = after["channels"][0]
-    bad = [at for at, state, _ in listener.told if state != "OK" and at > healed_ns]
-    well = [at for at, state, _ in listener.told if state == "OK" and at > max(bad, default=0)]
+    bad = [at for at, state, _ in listener.notices if state != "OK" and at > healed_ns]
+    well = [at for at, state, _ in listener.notices if state == "OK" and at > max(bad, default=0)]
     well_ms = max(0, (min(well, default=healed_ns) - healed_ns) / 1e6)
     gap_wait_ns = rig.config.arbitration.gap_wait_us * 1000
-    told_ms = max(listener.delays_ns, default=0) / 1e6
+    notice_ms = max(listener.delays_ns, default=0) / 1e6
     problems, missed = [], []
     if channel["lost"] or listener.lost:
         problems.append(f"{channel['lost']} packets lost")
-    if told_ms > TOLD_MS:
-        missed.append(f"told after {told_ms:.0f} ms")
+    if notice_ms > NOTICE_MS:
+        missed.append(f"announced after {notice_ms:.0f} ms")
     if well_ms > HEALED_MS:
         missed.append(f"well after {well_ms:.0f} ms")
     if not listener.delays_ns:
-        problems.append("no gap was told of")
+        problems.append("no gap was announced")
     print(
         f"  line A dead for {dead_seconds:.0f} s, 5 % lost on B: {sent:,} packets,"
-        f" {after['recovery']['retransmitted']:,} retransmitted, {channel['lost']} lost; gaps told"
-        f" within {told_ms:.1f} ms (bar {TOLD_MS:.0f}; {gap_wait_ns / 1e6:.0f} of it wait for"
+        f" {after['recovery']['retransmitted']:,} retransmitted, {channel['lost']} lost;"
+        f" gaps announced within {notice_ms:.1f} ms (bar {NOTICE_MS:.0f};"
+        f" {gap_wait_ns / 1e6:.0f} of it wait for"
         f" the other line), all well {well_ms:.0f} ms after healing (bar {HEALED_MS:.0f}): "
         + ("; ".join(missed + problems) or "as it should be")
     )
     return {
         "packets": sent, "retransmitted": after["recovery"]["retransmitted"],
-        "lost": channel["lost"], "told_ms": told_ms, "well_ms": well_ms,
+        "lost": channel["lost"], "notice_ms": notice_ms, "well_ms": well_ms,
         "gaps": len(listener.delays_ns), "missed": missed, "problems": problems,
     }  # fmt: skip

@@ -7,7 +7,7 @@ datagrams is under way, so none is lost. Bars: 80 % of C, 350,000 sends a second
 
 `unicast`: one datagram to 10 and to 100 addresses on loopback, by one `sendmmsg` and by one
 submission to io_uring, in turns. What counts is processor time of the process, with what the kernel
-does for the sending in it. No bar: io_uring is told beside; left out where it is refused.
+does for the sending in it. No bar: io_uring is measured beside; left out where it is refused.
 
 `release`: 100 receivers' messages with one deadline are released by one thread, and a C program
 waits for the same instants. Bars: late at most twice as C at p99 and p99.9, window p99 50 us.

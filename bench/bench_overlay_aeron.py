@@ -20,7 +20,7 @@ does not; the overlay seals each message, which Aeron does not, and is used with
 deadlines here. Aeron's driver polls, so its figures depend on how it idles: drivers in C, on
 processors of their own that spin, are what its users take where latency counts, and a small machine
 has none to spare. Aeron may put several messages into a datagram. Our receivers are Python's,
-Aeron's Java's: what they take is told (`receiving_processors`), and in the latencies. A tree's
+Aeron's Java's: what they take is reported (`receiving_processors`), and in the latencies. A tree's
 proxies share this machine's processors, so its latency means little.
 
 Aeron (Apache License 2.0) is fetched by Maven, once, as `tests.interop.install` does; without Java,

@@ -367,7 +367,7 @@ class SerialQueue(AmqpPeer):
     def declare(self, queue: str, workers: int) -> None:
         self.running.close()
         made = self.running.enter_context(child(_node, str(self.folder), [queue], self.key))
-        self.port = made.told
+        self.port = made.ready
 
     def target(self, queue: str) -> str:
         return f"queue.{queue}"

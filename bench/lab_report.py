@@ -5,7 +5,7 @@ python -m bench.lab_report [--out docs/measured] [--seconds 15] [--only PART ...
 The parts: the source paper's Tables 4 to 7 and Figures 8 to 16 (`tables`), the loads of the bars
 beyond the paper's (`bars`), both through a gateway and clients in C (`ceiling`), and the persistent
 queue beside RabbitMQ and SQLite (`queue`). With the default duration all of it takes some fifteen
-minutes, on a machine that has nothing else to do. A step that fails is told on the page, and the
+minutes, on a machine that has nothing else to do. A step that fails is named on the page, and the
 others go on. Exit code 0 where everything was measured, 1 where something failed; a load that is
 not carried is a result.
 """
@@ -87,7 +87,7 @@ def measure_steps(
         try:
             asyncio.run(measure())
         except Exception as error:  # whatever it is: the other steps go on, the page tells it
-            failed.append((doing, told(error)))
+            failed.append((doing, message_of(error)))
             if len(waiting) == before:
                 failed += [(step.title, "not tried") for step in waiting]
                 waiting.clear()
@@ -95,7 +95,7 @@ def measure_steps(
     return found
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """An error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
@@ -140,7 +140,7 @@ def _try(found: Measured, what: str, work: Callable[[], dict[str, Any]]) -> dict
     try:
         return work()
     except Exception as error:  # as of a step
-        found.failed.append((what, told(error)))
+        found.failed.append((what, message_of(error)))
         return None
 
 
@@ -157,7 +157,7 @@ def queue(found: Measured, total: int, pending: int) -> dict[str, Any]:
     try:
         peers = bench_journal.rabbitmq(BROKER_MESSAGES, total)
     except Exception as error:  # not there, or it failed: ours are measured all the same
-        found.peer = told(error)
+        found.peer = message_of(error)
     figures = bench_journal.measure(peers, total, 1, pending)
     figures["recovery"]["messages"] = pending
     return figures

@@ -122,11 +122,11 @@ def publish_options(made: Broker, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Child:
-    """A process that counts; `told` is what it said once it was ready."""
+    """A process that counts; `ready` is what it said once it was ready."""
 
     process: Any
     count: Any
-    told: Any
+    ready: Any
 
     @property
     def cpu_seconds(self) -> float:
@@ -220,7 +220,7 @@ class Rate:
 
 
 def watch(seconds: float, counting: list[Child], parts: dict[str, list[int]]) -> Rate:
-    """Count for a while. `parts`: whose processes' time is told."""
+    """Count for a while. `parts`: the processes whose time is measured."""
 
     def spent() -> dict[str, float]:
         return {name: sum(map(cpu_seconds_of, pids)) for name, pids in parts.items()}

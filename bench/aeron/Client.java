@@ -117,7 +117,7 @@ public class Client {
         private final List<Subscription> subscriptions = new ArrayList<>();
         private long[] took = {};
         private int had;
-        private boolean told = true;
+        private boolean reported = true;
         private Path file;
         private long until;
 
@@ -151,9 +151,9 @@ public class Client {
                 if (order != null) {
                     begin(order.split(" "));
                 }
-                if (!told && subscriptions.stream().allMatch(each -> each.imageCount() == 1)) {
+                if (!reported && subscriptions.stream().allMatch(each -> each.imageCount() == 1)) {
                     System.out.println("ready");
-                    told = true;
+                    reported = true;
                 }
                 if (file != null && (had == took.length || System.nanoTime() > until)) {
                     end();
@@ -190,7 +190,7 @@ public class Client {
                 case "take" -> {
                     took = new long[Integer.parseInt(order[1]) * subscriptions.size()];
                     had = 0;
-                    told = false;
+                    reported = false;
                 }
                 case "end" -> {
                     file = Path.of(order[1]);

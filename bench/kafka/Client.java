@@ -38,9 +38,9 @@ public class Client {
     }
 
     private static Properties common(String servers) {
-        Properties told = new Properties();
-        told.put("bootstrap.servers", servers);
-        return told;
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", servers);
+        return properties;
     }
 
     public static void main(String[] words) throws Exception {
@@ -60,16 +60,16 @@ public class Client {
     }
 
     private static void put(String servers, String topic) throws Exception {
-        Properties told = common(servers);
-        told.put("acks", "all");
-        told.put("enable.idempotence", "true");
+        Properties properties = common(servers);
+        properties.put("acks", "all");
+        properties.put("enable.idempotence", "true");
         var in = new BufferedReader(new InputStreamReader(System.in));
         List<String> lines = new ArrayList<>();
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             lines.add(line);
         }
         try (var producer =
-                new KafkaProducer<>(told, new StringSerializer(), new StringSerializer())) {
+                new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
             producer.partitionsFor(topic);
             List<Future<RecordMetadata>> sent = new ArrayList<>();
             long began = now();
@@ -87,12 +87,12 @@ public class Client {
 
     private static void take(String servers, String topic, int workers, long handlerUs)
             throws Exception {
-        Properties told = common(servers);
-        told.put("group.id", "bench");
-        told.put("auto.offset.reset", "earliest");
-        told.put("enable.auto.commit", "false");
+        Properties properties = common(servers);
+        properties.put("group.id", "bench");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("enable.auto.commit", "false");
         var consumer =
-                new KafkaConsumer<>(told, new StringDeserializer(), new StringDeserializer());
+                new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());
         var options =
                 ParallelConsumerOptions.<String, String>builder()
                         .ordering(ParallelConsumerOptions.ProcessingOrder.KEY)

@@ -44,7 +44,7 @@ public final class Client {
                     return;
                 }
                 input.readFully(datagram);
-                System.out.println(client.told(datagram));
+                System.out.println(client.report(datagram));
             }
         }
     }
@@ -58,7 +58,7 @@ public final class Client {
         }
     }
 
-    private String told(byte[] datagram) throws Exception {
+    private String report(byte[] datagram) throws Exception {
         List<String> messages = new ArrayList<>();
         for (String text : framed(datagram)) {
             Message message = new Message();
