@@ -116,8 +116,8 @@ class Reference(msgspec.Struct, frozen=True):
 
     def _decimals(self, message: bytes | memoryview, field: Field) -> int | None:
         """Return the decimal places that a field of the message tells; None for nonsense."""
-        if field.scale_codes is not None:
-            return field.scale_codes.decimals_of(message[field.at])
+        if field.decimals is not None:
+            return field.decimals.decimals_of(message[field.at])
         if field.kind == "c":
             digits = _stripped(message, field)
             decimals = int(digits) if digits.isdecimal() else -1

@@ -111,17 +111,17 @@ class FieldBuilder:
             null=spec.null,
             constant=spec.constant,
             bits=self._bits(where, spec, width),
-            scale_codes=self._scale_codes(where, spec, kind, width),
+            decimals=self._decimals(where, spec, kind, width),
             byte_order=spec.byte_order if spec.byte_order != self.byte_order else "",
             values=spec.values,
             pad=spec.pad or self.description.pad,
             doc=spec.doc,
         )
 
-    def _scale_codes(
+    def _decimals(
         self, where: str, spec: FieldDescription, kind: str, width: int
     ) -> ScaleCodes | None:
-        """Return the decimal places that the values of a scale's field are given, if they are."""
+        """Return what the values of a scale's field mean, if the description says so."""
         if not spec.decimals:
             return None
         if kind not in "uic" or width != 1:
@@ -247,7 +247,7 @@ class FieldBuilder:
         if field.price not in codes:
             self.refuse(where, f"its scale {field.price!r} is no one-byte integer")
         scale = codes[field.price]
-        meant = scale.scale_codes or (DIGITS if scale.kind == "c" else COUNTS)
+        meant = scale.decimals or (DIGITS if scale.kind == "c" else COUNTS)
         return msgspec.structs.replace(field, scale_codes=meant)
 
     def block(

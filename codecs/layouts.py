@@ -65,9 +65,10 @@ class Field(msgspec.Struct, frozen=True):
     """named bits: the lowest one's number, and how many they are"""
     byte_order: str = ""
     """the field's own, where it differs from its block's"""
+    decimals: ScaleCodes | None = None
+    """of a scale's field: what its values mean, where they are codes"""
     scale_codes: ScaleCodes | None = None
-    """of a scale's field that the description gives its decimals: those; of a price whose scale a
-    field of the message tells: that field's"""
+    """of a price whose scale a field of the message gives: what that field's values mean"""
 
     @property
     def code(self) -> str:
