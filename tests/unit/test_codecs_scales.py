@@ -8,6 +8,7 @@ import pytest
 
 from feedhandler.codecs import ConfigError, Feed, Price, UsageError, load_feed, scanner
 from feedhandler.codecs.columns import Columns
+from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.book_messages import KeptBooks
 from feedhandler.market.venue_market import VenueMarket
 
@@ -58,6 +59,32 @@ side = { field = "Side", buy = ["B"], sell = ["S"] }
 price = "Price"
 size = "Size"
 """
+REFERENCE = """
+[reference]
+type = 2
+index = "Instrument"
+name = "Name"
+scale = "PriceScale"
+
+[[messages]]
+type = 2
+name = "definition"
+symbol = "Instrument"
+fields = [
+    { type = "u32", name = "Instrument" },
+    { type = "c4", name = "Name" },
+    { SCALE, name = "PriceScale" },
+]
+
+[[messages]]
+type = 3
+name = "deal"
+symbol = "Instrument"
+fields = [
+    { type = "u32", name = "Instrument" },
+    { type = "i32", name = "Price", price = "reference" },
+]
+"""
 LETTERS = 'type = "c1", decimals = { A = 1, B = 2, C = 3, I = 0 }'
 HUNDREDS = 'type = "u8", decimals = { 100 = 2, 101 = 1, 255 = 0 }'
 #: The scale's type, the key that names it; its value by decimal places; a value that tells none.
@@ -77,13 +104,15 @@ def feed_of(folder: Path, scale: str, key: str = "price") -> Feed:
     return load_feed(path)
 
 
-def columns_of(feed: Feed, message: bytes) -> dict[str, numpy.ndarray]:
+def columns_of(
+    feed: Feed, message: bytes, known: ReferenceData | None = None
+) -> dict[str, numpy.ndarray]:
     """Return the columns of a packet with this message."""
     data = feed.encode_packet(sequence=1, messages=[message])
     index, header = scanner.MessageIndex(10), scanner.PacketHeader()
     scanner.scan_packets(feed.table, data, 0, len(data), header, index)
-    columns = Columns(feed, 1)
-    assert columns.decode(data, index) == 1
+    columns = Columns(feed, feed.message_code(message))
+    assert columns.decode(data, index, scales=known and known.all_scales) == 1
     return columns.arrays
 
 
@@ -151,3 +180,31 @@ def test_codes_that_cannot_be_are_refused(
     with pytest.raises(ConfigError, match=reason) as refused:
         feed_of(tmp_path, scale)
     assert key in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("scale", "value", "decimals"),
+    [
+        (LETTERS, "B", 2),
+        (LETTERS, "D", None),
+        (HUNDREDS, 101, 1),
+        (HUNDREDS, 102, None),
+        ('type = "u16"', 2, 2),
+        ('type = "u16"', 300, None),
+        ('type = "c2"', "03", 3),
+        ('type = "c2"', "x", None),
+    ],
+)
+def test_a_reference_message_tells_decimals_by_codes_too(
+    tmp_path: Path, scale: str, value: int | str, decimals: int | None
+) -> None:
+    path = tmp_path / "sample.toml"
+    begin = FEED[: FEED.index("[[messages]]")]
+    path.write_text(begin + REFERENCE.replace("SCALE", scale))
+    feed = load_feed(path)
+    known = ReferenceData(feed)
+    known.learn(2, feed.encode_message(2, instrument=7, name="ABCD", price_scale=value))
+    deal = feed.encode_message(3, instrument=7, price=1234)
+    price = feed.decode_message(deal, known=known).price
+    assert price == Price(1234, decimals)
+    assert numpy.isnan(columns_of(feed, deal, known)["price"][0]) == (decimals is None)
