@@ -407,6 +407,12 @@ class Columns:
         self._nulls = {
             field.name: field.null for field, _ in self._fields if field.null is not None
         }
+        #: Of prices whose scale is in the message: what their integers are divided by, by its byte.
+        self._divisors = {
+            field.name: _POWERS.take(numpy.array(field.scale_codes.decimals) & 0xFF)
+            for field, _ in self._fields
+            if field.scale_codes is not None
+        }
         self._time_rules = self._named_times()
         #: What the last clock message told, by service, ns since 1970.
         self._clocks: dict[int, int] = {}
@@ -543,9 +549,9 @@ class Columns:
         price = field.exponent or field.price
         if isinstance(price, int):
             return _POWERS[price]
-        if field.scale_codes is not None:
-            decimals = numpy.array(field.scale_codes.decimals, numpy.int8).view(numpy.uint8)
-            return _POWERS.take(decimals.take(self._views[price][: self.rows].view(numpy.uint8)))
+        if field.name in self._divisors:
+            codes = self._views[price][: self.rows].view(numpy.uint8)
+            return self._divisors[field.name].take(codes)
         of_symbol = scales.get(price, {})
         known = [of_symbol.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]
         return _POWERS.take(known)
