@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from feedhandler.codecs import scanner
+from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import FeedDescription
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed, Packet
@@ -93,6 +94,8 @@ class FixFeed(Feed):
         super().__init__(description, table_of, header, {}, {}, {})
         assert description.fix is not None
         self.names = dict(names)
+        # Market Data messages say of themselves what they do to books.
+        self.book = BookRules("order", (), names_symbols=True, conflates=False)
         self.symbols_are_text = True
         self.symbol_tag = description.fix.symbol_tag
 
@@ -118,6 +121,11 @@ class FixFeed(Feed):
         if not (1 <= len(label) <= 2 and label.isalnum() and label.isascii()):
             raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
         return type_code(label)
+
+    def message_code(self, message: bytes) -> int:
+        """Return the number of a whole message's type."""
+        label = bytes(message).split(b"\x01", 3)[2].removeprefix(b"35=")
+        return int.from_bytes(label[:2], "big")
 
     def layout(self, type: int | str, size: int | None = None) -> NoReturn:
         """Raise `UsageError`: FIX messages have no layouts."""
@@ -217,7 +225,7 @@ class FixFeed(Feed):
         with contextlib.suppress(FixError):
             found = fields(data)
         code = data.split(b"\x01", 3)[2].removeprefix(b"35=")
-        name = self.names.get(int.from_bytes(code[:2], "big"), "unknown")
+        name = self.names.get(self.message_code(data), "unknown")
         return FixMessage(code.decode("latin-1"), name, tuple(found))
 
     def to_dicts(

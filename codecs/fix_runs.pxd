@@ -33,6 +33,7 @@ cdef int envelope(
 cdef unsigned int type_of(const unsigned char *first, Run run) noexcept nogil
 cdef int begin_symbols(Run run) noexcept nogil
 cdef int next_symbol(const unsigned char *first, unsigned int tag, Run run) noexcept nogil
+cpdef unsigned long long symbol_number(const unsigned char[::1] text)
 cdef unsigned long long symbol_value(
     const unsigned char *first, Py_ssize_t at, Py_ssize_t size
 ) noexcept nogil

@@ -267,3 +267,11 @@ def symbol_value(first, at, size):
             value &= _MASK_64
         value ^= value >> 29
     return (value >> 2) | (cython.cast(cython.ulonglong, 1) << 63)
+
+
+def symbol_number(text):
+    """Return the text of a symbol as a number, as `symbol_value` does; 0 for an empty one."""
+    if len(text) == 0:
+        return 0
+    first = cython.address(text[0]) if cython.compiled else memoryview(text)
+    return symbol_value(first, 0, len(text))

@@ -146,6 +146,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "amqp.level_queue",
         "amqp.record_fanout",
         "market.depth_book",
+        "market.fix_normaliser",
         "market.normaliser",
         "market.order_table",
         "market.records",

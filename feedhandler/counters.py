@@ -473,7 +473,7 @@ TCP_LINE_COUNTS: dict[str, str] = {
 #: Counters of the books of which normalised records are made; they tell what did not fit.
 BOOK_COUNTS: dict[str, str] = {
     "unknown_orders": "messages about orders that no message had added",
-    "short": "messages too short for their layout",
+    "short": "messages too short for their layout, or (FIX) that cannot be read",
     "sideless": "orders and levels that say no side",
     "unscaled": "prices whose scale is not known: their records have none",
     "clamped": "sizes beyond 32 bits: told as the greatest",

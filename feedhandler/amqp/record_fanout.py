@@ -41,6 +41,7 @@ from feedhandler.codecs.dbn import (
     encode_definition,
     encode_symbol_mapping,
 )
+from feedhandler.codecs.feed import key_word
 
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed
@@ -285,8 +286,10 @@ class RecordFanout(RecordSink):
 
     def words_of(self, symbol: int) -> list[str]:
         """Return the words by which patterns may name a symbol."""
-        alias = self.alias_of(symbol)
-        return [self.name_of(symbol)] if alias is None else [self.name_of(symbol), alias]
+        words = [self.name_of(symbol), self.alias_of(symbol)]
+        if symbol in self.records.normaliser.texts:
+            words.append(key_word(self.records.normaliser.text_of(symbol)))
+        return [word for word in words if word is not None]
 
     def mapping(
         self, stream: Stream, index: int, received_ns: int, definition: bool = False
@@ -294,7 +297,7 @@ class RecordFanout(RecordSink):
         """Return the record that tells an instrument's symbol: a mapping, or its definition."""
         instrument = self.of(stream).ids[index]
         symbol = self.symbol_of(stream, index)
-        name = self.names.get(symbol) or self.feed.symbol_text(symbol)
+        name = self.names.get(symbol) or self.records.normaliser.text_of(symbol)
         at_ns = received_ns or UNDEFINED_TIME
         if definition:
             return encode_definition(self.feed.number, instrument, name, at_ns, at_ns)

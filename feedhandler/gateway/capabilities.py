@@ -93,7 +93,7 @@ def _has_refresh_lines(feed: Feed) -> bool:
     return feed.recovery is not None and feed.recovery.snapshot_lines
 
 
-def _has_book_table(feed: Feed) -> bool:
+def _has_books(feed: Feed) -> bool:
     return feed.book is not None
 
 
@@ -208,7 +208,7 @@ CAPABILITIES = (
         "normalised records",
         "order events, levels, trades, statuses and definitions in DBN's layout, the same of every "
         "feed: `as=mbo` and the like with `amqp.records`, and `feedhandler decode --as`",
-        _has_book_table,
+        _has_books,
     ),
     Capability(
         "exchange",

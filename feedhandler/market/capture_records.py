@@ -128,7 +128,7 @@ class CaptureRecords:
 
     def _name_of(self, instrument: int) -> str:
         symbol = self.records.normaliser.symbol_of(instrument)
-        return self._known.names.get(symbol) or self._feed.symbol_text(symbol)
+        return self._known.names.get(symbol) or self.records.normaliser.text_of(symbol)
 
     def names(self) -> dict[int, str]:
         """Return the symbols' names by instrument id, as far as they are known."""
@@ -136,7 +136,9 @@ class CaptureRecords:
         if not numbers:
             return {symbol & 0xFFFF_FFFF: name for symbol, name in self._known.names.items()}
         names = {
-            number: self._known.names.get(symbol) or self._feed.symbol_name(symbol)
+            number: self._known.names.get(symbol)
+            or self.records.normaliser.texts.get(symbol)
+            or self._feed.symbol_name(symbol)
             for symbol, number in numbers.items()
         }
         return {number: name for number, name in names.items() if name}

@@ -67,6 +67,7 @@ cdef class Normaliser:
     cdef unsigned char[::1] slots, teaches
     cdef list messages, symbols
     cdef readonly list statuses, named
+    cdef readonly dict texts
     cdef unsigned long long[::1] words
     cdef unsigned char[::1] octets
     cdef Py_ssize_t room
@@ -121,6 +122,7 @@ cdef class Normaliser:
         self, unsigned long long order_id, Py_ssize_t slot, unsigned int size
     ) except -1
     cdef int level(self, WireRule rule) except -1
+    cdef int set_level(self, unsigned char side, long long price, unsigned int size) except -1
     cdef int quote(self, WireRule rule) except -1
     cdef int quote_side(
         self, unsigned long long order_id, unsigned char side, WireField price, WireField size
@@ -136,7 +138,7 @@ cdef class Normaliser:
     cdef int hide(self, Py_ssize_t slot, unsigned long long order_id) except -1
     cdef int apply_level_position(self, WireRule rule) except -1
     cdef int change_level(
-        self, WireRule rule, Ladder ladder, unsigned char side, Py_ssize_t at
+        self, Ladder ladder, unsigned char side, Py_ssize_t at, long long price, unsigned int size
     ) except -1
     cdef int take_level(self, Ladder ladder, unsigned char side, Py_ssize_t at) except -1
     cdef int put_level(

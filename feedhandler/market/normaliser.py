@@ -276,6 +276,8 @@ class Normaliser:
         self.scales = {name: {} for name in feed.scale_names}
         #: The symbols by instrument id, from 1.
         self.symbols = []
+        #: The texts of symbols that are digests, as far as messages have them.
+        self.texts = {}
         self.unknown_orders = self.unscaled = self.clamped = self.short = 0
         self.sideless = self.unnamed = 0
         self.instruments_of = None
@@ -324,6 +326,10 @@ class Normaliser:
     def symbol_of(self, instrument: int) -> int:
         """Return the symbol of an instrument as the scanner's index has it."""
         return self.symbols[instrument - 1] if self.numbers_symbols else instrument
+
+    def text_of(self, symbol: int) -> str:
+        """Return the text of a symbol."""
+        return self.texts.get(symbol) or self.feed.symbol_text(symbol)
 
     def scales_of(self, instrument: int) -> dict[str, int]:
         """Return the decimal places that reference data has stated of an instrument's prices."""
@@ -847,10 +853,14 @@ class Normaliser:
         side: cython.uchar = self.side_of(rule.side)
         price: cython.longlong = self.price_of(rule.price)
         size: cython.uint = 0
-        slot: cython.Py_ssize_t
-        key: cython.ulonglong
         if rule.does == _C_LEVEL:
             size = self.size_of(rule.size)
+        return self.set_level(side, price, size)
+
+    def set_level(self, side, price, size):
+        """Set the price level of a side to a size; 0 removes it."""
+        slot: cython.Py_ssize_t
+        key: cython.ulonglong
         if side == 0 or price == _NO_PRICE:
             self.sideless += side == 0
             return 0
@@ -997,13 +1007,13 @@ class Normaliser:
             ladder.sizes.insert(at, size)
             return self.put_level(_A, side, price, size)
         if rule.does == _C_CHANGE:
-            return self.change_level(rule, ladder, side, at)
+            return self.change_level(
+                ladder, side, at, self.price_of(rule.price), self.size_of(rule.size)
+            )
         return self.take_level(ladder, side, at)
 
-    def change_level(self, rule, ladder, side, at):
+    def change_level(self, ladder, side, at, price, size):
         """Give a level a size, and where it differs a price."""
-        price: cython.longlong = self.price_of(rule.price)
-        size: cython.uint = self.size_of(rule.size)
         old_price: cython.longlong = ladder.prices[at]
         old_size: cython.uint = ladder.sizes[at]
         ladder.prices[at], ladder.sizes[at] = price, size

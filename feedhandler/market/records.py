@@ -35,6 +35,8 @@ from feedhandler.codecs.dbn import (
 )
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.fix_feed import FixFeed
+from feedhandler.market.fix_normaliser import FixNormaliser
 from feedhandler.market.normaliser import STATES
 
 Array = numpy.ndarray[Any, Any]
@@ -222,7 +224,7 @@ class Records:
         for schema in schemas:
             if schema not in SCHEMAS:
                 raise UsageError(f"unknown records {schema!r}", f"known: {', '.join(SCHEMAS)}")
-        self.normaliser = Normaliser(feed)
+        self.normaliser = FixNormaliser(feed) if isinstance(feed, FixFeed) else Normaliser(feed)
         self.book = DepthBook()
         self.normaliser.instruments_of = self.book.instruments
         self.keeps_events = not schemas or "mbo" in schemas
@@ -285,7 +287,7 @@ class Records:
         """Return the record that defines an instrument."""
         normaliser = self.normaliser
         if self.name_of is None:
-            name = normaliser.feed.symbol_text(normaliser.symbol_of(instrument))
+            name = normaliser.text_of(normaliser.symbol_of(instrument))
         else:
             name = self.name_of(instrument)
         return encode_definition(normaliser.publisher_id, instrument, name, event_ns, received_ns)

@@ -11,7 +11,7 @@ Order and completeness of the stream are its caller's. Sans-IO.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -68,20 +68,10 @@ class BookView:
         return bool(bids and asks) and bids[0][0] >= asks[0][0]
 
 
-class Instruments(Protocol):
-    """A market that finds instruments by name, and data by what stands for an instrument."""
-
-    def instruments(self) -> Mapping[str, Any]:
-        """Return what stands for each instrument, by name."""
-
-    def instrument_of(self, symbol: str | int) -> Any:
-        """Return what stands for the instrument of a symbol."""
-
-
 class View(Mapping[str | int, Any]):
     """A mapping by symbol: iterated by name, looked up by name or number."""
 
-    def __init__(self, market: Instruments, look: Callable[[Any], Any]) -> None:
+    def __init__(self, market: "VenueMarket", look: Callable[[int], Any]) -> None:
         self._market, self._look = market, look
 
     def __getitem__(self, symbol: str | int) -> Any:
@@ -260,7 +250,8 @@ class VenueMarket:
         if instrument in self._named:
             return self._named[instrument]
         symbol = self._normaliser.symbol_of(instrument)
-        return self._known.names.get(symbol) or self.feed.symbol_name(symbol) or str(symbol)
+        text = self._normaliser.texts.get(symbol) or self.feed.symbol_name(symbol)
+        return self._known.names.get(symbol) or text or str(symbol)
 
     def _book_of(self, instrument: int) -> BookView | None:
         if not instrument or not self._book.has(instrument):

@@ -8,8 +8,9 @@ finest unit that the security's entries need; entries by price level are one ord
 from decimal import Decimal
 from typing import NamedTuple
 
+from feedhandler.codecs.fix.market_entries import decimal_of
 from feedhandler.replay.state.book import BUY, SELL, Book
-from feedhandler.retrans.fix.market_state import MarketState, decimal_of
+from feedhandler.retrans.fix.market_state import MarketState
 
 _SIDES = {b"0": BUY, b"1": SELL}
 

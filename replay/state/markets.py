@@ -4,21 +4,17 @@ from typing import Any
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.fix_feed import FixFeed
 from feedhandler.market.venue_market import VenueMarket
-from feedhandler.replay.state.fix_books import FixBooks
 from feedhandler.replay.state.market import Market
 
 
-def open_market(feed: Feed | None = None, **options: Any) -> Market | VenueMarket | FixBooks:
+def open_market(feed: Feed | None = None, **options: Any) -> Market | VenueMarket:
     """Return the market of a feed: books, trades and trading states from its stream.
 
     Of UTP-MD, and without a feed, it is a `Market`, which keeps quotes, reference data and indices,
-    too, and cuts snapshots; of any other feed that has a `[book]` table a `VenueMarket`, of FIX
-    market data `FixBooks`. `options` are those of the class. Raises `UsageError` for other feeds.
+    too, and cuts snapshots; of FIX market data, and of any other feed that has a `[book]` table, a
+    `VenueMarket`. `options` are those of the class. Raises `UsageError` for other feeds.
     """
-    if isinstance(feed, FixFeed):
-        return FixBooks(feed, **options)
     try:
         return Market(feed, **options)
     except UsageError:

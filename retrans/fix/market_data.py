@@ -19,13 +19,18 @@ import enum
 import hashlib
 import re
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.framing import SEQUENCE_MAX
+from feedhandler.codecs.fix.market_entries import (
+    ALL_SECURITIES,
+    MESSAGE_FIELDS_MAX,
+    utc_ns,
+    utc_text,
+)
 from feedhandler.retrans.fix.request import CHANNEL_TAG
 
 REQUEST, PART, REJECT, SNAPSHOT = b"V", b"UP", b"Y", b"W"
@@ -40,24 +45,17 @@ REJECT_CODE, HELD_FROM = 20105, 20106
 #: In the last part: the `Digest` of the answer's messages, in hexadecimal digits.
 DIGEST = 20107
 
-#: Symbol of a request for all securities.
-ALL_SECURITIES = b"[N/A]"
 #: MDReqID of a reject whose request had none.
 NO_ID = b"NONE"
 ID_BYTES_MAX = 64
 #: Fields of a request: some ids, types and times, and two for each security.
 REQUEST_FIELDS_MAX = 4096
-#: Fields of a published message, as the codec's own bound.
-MESSAGE_FIELDS_MAX = 16_384
 #: Most securities that are searched for one by one in a message's bytes.
 FEW_SECURITIES = 16
 #: Tags by which a request would ask by number: BeginSeqNo, EndSeqNo, RefSeqNum, and those of the
 #: application's own numbering.
 _BY_NUMBER = {7, 16, 45, 1181, 1182, 1183, 1350}
-_TIME = re.compile(rb"(\d{8}-\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?\Z")
 _NUMBER = re.compile(rb"\d{1,20}\Z")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND_NS = 1_000_000_000
 
 
 class Refusal(enum.Enum):
@@ -360,26 +358,6 @@ def _time(values: dict[int, bytes], tag: int) -> int:
     if time_ns < 0:
         raise _Wrong(f"tag {tag} is not a UTCTimestamp")
     return time_ns
-
-
-def utc_ns(text: bytes) -> int:
-    """Return a UTCTimestamp in ns since 1970, decimals beyond nine cut off; -1 where it is none."""
-    matched = _TIME.match(text)
-    if matched is None:
-        return -1
-    try:
-        moment = datetime.strptime(matched[1].decode(), "%Y%m%d-%H:%M:%S").replace(tzinfo=UTC)
-    except ValueError:
-        return -1
-    seconds = (moment - _EPOCH).days * 86_400 + (moment - _EPOCH).seconds
-    return max(seconds * _SECOND_NS + int((matched[2] or b"0").ljust(9, b"0")[:9]), -1)
-
-
-def utc_text(time_ns: int) -> bytes:
-    """Return ns since 1970 as a UTCTimestamp with nine decimals."""
-    seconds, fraction = divmod(time_ns, _SECOND_NS)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return b"%b.%09d" % (moment.strftime("%Y%m%d-%H:%M:%S").encode(), fraction)
 
 
 def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes]) -> bool:

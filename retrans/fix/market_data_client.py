@@ -22,13 +22,13 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.datagram import SEQUENCE_RESET
 from feedhandler.codecs.fix.fields import fields
 from feedhandler.codecs.fix.framing import Frame, frame_message
+from feedhandler.codecs.fix.market_entries import MESSAGE_FIELDS_MAX
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.events import Broken
 from feedhandler.retrans.fix.market_data import (
     HEARTBEAT,
     LOGOUT,
-    MESSAGE_FIELDS_MAX,
     NO_ID,
     PART,
     REJECT,

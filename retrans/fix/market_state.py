@@ -17,20 +17,33 @@ brings it: `knows` says so.
 """
 
 from collections import Counter
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from feedhandler.codecs.fix.fields import FixError, fields
-from feedhandler.retrans.fix.market_data import ALL_SECURITIES, MESSAGE_FIELDS_MAX
+from feedhandler.codecs.fix.market_entries import (
+    ACTIONS,
+    ALL_SECURITIES,
+    BID,
+    CHANGE,
+    DELETE,
+    DELETE_THRU,
+    EMPTY_BOOK,
+    MESSAGE_FIELDS_MAX,
+    NEW,
+    OFFER,
+    OVERLAY,
+    Pairs,
+    decimal_of,
+    name_of,
+    split,
+)
 
 #: Most securities of a channel: more than any exchange lists on one.
 SECURITIES_MAX = 100_000
 #: Most entries of all securities: some hundred MB.
 ENTRIES_MAX = 1 << 20
 
-_BID, _OFFER, _EMPTY_BOOK = b"0", b"1", b"J"
-_BOOKS = (_BID, _OFFER)
-NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = b"0", b"1", b"2", b"3", b"4", b"5"
-_ACTIONS = frozenset((NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY))
+_BOOKS = (BID, OFFER)
 #: Tags that an entry of X has and one of W has not: MDUpdateAction, DeleteReason, MDSubBookType,
 #: MarketDepth, MDStreamID, states of the instrument; the instrument, its underlyings and legs. Then
 #: what follows the entries: the queue's fields, Signature.
@@ -45,15 +58,13 @@ X_ONLY = frozenset((
 #: MDEntryPositionNo. The first is encoded anew.
 _POSITIONS = frozenset((1023, 290))
 
-_Pairs = list[tuple[int, bytes]]
-
 
 class Entry:
     """An entry in force: its id, type, price and size (b"": none), and its text."""
 
     __slots__ = ("id", "price", "size", "text", "type")
 
-    def __init__(self, said: dict[int, bytes], pairs: _Pairs, before: "Entry | None") -> None:
+    def __init__(self, said: dict[int, bytes], pairs: Pairs, before: "Entry | None") -> None:
         self.id: bytes = said.get(278, before.id if before else b"")
         self.type: bytes = said.get(269, before.type if before else b"")
         self.price: bytes = said.get(270, before.price if before else b"")
@@ -123,9 +134,9 @@ class SecurityState:
 def _best(standing: list[tuple[Entry, int]], depth: int) -> list[tuple[Entry, int]]:
     """Return the entries at the best `depth` prices of each side, and those of no side."""
     kept: dict[bytes, set[Decimal]] = {}
-    for side in (_BID, _OFFER):
+    for side in (BID, OFFER):
         prices = {price_of(entry) for entry, _ in standing if entry.type == side}
-        kept[side] = set(sorted(prices, reverse=side == _BID)[:depth])
+        kept[side] = set(sorted(prices, reverse=side == BID)[:depth])
     return [
         each
         for each in standing
@@ -136,20 +147,6 @@ def _best(standing: list[tuple[Entry, int]], depth: int) -> list[tuple[Entry, in
 def price_of(entry: Entry) -> Decimal:
     """Return the entry's price; 0 where it has none that can be read."""
     return decimal_of(entry.price) or Decimal(0)
-
-
-def decimal_of(text: bytes) -> Decimal | None:
-    """Return a price or size; None where the text is no number as FIX writes it.
-
-    An exponent is refused: a few bytes of it would be a number of a million digits.
-    """
-    if b"e" in text.lower():
-        return None
-    try:
-        value = Decimal(text.decode("ascii", "replace"))
-    except InvalidOperation:
-        return None
-    return value if value.is_finite() else None
 
 
 class MarketState:
@@ -213,7 +210,7 @@ class MarketState:
         if found[0][1] in (b"W", b"X"):
             self._entries(found, found[0][1] == b"W")
 
-    def _entries(self, found: _Pairs, full: bool) -> None:
+    def _entries(self, found: Pairs, full: bool) -> None:
         root, entries = split(found)
         state = self._security(root)
         if full and state is not None:
@@ -252,13 +249,13 @@ class MarketState:
         self._unknown.discard(state.name)
 
     def _entry(
-        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
+        self, state: SecurityState, said: dict[int, bytes], pairs: Pairs, action: bytes
     ) -> None:
         before = state.count
         type = said.get(269, b"")
-        if type == _EMPTY_BOOK:
+        if type == EMPTY_BOOK:
             state.clear()
-        elif action not in _ACTIONS:
+        elif action not in ACTIONS:
             self.problems["unknown_action"] += 1
         elif action in (NEW, OVERLAY) and self.entries >= self._entries_max:
             self.problems["no_room"] += 1
@@ -275,7 +272,7 @@ class MarketState:
         self._known.discard(state.name)
 
     def _keyed(
-        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
+        self, state: SecurityState, said: dict[int, bytes], pairs: Pairs, action: bytes
     ) -> None:
         """Apply an entry that is known by its id, its price, or its type."""
         id, key = _key(state, said, action)
@@ -301,7 +298,7 @@ class MarketState:
             state.types[entry.id] = entry.type
 
     def _level(
-        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
+        self, state: SecurityState, said: dict[int, bytes], pairs: Pairs, action: bytes
     ) -> None:
         """Apply an entry that is known by its price level."""
         levels = state.levels.setdefault(said.get(269, b""), [])
@@ -321,28 +318,6 @@ class MarketState:
             del levels[at]
         else:
             del levels[slice(at + 1) if action == DELETE_THRU else slice(at, None)]
-
-
-def split(found: _Pairs) -> tuple[dict[int, bytes], list[_Pairs]]:
-    """Return the fields of a W or X in front of its entries, by tag, and those of each entry."""
-    root: dict[int, bytes] = {}
-    entries: list[_Pairs] = []
-    delimiter = 0
-    for tag, value in found:
-        if not delimiter and not entries and 268 not in root:
-            root[tag] = value
-        else:
-            delimiter = delimiter or tag
-            if tag == delimiter:
-                entries.append([])
-            entries[-1].append((tag, value))
-    return root, entries
-
-
-def name_of(said: dict[int, bytes]) -> bytes:
-    """Return the security that fields name: Symbol, else SecurityID; b"" for none."""
-    symbol = said.get(55, b"")
-    return said.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
 
 
 def _key(

@@ -10,6 +10,7 @@ from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.gateway import CAPABILITIES, capabilities_of, open_config
 from feedhandler.ops import config, feeds, run
 from tests.support.refusal import refusal
+from tests.unit.test_codecs_loader import GOOD, write
 
 #: What is there for every feed; and of the rest, what each built-in one has.
 ALL = {
@@ -60,8 +61,6 @@ HAS = {
     ),
 }  # fmt: skip
 
-#: The feeds whose description has no [book] table.
-BOOKLESS = ("fix-marketdata",)
 #: The feeds whose books stand for the messages that change them.
 SENDS_BOOKS = (
     "asx-ntp-itch", "b3-umdf", "cboe-byx-pitch", "cboe-c1-options-pitch", "eurex-eobi",
@@ -114,8 +113,7 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
     assert {name: {x for x, has in capabilities_of(load_feed(name)).items() if has}
             for name in list_feeds()} == {
         name: has
-        | {"books"}
-        | (set() if name in BOOKLESS else {"records"})
+        | {"books", "records"}
         | ({"conflation_of_books"} if name in SENDS_BOOKS else set())
         for name, has in HAS.items()
     }  # fmt: skip
@@ -279,11 +277,10 @@ def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path
 
 def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "gw.toml"
-    text = CONFIGURATION.replace(SERVER, "").replace("FEED", "fix-marketdata")
+    feed = write(tmp_path, GOOD)
+    text = CONFIGURATION.replace(SERVER, "").replace("FEED", str(feed))
     path.write_text("[amqp]\nrecords = true\n" + text)
-    with pytest.raises(
-        ConfigError, match=r":2: amqp\.records: fix-marketdata has no \[book\] table"
-    ):
+    with pytest.raises(ConfigError, match=r":2: amqp\.records: \w+ has no \[book\] table"):
         config.check(path)
 
 

@@ -245,7 +245,7 @@ def test_what_cannot_be_sent_as_books_says_why() -> None:
             reasons[name] = error.message
     assert "quotes, or several changes in one" in reasons["cme-mdp3"]
     assert "the latest messages are enough" in reasons["iex-deep"]
-    assert "has no [book] table" in reasons["fix-marketdata"]
+    assert "other messages belong to those" in reasons["fix-marketdata"]
     assert "quotes, or several changes in one" in reasons["otc-link-ats"]
     assert "other messages belong to those" in reasons["ice-impact"]
     assert book_cache_of(load_feed("siac-cqs")) is None

@@ -23,8 +23,11 @@ from feedhandler.market.records import Records
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.decode_records import FORMS
 from feedhandler.replay.generating.order_writers import WRITERS
+from tests.unit.test_codecs_loader import GOOD, write
 
 ITCH = "nasdaq-totalview-itch"
+#: Stands for a description without [book].
+BOOKLESS = "bookless.toml"
 TYPES = {
     "mbo": databento_dbn.MBOMsg,
     "trades": databento_dbn.TradeMsg,
@@ -150,7 +153,7 @@ def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--feed", "fix-marketdata", "--as", "mbo"], "has no order books"),
+        (["--feed", BOOKLESS, "--as", "mbo"], "has no order books"),
         (["--feed", ITCH, "--as", "mbo", "--limit", "5"], "leave out --service"),
         (["--feed", ITCH, "--as", "mbo", "--json"], "--control and --json"),
         (["--feed", ITCH, "--format", "parquet"], "name a file: --out FILE"),
@@ -158,8 +161,14 @@ def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(
-    session: Path, words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+    session: Path,
+    words: list[str],
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    bookless = str(write(tmp_path, GOOD))
+    words = [bookless if word == BOOKLESS else word for word in words]
     assert main(["decode", str(session), *words]) == 2
     assert reason in capsys.readouterr().err
 

@@ -1,6 +1,7 @@
 """Books, trades and states of feeds with a `[book]` table: from packets, messages and records."""
 
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from feedhandler.market.venue_market import Trade, VenueMarket
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.order_writers import ORDER_WRITERS
 from feedhandler.replay.state.market import Market
+from tests.unit.test_codecs_loader import GOOD, write
 
 ITCH = "nasdaq-totalview-itch"
 NAMES = ["AAAB", "AAAC", "AAAD", "AAAE"]
@@ -151,14 +153,15 @@ def test_what_does_not_fit_is_counted() -> None:
     assert "NONE" not in market.trades
 
 
-def test_the_front_door_opens_the_market_of_any_feed() -> None:
+def test_the_front_door_opens_the_market_of_any_feed(tmp_path: Path) -> None:
     assert isinstance(feedhandler.Market(), Market)
     assert isinstance(feedhandler.Market(load_feed("euronext-utp-md")), Market)
     assert isinstance(feedhandler.Market(load_feed("cme-mdp3")), VenueMarket)
     for name in list_feeds():
         assert feedhandler.Market(load_feed(name)).books == {}
+    assert isinstance(feedhandler.Market(load_feed("fix-marketdata")), VenueMarket)
     with pytest.raises(UsageError):
-        VenueMarket(load_feed("fix-marketdata"))
+        VenueMarket(load_feed(write(tmp_path, GOOD)))
     assert Trade(1, 2, "B", 3).side == "B"
     assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
 

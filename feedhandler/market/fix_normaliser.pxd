@@ -1,0 +1,26 @@
+# Declarations for other compiled modules; fix_normaliser.py describes each name.
+
+from feedhandler.market.normaliser cimport Ladder, Normaliser
+
+
+cdef class FixNormaliser(Normaliser):
+    cdef int symbol_tag
+
+    cpdef int message(
+        self, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size,
+        unsigned short message_type, unsigned long long send_ns, unsigned long long received_ns,
+        unsigned long long sequence, unsigned int channel
+    ) except -1
+    cdef int take(self, dict root, list entries, bint full) except -1
+    cdef int begin(self, bint full) except -1
+    cdef unsigned int security_of(self, dict said) except? 4294967295
+    cdef int note_status(self, dict root) except -1
+    cdef int entry(self, dict root, dict said, bytes action) except -1
+    cdef int trade(self, dict said, bytes action) except -1
+    cdef int by_id(self, dict said, bytes action, unsigned char side) except -1
+    cdef int by_position(self, dict said, bytes action, unsigned char side) except -1
+    cdef int take_levels(
+        self, Ladder ladder, unsigned char side, Py_ssize_t first, Py_ssize_t end
+    ) except -1
+    cdef long long price_in(self, dict said) except? -1
+    cdef unsigned int size_in(self, dict said) except? 4294967295

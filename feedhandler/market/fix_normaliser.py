@@ -1,0 +1,279 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Market data in FIX normalised to order events: what `normaliser` makes of other feeds' messages.
+
+A full refresh (W) empties a security's book and tells it anew, an incremental one (X) changes it,
+a security status (f) tells a trading state. An entry is an order where it has an MDEntryID (278),
+else a price level: by its position (MDPriceLevel, 1023) or by its price. Bids, offers and trades
+have events; entries of other types have none.
+
+Order ids are the MDEntryIDs that are whole numbers; of others a digest in the upper half of the
+numbers. Symbols of more than eight bytes are digests, too (`texts` has what they stand for).
+
+A message that cannot be read, and an entry whose action means nothing, are counted in `short`.
+Sans-IO.
+"""
+
+from decimal import Decimal
+
+import cython
+from cython.cimports.feedhandler.codecs.fix_runs import symbol_number
+from cython.cimports.feedhandler.market.normaliser import Ladder, Normaliser
+from cython.cimports.feedhandler.market.order_table import OrderTable
+
+from feedhandler.codecs.dbn import FLAG_MAYBE_BAD_BOOK, FLAG_SNAPSHOT, UNDEFINED_PRICE
+from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.fix.market_entries import (
+    ACTIONS,
+    BID,
+    CHANGE,
+    DELETE,
+    DELETE_FROM,
+    DELETE_THRU,
+    EMPTY_BOOK,
+    MESSAGE_FIELDS_MAX,
+    NEW,
+    OFFER,
+    OVERLAY,
+    TRADE,
+    decimal_of,
+    entry_time_ns,
+    name_of,
+    split,
+)
+from feedhandler.codecs.fix_feed import FixFeed, type_code
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
+from feedhandler.market.normaliser import LADDERS_MAX, ROOM, STATES
+
+#: Levels by position of one side of a book, at most: further ones drop out.
+LEVELS_MAX = 1 << 12
+#: Digits of an MDEntryID that is its order id, at most: below the digests.
+_ID_DIGITS = 18
+_FULL = cython.declare(cython.ushort, type_code("W"))
+_INCREMENTAL = cython.declare(cython.ushort, type_code("X"))
+_STATUS = cython.declare(cython.ushort, type_code("f"))
+_BUY, _SELL = cython.declare(cython.uchar, 1), cython.declare(cython.uchar, 2)
+_A, _R = cython.declare(cython.uchar, 65), cython.declare(cython.uchar, 82)
+_T = cython.declare(cython.uchar, 84)
+_NO_PRICE = cython.declare(cython.longlong, UNDEFINED_PRICE)
+_SIZE_MAX = cython.declare(cython.longlong, (1 << 32) - 2)
+_LONG = cython.declare(cython.ulonglong, LONG_SYMBOL_BIT)
+_SNAPSHOT = cython.declare(cython.uchar, FLAG_SNAPSHOT)
+_MAYBE_BAD = cython.declare(cython.uchar, FLAG_MAYBE_BAD_BOOK)
+_SIDES = {BID: 1, OFFER: 2}
+#: AggressorSide (2446).
+_AGGRESSORS = {b"1": 1, b"2": 2}
+#: SecurityTradingStatus (326): halt; resume, ready to trade, fast market; pre-open, opening
+#: rotation, pre-cross, cross; not available, post-close. Others say nothing of a state.
+_STATES = {
+    b"2": STATES.index("halted"),
+    **dict.fromkeys((b"3", b"17", b"23"), STATES.index("trading")),
+    **dict.fromkeys((b"21", b"22", b"24", b"25"), STATES.index("auction")),
+    **dict.fromkeys((b"18", b"26"), STATES.index("closed")),
+}
+_UNITS = Decimal(10**9)
+#: Beyond it, prices in 1e-9 do not fit 63 bits.
+_PRICE_LIMIT = Decimal(UNDEFINED_PRICE) / _UNITS
+
+
+class FixNormaliser(Normaliser):
+    """Order events of a feed that is framed by FIX; see the module, and `Normaliser`."""
+
+    def __init__(self, feed: FixFeed, orders: OrderTable | None = None, room: int = ROOM) -> None:
+        Normaliser.__init__(self, feed, orders, room)
+        self.numbers_symbols = True
+        self.symbol_tag = feed.symbol_tag
+
+    def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
+        """Append the records of a message, as `Normaliser.message` does."""
+        first: cython.Py_ssize_t = self.count
+        if at < 0 or size < 0 or at + size > len(data):
+            return 0
+        if message_type != _INCREMENTAL and message_type != _FULL and message_type != _STATUS:
+            return 0
+        self.event_ns = self.send_ns = send_ns
+        self.received_ns, self.channel = received_ns, channel
+        self.sequence = cython.cast(cython.uint, sequence & 0xFFFF_FFFF)
+        try:
+            found = fields(bytes(data[at : at + size]), MESSAGE_FIELDS_MAX)
+        except FixError:
+            self.short += 1
+            return 0
+        root, entries = split(found)
+        if message_type == _STATUS:
+            return self.note_status(root)
+        self.take(root, entries, message_type == _FULL)
+        if self.count > first:
+            self.mark_last(first)
+        return cython.cast(cython.int, self.count - first)
+
+    def note_status(self, root):
+        """Note the trading state that a security status tells."""
+        state = _STATES.get(root.get(326, b""))
+        instrument: cython.uint = self.security_of(root)
+        time_ns = entry_time_ns(root, {})
+        if instrument and state is not None:
+            self.statuses.append((instrument, state, self.send_ns if time_ns < 0 else time_ns))
+        return 0
+
+    def security_of(self, said):
+        """Return the instrument id of the security that fields name; 0 where they name none."""
+        name: bytes = said.get(self.symbol_tag) or name_of(said)
+        symbol: cython.ulonglong
+        if not name:
+            return 0
+        symbol = symbol_number(name)
+        if symbol >= _LONG and symbol not in self.texts:
+            self.texts[symbol] = name.decode("latin-1")
+        return self.number_of(symbol)
+
+    def take(self, root, entries, full):
+        """Append the events of a W or an X."""
+        said: dict
+        security: cython.uint
+        time_ns: cython.longlong
+        self.instrument = self.scope = self.security_of(root)
+        self.flags = (_MAYBE_BAD if self.maybe_bad else 0) | (_SNAPSHOT if full else 0)
+        time_ns = entry_time_ns(root, {})
+        if time_ns >= 0:
+            self.event_ns = time_ns
+        self.begin(full)
+        for pairs in entries:
+            said = dict(pairs)
+            # An entry that names no instrument has that of the one before it.
+            security = self.security_of(said)
+            if security:
+                self.instrument = self.scope = security
+            if self.instrument == 0:
+                self.unnamed += 1
+            else:
+                self.entry(root, said, NEW if full else said.get(279, b""))
+        return 0
+
+    def begin(self, full):
+        """Empty the security's book where all of it follows."""
+        if full and self.instrument:
+            self.forget(self.instrument)
+            self.put(_R, 0, 0, _NO_PRICE, 0)
+        return 0
+
+    def entry(self, root, said, action):
+        """Append the events of one entry."""
+        kind: bytes = said.get(269, b"")
+        side: cython.uchar = _SIDES.get(kind, 0)
+        time_ns: cython.longlong = entry_time_ns(root, said)
+        self.event_ns = self.send_ns
+        if time_ns >= 0:
+            self.event_ns = time_ns
+        if kind == EMPTY_BOOK:
+            return self.begin(True)
+        if action not in ACTIONS:
+            self.short += 1
+            return 0
+        if kind == TRADE:
+            return self.trade(said, action)
+        if kind and side == 0:
+            return 0
+        if 278 in said or 280 in said:
+            return self.by_id(said, action, side)
+        if 1023 in said:
+            return self.by_position(said, action, side)
+        return self.set_level(
+            side, self.price_in(said), 0 if action == DELETE else self.size_in(said)
+        )
+
+    def trade(self, said, action):
+        """Append a trade, if it is new."""
+        price: cython.longlong = self.price_in(said)
+        side: cython.uchar = _AGGRESSORS.get(said.get(2446, b""), 0)
+        if action != NEW or price == _NO_PRICE:
+            return 0
+        return self.put(_T, side, 0, price, self.size_in(said))
+
+    def by_id(self, said, action, side):
+        """Add, change or delete an order."""
+        own: bytes = said.get(278, b"")
+        meant: bytes = own if action == NEW else said.get(280, own)
+        order_id: cython.ulonglong = _number_of(meant)
+        slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
+        price: cython.longlong = self.price_in(said)
+        size: cython.uint = self.size_in(said)
+        self.unknown_orders += slot < 0 and action in (CHANGE, DELETE)
+        if slot >= 0:
+            if side == 0:
+                side = self.orders.sides[slot]
+            if action == CHANGE and 270 not in said:
+                price = self.orders.prices[slot]
+            if action == DELETE or size == 0 or price == _NO_PRICE or (own and own != meant):
+                self.reduce(order_id, slot, self.orders.sizes[slot])
+        if action == DELETE or size == 0 or price == _NO_PRICE:
+            return 0
+        return self.add(_number_of(own) if own else order_id, side, price, size)
+
+    def by_position(self, said, action, side):
+        """Insert, change or remove price levels by position, from 1: the best."""
+        text: bytes = said[1023]
+        position: cython.Py_ssize_t = int(text) if text.isdigit() and len(text) < 10 else 0
+        ladder: Ladder = self.ladders.get((self.instrument, side))
+        count: cython.Py_ssize_t
+        price: cython.longlong = self.price_in(said)
+        size: cython.uint = self.size_in(said)
+        if side == 0:
+            self.sideless += 1
+            return 0
+        if ladder is None:
+            if len(self.ladders) >= LADDERS_MAX:
+                self.orders.refused += 1
+                return 0
+            ladder = self.ladders[self.instrument, side] = Ladder(self.channel)
+        count = len(ladder.prices)
+        extends: cython.bint = position == count + 1 and action in (NEW, OVERLAY)
+        if position < 1 or (position > count and not extends):
+            self.unknown_orders += 1
+            return 0
+        if action == NEW or extends:
+            ladder.prices.insert(position - 1, price)
+            ladder.sizes.insert(position - 1, size)
+            self.put_level(_A, side, price, size)
+            return self.take_levels(ladder, side, LEVELS_MAX, count + 1)
+        if action in (CHANGE, OVERLAY):
+            if action == CHANGE and 270 not in said:
+                price = ladder.prices[position - 1]
+            return self.change_level(ladder, side, position - 1, price, size)
+        return self.take_levels(
+            ladder, side,
+            0 if action == DELETE_THRU else position - 1,
+            count if action == DELETE_FROM else position,
+        )  # fmt: skip
+
+    def take_levels(self, ladder, side, first, end):
+        """Take the levels `first` to `end`, without the latter, away; those behind them move up."""
+        for at in range(end - 1, first - 1, -1):
+            self.take_level(ladder, side, at)
+        return 0
+
+    def price_in(self, said):
+        """Return an entry's price in 1e-9; `UNDEFINED_PRICE` where it has none that fits."""
+        number = decimal_of(said[270]) if 270 in said else None
+        if number is None:
+            return _NO_PRICE
+        if abs(number) >= _PRICE_LIMIT:
+            self.unscaled += 1
+            return _NO_PRICE
+        return int(number * _UNITS)
+
+    def size_in(self, said):
+        """Return an entry's size in whole units; 0 where it has none."""
+        number = decimal_of(said[271]) if 271 in said else None
+        if number is None or number <= 0:
+            return 0
+        if number > _SIZE_MAX:
+            self.clamped += 1
+            return _SIZE_MAX
+        return int(number)
+
+
+def _number_of(entry_id: bytes) -> int:
+    """Return the order id of an MDEntryID."""
+    if entry_id.isdigit() and len(entry_id) <= _ID_DIGITS and entry_id[:1] != b"0":
+        return int(entry_id)
+    return symbol_number(entry_id) | LONG_SYMBOL_BIT
