@@ -122,7 +122,7 @@ class FixFeed(Feed):
             raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
         return type_code(label)
 
-    def message_code(self, message: bytes) -> int:
+    def message_code(self, message: bytes | memoryview) -> int:
         """Return the number of a whole message's type."""
         label = bytes(message).split(b"\x01", 3)[2].removeprefix(b"35=")
         return int.from_bytes(label[:2], "big")

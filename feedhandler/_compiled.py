@@ -245,6 +245,7 @@ TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
         "codecs.layout_sizes",
         "codecs.scanner",
     ),
+    "market.fix_normaliser": ("market.normaliser",),
     "fixcast.stamping": ("codecs.fix.values", "codecs.fix.framing"),
     "overlay.releasing": ("overlay.release",),
     "fixcast.send_queue": ("codecs.fix.values", "codecs.fix.framing", "fixcast.stamping"),

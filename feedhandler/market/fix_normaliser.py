@@ -194,6 +194,7 @@ class FixNormaliser(Normaliser):
         own: bytes = said.get(278, b"")
         meant: bytes = own if action == NEW else said.get(280, own)
         order_id: cython.ulonglong = _number_of(meant)
+        new_id: cython.ulonglong = _number_of(own) if own else order_id
         slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
         price: cython.longlong = self.price_in(said)
         size: cython.uint = self.size_in(said)
@@ -203,11 +204,15 @@ class FixNormaliser(Normaliser):
                 side = self.orders.sides[slot]
             if action == CHANGE and 270 not in said:
                 price = self.orders.prices[slot]
-            if action == DELETE or size == 0 or price == _NO_PRICE or (own and own != meant):
+            if action == DELETE or new_id != order_id:
                 self.reduce(order_id, slot, self.orders.sizes[slot])
-        if action == DELETE or size == 0 or price == _NO_PRICE:
+        if action == DELETE:
             return 0
-        return self.add(_number_of(own) if own else order_id, side, price, size)
+        if size and price != _NO_PRICE:
+            return self.add(new_id, side, price, size)
+        # An order without a price or a size is not in the book.
+        slot = self.orders.find(self.scope, new_id)
+        return 0 if slot < 0 else self.reduce(new_id, slot, self.orders.sizes[slot])
 
     def by_position(self, said, action, side):
         """Insert, change or remove price levels by position, from 1: the best."""

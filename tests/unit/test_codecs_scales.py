@@ -63,7 +63,7 @@ REFERENCE = """
 [reference]
 type = 2
 index = "Instrument"
-name = "Name"
+name = ["Label"]
 scale = "PriceScale"
 
 [[messages]]
@@ -72,7 +72,7 @@ name = "definition"
 symbol = "Instrument"
 fields = [
     { type = "u32", name = "Instrument" },
-    { type = "c4", name = "Name" },
+    { type = "c4", name = "Label" },
     { SCALE, name = "PriceScale" },
 ]
 
@@ -203,7 +203,7 @@ def test_a_reference_message_tells_decimals_by_codes_too(
     path.write_text(begin + REFERENCE.replace("SCALE", scale))
     feed = load_feed(path)
     known = ReferenceData(feed)
-    known.learn(2, feed.encode_message(2, instrument=7, name="ABCD", price_scale=value))
+    known.learn(2, feed.encode_message(2, instrument=7, label="ABCD", price_scale=value))
     deal = feed.encode_message(3, instrument=7, price=1234)
     price = feed.decode_message(deal, known=known).price
     assert price == Price(1234, decimals)

@@ -72,6 +72,15 @@ def test_books_of_datagrams_are_the_generated_markets_own(seed: int) -> None:
     assert not market.problems
 
 
+def test_a_change_without_a_price_keeps_it_and_one_of_another_id_replaces_the_order() -> None:
+    book = after(refresh(*ORDERS), refresh("279=1|278=2|55=ABC|271=4")).books["ABC"]
+    assert book.bids.orders == [(1, 10_250_000_000, 5), (2, 10_250_000_000, 4)]
+    market = after(refresh(*ORDERS), refresh("279=1|278=9|280=1|55=ABC|271=8"))
+    assert market.books["ABC"].bids.orders == [(2, 10_250_000_000, 7), (9, 10_250_000_000, 8)]
+    market.apply_message(refresh("279=0|269=J|55=ABC"), 1)
+    assert market.books["ABC"].bids.orders == market.books["ABC"].asks.orders == []
+
+
 def test_orders_are_known_by_their_ids_and_have_their_priority() -> None:
     market = after(refresh(*ORDERS), refresh("279=1|269=0|278=1|55=ABC|270=10.25|271=9"))
     book = market.books["ABC"]
@@ -156,7 +165,8 @@ STYLES = ("order", "position", "price")
 def random_entry(random: Random, style: str, is_full: bool) -> str:
     """Return an entry of a security whose entries are orders, levels by position, or by price."""
     action = random.choice("00001112" + ("345" if style == "position" else ""))
-    side, price = random.choice("01"), random.randrange(95, 106)
+    # Of levels by position no two have one price.
+    side, price = random.choice("01"), random.randrange(10**9 if style == "position" else 10)
     words = [] if is_full else [f"279={action}"]
     words += [f"269={side}"]
     if style == "order":
@@ -165,7 +175,7 @@ def random_entry(random: Random, style: str, is_full: bool) -> str:
             words += [f"280={random.randrange(1, 12)}"]
     if style == "position":
         words += [f"1023={random.randrange(0, 6)}"]
-    if style == "price" or is_full or random.random() < 0.8 or action in "05":
+    if style != "position" or is_full or random.random() < 0.8 or action in "05":
         words += [f"270={price / 4}"]
     if random.random() < 0.95:
         words += [f"271={random.choice([0, *range(1, 30)])}"]

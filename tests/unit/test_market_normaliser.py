@@ -22,6 +22,7 @@ from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.order_table import OrderTable
 from tests.support.venues import packets
+from tests.unit.test_codecs_loader import GOOD, write
 from tests.unit.test_venues import FOLDERS, FOREIGN
 
 FEEDS = [name for name in list_feeds() if load_feed(name).book is not None]
@@ -397,9 +398,9 @@ def test_an_order_beyond_the_bound_is_counted_and_not_known(twin):
     assert orders.refused == 232
 
 
-def test_a_feed_without_books_has_no_normaliser(twin):
+def test_a_feed_without_books_has_no_normaliser(twin, tmp_path):
     with pytest.raises(UsageError, match="no order books"):
-        twin.Normaliser(load_feed("fix-marketdata"))
+        twin.Normaliser(load_feed(write(tmp_path, GOOD)))
 
 
 def mutated(random: Random, message: bytes) -> bytes:
