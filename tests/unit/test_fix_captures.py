@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import databento_dbn
 import numpy as np
 import pytest
 
@@ -17,8 +18,10 @@ from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.dbn import MBO
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.fixcast.exchange_plan import symbols_of
+from feedhandler.market.venue_market import VenueMarket
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures import packet_headers as compiled_headers
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -250,3 +253,41 @@ def numbers_of(datagram: bytes) -> list[int]:
         for each in our_messages(datagram)
         if each.split(b"\x01")[2] in (b"35=X", b"35=W")
     ]
+
+
+def test_records_of_a_capture_are_read_by_the_library_of_their_format(
+    capture: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "records.dbn"
+    assert (
+        run("decode", capture, "--feed", FEED.name, "--as", "mbo", "--format", "dbn", "--out", out)
+        == 0
+    )
+    decoder = databento_dbn.DBNDecoder()
+    decoder.write(out.read_bytes())
+    metadata, *records = decoder.decode()
+    assert sorted(metadata.symbols) == sorted(symbols_of(1)[:8])
+    read = numpy_records(records)
+    whole, of_records = VenueMarket(FEED), VenueMarket(FEED)
+    for datagram in session():
+        whole.apply(datagram)
+    names = {number: name for name, number in whole.instruments().items()}
+    message = SimpleNamespace(content="records", records=lambda: read, symbols=names)
+    of_records.update(message)
+    assert len(whole.books) == len(of_records.books) == 8
+    for name, book in whole.books.items():
+        for side in ("bids", "asks"):
+            levels = getattr(book, side).top(100)
+            assert levels
+            assert getattr(of_records.books[name], side).top(100) == levels
+    assert dict(whole.trades) == dict(of_records.trades) != {}
+
+
+def numpy_records(records: list[Any]) -> np.ndarray:
+    """Return records of the format's own library as an array."""
+    found = np.zeros(len(records), MBO)
+    for row, each in zip(found, records, strict=True):
+        for name in ("instrument_id", "order_id", "price", "size", "flags", "ts_event"):
+            row[name] = int(getattr(each, name))
+        row["action"], row["side"] = str(each.action).encode(), str(each.side).encode()
+    return found
