@@ -49,7 +49,7 @@ def lossy(rng: random.Random, spared: set[int]) -> tuple[list[tuple[int, bytes]]
     """One gateway's datagrams, (number of the last message, bytes), both lines alike; and what it
     lacks of the first half, none of `spared`."""
     kept, lost = [(0, LOGON)], set()
-    for first, end, data in datagrams(rng):
+    for first, end, data in datagrams(rng, SENT):
         numbers = set(range(first, end))
         loses = first > 0 and end < HALF and not numbers & spared
         if loses and rng.random() < LOST_ON_BOTH:
