@@ -539,6 +539,9 @@ class Store:
         for block in self.live:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
+        if batch.all_groups:
+            # No segment has the producers' states: one snapshot alone would be their only copy.
+            self._snapshot(steps)
         self.in_flight = Flush(
             steps, self.visible_end, self.changes_added - len(pending.changes),
             groups_end=pending.groups_added - len(pending.groups),

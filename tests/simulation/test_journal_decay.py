@@ -16,8 +16,12 @@ from collections import Counter
 import pytest
 
 from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.journal.batch import Batch
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
+from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
+from feedhandler.journal.producer_states import parse_snapshot
+from feedhandler.journal.store import Flush, Store
 from feedhandler.journal.verify import verify
 from tests.simulation.journal_map import Map, Region, View, differing, view_of
 from tests.support.journal import FOLDER, Script
@@ -126,6 +130,24 @@ def test_a_flipped_bit_costs_what_it_belongs_to_and_is_reported() -> None:
             hit[queue.flip(*drawn(queue, draw))] += 1
     print(dict(hit))
     assert hit.keys() - {"unused entry", "move record"} == KINDS
+
+
+def test_both_snapshots_have_the_producers_of_a_group_that_no_segment_has(monkeypatch) -> None:
+    record, with_groups = Store._recorded_by_checkpoints, []
+
+    def noted(store: Store, batch: Batch) -> Flush:
+        with_groups.append(bool(batch.all_groups))
+        return record(store, batch)
+
+    monkeypatch.setattr(Store, "_recorded_by_checkpoints", noted)
+    queue = Decaying(116)
+    assert any(with_groups), "in this script every group found room in a block"
+    store = queue.script.opened.store
+    found = [
+        parse_snapshot(queue.disk.pread(f"{FOLDER}/{name}", 1 << 30, 0), store.queue_id)[1]
+        for name in PRODUCERS_NAMES
+    ]
+    assert [snapshot.states for snapshot in found] == 2 * [store.producers.latest]
 
 
 @pytest.mark.skipif(not SWEEP, reason="takes a quarter of an hour: SWEEP=1 (make simulate-journal)")
