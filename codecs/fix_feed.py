@@ -50,6 +50,11 @@ def is_administrative(code: int) -> bool:
     return code in ADMINISTRATIVE
 
 
+def _label_of(message: bytes) -> bytes:
+    """Return MsgType (35), which follows BeginString and BodyLength; b"" where nothing does."""
+    return b"".join(message.split(b"\x01", 3)[2:3]).removeprefix(b"35=")
+
+
 class FixMessage(msgspec.Struct, frozen=True):
     """One message: its type, the type's name, and all fields between BodyLength and CheckSum."""
 
@@ -123,9 +128,8 @@ class FixFeed(Feed):
         return type_code(label)
 
     def message_code(self, message: bytes | memoryview) -> int:
-        """Return the number of a whole message's type."""
-        label = bytes(message).split(b"\x01", 3)[2].removeprefix(b"35=")
-        return int.from_bytes(label[:2], "big")
+        """Return the number of a whole message's type; 0 of what is no message."""
+        return int.from_bytes(_label_of(bytes(message))[:2], "big")
 
     def layout(self, type: int | str, size: int | None = None) -> NoReturn:
         """Raise `UsageError`: FIX messages have no layouts."""
@@ -224,9 +228,9 @@ class FixFeed(Feed):
         found: list[tuple[int, bytes]] = []
         with contextlib.suppress(FixError):
             found = fields(data)
-        code = data.split(b"\x01", 3)[2].removeprefix(b"35=")
-        name = self.names.get(self.message_code(data), "unknown")
-        return FixMessage(code.decode("latin-1"), name, tuple(found))
+        label = _label_of(data)
+        name = self.names.get(int.from_bytes(label[:2], "big"), "unknown")
+        return FixMessage(label.decode("latin-1"), name, tuple(found))
 
     def to_dicts(
         self,

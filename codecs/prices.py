@@ -38,10 +38,6 @@ class ScaleCodes(msgspec.Struct, frozen=True):
         found = self.decimals[byte]
         return found if found >= 0 else None
 
-    def byte_of(self, decimals: int) -> int | None:
-        """Return the byte that tells so many decimal places; None where none does."""
-        return self.decimals.index(decimals) if decimals in self.decimals else None
-
 
 def scale_codes(decimals: Mapping[int, int]) -> ScaleCodes:
     """Return the codes of a scale field, of which `decimals` tells bytes and decimal places."""

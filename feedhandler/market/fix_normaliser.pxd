@@ -12,7 +12,8 @@ cdef class FixNormaliser(Normaliser):
         unsigned long long sequence, unsigned int channel
     ) except -1
     cdef int take(self, dict root, list entries, bint full) except -1
-    cdef int begin(self, bint full) except -1
+    cdef int stamp(self, dict root, dict said) except -1
+    cdef int empty_book(self) except -1
     cdef unsigned int security_of(self, dict said) except? 4294967295
     cdef int note_status(self, dict root) except -1
     cdef int entry(self, dict root, dict said, bytes action) except -1

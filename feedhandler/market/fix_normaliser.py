@@ -89,8 +89,9 @@ class FixNormaliser(Normaliser):
         if at < 0 or size < 0 or at + size > len(data):
             return 0
         if message_type != _INCREMENTAL and message_type != _FULL and message_type != _STATUS:
+            self.short += message_type == 0
             return 0
-        self.event_ns = self.send_ns = send_ns
+        self.send_ns = send_ns
         self.received_ns, self.channel = received_ns, channel
         self.sequence = cython.cast(cython.uint, sequence & 0xFFFF_FFFF)
         try:
@@ -99,6 +100,7 @@ class FixNormaliser(Normaliser):
             self.short += 1
             return 0
         root, entries = split(found)
+        self.stamp(root, {})
         if message_type == _STATUS:
             return self.note_status(root)
         self.take(root, entries, message_type == _FULL)
@@ -110,9 +112,16 @@ class FixNormaliser(Normaliser):
         """Note the trading state that a security status tells."""
         state = _STATES.get(root.get(326, b""))
         instrument: cython.uint = self.security_of(root)
-        time_ns = entry_time_ns(root, {})
         if instrument and state is not None:
-            self.statuses.append((instrument, state, self.send_ns if time_ns < 0 else time_ns))
+            self.statuses.append((instrument, state, self.event_ns))
+        return 0
+
+    def stamp(self, root, said):
+        """Set the time of events that follow: the entry's, or else that of sending."""
+        time_ns: cython.longlong = entry_time_ns(root, said)
+        self.event_ns = self.send_ns
+        if time_ns >= 0:
+            self.event_ns = time_ns
         return 0
 
     def security_of(self, said):
@@ -130,13 +139,10 @@ class FixNormaliser(Normaliser):
         """Append the events of a W or an X."""
         said: dict
         security: cython.uint
-        time_ns: cython.longlong
         self.instrument = self.scope = self.security_of(root)
         self.flags = (_MAYBE_BAD if self.maybe_bad else 0) | (_SNAPSHOT if full else 0)
-        time_ns = entry_time_ns(root, {})
-        if time_ns >= 0:
-            self.event_ns = time_ns
-        self.begin(full)
+        if full and self.instrument:
+            self.empty_book()
         for pairs in entries:
             said = dict(pairs)
             # An entry that names no instrument has that of the one before it.
@@ -149,23 +155,18 @@ class FixNormaliser(Normaliser):
                 self.entry(root, said, NEW if full else said.get(279, b""))
         return 0
 
-    def begin(self, full):
-        """Empty the security's book where all of it follows."""
-        if full and self.instrument:
-            self.forget(self.instrument)
-            self.put(_R, 0, 0, _NO_PRICE, 0)
-        return 0
+    def empty_book(self):
+        """Empty the security's book."""
+        self.forget(self.instrument)
+        return self.put(_R, 0, 0, _NO_PRICE, 0)
 
     def entry(self, root, said, action):
         """Append the events of one entry."""
         kind: bytes = said.get(269, b"")
         side: cython.uchar = _SIDES.get(kind, 0)
-        time_ns: cython.longlong = entry_time_ns(root, said)
-        self.event_ns = self.send_ns
-        if time_ns >= 0:
-            self.event_ns = time_ns
+        self.stamp(root, said)
         if kind == EMPTY_BOOK:
-            return self.begin(True)
+            return self.empty_book()
         if action not in ACTIONS:
             self.short += 1
             return 0

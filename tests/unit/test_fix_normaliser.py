@@ -140,6 +140,8 @@ def test_what_a_subscription_hands_out_is_applied() -> None:
     market.update(handed_out("packet", b"nonsense"))
     market.update(handed_out("message", refresh("279=2|269=0|278=1|55=ABC")))
     assert market.problems == {"bad_packet": 1, "unknown_orders": 1}
+    market.update(handed_out("message", b"nonsense"))
+    assert market.problems["short"] == 1
     market.clear(2)
 
 
@@ -257,6 +259,6 @@ def test_an_entry_that_does_not_fit_is_counted(twin: ModuleType, entry: str, cou
     assert normaliser.unnamed == 1, "an entry without a security"
 
 
-def test_long_symbols_have_their_text(seed: int) -> None:
+def test_long_symbols_have_their_text() -> None:
     market = after(refresh("279=0|269=0|278=1|55=LONGER-THAN-8|270=1|271=1"))
     assert list(market.books) == ["LONGER-THAN-8"]
