@@ -388,12 +388,13 @@ def _is_unfinished(
     """Return whether a segment of groups is an interrupted write.
 
     That is so where it does not verify as a whole and nothing shows that it was finished: no
-    checkpoint, and no segment behind it.
+    checkpoint, of its block or to roll from, and no segment behind it.
     """
     return (
         segment.version != SEGMENT_PLAIN
         and not segment.is_sound()
         and segment.sequence > known
+        and not block.has_read(segment.sequence)
         and block is recovered.live[-1]
         and find_segment(data, segment.at + PAGE, block.identity, segment.sequence) is None
     )

@@ -85,16 +85,22 @@ class Map:
 
     def _block(self, data: bytes, geometry, end: int, newest: bool) -> list[Region]:
         regions = [Region(0, "header", reported=True), Region(HEADER.size, "fill")]
+        read = (0, 0, 0)
         for at in geometry.checkpoints:
             head = data[at : at + CHECKPOINT.size]
-            items, segments = struct.unpack_from("<II", head, 28)
+            items, segments, as_of, serial, incarnation = struct.unpack_from("<IIIQQ", head, 28)
+            read = max(read, (serial, incarnation, as_of))
             blank = not any(head)
             used = CHECKPOINT.size if blank else CHECKPOINT.size + 8 * segments + items + 4
             regions += [Region(at, "checkpoint", reported=True), Region(at + used, "fill")]
         at = geometry.data
         while at < end:
             length = struct.unpack_from("<I", data, at + 48)[0]
-            regions += self._segment(data, at, last=newest and at + length == end)
+            incarnation, sequence = struct.unpack_from("<QQ", data, at + 8)
+            as_of = read[2] if incarnation == read[1] else 0
+            covered = sequence <= max(as_of, self._rolled)
+            last = newest and at + length == end
+            regions += self._segment(data, at, unsure=last and not covered)
             at += length
         regions.append(Region(at, "free"))
         tail = [
@@ -103,7 +109,10 @@ class Map:
         ]
         return [region for region in regions if region.start < geometry.tail] + tail
 
-    def _segment(self, data: bytes, at: int, *, last: bool) -> list[Region]:
+    def _segment(self, data: bytes, at: int, *, unsure: bool) -> list[Region]:
+        """Return a segment's regions; `unsure`: neither checkpoints nor a segment behind it show
+        that it was finished.
+        """
         _, version, _, _, sequence, _, first, items, statuses, length, *_ = struct.unpack_from(
             "<4sHHQQQQIIIIII", data, at
         )
@@ -145,7 +154,7 @@ class Map:
             end = at + offset + size
             record += ENTRY
         regions += contents
-        if version > 1 and last and sequence > self._rolled:
+        if version > 1 and unsure:
             regions[1:] = [
                 Region(region.start, region.kind, reported=True, ends=concerned, gone=True)
                 for region in regions[1:]

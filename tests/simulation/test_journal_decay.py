@@ -21,6 +21,8 @@ from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.producer_states import parse_snapshot
+from feedhandler.journal.segments import HEAD as SEGMENT_HEAD
+from feedhandler.journal.segments import SEGMENT_PLAIN
 from feedhandler.journal.store import Flush, Store
 from feedhandler.journal.verify import verify
 from tests.simulation.journal_map import Map, Region, View, differing, view_of
@@ -148,6 +150,25 @@ def test_both_snapshots_have_the_producers_of_a_group_that_no_segment_has(monkey
         for name in PRODUCERS_NAMES
     ]
     assert [snapshot.states for snapshot in found] == 2 * [store.producers.latest]
+
+
+def test_of_a_last_segment_that_its_blocks_checkpoint_covers_all_counts_but_what_decayed() -> None:
+    queue = Decaying(331)
+    store = queue.script.opened.store
+    newest = store.live[-1]
+    regions = queue.map.regions(newest.path)
+    begins = [region.start for region in regions if region.kind == "segment header"]
+    head = queue.disk.pread(newest.path, 64, begins[-1])
+    assert SEGMENT_HEAD.unpack_from(head)[1] != SEGMENT_PLAIN
+    assert newest.last_sequence > store.roll.sequence, "all checkpoints cover it in this script"
+    inside = [region for region in regions if begins[-1] < region.start < newest.end]
+    assert not any(region.gone for region in inside)
+    for region in inside:
+        queue.flip(newest.path, 8 * region.start)
+        disk = queue.disk.copy()
+        disk.decay(newest.path, 8 * region.start)
+        problems = verify(disk, FOLDER).problems
+        assert not any("nothing of it counts" in problem for problem in problems), problems
 
 
 @pytest.mark.skipif(not SWEEP, reason="takes a quarter of an hour: SWEEP=1 (make simulate-journal)")
