@@ -219,57 +219,73 @@ class RecoveryManager:
     # -- what it hears ----------------------------------------------------------------------
 
     def stream_event(self, event: StreamEvent, now_ns: int) -> None:
-        """Apply an event of a channel's own lines."""
-        kind, channel_index = event.kind, event.channel
-        channel = self._channels[channel_index]
-        recovery = channel.recovery
-        if kind == StreamEventKind.GAP_NOTICED:
-            recovery.noticed(now_ns)
-            return  # nothing comes of it yet
-        if kind == StreamEventKind.PASSED:
-            recovery.progress(self._following(channel_index, channel), now_ns)
-        elif kind == StreamEventKind.CLOSED:
-            recovery.closed(event.sequence, now_ns)
-            channel.untold = False
-            if len(channel.quality.missing):
-                channel.well_ns = now_ns + WELL_NS
-        elif kind == StreamEventKind.MISSING:
-            channel.epoch = event.epoch
-            recovery.progress(self._following(channel_index, channel), now_ns)
-            recovery.missing(event.sequence, event.next_sequence, event.epoch, now_ns)
-            channel.well_ns = NEVER
-            if len(channel.quality.missing):
-                channel.quality.missing.add(event.sequence, event.next_sequence - 1)
-                channel.untold = True
-            else:
-                self._report_missing(channel_index, channel)
+        """Apply an event of a channel's own lines; `_BY_KIND` names the method for each kind."""
+        channel = self._channels[event.channel]
+        _BY_KIND[event.kind](self, channel, event, now_ns)
+        if event.kind != StreamEventKind.GAP_NOTICED:  # nothing comes of it yet
+            self._settle(event.channel, now_ns)
+
+    def _gap_noticed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        channel.recovery.noticed(now_ns)
+
+    def _passed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        channel.recovery.progress(self._following(event.channel, channel), now_ns)
+
+    def _gap_closed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        channel.recovery.closed(event.sequence, now_ns)
+        channel.untold = False
+        if len(channel.quality.missing):
+            channel.well_ns = now_ns + WELL_NS
+
+    def _numbers_missing(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        channel.epoch = event.epoch
+        channel.recovery.progress(self._following(event.channel, channel), now_ns)
+        channel.recovery.missing(event.sequence, event.next_sequence, event.epoch, now_ns)
+        channel.well_ns = NEVER
+        if len(channel.quality.missing):
+            channel.quality.missing.add(event.sequence, event.next_sequence - 1)
+            channel.untold = True
         else:
-            if kind == StreamEventKind.RESET:
-                self._reset(channel_index, channel, now_ns)
-            elif kind == StreamEventKind.SKIPPED:
-                recovery.progress(self._following(channel_index, channel), now_ns)
-            elif kind == StreamEventKind.WITHDRAWN and channel.closed:
-                self._open_stale(channel_index, channel, "no snapshot", now_ns)
-            elif channel.untold:
-                self._report_missing(channel_index, channel)
-            notice = channel.quality.control_event(
-                kind, event.line, event.sequence, event.next_sequence
-            )
-            # A numbering whose beginning was not received is joined in its middle as well.
-            joins = kind in (StreamEventKind.START, StreamEventKind.RESET)
-            in_the_middle = joins and self._needs_snapshot(channel, event.next_sequence)
-            if kind != StreamEventKind.START or not in_the_middle:
-                self._io.quality(channel_index, notice)
-            if in_the_middle:
-                reason = "start" if kind == StreamEventKind.START else "missing"
-                self._start_closed(channel_index, channel, event.next_sequence, reason, now_ns)
-            if joins:
-                channel.joined = True
-            elif kind == StreamEventKind.GAP:
-                self._lost(channel, event.sequence, event.next_sequence, now_ns)
-            elif kind == StreamEventKind.WITHDRAWN:
-                self._withdraw(channel_index, channel, now_ns)
-        self._settle(channel_index, now_ns)
+            self._report_missing(event.channel, channel)
+
+    def _line_changed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        if channel.untold:
+            self._report_missing(event.channel, channel)
+        self._io.quality(event.channel, _notice(channel, event))
+
+    def _skipped(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        channel.recovery.progress(self._following(event.channel, channel), now_ns)
+        self._io.quality(event.channel, _notice(channel, event))
+
+    def _gap_declared(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        self._line_changed(channel, event, now_ns)
+        self._lost(channel, event.sequence, event.next_sequence, now_ns)
+
+    def _numbering_withdrawn(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        if channel.closed:
+            self._open_stale(event.channel, channel, "no snapshot", now_ns)
+            self._io.quality(event.channel, _notice(channel, event))
+        else:
+            self._line_changed(channel, event, now_ns)
+        self._withdraw(event.channel, channel, now_ns)
+
+    def _started(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        if channel.untold:
+            self._report_missing(event.channel, channel)
+        notice = _notice(channel, event)
+        if self._needs_snapshot(channel, event.next_sequence):
+            self._start_closed(event.channel, channel, event.next_sequence, "start", now_ns)
+        else:
+            self._io.quality(event.channel, notice)
+        channel.joined = True
+
+    def _numbering_reset(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+        self._reset(event.channel, channel, now_ns)
+        self._io.quality(event.channel, _notice(channel, event))
+        # A numbering whose beginning was not received is joined in its middle, as at a start.
+        if self._needs_snapshot(channel, event.next_sequence):
+            self._start_closed(event.channel, channel, event.next_sequence, "missing", now_ns)
+        channel.joined = True
 
     def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
         """Apply a server's answers."""
@@ -755,3 +771,27 @@ class RecoveryManager:
             if channel.plan.service == service:
                 return channel_index
         return -1
+
+
+def _notice(channel: Channel, event: StreamEvent) -> bytes:
+    """Return the quality message that a control event makes of the channel's quality."""
+    return channel.quality.control_event(
+        event.kind, event.line, event.sequence, event.next_sequence
+    )
+
+
+#: Method that applies a stream's event, by its kind.
+_BY_KIND = {
+    StreamEventKind.PASSED: RecoveryManager._passed,
+    StreamEventKind.GAP_NOTICED: RecoveryManager._gap_noticed,
+    StreamEventKind.CLOSED: RecoveryManager._gap_closed,
+    StreamEventKind.MISSING: RecoveryManager._numbers_missing,
+    StreamEventKind.GAP: RecoveryManager._gap_declared,
+    StreamEventKind.LINE_SILENT: RecoveryManager._line_changed,
+    StreamEventKind.LINE_BACK: RecoveryManager._line_changed,
+    StreamEventKind.MISMATCH: RecoveryManager._line_changed,
+    StreamEventKind.SKIPPED: RecoveryManager._skipped,
+    StreamEventKind.WITHDRAWN: RecoveryManager._numbering_withdrawn,
+    StreamEventKind.START: RecoveryManager._started,
+    StreamEventKind.RESET: RecoveryManager._numbering_reset,
+}
