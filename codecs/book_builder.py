@@ -13,6 +13,7 @@ import msgspec
 
 from feedhandler.codecs.book_rules import (
     BY_POSITION,
+    OF_QUOTES,
     POSITIONS_MAX,
     BookRules,
     Codes,
@@ -41,7 +42,7 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         ("add", "order side price size", ""),
         ("modify", "order size", "side price"),
         ("replace", "order new_order price size", "side"),
-        ("reduce", "order size", ""),
+        ("reduce", "order size", "side"),
         ("execute", "order size", "side price remaining"),
         ("delete", "", "order side price"),
         ("clear", "", "all"),
@@ -51,8 +52,8 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         ("level_change", "position side price size", ""),
         ("level_remove", "position side", ""),
         ("quote", "bid ask", "of"),
-        ("quote_side", "of side price size", "bid ask"),
-        ("quote_delete", "of", ""),
+        ("quote_side", "side price size", "of bid ask"),
+        ("quote_delete", "", "of"),
         ("status", "state", ""),
         ("directory", "", "depth"),
         ("snapshot_begin", "", "all"),
@@ -62,10 +63,10 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
 _ALL_KEYS = frozenset[str]().union(*(needed | allowed for needed, allowed in _KEYS.values()))
 #: Rules that change what others have brought, and those others.
 _BROUGHT_BY = {
-    "level_change": "level_insert",
-    "level_remove": "level_insert",
-    "quote_side": "quote",
-    "quote_delete": "quote",
+    "level_change": ("level_insert",),
+    "level_remove": ("level_insert",),
+    "quote_side": ("quote",),
+    "quote_delete": ("quote", "quote_side"),
 }
 #: Rules that are about books of orders alone, and of levels alone.
 _BY_ORDER = {"add", "modify", "replace", "reduce", "execute"}
@@ -105,28 +106,47 @@ class BookBuilder:
                 found.setdefault(layout.name, []).append(rule)
         rules = [rule for each in found.values() for rule in each]
         self._check_whole(rules)
+        if book.order_ids == "per_side":
+            self._check_sides(book.by, rules)
         messages = tuple(self._message(name, each) for name, each in found.items())
         return BookRules(
             by=book.by,
             messages=messages,
             names_symbols=all(rule.symbol is not None for rule in rules if rule.order or rule.of),
             conflates=book.conflate != "never",
+            ids_per_side=book.order_ids == "per_side",
         )
 
     def _check_whole(self, rules: Iterable[Rule]) -> None:
         """Check that what some rules change others bring into the book."""
         does = {rule.does for rule in rules}
-        for needs, brings in _BROUGHT_BY.items():
-            if needs in does and brings not in does:
-                self.refuse("rules", f"{needs!r} finds nothing without a rule that does {brings!r}")
+        by_of = any(rule.of is not None for rule in rules)
+        for rule in rules:
+            brings = _BROUGHT_BY.get(rule.does, ())
+            # A side of a quote that names its symbol brings the quote.
+            brought = rule.does == "quote_side" and rule.symbol is not None
+            if brings and not brought and does.isdisjoint(brings):
+                reason = f"{rule.does!r} finds nothing without a rule that does {brings[0]!r}"
+                self.refuse("rules", reason)
         for rule in rules:
             key = f"rules[{rule.number}]"
-            if rule.does == "quote" and rule.of is None and does & {"quote_side", "quote_delete"}:
+            if rule.does in OF_QUOTES and rule.of is None and by_of:
                 self.refuse(key, "other rules find the quote by its of, and it has none")
             if rule.depth and not does & BY_POSITION:
                 self.refuse(f"{key}.depth", "no rule is about levels by position")
             if not 0 <= rule.depth <= POSITIONS_MAX:
                 self.refuse(f"{key}.depth", f"is no depth of 1 to {POSITIONS_MAX}")
+
+    def _check_sides(self, by: str, rules: Iterable[Rule]) -> None:
+        """Check that each rule about an order tells its side and its symbol."""
+        if by != "order":
+            self.refuse("order_ids", "there are no orders in a book by level")
+        for rule in rules:
+            if rule.order and rule.side is None:
+                self.refuse(f"rules[{rule.number}]", f"{rule.does} needs side: ids are per side")
+            if rule.order and rule.symbol is None:
+                reason = f"{rule.does} needs a message with a symbol: ids are per side"
+                self.refuse(f"rules[{rule.number}]", reason)
 
     def _messages(self, number: int, given: BookRuleDescription) -> list[Layout]:
         """Return the layouts that a rule names."""
@@ -176,6 +196,8 @@ class BookBuilder:
         named = given.does.startswith("snapshot") or given.all
         if symbol is None and not named and given.does not in (*_BY_NAME, "status", "directory"):
             self.refuse(key, f"{layout.name!r} names no symbol{_or_all(given.does)}")
+        if symbol is None and given.does in OF_QUOTES and not given.of:
+            self.refuse(key, f"{given.does} needs of: {layout.name!r} names no symbol")
         return Rule(
             number=number,
             does=given.does,
@@ -200,6 +222,7 @@ class BookBuilder:
             state=self._state(f"{key}.state", look, given.state),
             all=given.all,
             snapshot=given.snapshot,
+            also=given.also,
         )
 
     def _side_tests(
@@ -282,12 +305,16 @@ class BookBuilder:
     def _check_fires(self, key: str, rule: Rule, earlier: Iterable[Rule], layout: Layout) -> None:
         """Check that an earlier rule does not take all messages that this one fits."""
         for other in earlier:
-            if other.group == rule.group and all(
-                any(
-                    own.location == test.location and set(own.values) <= set(test.values)
-                    for own in rule.when
+            if (
+                other.group == rule.group
+                and not other.also
+                and all(
+                    any(
+                        own.location == test.location and set(own.values) <= set(test.values)
+                        for own in rule.when
+                    )
+                    for test in other.when
                 )
-                for test in other.when
             ):
                 self.refuse(
                     key, f"never fires for {layout.name!r}: rule {other.number} takes all of it"

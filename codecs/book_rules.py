@@ -27,6 +27,8 @@ BY_POSITION = frozenset(("level_insert", "level_change", "level_remove"))
 OF_QUOTES = frozenset(("quote", "quote_side", "quote_delete"))
 #: Levels by position of one side of a book, at most.
 POSITIONS_MAX = 255
+#: Where each side has ids of its own, the bit that is inverted in a sell order's id.
+SELL_ID_BIT = 1 << 63
 
 
 class FieldLocation(msgspec.Struct, frozen=True):
@@ -109,6 +111,8 @@ class Rule(msgspec.Struct, frozen=True):
     state: Codes | None = None
     all: bool = False
     snapshot: bool = False
+    also: bool = False
+    """the rules behind this one may apply, too"""
 
 
 class EventTime(msgspec.Struct, frozen=True):
@@ -142,6 +146,8 @@ class BookRules(msgspec.Struct, frozen=True):
     names_symbols: bool
     #: Whether a symbol's whole book may replace its changes.
     conflates: bool
+    #: Whether an order is known by its id and its side.
+    ids_per_side: bool = False
 
     @property
     def keeps_quotes(self) -> bool:

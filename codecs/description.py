@@ -300,17 +300,20 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     state: StateDescription | None = None
     all: bool = False
     snapshot: bool = False
+    also: bool = False
     doc: str = ""
 
 
 class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Changes of order books by messages; `event_time` names a `[[times]]` rule. `conflate`:
-    whether a symbol's whole book may replace its changes."""
+    whether a symbol's whole book may replace its changes; `order_ids`: whether the two sides of a
+    book may have orders of the same id."""
 
     by: Literal["order", "level"]
     rules: list[BookRuleDescription]
     event_time: str = ""
     conflate: Literal["book", "never"] = "book"
+    order_ids: Literal["unique", "per_side"] = "unique"
 
 
 class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -77,15 +77,16 @@ class RefreshTypes:
         try:
             start, end = feed.layout("start_refresh"), feed.layout("end_refresh")
             flags = feed.description.packet.compressed_flags[0]
-        except (UsageError, IndexError):
+            last = start.by_name["last_seq_num"]
+        except (UsageError, IndexError, KeyError):
             raise UsageError(
                 f"{feed.name} has no refresh", "use a feed with messages 580 and 581"
             ) from None
         self.start: int = start.code
         self.end: int = end.code
         self.size: int = max(start.size, end.size)
-        self.last_at: int = start.by_name["last_seq_num"].at
-        self.last_size: int = start.by_name["last_seq_num"].size
+        self.last_at: int = last.at
+        self.last_size: int = last.size
         #: The delivery flag of compressed refresh packets.
         self.compressed: int = flags
 

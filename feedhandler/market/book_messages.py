@@ -19,7 +19,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from feedhandler.codecs.book_rules import Codes, EventTime, FieldLocation, MessageRules, Rule
+from feedhandler.codecs.book_rules import (
+    SELL_ID_BIT,
+    Codes,
+    EventTime,
+    FieldLocation,
+    MessageRules,
+    Rule,
+)
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed
@@ -76,6 +83,7 @@ class _Form:
         assert rule.symbol is not None
         assert rule.price is not None
         assert rule.size is not None
+        assert feed.book is not None
         if rule.size.scale_location is not None or rule.size.scale_name:
             raise UsageError(f"{given.name}: its sizes have a scale of their own")
         for test in rule.when:
@@ -83,6 +91,7 @@ class _Form:
         if isinstance(rule.side, Codes):
             _put(template, rule.side.location, _code_of(rule, side))
         self.template = bytes(template)
+        self.id_bit = SELL_ID_BIT if feed.book.ids_per_side and side == "sell" else 0
         self.symbol, self.order, self.price, self.size = (
             rule.symbol, rule.order, rule.price, rule.size,
         )  # fmt: skip
@@ -118,7 +127,7 @@ class _Form:
 
     def write(self, begun: bytearray, entry: Entry, scales: Mapping[str, int]) -> bytes | None:
         """Return the message of an entry; None where it does not fit."""
-        message, order = bytearray(begun), entry.order
+        message, order = bytearray(begun), entry.order ^ self.id_bit
         for location in reversed(self.order):
             bits = 8 * location.size
             if not _put(message, location, order & ((1 << bits) - 1)):
@@ -235,6 +244,8 @@ def _forms(feed: Feed, side: str) -> list[_Form]:
     does = "level" if feed.book.by == "level" else "add"
     found: list[tuple[bool, int, _Form]] = []
     for given in feed.book.messages:
+        if any(rule.also for rule in given.rules):
+            continue  # it tells two orders
         for rule in given.rules:
             on_side = rule.side if isinstance(rule.side, str) else side
             if rule.does == does and not rule.group and rule.symbol and on_side == side:

@@ -33,7 +33,7 @@ cdef class WireStep:
 
 cdef class WireRule:
     cdef int does, depth
-    cdef bint whole, snapshot
+    cdef bint whole, snapshot, also
     cdef list tests, orders
     cdef WireField symbol, new_order, price, size, remaining, of, position
     cdef list bid_tests, ask_tests
@@ -73,7 +73,7 @@ cdef class Normaliser:
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots
     cdef dict ladders, depths
-    cdef bint names_symbols, numbers_symbols, absent, by_level, keeps_quotes
+    cdef bint names_symbols, numbers_symbols, absent, by_level, keeps_quotes, ids_per_side
     cdef object clock, references, midnights
     cdef unsigned long long begins_ns, early_ns, late_ns
     cdef int clock_code
@@ -108,6 +108,9 @@ cdef class Normaliser:
     cdef unsigned int size_of(self, WireField field) except? 4294967295
     cdef unsigned char side_of(self, WireCodes codes) except 255
     cdef unsigned long long order_of(self, WireRule rule) except? 6148914691236517205
+    cdef unsigned long long id_of(
+        self, unsigned long long order_id, unsigned char side
+    ) except? 6148914691236517205
     cdef unsigned long long time_of(self, WireMessage message) except? 6148914691236517205
     cdef int name_instrument(self, WireRule rule) except -1
     cdef int open_snapshot(self, WireRule rule) except -1

@@ -39,6 +39,7 @@ from cython.cimports.feedhandler.market.order_table import OrderTable
 
 from feedhandler.codecs.book_rules import (
     POSITIONS_MAX,
+    SELL_ID_BIT,
     Codes,
     FieldLocation,
     GroupStep,
@@ -111,6 +112,7 @@ _M = cython.declare(cython.uchar, 77)
 _R = cython.declare(cython.uchar, 82)
 _T = cython.declare(cython.uchar, 84)
 _MASK = cython.declare(cython.ulonglong, (1 << 64) - 1)
+_SELL_ID_BIT = cython.declare(cython.ulonglong, SELL_ID_BIT)
 _NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
 _NO_PRICE = cython.declare(cython.longlong, UNDEFINED_PRICE)
 _SIZE_MAX = cython.declare(cython.longlong, (1 << 32) - 1)
@@ -180,7 +182,7 @@ class WireRule:
 
     def __init__(self, rule: Rule) -> None:
         self.does = _DOES.index(rule.does)
-        self.whole, self.snapshot = rule.all, rule.snapshot
+        self.whole, self.snapshot, self.also = rule.all, rule.snapshot, rule.also
         self.tests = [WireTest(test) for test in rule.when]
         self.symbol = _field(rule.symbol)
         self.orders = [WireField(location) for location in rule.order]
@@ -250,6 +252,7 @@ class Normaliser:
         self.names_symbols = feed.book.names_symbols
         self.by_level = feed.book.by == "level"
         self.keeps_quotes = feed.book.keeps_quotes
+        self.ids_per_side = feed.book.ids_per_side
         #: Levels by position, best first, by instrument and side; depths by instrument.
         self.ladders, self.depths = {}, {}
         self.messages = [None]
@@ -468,11 +471,13 @@ class Normaliser:
         return value
 
     def fire(self, rules):
-        """Apply the first rule whose conditions hold."""
+        """Apply the first rule whose conditions hold, and the next such one behind an `also`."""
         rule: WireRule
         for rule in rules:
             if not rule.tests or self.holds(rule.tests):
-                return self.apply(rule)
+                self.apply(rule)
+                if not rule.also:
+                    return 0
         return 0
 
     def holds(self, tests):
@@ -753,6 +758,11 @@ class Normaliser:
         new_id: cython.ulonglong
         side: cython.uchar = self.side_of(rule.side)
         slot: cython.Py_ssize_t
+        if self.ids_per_side:
+            if side == 0:
+                self.sideless += 1
+                return 0
+            order_id = self.id_of(order_id, side)
         if rule.does == _C_ADD:
             return self.add(order_id, side, self.price_of(rule.price), self.size_of(rule.size))
         slot = self.orders.find(self.scope, order_id)
@@ -771,9 +781,15 @@ class Normaliser:
             side = self.orders.sides[slot]
         self.reduce(order_id, slot, self.orders.sizes[slot])
         if rule.does == _C_REPLACE:
-            new_id = self.raw(rule.new_order)
+            new_id = self.id_of(self.raw(rule.new_order), side)
             return self.add(new_id, side, self.price_of(rule.price), self.size_of(rule.size))
         return 0
+
+    def id_of(self, order_id, side):
+        """Return the id by which an order of a side is known, and which its records have."""
+        if self.ids_per_side and side == _SELL:
+            return order_id ^ _SELL_ID_BIT
+        return order_id
 
     def apply_unknown(self, rule, order_id, side):
         """Append what a message tells of an order that is not known: its trade, or all of it."""
@@ -910,35 +926,45 @@ class Normaliser:
         return self.add(order_id, side, value, many)
 
     def change_quote(self, rule):
-        """Set one side of a quote that is known and say of both whether the book has them, or
-        delete the quote."""
+        """Set one side of a quote and say of both whether the book has them, or delete the quote.
+
+        A quote that is not known begins with a side whose message names its symbol.
+        """
         order_id: cython.ulonglong
+        price: cython.longlong
+        size: cython.uint
         side: cython.uchar
         slot: cython.Py_ssize_t
         reported: cython.uchar = self.side_of(rule.side)
         tests: list
         known: cython.bint = False
         self.absent = False
-        whose: cython.ulonglong = (self.raw(rule.of) << 1) & _MASK
+        whose: cython.ulonglong = 0
+        if rule.of is not None:
+            whose = (self.raw(rule.of) << 1) & _MASK
+        opens: cython.bint = rule.does == _C_QUOTE_SIDE and rule.symbol is not None
         if rule.does == _C_QUOTE_SIDE and reported == 0:
             self.sideless += 1
             return 0
         for side in range(_BUY, _SELL + 1):
             order_id = (whose + side) & _MASK
             slot = self.orders.find(self.scope, order_id)
-            if slot < 0:
+            if slot < 0 and not (opens and side == reported):
                 continue
             known = True
+            tests = rule.bid_tests if side == _BUY else rule.ask_tests
+            if slot < 0:
+                price, size = self.price_of(rule.price), self.size_of(rule.size)
+                self.keep_side(order_id, side, price, size, self.holds(tests))
+                continue
             self.instrument = self.orders.instruments[slot]
             if rule.does == _C_QUOTE_DELETE:
                 self.hide(slot, order_id)
                 self.orders.remove(slot)
                 continue
-            price: cython.longlong = self.orders.prices[slot]
-            size: cython.uint = self.orders.sizes[slot]
+            price, size = self.orders.prices[slot], self.orders.sizes[slot]
             if side == reported:
                 price, size = self.price_of(rule.price), self.size_of(rule.size)
-            tests = rule.bid_tests if side == _BUY else rule.ask_tests
             self.keep_side(order_id, side, price, size, self.holds(tests))
         self.unknown_orders += not known
         return 0

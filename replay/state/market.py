@@ -52,6 +52,7 @@ from cython.cimports.feedhandler.replay.state.market_orders import (
 )
 
 from feedhandler.codecs import scanner
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.codecs.loader import load_feed
 from feedhandler.replay.state.book import Book
@@ -177,6 +178,10 @@ class Market:
         self.reference_start = self.feed.layout("start_reference_data").code
         self.reference_end = self.feed.layout("end_reference_data").code
         delimiter = self.feed.layout("order_book_delimiter")
+        if "retransmission_indicator" not in delimiter.by_name:
+            raise UsageError(
+                "order_book_delimiter has no retransmission_indicator", "markets know UTP-MD's"
+            )
         self.indicator_at = delimiter.by_name["retransmission_indicator"].at
         self.delimiter_start, self.delimiter_end = (
             self.feed.encode_message(delimiter.code, retransmission_indicator=indicator)

@@ -22,6 +22,9 @@ _C_BUY, _C_SELL = cython.declare(cython.int, BUY), cython.declare(cython.int, SE
 #: ActionType Y: an order that is published again.
 _AGAIN = cython.declare(cython.int, 89)
 _level_of = attrgetter("level")
+#: Fields of order messages that markets read: those of four bytes, and the others.
+_FOUR_BYTES = ("Price", "Volume", "OrderID", "OrderDate", "OrderPriorityTime")
+_OTHERS = ("Side", "ActionType", "OrderPriorityMicroSecs", "AggregatedVolume", "NumberOrders")
 
 
 def read_uint(data, at, size, big):
@@ -74,8 +77,10 @@ class OrderLayout:
     def __init__(self, feed: Any) -> None:
         layout = feed.layout("order_update")
         fields = {field.wire: field for field in layout.fields if field.kind != "x"}
-        for name in ("Price", "Volume", "OrderID", "OrderDate", "OrderPriorityTime"):
-            if fields[name].size != 4:
+        for name in (*_FOUR_BYTES, *_OTHERS):
+            if name not in fields:
+                raise UsageError(f"order_update has no {name}", "markets know UTP-MD's messages")
+            if name in _FOUR_BYTES and fields[name].size != 4:
                 raise UsageError(f"{name} has {fields[name].size} bytes", "markets know four")
         self.code, self.size, self.big = layout.code, layout.size, feed.byte_order == "big"
         self.price_at, self.volume_at = fields["Price"].at, fields["Volume"].at
