@@ -475,6 +475,7 @@ class Feed:
         context = TimeContext(midnights, packet.send_time_ns)
         clocks = {} if known is None else known.clocks
         context.clock_ns = clocks.get(packet.service)
+        context.scales_of = self._scales_by_field(scales, known)
         for i in range(index.count):
             code, symbol = index.types[i], index.symbols[i]
             packet.types.append(self.type_label(code))
@@ -494,6 +495,28 @@ class Feed:
                 scale = known.scales_of(symbol)
             packet.messages.append(self._message(data, code, at, size, context, scale))
         return packet
+
+    def _scales_by_field(
+        self, scales: Mapping[int, int], known: "ReferenceData | None"
+    ) -> "Callable[[Field, bytes], Mapping[str, int | None]] | None":
+        """Return what tells the scales of the symbol that a field of an element names."""
+        if not self.scale_names:
+            return None
+
+        def read(field: Field, data: bytes) -> Mapping[str, int | None]:
+            symbol = self._symbol_in(field, data)
+            if known is None:
+                return dict.fromkeys(self.scale_names, scales.get(symbol))
+            return known.scales_of(symbol)
+
+        return read
+
+    def _symbol_in(self, field: Field, data: bytes) -> int:
+        """Return the symbol that a field's bytes name, as the scanner gives it."""
+        if field.kind == "c":
+            return int(scanner.symbol_at(self.table, data, 0, field.size, 2))
+        order: Any = field.byte_order or self.byte_order
+        return int.from_bytes(data, order)
 
     def midnights(self, day: date | None) -> Midnights | None:
         """Return the midnights that wire times of `day` count from; None for an unknown day."""
@@ -643,6 +666,7 @@ class Feed:
             context.clock_ns = known.clocks.get(service)
             if code in known.references:
                 known.learn(code, message)
+            context.scales_of = self._scales_by_field({}, known)
         scales = (
             dict.fromkeys(self.scale_names, scale)
             if known is None

@@ -562,6 +562,8 @@ class Layout(Block):
         self.conflate_by = tuple(conflate_by)
         #: The group whose elements name the symbols, and the field that does.
         self.symbols = symbols
+        if symbols is not None:
+            symbols[0].symbol = symbols[1]
         self.fixed_size = fixed_size
         #: Messages shorter than this are left undecoded.
         self.least_size = size if least_size is None else least_size

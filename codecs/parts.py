@@ -151,6 +151,8 @@ class Group(Part):
         self.count = count
         self.length = length
         self.length_add = length_add
+        #: The field that names each element's symbol, where one does.
+        self.symbol: Field | None = None
         self.to_the_end = dimensions is None and not count
         self.is_plain_group = not count and when is None and not elements.parts and length is None
 
@@ -165,7 +167,12 @@ class Group(Part):
         for _ in range(number):
             size = self._size(data, at, size, end)
             self._check(at, size, end, len(records), number)
-            element, at = self.elements.read(data, at, end, size, context, known)
+            inner = known
+            if self.symbol is not None and context.scales_of is not None:
+                begin = at + self.symbol.at
+                scales = context.scales_of(self.symbol, data[begin : begin + self.symbol.size])
+                inner = {**known, **scales}
+            element, at = self.elements.read(data, at, end, size, context, inner)
             records.append(element)
         return tuple(records), at
 

@@ -97,7 +97,7 @@ def to_raw(value: Any, scale: int | None, what: str) -> int:
     if isinstance(value, int):
         return value
     if isinstance(value, Price):
-        if value.scale == scale or value.scale is None:
+        if scale is None or value.scale is None or value.scale == scale:
             return value.raw
         value = value.decimal
     if scale is None:

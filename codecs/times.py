@@ -7,7 +7,7 @@ the packet was sent. A time since midnight needs the trading day; without one it
 Days here are calendar days; `trading_day` says which trading day a moment belongs to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,17 +51,19 @@ class Midnights(NamedTuple):
 
 
 class TimeContext:
-    """Context on which a message's times may depend.
+    """Context on which a message's times may depend, and its elements' prices.
 
-    The midnights, the packet's send time, and the moment that the last clock message told.
+    The midnights, the packet's send time, and the moment that the last clock message told;
+    `scales_of` returns the scales of the symbol that a field of an element names, by its bytes.
     """
 
-    __slots__ = ("clock_ns", "midnights", "send_ns")
+    __slots__ = ("clock_ns", "midnights", "scales_of", "send_ns")
 
     def __init__(self, midnights: Midnights | None = None, send_ns: int | None = None) -> None:
         self.midnights = midnights
         self.send_ns = send_ns
         self.clock_ns: int | None = None
+        self.scales_of: Callable[[Any, bytes], Mapping[str, int | None]] | None = None
 
 
 #: Turns a message's raw values and a context into a full time, or None where it cannot be known.

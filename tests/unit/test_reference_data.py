@@ -131,3 +131,74 @@ def test_a_scale_that_is_no_digit_is_not_learnt() -> None:
     known = ReferenceData(ICE)
     known.learn(ord("R"), ICE.encode_message("R", market_id=5, order_price_denominator="x"))
     assert known.scales_of(5) == {"reference.orders": None, "reference.deals": None}
+
+
+ELEMENTS = """
+name = "elements"
+title = "Elements name symbols"
+key = "elements"
+number = 1000
+zone = "UTC"
+byte_order = "big"
+
+[packet]
+header_size = 4
+sequence = { field = "Sequence", counts = "packets" }
+heartbeat_when_empty = true
+fields = [{ type = "u32", name = "Sequence" }]
+
+[message]
+header_size = 3
+length = { at = 0, type = "u16" }
+type = { at = 2, type = "u8" }
+
+[reference]
+type = 1
+index = "Symbol"
+name = ["Title"]
+scale = "Decimals"
+
+[[messages]]
+type = 1
+name = "definition"
+symbol = "Symbol"
+fields = [{ SYMBOL, name = "Symbol" }, { type = "c4", name = "Title" },
+    { type = "u8", name = "Decimals" }]
+
+[[messages]]
+type = 2
+name = "updates"
+symbol = "entries.Symbol"
+fields = [{ type = "u8", name = "Kind" }]
+parts = [{ group = "entries", count = { type = "u8" }, fields = [
+    { SYMBOL, name = "Symbol" }, { type = "i32", name = "Price", price = "reference" },
+] }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("symbol", "names"),
+    [('type = "u32"', (7, 9)), ('type = "u16"', (7, 9)),
+     ('type = "c6"', ("AB", "CD")), ('type = "c12"', ("ABCDEFGHIJ", "CD"))],
+)  # fmt: skip
+def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, names) -> None:
+    path = tmp_path / "elements.toml"
+    path.write_text(ELEMENTS.replace("SYMBOL", symbol))
+    feed = load_feed(path)
+    definitions = [
+        feed.encode_message("definition", symbol=name, title="T", decimals=decimals)
+        for name, decimals in zip(names, (2, 4), strict=True)
+    ]
+    entries = [{"symbol": name, "price": 150_000} for name in (*names, names[0])]
+    update = feed.encode_message("updates", entries=entries)
+    packet = feed.encode_packet(sequence=1, messages=[*definitions, update])
+    known = ReferenceData(feed)
+    decoded = feed.decode_packet(packet, known=known).messages[-1]
+    assert [str(each.price.decimal) for each in decoded.entries] == [
+        "1500.00",
+        "15.0000",
+        "1500.00",
+    ]
+    alone = feed.decode_message(update, known=known)
+    assert alone == decoded
+    assert feed.encode_message(decoded) == update, "its prices have their integers"
