@@ -10,7 +10,7 @@ Days here are calendar days; `trading_day` says which trading day a moment belon
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 SECOND_NS = 1_000_000_000
