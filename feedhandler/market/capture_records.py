@@ -19,6 +19,8 @@ from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.records import Records
 
 Array = numpy.ndarray[Any, Any]
+#: A line whose numbers fall back by more than this was not merely reordered.
+REORDERED_MAX = 1_000
 #: Where a datagram was sent to: group and port.
 Line = tuple[str, int]
 
@@ -31,6 +33,8 @@ class _Numbers:
         self.has_gap = False
         #: The lines that have brought the reset with which the numbers began.
         self.reset_by: set[Line] = set()
+        #: The last number that each line brought.
+        self.reached: dict[Line, int] = {}
 
     def reset(self, line: Line, following: int) -> bool:
         """Take a reset; return whether it begins new numbers, or is another line's copy."""
@@ -39,6 +43,11 @@ class _Numbers:
             return False
         self.following, self.has_gap, self.reset_by = following, False, {line}
         return True
+
+    def falls_back(self, line: Line, first: int) -> bool:
+        """Note a line's number; return whether it is far below the one before."""
+        before, self.reached[line] = self.reached.get(line, first), first
+        return first < before - REORDERED_MAX
 
     def advance(self, first: int, following: int) -> bool:
         """Take a data packet; return whether it is new."""
@@ -54,13 +63,15 @@ class CaptureRecords:
 
     `day` is the trading day; None: that of each datagram's own time. `rejected` are other feeds'
     datagrams, `copies` packets that had come before, of `packets`; `first_ns` and `last_ns` are the
-    times of the first and the last datagram. Raises `UsageError` for a feed without books.
+    times of the first and the last datagram. `fallen_back` counts packets passed over whose line's
+    numbers had fallen far back: old packets that were sent again, or numbers that began anew without
+    a word. Raises `UsageError` for a feed without books.
     """
 
     def __init__(self, feed: Feed, *schemas: str, day: datetime.date | None = None) -> None:
         self.records = Records(feed, *schemas, name_of=self._name_of)
         self.schemas = schemas
-        self.rejected = self.copies = self.packets = 0
+        self.rejected = self.copies = self.fallen_back = self.packets = 0
         self.first_ns = self.last_ns = 0
         self.day: datetime.date | None = None
         self._feed = feed
@@ -110,7 +121,9 @@ class CaptureRecords:
             if is_new and has_books:
                 self.records.empty(header.service, time_ns)
         elif header.kind == PacketKind.DATA:
+            fell_back = numbers.falls_back(line, header.sequence)
             is_new = numbers.advance(header.sequence, header.next_sequence)
+            self.fallen_back += fell_back and not is_new
         self.records.normaliser.maybe_bad = numbers.has_gap
         return is_new
 

@@ -119,6 +119,11 @@ def _run_records(feed: Feed, options: Options) -> int:
     cut = complain_if_cut(capture)
     if source.rejected:
         complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
+    if source.fallen_back:
+        complain(
+            f"numbers fell far back {source.fallen_back:,} times: what had come was passed over",
+            "if the publisher began anew without a reset, cut the capture there",
+        )
     return ExitCode.FOUND if cut or source.rejected else ExitCode.OK
 
 

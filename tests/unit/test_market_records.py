@@ -290,6 +290,21 @@ def test_a_reset_behind_packets_empties_the_books_once() -> None:
     assert [(each["action"], each["instrument_id"]) for each in cleared] == [(b"R", 0)]
 
 
+def test_numbers_that_fall_far_back_without_a_reset_are_counted() -> None:
+    source = CaptureRecords(load_feed("euronext-utp-md"), "mbo")
+    first, second = Line(source, 1), Line(source, 2)
+    for sequence in (1, 5_000, 4_500):
+        first.send(sequence)
+        second.send(sequence)
+    assert source.fallen_back == 0, "a line may be reordered"
+    first.send(1)
+    first.send(2)
+    assert (source.fallen_back, source.copies) == (1, 6)
+    first.send(1, kind="reset")
+    first.send(2)
+    assert source.fallen_back == 1
+
+
 def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
     feed, day = load_feed(ITCH), date(2026, 11, 20)
     source = CaptureRecords(feed, "mbo", day=day)
