@@ -3,7 +3,8 @@
 `tomllib` gives no line numbers for values, and msgspec's messages are not for operators. Here both
 become what an operator needs: `parse_toml` refuses what is no TOML with the line, `convert` makes a
 struct of the values or raises `WrongKey` (unknown keys with the nearest known one, wrong types in
-plain words), and `KeyLines` has the line of each key, or of the nearest table around it.
+plain words), and `KeyLines` has the line of each key, or of the nearest table around it. `parse_as`
+does all three, `read_text` reads the file before.
 
 `setting` describes a key of such a struct, and `toml_value` writes one value back. The meaning of
 the keys is left to the caller (`config`, `codecs.description`).
@@ -13,18 +14,20 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, reason_of
 
 #: A key's path in the file: names, and indices into arrays.
 KeyPath = tuple[str | int, ...]
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_Made = TypeVar("_Made")
 
 _TOKEN = re.compile(
     r'''(?P<skipped>\#[^\n]*|[^\S\n]+)
@@ -56,6 +59,28 @@ class WrongKey(Exception):
         line, key = KeyLines(text)[self.path], path_text(self.path)
         where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
         return ConfigError(where + self.reason, self.hint)
+
+
+def read_text(path: str | Path, hint: str) -> str:
+    """Return the text of the file `path`, which is UTF-8. Raises `ConfigError` with `hint`."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not text in UTF-8", hint) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {reason_of(error)}", hint) from None
+
+
+def parse_as(text: str, source: str, what: str, make: Callable[[dict[str, Any]], _Made]) -> _Made:
+    """Return what `make` makes of the values in `text`; `source` and `what` as for `parse_toml`.
+
+    Raises `ConfigError` with the line where the text is no TOML, or `make` raises `WrongKey`.
+    """
+    values = parse_toml(text, source, what)
+    try:
+        return make(values)
+    except WrongKey as wrong:
+        raise wrong.located(text, source) from None
 
 
 def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:

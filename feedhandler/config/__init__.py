@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         loopback_lines,
         loopback_refresh_lines,
         parse_config,
-        refusal,
     )
 
 __all__ = [
@@ -54,7 +53,6 @@ __all__ = [
     "loopback_lines",
     "loopback_refresh_lines",
     "parse_config",
-    "refusal",
 ]
 
 __getattr__ = lazy_names(
@@ -82,6 +80,5 @@ __getattr__ = lazy_names(
         "loopback_lines": "file",
         "loopback_refresh_lines": "file",
         "parse_config": "file",
-        "refusal": "file",
     },
 )

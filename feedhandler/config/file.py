@@ -20,14 +20,7 @@ from msgspec import Meta, Struct, field
 from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.amqp.policies import CONFLATE, LINK_POLICIES, POLICIES, fault_of_policy
 from feedhandler.codecs.dbn import SCHEMAS
-from feedhandler.codecs.errors import ConfigError
-from feedhandler.codecs.toml_text import (
-    KeyLines,
-    KeyPath,
-    convert,
-    parse_toml,
-    path_text,
-)
+from feedhandler.codecs.toml_text import KeyPath, convert, parse_as, read_text
 from feedhandler.codecs.toml_text import WrongKey as _Wrong
 from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.config.amqp import AmqpConfig
@@ -382,14 +375,7 @@ def load_config(path: str | Path) -> Config:
 
     Raises `ConfigError` naming file, line and key.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text", "a configuration is a TOML file") from None
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        hint = "docs/gateway.toml is an example to start from"
-        raise ConfigError(f"{path}: {reason}", hint) from None
+    text = read_text(path, "docs/gateway.toml is an example to start from")
     return parse_config(text, str(path))
 
 
@@ -398,21 +384,15 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 
     Raises `ConfigError` naming line and key.
     """
-    values = parse_toml(text, source, "configuration")
-    try:
-        config = _convert(values)
-        for check in _CHECKS:
-            check(config)
-    except _Wrong as wrong:
-        raise refusal(text, source, wrong) from None
+    return parse_as(text, source, "configuration", _checked)
+
+
+def _checked(values: dict[str, Any]) -> Config:
+    """Convert and check the values of a configuration. Raises `WrongKey`."""
+    config = _convert(values)
+    for check in _CHECKS:
+        check(config)
     return config
-
-
-def refusal(text: str, source: str, wrong: _Wrong) -> ConfigError:
-    """Make the error for a fault in the configuration `text`, with its line and key."""
-    where = path_text(wrong.path) + ": " if wrong.path else ""
-    line = KeyLines(text)[wrong.path]
-    return ConfigError(f"{source}:{line}: {where}{wrong.reason}", wrong.hint)
 
 
 def loopback_config(

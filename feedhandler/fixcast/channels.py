@@ -26,12 +26,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.codecs.errors import ConfigError, reason_of
-from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_toml
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text
 
 #: Upper limit on a definition's channels: a file of thousands is a mistake; each costs sockets.
 CHANNELS_MAX = 1024
@@ -221,25 +221,17 @@ def host_and_port(server: str) -> tuple[str, int]:
 
 def read_channels(path: Path) -> Channels:
     """Read the definition in a file. Raises `ConfigError` with the line that is wrong."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {reason_of(error)}", "give a definition of channels"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text in UTF-8", "give a definition of channels") from None
-    return parse_channels(text, str(path))
+    return parse_channels(read_text(path, "give a definition of channels"), str(path))
 
 
 def parse_channels(text: str, source: str) -> Channels:
     """Parse a definition as `read_channels`, from a text that `source` names."""
-    values = parse_toml(text, source, "definition of channels")
-    try:
-        file = convert(values, _File)
-        return Channels(file.channel, file.retransmission)
-    except WrongKey as error:
-        raise error.located(text, source) from None
+    return parse_as(text, source, "definition of channels", _channels)
+
+
+def _channels(values: dict[str, Any]) -> Channels:
+    file = convert(values, _File)
+    return Channels(file.channel, file.retransmission)
 
 
 # -- what cannot work

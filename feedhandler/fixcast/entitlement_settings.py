@@ -32,7 +32,8 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
     WrongKey,
     convert,
-    parse_toml,
+    parse_as,
+    read_text,
     toml_value,
 )
 from feedhandler.fixcast.channels import Channels, read_channels
@@ -85,16 +86,8 @@ def read_config(path: Path) -> EntitlementConfig:
 
     Raises `ConfigError` with the line that is wrong.
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read", "check path and rights") from error
-    values = parse_toml(text, str(path), "configuration of entitlement")
-    try:
-        config = convert(values, EntitlementConfig)
-        _check(config)
-    except WrongKey as error:
-        raise error.located(text, str(path)) from None
+    text = read_text(path, "check path and rights")
+    config = parse_as(text, str(path), "configuration of entitlement", _checked)
     folder = path.parent
     absolute = {
         name: str(folder / given)
@@ -104,7 +97,8 @@ def read_config(path: Path) -> EntitlementConfig:
     return msgspec.structs.replace(config, **absolute)
 
 
-def _check(config: EntitlementConfig) -> None:
+def _checked(values: dict[str, Any]) -> EntitlementConfig:
+    config = convert(values, EntitlementConfig)
     names: set[str] = set()
     for at, user in enumerate(config.user):
         if user.name in names:
@@ -118,6 +112,7 @@ def _check(config: EntitlementConfig) -> None:
         raise WrongKey(("certificate",), "one of two", "give certificate and certificate_key")
     if int(config.listen.rpartition(":")[2]) > 65_535:
         raise WrongKey(("listen",), "no such port", "a port is 65535 at most")
+    return config
 
 
 def grants(config: EntitlementConfig) -> list[Grant]:

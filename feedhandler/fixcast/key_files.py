@@ -18,8 +18,15 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
-from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError, unwritable
-from feedhandler.codecs.toml_text import KeyLines, WrongKey, convert, parse_toml, path_text
+from feedhandler.codecs.errors import ConfigError, UsageError, unwritable
+from feedhandler.codecs.toml_text import (
+    KeyLines,
+    WrongKey,
+    convert,
+    parse_toml,
+    path_text,
+    read_text,
+)
 from feedhandler.fixcast.crypto import PrivateKey, private_key, public_bytes
 from feedhandler.fixcast.keys import FOREVER, SECRET_BYTES, ChannelKey, KeyRing
 from feedhandler.private_files import FILE_MODE, make_folder, openness
@@ -237,13 +244,11 @@ def _check_private(path: Path) -> None:
 
 def _read(path: Path, kind: type[_Said]) -> _Said:
     """Read a file. Errors give the line, never the value."""
+    text = read_text(path, "check path and rights")
     try:
-        text = path.read_text()
         return convert(parse_toml(text, str(path), "key file"), kind)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", "check path and rights") from None
     except WrongKey as error:
         line, key = KeyLines(text)[error.path], path_text(error.path)
         raise ConfigError(f"{path}:{line}: {key or 'the file'} is wrong", "make it anew") from None
-    except (UnicodeDecodeError, FeedhandlerError):
+    except ConfigError:
         raise ConfigError(f"{path}: is no key file", "make it anew") from None

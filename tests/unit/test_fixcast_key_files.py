@@ -247,7 +247,7 @@ def test_a_wrong_configuration_is_reported_with_its_line(
 
 
 def test_files_that_a_configuration_names_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         read_config(tmp_path / "nothing.toml")
     config = read_config(configured(tmp_path, dictionary="nothing.xml"))
     with pytest.raises(ConfigError, match=r"nothing\.xml"):
