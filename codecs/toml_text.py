@@ -307,6 +307,18 @@ def setting(description: str, **bounds: Any) -> msgspec.Meta:
     return msgspec.Meta(description=description, **bounds)
 
 
+def check_bounds(settings: msgspec.Struct, bounds: dict[str, tuple[int, int]]) -> None:
+    """Check that each field named is within its least and greatest value. Raises `ValueError`.
+
+    For `__post_init__`, so that settings which are no file's are checked, too; `convert` makes the
+    error one of the key.
+    """
+    for name, (least, most) in bounds.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+
+
 def toml_value(value: Any) -> str:
     """Return a string, integer, float or boolean, or a tuple of them, as TOML text."""
     if isinstance(value, tuple):

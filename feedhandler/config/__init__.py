@@ -7,9 +7,7 @@ from feedhandler._lazy import lazy_names
 if TYPE_CHECKING:
     from feedhandler.config.amqp import AmqpConfig
     from feedhandler.config.file import (
-        ARBITRATION_MEANING,
         HISTORY_BYTES_MIN,
-        RECOVERY_MEANING,
         ChannelConfig,
         Config,
         ControlConfig,
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "ARBITRATION_MEANING",
     "HISTORY_BYTES_MIN",
-    "RECOVERY_MEANING",
     "AmqpConfig",
     "ChannelConfig",
     "Config",
@@ -58,7 +54,6 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ARBITRATION_MEANING": "file",
         "AmqpConfig": "amqp",
         "ChannelConfig": "file",
         "Config": "file",
@@ -67,7 +62,6 @@ __getattr__ = lazy_names(
         "HISTORY_BYTES_MIN": "file",
         "LineConfig": "file",
         "OverlayConfig": "file",
-        "RECOVERY_MEANING": "file",
         "ReceiveConfig": "file",
         "RefreshLineConfig": "file",
         "RetransmissionLineConfig": "file",

@@ -54,49 +54,6 @@ SOURCE_ID_CHARS = 20
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
-#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this describes each in a line.
-ARBITRATION_MEANING = {
-    "gap_wait_us": "a gap is declared lost after this long without either line",
-    "start_wait_us": "packets are held this long at the start, to begin at the lowest number",
-    "hold_packets": "packets held behind a gap at most",
-    "packet_bytes_max": "longest datagram taken; longer ones are dropped and counted",
-    "max_jump": "widest forward jump that needs no confirmation; 0: by hold_packets",
-    "quarantine_packets": "packets beyond the window that wait for confirmation at most",
-    "compare_packets": "latest packets whose bytes are compared between the lines",
-    "silent_us": "a line without a packet for this long is reported silent",
-    "resync_us": "nothing fitted for this long: one line alone may move the channel",
-    "resync_run_packets": "consecutive packets by which one line alone moves the channel",
-    "epoch_window_us": "how long after a reset the other line's older packets are expected",
-    "unsequenced_window_us": "how long another line's copy of an unsequenced packet may come",
-}
-
-#: `[recovery]` likewise is `RecoverySettings` of the retrans package.
-RECOVERY_MEANING = {
-    "request_packets_max": "widest range of one retransmission request, in sequence numbers",
-    "outstanding_max": "requests under way at one server at most, over all channels",
-    "requests_per_s": "requests to one server in any second at most; 0: no limit",
-    "requests_per_day": "requests to one server in a trading day at most; 0: no limit",
-    "request_gather_us": "after a request, further ones of the channel are gathered for this long",
-    "request_timeout_us": "a request without an answer or a further packet for this long failed",
-    "retries": "how often a range is asked for again before it is abandoned",
-    "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",
-    "recovery_wait_us": "longest that a gap holds the live stream back, beyond gap_wait_us",
-    "refresh_timeout_us": "a refresh without progress for this long failed",
-    "refresh_clock_us": "how far the refresh server's clock may be behind the live lines'",
-    "refresh_tries": "refresh requests made before a service is left stale for a while",
-    "refresh_backoff_us": "wait before a refresh is asked for again; doubles, with jitter",
-    "refresh_retry_us": "how long a stale service waits before it tries a refresh again",
-    "snapshot_bytes_max": "inflated bytes of one snapshot at most",
-    "inflated_bytes_max": "bytes that one compressed packet may inflate to at most",
-    "store_bytes": "published packets kept per channel, for the catch-up after a snapshot",
-    "heartbeat_us": "how often a heartbeat is sent to a server",
-    "dead_us": "a connection on which nothing came for this long is dead",
-    "reconnect_us": "first wait before connecting again; doubles each time, with jitter",
-    "reconnect_max_us": "longest wait before connecting again",
-    "failback_us": "a primary connected again for this long is asked in place of the secondary",
-}
-_MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVERY_MEANING}
-
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[gateway]`: the process, and settings of all its channels."""
@@ -452,11 +409,7 @@ def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
     """Yield each field of `table` with its one-line description."""
     for item in msgspec.structs.fields(table):
         notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
-        own = next((note.description for note in notes if note.description), "")
-        yield (
-            item.name,
-            own or _MEANINGS.get(table, {}).get(item.name, ""),
-        )
+        yield item.name, next((note.description for note in notes if note.description), "")
 
 
 #: Settings that check their own bounds, with their name at the front of the message.
