@@ -10,6 +10,7 @@ does all three, `read_text` reads the file before.
 the keys is left to the caller (`config`, `codecs.description`).
 """
 
+import contextlib
 import difflib
 import json
 import re
@@ -59,6 +60,16 @@ class WrongKey(Exception):
         line, key = KeyLines(text)[self.path], path_text(self.path)
         where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
         return ConfigError(where + self.reason, self.hint)
+
+
+@contextlib.contextmanager
+def within(*path: str | int) -> Iterator[None]:
+    """Put `path` before the path of each `WrongKey` that is raised while the context lasts."""
+    try:
+        yield
+    except WrongKey as wrong:
+        wrong.path = (*path, *wrong.path)
+        raise
 
 
 def read_text(path: str | Path, hint: str) -> str:
