@@ -8,7 +8,6 @@ The first two have mode 0600; a file that group or others may read is refused. E
 that is replaced atomically. Secrets are never printed.
 """
 
-import contextlib
 import os
 import re
 from dataclasses import replace
@@ -30,6 +29,7 @@ from feedhandler.codecs.toml_text import (
 from feedhandler.fixcast.crypto import PrivateKey, private_key, public_bytes
 from feedhandler.fixcast.keys import FOREVER, SECRET_BYTES, ChannelKey, KeyRing
 from feedhandler.private_files import FILE_MODE, make_folder, openness
+from feedhandler.replacing import replacing
 
 _SECOND = 1_000_000_000
 _CHANNEL = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
@@ -209,18 +209,11 @@ class KeyFolder:
 
     def _write(self, path: Path, lines: list[str], mode: int) -> Path:
         """Replace a file atomically and durably."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             make_folder(self.path)
-            descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-            with open(descriptor, "w") as file:
-                file.write("".join(f"{line}\n" for line in lines))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
+            with replacing(path, mode, sync=True) as beside:
+                beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink()
             raise unwritable(path, error) from error
         return path
 

@@ -17,7 +17,6 @@ keys, so only its owner may read it (mode 0600). Faults are reported with their 
 """
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,8 @@ from feedhandler.codecs.toml_text import WrongKey, convert, parse_as, read_text
 from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Member, Topology, roles_of
 from feedhandler.overlay.tree import Shape
-from feedhandler.private_files import open_file
+from feedhandler.private_files import FILE_MODE
+from feedhandler.replacing import replacing
 
 Key = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -151,11 +151,8 @@ def write_topology(topology: Topology, path: Path) -> None:
 
     Raises `UsageError`, `HostFault`.
     """
-    beside = path.with_name(f"{path.name}.new")
     try:
-        beside.unlink(missing_ok=True)
-        with os.fdopen(open_file(beside, os.O_WRONLY | os.O_EXCL), "w") as file:
-            file.write(topology_text(topology))
-        beside.replace(path)
+        with replacing(path, FILE_MODE) as beside:
+            beside.write_text(topology_text(topology), encoding="utf-8")
     except OSError as error:
         raise unwritable(path, error) from None
