@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from feedhandler.addresses import split_address
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text
 
@@ -213,10 +214,11 @@ def _suits(carried: Carried, content: str, kind: str) -> bool:
 
 def host_and_port(server: str) -> tuple[str, int]:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{server!r} is no server", "give host:port, such as 10.1.0.5:31900")
-    return host, int(port)
+    try:
+        return split_address(server, port_min=1)
+    except ValueError:
+        hint = "give host:port, such as 10.1.0.5:31900"
+        raise ConfigError(f"{server!r} is no server", hint) from None
 
 
 def read_channels(path: Path) -> Channels:

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from feedhandler.addresses import split_address
 from feedhandler.amqp.users import User, Users, parse_hash
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
@@ -57,7 +58,7 @@ class EntitledUser(Struct, frozen=True, kw_only=True):
 class EntitlementConfig(Struct, frozen=True, kw_only=True):
     """Content of the file."""
 
-    listen: Annotated[str, Meta(pattern=r"^.+:\d{1,5}$")]
+    listen: str
     keys: str
     channels: str
     dictionary: str = ""
@@ -69,8 +70,7 @@ class EntitlementConfig(Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> tuple[str, int]:
         """Host and port at which the server listens."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return split_address(self.listen)
 
     def users(self) -> Users:
         """Return those who may log in."""
@@ -110,8 +110,10 @@ def _checked(values: dict[str, Any]) -> EntitlementConfig:
             raise WrongKey(("user", at, "password"), str(error), "feedhandler user NAME") from None
     if bool(config.certificate) != bool(config.certificate_key):
         raise WrongKey(("certificate",), "one of two", "give certificate and certificate_key")
-    if int(config.listen.rpartition(":")[2]) > 65_535:
-        raise WrongKey(("listen",), "no such port", "a port is 65535 at most")
+    try:
+        split_address(config.listen)
+    except ValueError as error:
+        raise WrongKey(("listen",), str(error), "for example 10.1.0.5:31950") from None
     return config
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from feedhandler.addresses import split_address
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, unwritable
 from feedhandler.codecs.toml_text import WrongKey, convert, parse_as, read_text
 from feedhandler.overlay.merging import check_trees
@@ -52,10 +53,11 @@ class _File(Struct, frozen=True, kw_only=True):
 
 def address_of(text: str) -> Address:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no address", "give host:port, such as 10.0.0.5:7000")
-    return host, int(port)
+    try:
+        return split_address(text, port_min=1)
+    except ValueError:
+        hint = "give host:port, such as 10.0.0.5:7000"
+        raise ConfigError(f"{text!r} is no address", hint) from None
 
 
 def ipv4_address_of(text: str) -> Address:

@@ -232,8 +232,8 @@ def test_a_channels_definition_by_itself_says_the_same_of_it() -> None:
         ('[[user]]\nname = "ann"\npassword = "x"\n', {}, "ann is there already"),
         ('[[user]]\nname = "bob"\npassword = "x"\n', {}, "feedhandler user"),
         ("", {"certificate": "x"}, "certificate and certificate_key"),
-        ("", {"listen": "127.0.0.1:99999"}, "65535 at most"),
-        ("", {"listen": "nowhere"}, "listen"),
+        ("", {"listen": "127.0.0.1:99999"}, "port 99999 is above 65535"),
+        ("", {"listen": "nowhere"}, "listen: .nowhere. is not host:port"),
         ("", {"unknown": "1"}, "unknown"),
     ],
 )
