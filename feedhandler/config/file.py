@@ -9,7 +9,6 @@ Whether a port is free or a group can be joined shows when the gateway runs, not
 """
 
 import datetime
-import ipaddress
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,7 +28,8 @@ from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, check_queu
 from feedhandler.config.recording import FILES_MIN, RecordConfig
 from feedhandler.config.tcp_lines import TcpConfig, check_tcp, password_of
 from feedhandler.config.trading_day import TradingDayConfig, check_day
-from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
+from feedhandler.ingest.groups import check_group
+from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.operator_log import LogConfig
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -649,39 +649,17 @@ def _check_overlay(line: LineConfig, here: KeyPath) -> None:
 
 
 def _check_group(kind: str, line: LineConfig, here: KeyPath) -> None:
-    """Check that the group is IPv4 multicast and each source an IPv4 host.
-
-    Only with a source can packets of other senders be counted.
-    """
+    """Check group, port and sources; only with a source can other senders' packets be counted."""
     for key in ("group", "port"):
         if not getattr(line, key):
             table = f"{here[0]}.{kind}"
             other = ", or a table [channel.line.tcp]" if table == "channel.line" else ""
             raise WrongKey((*here, key), "missing", f"add it below [[{table}]]{other}")
-    try:
-        group = ipaddress.IPv4Address(line.group)
-    except ValueError:
-        raise WrongKey(
-            (*here, "group"), f"{line.group!r} is no IPv4 address", "for example 239.101.1.4"
-        ) from None
-    if not group.is_multicast:
-        hint = "multicast groups are 224.0.0.0 to 239.255.255.255"
-        raise WrongKey((*here, "group"), f"{line.group} is no multicast group", hint)
-    if not line.source:
-        if line.source_filter == "count":
-            hint = "name the source, or leave source_filter out"
-            raise WrongKey((*here, "source_filter"), "nothing to count without a source", hint)
-        return
-    words = line.source.split(",")
-    if len(words) > SOURCES_MAX:
-        raise WrongKey((*here, "source"), f"{len(words)} senders", f"at most {SOURCES_MAX}")
-    for word in words:
-        try:
-            source = ipaddress.IPv4Address(word.strip())
-        except ValueError:
-            raise WrongKey((*here, "source"), f"{word.strip()!r} is no IPv4 address") from None
-        if source.is_multicast:
-            raise WrongKey((*here, "source"), f"{source} is a group", "the sender's own address")
+    with within(*here):
+        check_group(line.group, line.source)
+    if line.source_filter == "count" and not line.source:
+        hint = "name the source, or leave source_filter out"
+        raise WrongKey((*here, "source_filter"), "nothing to count without a source", hint)
 
 
 def _check_history(config: Config) -> None:

@@ -32,7 +32,8 @@ from msgspec import Meta, Struct
 
 from feedhandler.addresses import split_address
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text, within
+from feedhandler.ingest.groups import check_group
 
 #: Upper limit on a definition's channels: a file of thousands is a mistake; each costs sockets.
 CHANNELS_MAX = 1024
@@ -278,7 +279,8 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
                 raise WrongKey(path, error.message, error.hint) from None
         for name, line in (("line", each.line), ("requests", each.requests)):
             if line is not None:
-                _check_line(line, ("retransmission", at, name))
+                with within("retransmission", at, name):
+                    check_group(line.group, line.source)
 
 
 def _check_topics(channels: tuple[Channel, ...]) -> None:
@@ -318,33 +320,8 @@ def _check_letters(channel: Channel, at: int) -> None:
 
 def _check_addresses(channel: Channel, at: int) -> None:
     for name, line in zip(("a", "b"), channel.lines, strict=False):
-        _check_line(line, ("channel", at, name))
-
-
-def _check_line(line: Address, path: KeyPath) -> None:
-    _check_group(line, (*path, "group"))
-    for source in line.source.split(",") if line.source else ():
-        try:
-            ipaddress.IPv4Address(source.strip())
-        except ValueError:
-            raise WrongKey(
-                (*path, "source"),
-                f"{source.strip()!r} is no IPv4 address",
-                "give the sender's address, or leave it out to accept any",
-            ) from None
-
-
-def _check_group(line: Address, path: KeyPath) -> None:
-    try:
-        group = ipaddress.IPv4Address(line.group)
-    except ValueError:
-        group = ipaddress.IPv4Address(0)
-    if not group.is_multicast:
-        raise WrongKey(
-            path,
-            f"{line.group!r} is no multicast group",
-            "groups lie in 224.0.0.0 to 239.255.255.255",
-        )
+        with within("channel", at, name):
+            check_group(line.group, line.source)
 
 
 def _check_apart(channels: tuple[Channel, ...], at: int) -> None:

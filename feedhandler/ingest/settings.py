@@ -6,8 +6,6 @@ import msgspec
 
 from feedhandler.codecs.toml_text import check_bounds, setting
 
-#: Upper limit on senders of one line: a server and its stand-ins.
-SOURCES_MAX = 4
 #: Default `max_jump` in multiples of the hold, where a feed counts packets: twice the hold, so that
 #: behind a gap the hold overflows, and gives the gap up, before honest packets look like a jump.
 PACKETS_PER_HOLD = 2

@@ -186,6 +186,14 @@ DEFINITIONS = {
         ONE + 'a = { group = "239.1.1.1", port = 1, source = "10.1.0.5, here" }\n',
         ":3: channel[0].a.source: 'here' is no IPv4 address (give the sender's address",
     ),
+    "a source that is a group": (
+        ONE + 'a = { group = "239.1.1.1", port = 1, source = "239.1.1.1" }\n',
+        ":3: channel[0].a.source: 239.1.1.1 is a group (the sender's own address",
+    ),
+    "more sources than a line takes": (
+        ONE + 'a = { group = "239.1.1.1", port = 1, source = "10.1.0.5,,,," }\n',
+        ":3: channel[0].a.source: 5 senders (at most 4",
+    ),
     "an unknown key": (ONE + "what = 1\n" + LINE, ":3: channel[0].what: unknown key (keys here:"),
     "an id twice": (ONE + LINE + ONE + LINE, "channel[1].id: x is there already (name them apart)"),
     "no such group of retransmissions": (

@@ -224,8 +224,11 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         ("", "gw.toml:1: channel: missing (add a [[channel]] table)"),
         ("[[channel]]\nservice = 1\n", "gw.toml:1: channel[0].line: missing (add a [[channel.lin"),
         (CHANNEL.replace("port", "prt"), "gw.toml:8: channel[0].line[0].prt: unknown key (did"),
-        (CHANNEL.replace("239.", "10."), "gw.toml:7: channel[0].line[0].group: 10.101.1.4 is no"),
-        (CHANNEL.replace("239.101", "x"), "gw.toml:7: channel[0].line[0].group: 'x.1.4' is no IP"),
+        (CHANNEL.replace("239.", "10."), "gw.toml:7: channel[0].line[0].group: '10.101.1.4' is no"),
+        (
+            CHANNEL.replace("239.101", "x"),
+            "gw.toml:7: channel[0].line[0].group: 'x.1.4' is no mult",
+        ),
         (
             CHANNEL.replace("30104", "0"),
             "gw.toml:8: channel[0].line[0].port: missing (add it below",
