@@ -14,7 +14,7 @@ import msgspec
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.recovery import RecoveryDescription
-from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml
+from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml, read_text
 
 _HINT = "codecs/FORMAT.md tells every key"
 
@@ -500,17 +500,8 @@ class _Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.indexes: dict[tuple[str, int], int] = {}
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(
-                f"{path}: cannot be read: {reason}", "name a feed description file"
-            ) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path}: not UTF-8 text", "name a feed description file") from None
-        self.values = parse_toml(text, str(path), "feed description")
-        self._text = text
+        self._text = read_text(path, "name a feed description file")
+        self.values = parse_toml(self._text, str(path), "feed description")
 
     @functools.cached_property
     def lines(self) -> KeyLines:

@@ -3,28 +3,32 @@
 `tomllib` gives no line numbers for values, and msgspec's messages are not for operators. Here both
 become what an operator needs: `parse_toml` refuses what is no TOML with the line, `convert` makes a
 struct of the values or raises `WrongKey` (unknown keys with the nearest known one, wrong types in
-plain words), and `KeyLines` has the line of each key, or of the nearest table around it.
+plain words), and `KeyLines` has the line of each key, or of the nearest table around it. `parse_as`
+does all three, `read_text` reads the file before.
 
 `setting` describes a key of such a struct, and `toml_value` writes one value back. The meaning of
 the keys is left to the caller (`config`, `codecs.description`).
 """
 
+import contextlib
 import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, reason_of
 
 #: A key's path in the file: names, and indices into arrays.
 KeyPath = tuple[str | int, ...]
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_Made = TypeVar("_Made")
 
 _TOKEN = re.compile(
     r'''(?P<skipped>\#[^\n]*|[^\S\n]+)
@@ -56,6 +60,38 @@ class WrongKey(Exception):
         line, key = KeyLines(text)[self.path], path_text(self.path)
         where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
         return ConfigError(where + self.reason, self.hint)
+
+
+@contextlib.contextmanager
+def within(*path: str | int) -> Iterator[None]:
+    """Put `path` before the path of each `WrongKey` that is raised while the context lasts."""
+    try:
+        yield
+    except WrongKey as wrong:
+        wrong.path = (*path, *wrong.path)
+        raise
+
+
+def read_text(path: str | Path, hint: str) -> str:
+    """Return the text of the file `path`, which is UTF-8. Raises `ConfigError` with `hint`."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not text in UTF-8", hint) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {reason_of(error)}", hint) from None
+
+
+def parse_as(text: str, source: str, what: str, make: Callable[[dict[str, Any]], _Made]) -> _Made:
+    """Return what `make` makes of the values in `text`; `source` and `what` as for `parse_toml`.
+
+    Raises `ConfigError` with the line where the text is no TOML, or `make` raises `WrongKey`.
+    """
+    values = parse_toml(text, source, what)
+    try:
+        return make(values)
+    except WrongKey as wrong:
+        raise wrong.located(text, source) from None
 
 
 def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
@@ -280,6 +316,18 @@ def path_text(path: KeyPath) -> str:
 def setting(description: str, **bounds: Any) -> msgspec.Meta:
     """Make the metadata of a setting: one line for the operator, and the value's bounds."""
     return msgspec.Meta(description=description, **bounds)
+
+
+def check_bounds(settings: msgspec.Struct, bounds: dict[str, tuple[int, int]]) -> None:
+    """Check that each field named is within its least and greatest value. Raises `ValueError`.
+
+    For `__post_init__`, so that settings which are no file's are checked, too; `convert` makes the
+    error one of the key.
+    """
+    for name, (least, most) in bounds.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be from {least} to {most}, not {value}")
 
 
 def toml_value(value: Any) -> str:

@@ -5,11 +5,12 @@ trades and quotes. Both are imported on first use, so that `import feedhandler` 
 """
 
 import os as _os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 from feedhandler import _compiled
+from feedhandler._lazy import lazy_names
 
 _compiled.install_finder()
 if _os.environ.get("FEEDHANDLER_PURE"):
@@ -42,41 +43,4 @@ __all__ = [
     "subscribe",
 ]
 
-_FROM_AMQP = (
-    "Batch",
-    "ConnectionEvent",
-    "Login",
-    "Message",
-    "Quality",
-    "Subscriber",
-    "subscribe",
-)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _FROM_AMQP:
-        from feedhandler.amqp import identity
-        from feedhandler.amqp.subscribing import columns, inbox, subscriber, upstream
-        from feedhandler.retrans import quality
-
-        home = {
-            "Batch": columns,
-            "ConnectionEvent": upstream,
-            "Login": identity,
-            "Message": inbox,
-            "Quality": quality,
-        }
-        return getattr(home.get(name, subscriber), name)
-    if name == "Book":
-        from feedhandler.replay.state import book
-
-        return book.Book
-    if name == "Market":
-        from feedhandler.replay.state import markets
-
-        return markets.open_market
-    if name in __all__:
-        from feedhandler.codecs import errors
-
-        return getattr(errors, name)
-    raise AttributeError(f"module 'feedhandler' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__)

@@ -4,8 +4,11 @@ import ipaddress
 import re
 
 
-def split_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as host and port. Raises `ValueError` for anything else."""
+def split_address(text: str, port_min: int = 0) -> tuple[str, int]:
+    """Split `host:port` or `[v6]:port` into host and port. Raises `ValueError` for anything else.
+
+    `port_min` 1: port 0, which picks a free one to listen at, is nothing to connect to.
+    """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
@@ -13,8 +16,9 @@ def split_address(text: str) -> tuple[str, int]:
     plain_colons = ":" in host and not bracketed
     if not colon or not host or plain_colons or not re.fullmatch(r"[0-9]{1,5}", port):
         raise ValueError(f"{text!r} is not host:port")
-    if int(port) > 65535:
-        raise ValueError(f"port {port} is above 65535")
+    if not port_min <= int(port) <= 65535:
+        limit = "above 65535" if int(port) else "none to connect to"
+        raise ValueError(f"port {port} is {limit}")
     return host, int(port)
 
 

@@ -8,30 +8,12 @@ from typing import TYPE_CHECKING
 from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from feedhandler.retrans.io import RecoveryChannel, RecoveryIO
-    from feedhandler.retrans.manager import RecoveryManager
-    from feedhandler.retrans.quality import Quality, QualityState
-    from feedhandler.retrans.stream_events import StreamEvent, StreamEventKind
+    from feedhandler.retrans.io import RecoveryChannel as RecoveryChannel
+    from feedhandler.retrans.io import RecoveryIO as RecoveryIO
+    from feedhandler.retrans.manager import RecoveryManager as RecoveryManager
+    from feedhandler.retrans.quality import Quality as Quality
+    from feedhandler.retrans.quality import QualityState as QualityState
+    from feedhandler.retrans.stream_events import StreamEvent as StreamEvent
+    from feedhandler.retrans.stream_events import StreamEventKind as StreamEventKind
 
-__all__ = [
-    "Quality",
-    "QualityState",
-    "RecoveryChannel",
-    "RecoveryIO",
-    "RecoveryManager",
-    "StreamEvent",
-    "StreamEventKind",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Quality": "quality",
-        "QualityState": "quality",
-        "RecoveryChannel": "io",
-        "RecoveryIO": "io",
-        "RecoveryManager": "manager",
-        "StreamEvent": "stream_events",
-        "StreamEventKind": "stream_events",
-    },
-)
+__getattr__ = lazy_names(__name__)

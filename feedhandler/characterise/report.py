@@ -5,10 +5,9 @@ concurrent reader gets the old one or the new one. The page opens from disk: pic
 script, no network; every text of the captures is escaped.
 """
 
-import contextlib
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from feedhandler.characterise.tally import RECORD_HEADER_BYTES
 from feedhandler.codecs.errors import unwritable
 from feedhandler.drawing import available
 from feedhandler.page import page_figure, page_section, page_table, verdict_box, whole_page
+from feedhandler.replacing import replacing
 
 #: Rows of a table that the page shows; all are in its CSV and Parquet file.
 PAGE_ROWS = 60
@@ -43,27 +43,15 @@ def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[
             written.append(_write_parquet(table, out / f"{table.name}.parquet"))
         for figure in figures:
             path = out / f"{figure.name}.svg"
-            with _replacing(path) as beside:
+            with replacing(path) as beside:
                 beside.write_text(figure.svg, encoding="utf-8")
             written.append(path)
         page_path = out / "report.html"
-        with _replacing(page_path) as beside:
+        with replacing(page_path) as beside:
             beside.write_text(page(tables, figures, about), encoding="utf-8")
     except OSError as error:
         raise unwritable(f"to {out}", error, "check --out") from None
     return [*written, page_path]
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Provide a temporary file that replaces `path` when the context ends without an error."""
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        yield beside
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _write_json(tables: Sequence[Table], about: Mapping[str, Any], path: Path) -> Path:
@@ -79,13 +67,13 @@ def _write_json(tables: Sequence[Table], about: Mapping[str, Any], path: Path) -
             for table in tables
         },
     }
-    with _replacing(path) as beside:
+    with replacing(path) as beside:
         beside.write_text(json.dumps(whole, ensure_ascii=False, indent=1), encoding="utf-8")
     return path
 
 
 def _write_csv(table: Table, path: Path) -> Path:
-    with _replacing(path) as beside, beside.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as beside, beside.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table.columns)
         writer.writerows(table.rows)
@@ -102,7 +90,7 @@ def _write_parquet(table: Table, path: Path) -> Path:
         if any(isinstance(value, float) for value in values):
             values = [None if value is None else float(value) for value in values]
         columns[name] = pa.array(values) if values else pa.nulls(0, pa.string())
-    with _replacing(path) as beside:
+    with replacing(path) as beside:
         pq.write_table(pa.table(columns), beside)
     return path
 

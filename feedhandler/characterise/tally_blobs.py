@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.slices import SliceReport
+from feedhandler.replacing import replacing
 
 #: Raised when a tally's columns change: a folder of older blobs is refused (`ops.following`).
 FORM = 2
@@ -68,16 +69,8 @@ def read_blobs(path: Path) -> list[TallyBlob]:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write the file and sync it to disk before it is renamed into place. Raises `OSError`."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with replacing(path, sync=True) as beside:
+        beside.write_bytes(data)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -5,83 +5,25 @@ from typing import TYPE_CHECKING
 from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from feedhandler.config.amqp import AmqpConfig
-    from feedhandler.config.file import (
-        ARBITRATION_MEANING,
-        HISTORY_BYTES_MIN,
-        RECOVERY_MEANING,
-        ChannelConfig,
-        Config,
-        ControlConfig,
-        GatewaySettings,
-        LineConfig,
-        OverlayConfig,
-        ReceiveConfig,
-        RefreshLineConfig,
-        RetransmissionLineConfig,
-        ServerConfig,
-        ServerLineConfig,
-        StatsConfig,
-        described,
-        load_config,
-        loopback_config,
-        loopback_lines,
-        loopback_refresh_lines,
-        parse_config,
-        refusal,
-    )
+    from feedhandler.config.amqp import AmqpConfig as AmqpConfig
+    from feedhandler.config.file import HISTORY_BYTES_MIN as HISTORY_BYTES_MIN
+    from feedhandler.config.file import ChannelConfig as ChannelConfig
+    from feedhandler.config.file import Config as Config
+    from feedhandler.config.file import ControlConfig as ControlConfig
+    from feedhandler.config.file import GatewaySettings as GatewaySettings
+    from feedhandler.config.file import LineConfig as LineConfig
+    from feedhandler.config.file import OverlayConfig as OverlayConfig
+    from feedhandler.config.file import ReceiveConfig as ReceiveConfig
+    from feedhandler.config.file import RefreshLineConfig as RefreshLineConfig
+    from feedhandler.config.file import RetransmissionLineConfig as RetransmissionLineConfig
+    from feedhandler.config.file import ServerConfig as ServerConfig
+    from feedhandler.config.file import ServerLineConfig as ServerLineConfig
+    from feedhandler.config.file import StatsConfig as StatsConfig
+    from feedhandler.config.file import described as described
+    from feedhandler.config.file import load_config as load_config
+    from feedhandler.config.file import loopback_config as loopback_config
+    from feedhandler.config.file import loopback_lines as loopback_lines
+    from feedhandler.config.file import loopback_refresh_lines as loopback_refresh_lines
+    from feedhandler.config.file import parse_config as parse_config
 
-__all__ = [
-    "ARBITRATION_MEANING",
-    "HISTORY_BYTES_MIN",
-    "RECOVERY_MEANING",
-    "AmqpConfig",
-    "ChannelConfig",
-    "Config",
-    "ControlConfig",
-    "GatewaySettings",
-    "LineConfig",
-    "OverlayConfig",
-    "ReceiveConfig",
-    "RefreshLineConfig",
-    "RetransmissionLineConfig",
-    "ServerConfig",
-    "ServerLineConfig",
-    "StatsConfig",
-    "described",
-    "load_config",
-    "loopback_config",
-    "loopback_lines",
-    "loopback_refresh_lines",
-    "parse_config",
-    "refusal",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "ARBITRATION_MEANING": "file",
-        "AmqpConfig": "amqp",
-        "ChannelConfig": "file",
-        "Config": "file",
-        "ControlConfig": "file",
-        "GatewaySettings": "file",
-        "HISTORY_BYTES_MIN": "file",
-        "LineConfig": "file",
-        "OverlayConfig": "file",
-        "RECOVERY_MEANING": "file",
-        "ReceiveConfig": "file",
-        "RefreshLineConfig": "file",
-        "RetransmissionLineConfig": "file",
-        "ServerConfig": "file",
-        "ServerLineConfig": "file",
-        "StatsConfig": "file",
-        "described": "file",
-        "load_config": "file",
-        "loopback_config": "file",
-        "loopback_lines": "file",
-        "loopback_refresh_lines": "file",
-        "parse_config": "file",
-        "refusal": "file",
-    },
-)
+__getattr__ = lazy_names(__name__)

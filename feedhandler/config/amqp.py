@@ -17,6 +17,7 @@ from feedhandler.amqp.users import (
     entitlement_of,
     parse_hash,
 )
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, within
 from feedhandler.codecs.toml_text import setting as _setting
 
 #: Users of one node; an installation with more would want a directory service.
@@ -226,16 +227,15 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return not self.users and all(is_loopback(host) for host, _ in addresses)
 
 
-Fault = tuple[tuple[str | int, ...], str, str]
+def check_amqp(amqp: AmqpConfig) -> None:
+    """Check `[amqp]`. Raises `WrongKey`, whose path begins within the table."""
+    _check_addresses(amqp)
+    _check_users(amqp)
+    _check_entry(amqp)
 
 
-def fault_of(amqp: AmqpConfig) -> Fault | None:
-    """Return the first fault of `[amqp]`: key, reason, remedy; None where there is none."""
-    return _fault_of_addresses(amqp) or _fault_of_users(amqp) or _fault_of_entry(amqp)
-
-
-def _fault_of_addresses(amqp: AmqpConfig) -> Fault | None:
-    addresses: tuple[tuple[tuple[str | int, ...], str, str], ...] = (
+def _check_addresses(amqp: AmqpConfig) -> None:
+    addresses: tuple[tuple[KeyPath, str, str], ...] = (
         (("listen",), amqp.listen, "127.0.0.1:5672"),
         (("tls", "listen"), amqp.tls.listen, "0.0.0.0:5671"),
     )
@@ -244,81 +244,90 @@ def _fault_of_addresses(amqp: AmqpConfig) -> Fault | None:
             if text:
                 split_address(text)
         except ValueError as error:
-            return key, str(error), f"for example {example}"
+            raise WrongKey(key, str(error), f"for example {example}") from None
     tls = amqp.tls
     if not amqp.listen and not tls.listen:
-        return ("listen",), "empty, and there is no tls.listen", "for example 127.0.0.1:5672"
+        raise WrongKey(
+            ("listen",), "empty, and there is no tls.listen", "for example 127.0.0.1:5672"
+        )
     if tls.listen:
         for name, value in (("certificate", tls.certificate), ("key", tls.key)):
             if not value:
-                return ("tls", name), "missing", "tls.listen wants a certificate and its key"
+                raise WrongKey(
+                    ("tls", name), "missing", "tls.listen wants a certificate and its key"
+                )
     elif tls.certificate or tls.key or tls.client_ca:
-        return ("tls", "listen"), "missing", "for example 0.0.0.0:5671"
+        raise WrongKey(("tls", "listen"), "missing", "for example 0.0.0.0:5671")
     if tls.client_certificate == "required" and not tls.client_ca:
-        return ("tls", "client_ca"), "missing", "who signs the certificates that are required"
-    return None
+        raise WrongKey(
+            ("tls", "client_ca"), "missing", "who signs the certificates that are required"
+        )
 
 
-def _fault_of_users(amqp: AmqpConfig) -> Fault | None:
+def _check_users(amqp: AmqpConfig) -> None:
     names: set[str] = set()
     certificates: set[str] = set()
     for number, user in enumerate(amqp.users):
-        here: tuple[str | int, ...] = ("users", number)
+        here: KeyPath = ("users", number)
         if user.name in names:
-            return (*here, "name"), f"a second user {user.name!r}", ""
+            raise WrongKey((*here, "name"), f"a second user {user.name!r}")
         names.add(user.name)
         if user.certificate in certificates:
-            return (*here, "certificate"), f"a second user with {user.certificate!r}", ""
+            raise WrongKey((*here, "certificate"), f"a second user with {user.certificate!r}")
         certificates |= {user.certificate} - {""}
-        if wrong := _fault_of_user(user):
-            key, reason, hint = wrong
-            return (*here, key), reason, hint
+        with within(*here):
+            _check_user(user)
         if user.certificate and not amqp.tls.client_ca:
-            return (*here, "certificate"), "no client certificate is asked for", "tls.client_ca"
-    return None
+            raise WrongKey(
+                (*here, "certificate"), "no client certificate is asked for", "tls.client_ca"
+            )
 
 
-def _fault_of_user(user: UserConfig) -> tuple[str, str, str] | None:
-    """Return the first fault of one user: key, reason, remedy."""
+def _check_user(user: UserConfig) -> None:
     ways = [bool(user.password), bool(user.password_file), bool(user.certificate)]
     if user.name == ANONYMOUS:
         if any(ways):
-            return "name", "anonymous has no password and no certificate", "choose another name"
+            raise WrongKey(
+                ("name",), "anonymous has no password and no certificate", "choose another name"
+            )
     elif not any(ways):
-        return "password", "missing", "a hash that `feedhandler user` makes, or a certificate"
+        raise WrongKey(
+            ("password",), "missing", "a hash that `feedhandler user` makes, or a certificate"
+        )
     if user.password and user.password_file:
-        return "password", "given twice", "password, or password_file"
+        raise WrongKey(("password",), "given twice", "password, or password_file")
     try:
         if user.password:
             parse_hash(user.password)
     except ValueError as error:
-        return "password", str(error), "never the password itself"
+        raise WrongKey(("password",), str(error), "never the password itself") from None
     of_queues = bool(user.put or user.get or user.cancel or user.create)
     if not (user.services or of_queues) or not user.symbols:
         key = "symbols" if user.services else "services"
-        return key, "empty: nothing could be received", '["*"] for all'
+        raise WrongKey((key,), "empty: nothing could be received", '["*"] for all')
     try:
         entitlement_of(user.services, ("*",))
     except ValueError as error:
-        return "services", str(error), "for example euronext.104, iex.*"
+        raise WrongKey(("services",), str(error), "for example euronext.104, iex.*") from None
     try:
         entitlement_of(("*",), user.symbols)
     except ValueError as error:
-        return "symbols", str(error), "for example AAPL, MS*"
-    return None
+        raise WrongKey(("symbols",), str(error), "for example AAPL, MS*") from None
 
 
-def _fault_of_entry(amqp: AmqpConfig) -> Fault | None:
-    """Return a fault where no client could log in, or a listener's users are not stated."""
+def _check_entry(amqp: AmqpConfig) -> None:
+    """Check that clients can log in, and that a listener's users are stated."""
     with_password = [u for u in amqp.users if u.password or u.password_file]
     if amqp.plain_without_tls and not amqp.listen:
-        return ("plain_without_tls",), "there is no listener without TLS", "leave it out"
+        raise WrongKey(("plain_without_tls",), "there is no listener without TLS", "leave it out")
     if amqp.lets_anonymous or (amqp.tls.listen and amqp.users):
-        return None
+        return
     if with_password and amqp.plain_without_tls:
-        return None
+        return
     if amqp.users:
         hint = "add [amqp.tls], or plain_without_tls = true where the network is trusted"
-        return ("users",), "nobody could log in: passwords are taken under TLS only", hint
+        raise WrongKey(("users",), "nobody could log in: passwords are taken under TLS only", hint)
     hint = "anonymous = true where everybody on that network may receive all; or [[amqp.users]]"
-    return ("listen",), f"{amqp.listen or amqp.tls.listen} is not loopback: who may log in?", hint
+    raise WrongKey(
+        ("listen",), f"{amqp.listen or amqp.tls.listen} is not loopback: who may log in?", hint
+    )

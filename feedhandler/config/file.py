@@ -9,7 +9,6 @@ Whether a port is free or a group can be joined shows when the gateway runs, not
 """
 
 import datetime
-import ipaddress
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,25 +19,17 @@ from msgspec import Meta, Struct, field
 from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.amqp.policies import CONFLATE, LINK_POLICIES, POLICIES, fault_of_policy
 from feedhandler.codecs.dbn import SCHEMAS
-from feedhandler.codecs.errors import ConfigError
-from feedhandler.codecs.toml_text import (
-    KeyLines,
-    KeyPath,
-    convert,
-    parse_toml,
-    path_text,
-)
-from feedhandler.codecs.toml_text import WrongKey as _Wrong
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text, within
 from feedhandler.codecs.toml_text import setting as _setting
-from feedhandler.config.amqp import AmqpConfig
-from feedhandler.config.amqp import fault_of as amqp_fault_of
+from feedhandler.config.amqp import AmqpConfig, check_amqp
 from feedhandler.config.observing import HealthConfig, MetricsConfig
-from feedhandler.config.publishing import MAX_DESTINATIONS, PublishConfig, fault_of
-from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, fault_of_queues
+from feedhandler.config.publishing import MAX_DESTINATIONS, PublishConfig, check_destinations
+from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, check_queues
 from feedhandler.config.recording import FILES_MIN, RecordConfig
-from feedhandler.config.tcp_lines import TcpConfig, fault_of_tcp, password_of
-from feedhandler.config.trading_day import TradingDayConfig, fault_of_day
-from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
+from feedhandler.config.tcp_lines import TcpConfig, check_tcp, password_of
+from feedhandler.config.trading_day import TradingDayConfig, check_day
+from feedhandler.ingest.groups import check_group
+from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.operator_log import LogConfig
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -60,49 +51,6 @@ SOURCE_ID_CHARS = 20
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
-
-#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this describes each in a line.
-ARBITRATION_MEANING = {
-    "gap_wait_us": "a gap is declared lost after this long without either line",
-    "start_wait_us": "packets are held this long at the start, to begin at the lowest number",
-    "hold_packets": "packets held behind a gap at most",
-    "packet_bytes_max": "longest datagram taken; longer ones are dropped and counted",
-    "max_jump": "widest forward jump that needs no confirmation; 0: by hold_packets",
-    "quarantine_packets": "packets beyond the window that wait for confirmation at most",
-    "compare_packets": "latest packets whose bytes are compared between the lines",
-    "silent_us": "a line without a packet for this long is reported silent",
-    "resync_us": "nothing fitted for this long: one line alone may move the channel",
-    "resync_run_packets": "consecutive packets by which one line alone moves the channel",
-    "epoch_window_us": "how long after a reset the other line's older packets are expected",
-    "unsequenced_window_us": "how long another line's copy of an unsequenced packet may come",
-}
-
-#: `[recovery]` likewise is `RecoverySettings` of the retrans package.
-RECOVERY_MEANING = {
-    "request_packets_max": "widest range of one retransmission request, in sequence numbers",
-    "outstanding_max": "requests under way at one server at most, over all channels",
-    "requests_per_s": "requests to one server in any second at most; 0: no limit",
-    "requests_per_day": "requests to one server in a trading day at most; 0: no limit",
-    "request_gather_us": "after a request, further ones of the channel are gathered for this long",
-    "request_timeout_us": "a request without an answer or a further packet for this long failed",
-    "retries": "how often a range is asked for again before it is abandoned",
-    "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",
-    "recovery_wait_us": "longest that a gap holds the live stream back, beyond gap_wait_us",
-    "refresh_timeout_us": "a refresh without progress for this long failed",
-    "refresh_clock_us": "how far the refresh server's clock may be behind the live lines'",
-    "refresh_tries": "refresh requests made before a service is left stale for a while",
-    "refresh_backoff_us": "wait before a refresh is asked for again; doubles, with jitter",
-    "refresh_retry_us": "how long a stale service waits before it tries a refresh again",
-    "snapshot_bytes_max": "inflated bytes of one snapshot at most",
-    "inflated_bytes_max": "bytes that one compressed packet may inflate to at most",
-    "store_bytes": "published packets kept per channel, for the catch-up after a snapshot",
-    "heartbeat_us": "how often a heartbeat is sent to a server",
-    "dead_us": "a connection on which nothing came for this long is dead",
-    "reconnect_us": "first wait before connecting again; doubles each time, with jitter",
-    "reconnect_max_us": "longest wait before connecting again",
-    "failback_us": "a primary connected again for this long is asked in place of the secondary",
-}
-_MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVERY_MEANING}
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -382,14 +330,7 @@ def load_config(path: str | Path) -> Config:
 
     Raises `ConfigError` naming file, line and key.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text", "a configuration is a TOML file") from None
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        hint = "docs/gateway.toml is an example to start from"
-        raise ConfigError(f"{path}: {reason}", hint) from None
+    text = read_text(path, "docs/gateway.toml is an example to start from")
     return parse_config(text, str(path))
 
 
@@ -398,21 +339,15 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 
     Raises `ConfigError` naming line and key.
     """
-    values = parse_toml(text, source, "configuration")
-    try:
-        config = _convert(values)
-        for check in _CHECKS:
-            check(config)
-    except _Wrong as wrong:
-        raise refusal(text, source, wrong) from None
+    return parse_as(text, source, "configuration", _checked)
+
+
+def _checked(values: dict[str, Any]) -> Config:
+    """Convert and check the values of a configuration. Raises `WrongKey`."""
+    config = _convert(values)
+    for check in _CHECKS:
+        check(config)
     return config
-
-
-def refusal(text: str, source: str, wrong: _Wrong) -> ConfigError:
-    """Make the error for a fault in the configuration `text`, with its line and key."""
-    where = path_text(wrong.path) + ": " if wrong.path else ""
-    line = KeyLines(text)[wrong.path]
-    return ConfigError(f"{source}:{line}: {where}{wrong.reason}", wrong.hint)
 
 
 def loopback_config(
@@ -472,11 +407,7 @@ def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
     """Yield each field of `table` with its one-line description."""
     for item in msgspec.structs.fields(table):
         notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
-        own = next((note.description for note in notes if note.description), "")
-        yield (
-            item.name,
-            own or _MEANINGS.get(table, {}).get(item.name, ""),
-        )
+        yield item.name, next((note.description for note in notes if note.description), "")
 
 
 #: Settings that check their own bounds, with their name at the front of the message.
@@ -490,7 +421,7 @@ def _convert(values: dict[str, Any]) -> Config:
         day["date"] = day["date"].isoformat()
     try:
         return convert(values, Config)
-    except _Wrong as wrong:
+    except WrongKey as wrong:
         path, reason = wrong.path, wrong.reason
         if reason == "missing":
             tables = [key for key in path[:-1] if isinstance(key, str)] or ["channel"]
@@ -502,21 +433,20 @@ def _convert(values: dict[str, Any]) -> Config:
             raise
         key, _, rest = reason.partition(" must be ")
         if rest and key in _OWN_BOUNDS:
-            raise _Wrong((*path, key), f"must be {rest}") from None
+            raise WrongKey((*path, key), f"must be {rest}") from None
         raise
 
 
 def _check_trading_day(config: Config) -> None:
-    if wrong := fault_of_day(config.trading_day):
-        key, reason, remedy = wrong
-        raise _Wrong(("trading_day", key), reason, remedy)
+    with within("trading_day"):
+        check_day(config.trading_day)
 
 
 def _check_gateway(config: Config) -> None:
     if not config.gateway.interface:
-        raise _Wrong(("gateway", "interface"), "empty", "an interface's name or address: eth1")
+        raise WrongKey(("gateway", "interface"), "empty", "an interface's name or address: eth1")
     if not config.gateway.feed:
-        raise _Wrong(("gateway", "feed"), "empty", "`feedhandler feeds` lists the built-in ones")
+        raise WrongKey(("gateway", "feed"), "empty", "`feedhandler feeds` lists the built-in ones")
 
 
 def _check_bounds(config: Config) -> None:
@@ -524,16 +454,16 @@ def _check_bounds(config: Config) -> None:
     if ring & (ring - 1):
         nearest = 1 << ring.bit_length()
         hint = f"the next larger one is {nearest}"
-        raise _Wrong(("receive", "ring_bytes"), f"{ring} is not a power of two", hint)
+        raise WrongKey(("receive", "ring_bytes"), f"{ring} is not a power of two", hint)
     if wrong := fault_of_policy(config.amqp.when_full, True):
-        raise _Wrong(("amqp", "when_full"), wrong, f"one of {', '.join(POLICIES)}")
+        raise WrongKey(("amqp", "when_full"), wrong, f"one of {', '.join(POLICIES)}")
     for section, bind in (("stats", config.stats.bind), ("control", config.control.bind)):
         if bind and not is_endpoint(bind):
             hint = "for example tcp://127.0.0.1:5571"
-            raise _Wrong((section, "bind"), f"{bind!r} is no ZeroMQ endpoint", hint)
+            raise WrongKey((section, "bind"), f"{bind!r} is no ZeroMQ endpoint", hint)
     if config.control.bind and config.control.bind == config.stats.bind:
         hint = "each socket has an endpoint of its own"
-        raise _Wrong(("control", "bind"), f"{config.control.bind} is stats.bind already", hint)
+        raise WrongKey(("control", "bind"), f"{config.control.bind} is stats.bind already", hint)
 
 
 def _check_record(config: Config) -> None:
@@ -541,11 +471,11 @@ def _check_record(config: Config) -> None:
     record = config.record
     if record.ring_bytes & (record.ring_bytes - 1):
         hint = f"the next larger one is {1 << record.ring_bytes.bit_length()}"
-        raise _Wrong(("record", "ring_bytes"), f"{record.ring_bytes} is not a power of two", hint)
+        raise WrongKey(("record", "ring_bytes"), f"{record.ring_bytes} is not a power of two", hint)
     least = FILES_MIN * record.file_bytes
     if record.total_bytes < least:
         reason = f"{record.total_bytes} is less than {FILES_MIN} files of file_bytes"
-        raise _Wrong(("record", "total_bytes"), reason, f"at least {least}, or smaller files")
+        raise WrongKey(("record", "total_bytes"), reason, f"at least {least}, or smaller files")
 
 
 def _check_channels(config: Config) -> None:
@@ -555,7 +485,7 @@ def _check_channels(config: Config) -> None:
         if channel.service in seen_services:
             first = seen_services[channel.service]
             reason = f"service {channel.service} is channel[{first}] already"
-            raise _Wrong((*path, "service"), reason, "one channel for each service")
+            raise WrongKey((*path, "service"), reason, "one channel for each service")
         seen_services[channel.service] = number
         _check_lines("line", channel.lines, path)
         _check_lines("refresh_line", channel.refresh_lines, path)
@@ -569,7 +499,7 @@ def _check_queue(config: Config) -> None:
     least = round(BLOCK_FRAMING * (recovery.snapshot_bytes_max + recovery.store_bytes))
     if queue < least and any(channel.refreshes for channel in config.channels):
         reason = f"{queue} holds no block of recovery.snapshot_bytes_max and store_bytes, framed"
-        raise _Wrong(("amqp", "queue_bytes"), reason, f"at least {least}, or make those smaller")
+        raise WrongKey(("amqp", "queue_bytes"), reason, f"at least {least}, or make those smaller")
 
 
 def _check_servers(config: Config) -> None:
@@ -577,21 +507,21 @@ def _check_servers(config: Config) -> None:
     for number, server in enumerate(config.servers):
         here: KeyPath = ("server", number)
         if server.name in names:
-            raise _Wrong((*here, "name"), f"a second server {server.name!r}")
+            raise WrongKey((*here, "name"), f"a second server {server.name!r}")
         names.add(server.name)
         _check_addresses(server, here)
         identity = server.source_id
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
-            raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
+            raise WrongKey((*here, "source_id"), reason, "the exchange has told you yours")
         if server.password_env and server.password_file:
             hint = "password_env, or password_file"
-            raise _Wrong((*here, "password_env"), "there is password_file as well", hint)
+            raise WrongKey((*here, "password_env"), "there is password_file as well", hint)
         _check_lines("line", server.lines, here)
         for index, line in enumerate(server.lines):
             if line.topology:
                 reason = "a server answers by multicast, not through the overlay"
-                raise _Wrong((*here, "line", index, "topology"), reason, "give group and port")
+                raise WrongKey((*here, "line", index, "topology"), reason, "give group and port")
 
 
 def _check_addresses(server: ServerConfig, here: KeyPath) -> None:
@@ -601,44 +531,43 @@ def _check_addresses(server: ServerConfig, here: KeyPath) -> None:
             if key == "address" or server.secondary:
                 split_address(getattr(server, key))
         except ValueError as error:
-            raise _Wrong((*here, key), str(error), "for example 10.0.0.1:7001") from None
+            raise WrongKey((*here, key), str(error), "for example 10.0.0.1:7001") from None
     if len(set(server.addresses)) < len(server.addresses):
         hint = "the other server's address, or leave secondary out"
-        raise _Wrong((*here, "secondary"), f"{server.secondary} is the primary's address", hint)
+        raise WrongKey((*here, "secondary"), f"{server.secondary} is the primary's address", hint)
 
 
 def _check_amqp(config: Config) -> None:
-    if wrong := amqp_fault_of(config.amqp):
-        key, reason, hint = wrong
-        raise _Wrong(("amqp", *key), reason, hint)
+    with within("amqp"):
+        check_amqp(config.amqp)
 
 
 def _check_published_records(config: Config, number: int, published: PublishConfig) -> None:
     """Check a destination that takes normalised records."""
     if not config.amqp.records:
         reason = f"{published.grain!r} needs order books, which the gateway does not keep"
-        raise _Wrong(("publish", number, "as"), reason, "records = true in [amqp]")
+        raise WrongKey(("publish", number, "as"), reason, "records = true in [amqp]")
     if published.when_full not in LINK_POLICIES:
         reason = f"{published.when_full!r} is not offered with as = {published.grain!r}"
-        raise _Wrong(("publish", number, "when_full"), reason, f"one of {', '.join(LINK_POLICIES)}")
+        raise WrongKey(
+            ("publish", number, "when_full"), reason, f"one of {', '.join(LINK_POLICIES)}"
+        )
     if published.types:
         reason = f"chooses among the feed's messages, not records of {published.grain}"
-        raise _Wrong(("publish", number, "types"), reason, "leave it out")
+        raise WrongKey(("publish", number, "types"), reason, "leave it out")
 
 
 def _check_publish(config: Config) -> None:
     for number, each in enumerate(config.publish):
         if each.grain in SCHEMAS:
             _check_published_records(config, number, each)
-    if wrong := fault_of(config.publish):
-        number, key, reason, hint = wrong
-        raise _Wrong(("publish", number, key), reason, hint)
+    with within("publish"):
+        check_destinations(config.publish)
 
 
 def _check_queues(config: Config) -> None:
-    if wrong := fault_of_queues(config.queues):
-        number, key, reason, hint = wrong
-        raise _Wrong(("queue", number, key), reason, hint)
+    with within("queue"):
+        check_queues(config.queues)
     known = {"*", *(queue.name for queue in config.queues)}
     for number, user in enumerate(config.amqp.users):
         for key in ("put", "get", "cancel"):
@@ -646,7 +575,7 @@ def _check_queues(config: Config) -> None:
                 if name not in known and not config.amqp.queues_folder:
                     hint = f"known: {', '.join(sorted(known))}"
                     reason = f"no queue is named {name!r}"
-                    raise _Wrong(("amqp", "users", number, key), reason, hint)
+                    raise WrongKey(("amqp", "users", number, key), reason, hint)
 
 
 def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) -> None:
@@ -654,7 +583,7 @@ def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) ->
         name = getattr(channel, key)
         if name and name not in known:
             hint = f"known: {', '.join(sorted(known))}" if known else "add a [[server]] table"
-            raise _Wrong((*path, key), f"no server is named {name!r}", hint)
+            raise WrongKey((*path, key), f"no server is named {name!r}", hint)
 
 
 def _check_retransmission_lines(channel: ChannelConfig, path: KeyPath) -> None:
@@ -663,10 +592,10 @@ def _check_retransmission_lines(channel: ChannelConfig, path: KeyPath) -> None:
         here: KeyPath = (*path, "retransmission_line", index)
         if line.topology:
             reason = "a server answers by multicast, not through the overlay"
-            raise _Wrong((*here, "topology"), reason, "give group and port")
+            raise WrongKey((*here, "topology"), reason, "give group and port")
         if not channel.retransmission:
             hint = "name the channel's retransmission server, or leave the line out"
-            raise _Wrong(here, "nothing is asked for that could come by it", hint)
+            raise WrongKey(here, "nothing is asked for that could come by it", hint)
 
 
 def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> None:
@@ -675,7 +604,7 @@ def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> Non
     for number, line in enumerate(lines):
         here: KeyPath = (*path, kind, number)
         if line.name in names:
-            raise _Wrong((*here, "name"), f"a second line {line.name!r} in this channel")
+            raise WrongKey((*here, "name"), f"a second line {line.name!r} in this channel")
         names.add(line.name)
         address: tuple[object, ...]
         if line.tcp is not None:
@@ -693,65 +622,44 @@ def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> Non
             )  # fmt: skip
             hint = "each line has a group or port of its own"
         if address in addresses:
-            raise _Wrong((*here, key), f"{what} is line {addresses[address]!r} already", hint)
+            raise WrongKey((*here, key), f"{what} is line {addresses[address]!r} already", hint)
         addresses[address] = line.name
 
 
 def _check_tcp(kind: str, path: KeyPath, line: LineConfig, here: KeyPath) -> None:
     """Check a line by TCP, which only channels have, and only for the live stream."""
     if (path[0], kind) != ("channel", "line"):
-        raise _Wrong((*here, "tcp"), "only a [[channel.line]] comes by TCP", "give group and port")
-    if wrong := fault_of_tcp(line):
-        keys, reason, remedy = wrong
-        raise _Wrong((*here, *keys), reason, remedy)
+        raise WrongKey(
+            (*here, "tcp"), "only a [[channel.line]] comes by TCP", "give group and port"
+        )
+    with within(*here):
+        check_tcp(line)
 
 
 def _check_overlay(line: LineConfig, here: KeyPath) -> None:
     """Check that an overlay line has a topology and a member, and no key of a multicast line."""
     if not line.topology:
-        raise _Wrong((*here, "topology"), "missing", "the tree's file that has the member")
+        raise WrongKey((*here, "topology"), "missing", "the tree's file that has the member")
     if not line.member:
-        raise _Wrong((*here, "member"), "missing", "a receiver of the topology: receiver-0")
+        raise WrongKey((*here, "member"), "missing", "a receiver of the topology: receiver-0")
     for key in ("group", "port", "interface", "source"):
         if getattr(line, key):
             reason = "a line comes by a group or through a topology, not both"
-            raise _Wrong((*here, key), reason, f"leave out {key}, or topology and member")
+            raise WrongKey((*here, key), reason, f"leave out {key}, or topology and member")
 
 
 def _check_group(kind: str, line: LineConfig, here: KeyPath) -> None:
-    """Check that the group is IPv4 multicast and each source an IPv4 host.
-
-    Only with a source can packets of other senders be counted.
-    """
+    """Check group, port and sources; only with a source can other senders' packets be counted."""
     for key in ("group", "port"):
         if not getattr(line, key):
             table = f"{here[0]}.{kind}"
             other = ", or a table [channel.line.tcp]" if table == "channel.line" else ""
-            raise _Wrong((*here, key), "missing", f"add it below [[{table}]]{other}")
-    try:
-        group = ipaddress.IPv4Address(line.group)
-    except ValueError:
-        raise _Wrong(
-            (*here, "group"), f"{line.group!r} is no IPv4 address", "for example 239.101.1.4"
-        ) from None
-    if not group.is_multicast:
-        hint = "multicast groups are 224.0.0.0 to 239.255.255.255"
-        raise _Wrong((*here, "group"), f"{line.group} is no multicast group", hint)
-    if not line.source:
-        if line.source_filter == "count":
-            hint = "name the source, or leave source_filter out"
-            raise _Wrong((*here, "source_filter"), "nothing to count without a source", hint)
-        return
-    words = line.source.split(",")
-    if len(words) > SOURCES_MAX:
-        raise _Wrong((*here, "source"), f"{len(words)} senders", f"at most {SOURCES_MAX}")
-    for word in words:
-        try:
-            source = ipaddress.IPv4Address(word.strip())
-        except ValueError:
-            raise _Wrong((*here, "source"), f"{word.strip()!r} is no IPv4 address") from None
-        if source.is_multicast:
-            raise _Wrong((*here, "source"), f"{source} is a group", "the sender's own address")
+            raise WrongKey((*here, key), "missing", f"add it below [[{table}]]{other}")
+    with within(*here):
+        check_group(line.group, line.source)
+    if line.source_filter == "count" and not line.source:
+        hint = "name the source, or leave source_filter out"
+        raise WrongKey((*here, "source_filter"), "nothing to count without a source", hint)
 
 
 def _check_history(config: Config) -> None:
@@ -759,7 +667,7 @@ def _check_history(config: Config) -> None:
     if 0 < config.amqp.history_bytes < HISTORY_BYTES_MIN:
         reason = f"{config.amqp.history_bytes} bytes may not hold one packet"
         hint = f"at least {HISTORY_BYTES_MIN}, or 0 for none"
-        raise _Wrong(("amqp", "history_bytes"), reason, hint)
+        raise WrongKey(("amqp", "history_bytes"), reason, hint)
 
 
 def _check_observed(config: Config) -> None:
@@ -768,9 +676,9 @@ def _check_observed(config: Config) -> None:
         if config.metrics.listen:
             split_address(config.metrics.listen)
     except ValueError as error:
-        raise _Wrong(("metrics", "listen"), str(error), "for example 127.0.0.1:9464") from None
-    if wrong := config.health.unknown_condition:
-        raise _Wrong(("health", "ready_when"), *wrong)
+        raise WrongKey(("metrics", "listen"), str(error), "for example 127.0.0.1:9464") from None
+    with within("health"):
+        config.health.check()
 
 
 _CHECKS = (

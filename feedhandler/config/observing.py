@@ -5,6 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from feedhandler.codecs.toml_text import WrongKey
+
 #: The conditions of readiness: the word in `ready_when`, and its meaning.
 CONDITIONS: dict[str, str] = {
     "lines": "every line is joined and the receive thread runs",
@@ -54,10 +56,9 @@ class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """The words of `ready_when`, known or not."""
         return tuple(filter(None, (word.strip() for word in self.ready_when.split(","))))
 
-    @property
-    def unknown_condition(self) -> tuple[str, str] | None:
-        """The fault of the first unknown word, and its remedy; None where there is none."""
+    def check(self) -> None:
+        """Check that each word of `ready_when` is a condition. Raises `WrongKey`."""
         for word in self.conditions:
             if word not in CONDITIONS:
-                return f"unknown condition {word!r}", f"conditions: {', '.join(CONDITIONS)}"
-        return None
+                hint = f"conditions: {', '.join(CONDITIONS)}"
+                raise WrongKey(("ready_when",), f"unknown condition {word!r}", hint)

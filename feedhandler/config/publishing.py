@@ -17,6 +17,7 @@ from feedhandler.amqp import brokers
 from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import DESTINATION_POLICIES, JOURNAL, fault_of_policy
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import WrongKey, within
 from feedhandler.codecs.toml_text import setting as _setting
 
 #: The mask of a password where a URL is shown.
@@ -246,108 +247,116 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return replace(address, password=password)
 
 
-def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:
-    """Return the first fault of the destinations: number, key, reason, remedy; None if none."""
+def check_destinations(destinations: tuple[PublishConfig, ...]) -> None:
+    """Check the `[[publish]]` tables. Raises `WrongKey`, whose path begins with the number."""
     names: set[str] = set()
     folders: set[str] = set()
     for number, destination in enumerate(destinations):
         if destination.name in names:
-            return number, "name", f"a second destination {destination.name!r}", ""
+            raise WrongKey((number, "name"), f"a second destination {destination.name!r}")
         names.add(destination.name)
-        if wrong := _fault(destination):
-            return number, *wrong
+        with within(number):
+            _check(destination)
         if folder := destination.journal_folder:
             if os.path.realpath(folder) in folders:
                 hint = "each destination has a journal of its own"
-                return number, "journal_folder", f"a second journal in {folder}", hint
+                raise WrongKey((number, "journal_folder"), f"a second journal in {folder}", hint)
             folders.add(os.path.realpath(folder))
-    return None
 
 
-def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
-    """Return the first fault of one destination: key, reason, remedy; None if there is none."""
+def _check(config: PublishConfig) -> None:
     try:
         address = config.broker_address
     except ValueError as error:
-        return "to", str(error), "for example amqp://feed@10.0.0.5:5672/market"
+        raise WrongKey(
+            ("to",), str(error), "for example amqp://feed@10.0.0.5:5672/market"
+        ) from None
     sources = [bool(address.password), bool(config.password_env), bool(config.password_file)]
     if sum(sources) > 1:
-        return "to", "has more than one password", "in the URL, password_env, or password_file"
+        raise WrongKey(
+            ("to",), "has more than one password", "in the URL, password_env, or password_file"
+        )
     if any(sources) and not address.user:
-        return "to", "has a password but no user", "amqp://user@host:port/vhost"
+        raise WrongKey(("to",), "has a password but no user", "amqp://user@host:port/vhost")
     secret = bool(address.user) and not address.local and not config.plain_over_network
     if secret and not address.encrypted:
         hint = "amqps://, or plain_over_network = true where the network between is trusted"
-        return "to", "would send the password unencrypted to another machine", hint
+        raise WrongKey(("to",), "would send the password unencrypted to another machine", hint)
     if wrong := fault_of_policy(config.when_full, config.quality, DESTINATION_POLICIES):
-        return "when_full", wrong, f"one of {', '.join(DESTINATION_POLICIES)}"
+        raise WrongKey(("when_full",), wrong, f"one of {', '.join(DESTINATION_POLICIES)}")
     if secret and config.management.startswith("http://"):
         hint = "https://, or plain_over_network = true where the network between is trusted"
-        return "management", "would send the password unencrypted to another machine", hint
+        raise WrongKey(
+            ("management",), "would send the password unencrypted to another machine", hint
+        )
     for key in ("ca", "certificate", "key"):
         if getattr(config, key) and not address.encrypted:
-            return key, "says nothing without TLS", "write amqps:// in `to`"
+            raise WrongKey((key,), "says nothing without TLS", "write amqps:// in `to`")
     if bool(config.certificate) != bool(config.key):
         missing = "key" if config.certificate else "certificate"
-        return missing, "missing", "a certificate and its key"
-    return (
-        _fault_of_goal(config)
-        or _fault_of_management(config)
-        or _fault_of_bounds(config)
-        or _fault_of_journal(config)
-    )
+        raise WrongKey((missing,), "missing", "a certificate and its key")
+    _check_goal(config)
+    _check_management(config)
+    _check_bounds(config)
+    _check_journal(config)
 
 
-def _fault_of_goal(config: PublishConfig) -> tuple[str, str, str] | None:
-    """Return the first fault of the exchange, topic or queue."""
+def _check_goal(config: PublishConfig) -> None:
+    """Check the exchange, topic or queue."""
     goals = [key for key in ("exchange", "topic", "queue") if getattr(config, key)]
     if not goals:
         hint = 'exchange = "amq.topic" is there in every RabbitMQ and Broker-J; Artemis wants topic'
-        return "exchange", "empty, and neither topic nor queue is set", hint
+        raise WrongKey(("exchange",), "empty, and neither topic nor queue is set", hint)
     if len(goals) > 1:
-        return goals[1], f"beside {goals[0]}", "exactly one of exchange, topic and queue"
+        raise WrongKey(
+            (goals[1],), f"beside {goals[0]}", "exactly one of exchange, topic and queue"
+        )
     if wrong := brokers.unlike(config.kind, config.form):
-        return config.form, *wrong
+        raise WrongKey((config.form,), *wrong)
     if config.kind == brokers.ARTEMIS and config.broker_address.vhost:
-        return "to", "names a virtual host, and Artemis has none", "end it behind the port"
-    return None
+        raise WrongKey(
+            ("to",), "names a virtual host, and Artemis has none", "end it behind the port"
+        )
 
 
-def _fault_of_management(config: PublishConfig) -> tuple[str, str, str] | None:
-    """Return the first fault of the settings for looking up an exchange's queues."""
+def _check_management(config: PublishConfig) -> None:
+    """Check the settings for looking up an exchange's queues."""
     if config.management and not config.management.startswith(("http://", "https://")):
-        return "management", "is no http:// or https:// URL", "for example http://10.0.0.5:15672"
+        raise WrongKey(
+            ("management",), "is no http:// or https:// URL", "for example http://10.0.0.5:15672"
+        )
     if "@" in config.management:
-        return "management", "may not hold a user", "the one of `to` is used"
+        raise WrongKey(("management",), "may not hold a user", "the one of `to` is used")
     if config.management and config.kind not in ("auto", brokers.RABBITMQ_3):
-        return "management", "only RabbitMQ 3 is asked there", "take it out"
+        raise WrongKey(("management",), "only RabbitMQ 3 is asked there", "take it out")
     made = config.queue and config.declare
     needed = config.require_route and not made and not config.management
     if config.kind == brokers.RABBITMQ_3 and needed:
         hint = "set management, or require_route = false to trust that it leads on"
-        return "require_route", "wants management, to see whether there is a queue", hint
-    return None
+        raise WrongKey(
+            ("require_route",), "wants management, to see whether there is a queue", hint
+        )
 
 
-def _fault_of_bounds(config: PublishConfig) -> tuple[str, str, str] | None:
+def _check_bounds(config: PublishConfig) -> None:
     if config.queue_bytes < 2 * config.batch_max_bytes:
-        return "queue_bytes", "is less than two batches", "make it larger, or batch_max_bytes less"
-    return None
+        raise WrongKey(
+            ("queue_bytes",), "is less than two batches", "make it larger, or batch_max_bytes less"
+        )
 
 
-def _fault_of_journal(config: PublishConfig) -> tuple[str, str, str] | None:
+def _check_journal(config: PublishConfig) -> None:
     if config.when_full != JOURNAL:
         if config.journal_folder:
-            return "journal_folder", "says nothing by itself", 'when_full = "journal"'
-        return None
+            raise WrongKey(("journal_folder",), "says nothing by itself", 'when_full = "journal"')
+        return
     if not config.journal_folder:
         hint = f'for example journal_folder = "/var/lib/feedhandler/{config.name}"'
-        return "journal_folder", "missing, with when_full = journal", hint
+        raise WrongKey(("journal_folder",), "missing, with when_full = journal", hint)
     if config.batch_max_bytes > JOURNAL_BATCH_BYTES_MAX:
         hint = f"at most {JOURNAL_BATCH_BYTES_MAX} with when_full = journal"
-        return "batch_max_bytes", "is more than an item of the journal holds", hint
+        raise WrongKey(("batch_max_bytes",), "is more than an item of the journal holds", hint)
     least = JOURNAL_SHARE * (config.batch_max_bytes + JOURNAL_PACKET_BYTES)
     if config.queue_bytes < least:
         hint = f"at least {least}, or batch_max_bytes less"
-        return "queue_bytes", "is too little for when_full = journal", hint
-    return None
+        raise WrongKey(("queue_bytes",), "is too little for when_full = journal", hint)

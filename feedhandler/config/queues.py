@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, structs
 
 from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.toml_text import WrongKey, within
 from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.journal.layout import Geometry
@@ -104,59 +105,63 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
 
 
-#: Number of the queue, key, reason, remedy.
-Fault = tuple[int, str, str, str]
-
-
-def fault_of_queues(queues: tuple[DurableQueueConfig, ...]) -> Fault | None:
-    """Return the first fault of the `[[queue]]` tables; None where there is none."""
+def check_queues(queues: tuple[DurableQueueConfig, ...]) -> None:
+    """Check the `[[queue]]` tables. Raises `WrongKey`, whose path begins with the number."""
     names = [queue.name for queue in queues]
     folders: set[str] = set()
     for number, queue in enumerate(queues):
         if queue.name in names[:number]:
-            return number, "name", f"a second queue {queue.name!r}", ""
+            raise WrongKey((number, "name"), f"a second queue {queue.name!r}")
         if not queue.folder:
-            return number, "folder", "empty", "a folder of its own, on a disk that keeps it"
+            raise WrongKey(
+                (number, "folder"), "empty", "a folder of its own, on a disk that keeps it"
+            )
         if queue.folder in folders:
-            return number, "folder", f"{queue.folder} is another queue's", "a folder of its own"
+            raise WrongKey(
+                (number, "folder"), f"{queue.folder} is another queue's", "a folder of its own"
+            )
         folders.add(queue.folder)
         if queue.dead and (queue.dead == queue.name or queue.dead not in names):
             others = ", ".join(name for name in names if name != queue.name) or "there is none"
-            return number, "dead", f"no other queue is named {queue.dead!r}", others
+            raise WrongKey((number, "dead"), f"no other queue is named {queue.dead!r}", others)
         with_keys = {each.name for each in queues if each.key is not None}
         if queue.dead in with_keys:
-            return number, "dead", f"{queue.dead!r} has keys", "a queue without"
-        if wrong := _fault_of_bounds(queue):
-            return number, *wrong
-    return None
+            raise WrongKey((number, "dead"), f"{queue.dead!r} has keys", "a queue without")
+        with within(number):
+            _check_bounds(queue)
 
 
-def _fault_of_bounds(queue: DurableQueueConfig) -> tuple[str, str, str] | None:
+def _check_bounds(queue: DurableQueueConfig) -> None:
     if queue.day_zone and not queue.day_end:
-        return "day_end", "empty, though there is a day_zone", f"HH:MM, or {TRADING_DAY}"
-    if queue.key is not None and (wrong := _fault_of_key(queue.key, queue.redeliveries_max)):
-        return "key", *wrong
+        raise WrongKey(
+            ("day_end",), "empty, though there is a day_zone", f"HH:MM, or {TRADING_DAY}"
+        )
+    if queue.key is not None:
+        _check_key(queue.key, queue.redeliveries_max)
     if queue.key is not None and queue.key.wrong is Wrong.DEAD and not queue.dead:
-        return "dead", "empty, though key.wrong is dead", "a queue that dead messages go to"
+        raise WrongKey(
+            ("dead",), "empty, though key.wrong is dead", "a queue that dead messages go to"
+        )
     if queue.blocks > queue.blocks_max:
-        return "blocks_max", f"{queue.blocks_max} is less than blocks", f"at least {queue.blocks}"
+        raise WrongKey(
+            ("blocks_max",), f"{queue.blocks_max} is less than blocks", f"at least {queue.blocks}"
+        )
     try:
         queue.resolved(_ANY_DAY).settings()
         most = item_bytes_max(Geometry(queue.block_bytes))
     except ConfigError as error:
         key = "day_end" if "day_end" in str(error) else "block_bytes"
-        return key, error.message, error.hint
+        raise WrongKey((key,), error.message, error.hint) from None
     if queue.message_bytes_max > most:
         reason = f"{queue.message_bytes_max} is more than a block of {queue.block_bytes} holds"
-        return "message_bytes_max", reason, f"at most {most}, or a larger block_bytes"
-    return None
+        raise WrongKey(("message_bytes_max",), reason, f"at most {most}, or a larger block_bytes")
 
 
-def _fault_of_key(key: Definition, redeliveries_max: int) -> tuple[str, str] | None:
+def _check_key(key: Definition, redeliveries_max: int) -> None:
     try:
         key.structure()
     except UsageError as error:
-        return error.message, error.hint
+        raise WrongKey(("key",), error.message, error.hint) from None
     if redeliveries_max >= TRIES_MAX:
-        return f"redeliveries_max is {redeliveries_max}", f"at most {TRIES_MAX - 1} with a key"
-    return None
+        reason = f"redeliveries_max is {redeliveries_max}"
+        raise WrongKey(("key",), reason, f"at most {TRIES_MAX - 1} with a key")

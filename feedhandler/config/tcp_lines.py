@@ -8,14 +8,12 @@ from msgspec import Meta, Struct
 from feedhandler.addresses import split_address
 from feedhandler.amqp.identity import read_password
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import WrongKey
 from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.ingest.lines import TcpFraming, TcpServer
 
 if TYPE_CHECKING:
     from feedhandler.config.file import LineConfig
-
-#: What is wrong: the keys within the line, the reason, the remedy.
-Fault = tuple[tuple[str, ...], str, str]
 
 
 def password_of(env: str, file: str, where: str) -> str:
@@ -80,37 +78,38 @@ class TcpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-def fault_of_tcp(line: "LineConfig") -> Fault | None:
-    """Return what is wrong with a line by TCP; None: nothing is."""
+def check_tcp(line: "LineConfig") -> None:
+    """Check a line by TCP. Raises `WrongKey`, whose path begins within the line."""
     tcp = line.tcp
     assert tcp is not None
     for key in ("group", "port", "interface", "source", "topology", "member"):
         if getattr(line, key):
             reason = "a line comes by a group, through a topology or by TCP, not by two of them"
-            return (key,), reason, f"leave out {key}, or [channel.line.tcp]"
+            raise WrongKey((key,), reason, f"leave out {key}, or [channel.line.tcp]")
     try:
         split_address(tcp.address)
     except ValueError as error:
-        return ("tcp", "address"), str(error), "for example 10.0.0.1:7001"
+        raise WrongKey(("tcp", "address"), str(error), "for example 10.0.0.1:7001") from None
     if tcp.password_env and tcp.password_file:
         hint = "password_env, or password_file"
-        return ("tcp", "password_env"), "there is password_file as well", hint
+        raise WrongKey(("tcp", "password_env"), "there is password_file as well", hint)
     if tcp.framing == "soupbin":
-        return _missing_credentials(tcp)
+        _check_credentials(tcp)
+        return
     for key in ("username", "session", "password_env", "password_file"):
         if getattr(tcp, key):
             hint = 'leave it out, or framing = "soupbin"'
-            return ("tcp", key), f"{tcp.framing} has no login", hint
+            raise WrongKey(("tcp", key), f"{tcp.framing} has no login", hint)
     if tcp.begin != "latest":
         reason = f"{tcp.framing} has no numbers to begin at"
-        return ("tcp", "begin"), reason, 'leave it out, or framing = "soupbin"'
-    return None
+        raise WrongKey(("tcp", "begin"), reason, 'leave it out, or framing = "soupbin"')
 
 
-def _missing_credentials(tcp: TcpConfig) -> Fault | None:
+def _check_credentials(tcp: TcpConfig) -> None:
     if not tcp.username:
-        return ("tcp", "username"), "missing, and SoupBinTCP logs in", "as the exchange gave it"
+        raise WrongKey(
+            ("tcp", "username"), "missing, and SoupBinTCP logs in", "as the exchange gave it"
+        )
     if not (tcp.password_env or tcp.password_file):
         hint = "password_file, or password_env, as of a [[server]]"
-        return ("tcp", "password_file"), "missing, and SoupBinTCP logs in", hint
-    return None
+        raise WrongKey(("tcp", "password_file"), "missing, and SoupBinTCP logs in", hint)

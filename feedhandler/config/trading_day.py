@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.toml_text import WrongKey
 from feedhandler.codecs.trading_day import TradingDay
 
 #: The value of `date` that follows the clock.
@@ -80,18 +81,17 @@ class DayWatch:
         }
 
 
-def fault_of_day(config: TradingDayConfig) -> tuple[str, str, str] | None:
-    """Return the first fault of a `[trading_day]`: key, reason, remedy; None if none."""
+def check_day(config: TradingDayConfig) -> None:
+    """Check a `[trading_day]`. Raises `WrongKey`."""
     try:
         config.fixed  # noqa: B018 - raises for what is no date
     except ValueError:
-        return "date", f"{config.date!r} is no date", "auto, or yyyy-mm-dd"
+        raise WrongKey(("date",), f"{config.date!r} is no date", "auto, or yyyy-mm-dd") from None
     try:
         TradingDay(config.zone or "UTC")
     except ConfigError as error:
-        return "zone", error.message, error.hint
+        raise WrongKey(("zone",), error.message, error.hint) from None
     try:
         TradingDay("UTC", config.begins_at or "00:00")
     except ConfigError as error:
-        return "begins_at", error.message, error.hint
-    return None
+        raise WrongKey(("begins_at",), error.message, error.hint) from None

@@ -26,12 +26,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.codecs.errors import ConfigError, reason_of
-from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_toml
+from feedhandler.addresses import split_address
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text, within
+from feedhandler.ingest.groups import check_group
 
 #: Upper limit on a definition's channels: a file of thousands is a mistake; each costs sockets.
 CHANNELS_MAX = 1024
@@ -213,33 +215,26 @@ def _suits(carried: Carried, content: str, kind: str) -> bool:
 
 def host_and_port(server: str) -> tuple[str, int]:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{server!r} is no server", "give host:port, such as 10.1.0.5:31900")
-    return host, int(port)
+    try:
+        return split_address(server, port_min=1)
+    except ValueError:
+        hint = "give host:port, such as 10.1.0.5:31900"
+        raise ConfigError(f"{server!r} is no server", hint) from None
 
 
 def read_channels(path: Path) -> Channels:
     """Read the definition in a file. Raises `ConfigError` with the line that is wrong."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {reason_of(error)}", "give a definition of channels"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text in UTF-8", "give a definition of channels") from None
-    return parse_channels(text, str(path))
+    return parse_channels(read_text(path, "give a definition of channels"), str(path))
 
 
 def parse_channels(text: str, source: str) -> Channels:
     """Parse a definition as `read_channels`, from a text that `source` names."""
-    values = parse_toml(text, source, "definition of channels")
-    try:
-        file = convert(values, _File)
-        return Channels(file.channel, file.retransmission)
-    except WrongKey as error:
-        raise error.located(text, source) from None
+    return parse_as(text, source, "definition of channels", _channels)
+
+
+def _channels(values: dict[str, Any]) -> Channels:
+    file = convert(values, _File)
+    return Channels(file.channel, file.retransmission)
 
 
 # -- what cannot work
@@ -284,7 +279,8 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
                 raise WrongKey(path, error.message, error.hint) from None
         for name, line in (("line", each.line), ("requests", each.requests)):
             if line is not None:
-                _check_line(line, ("retransmission", at, name))
+                with within("retransmission", at, name):
+                    check_group(line.group, line.source)
 
 
 def _check_topics(channels: tuple[Channel, ...]) -> None:
@@ -324,33 +320,8 @@ def _check_letters(channel: Channel, at: int) -> None:
 
 def _check_addresses(channel: Channel, at: int) -> None:
     for name, line in zip(("a", "b"), channel.lines, strict=False):
-        _check_line(line, ("channel", at, name))
-
-
-def _check_line(line: Address, path: KeyPath) -> None:
-    _check_group(line, (*path, "group"))
-    for source in line.source.split(",") if line.source else ():
-        try:
-            ipaddress.IPv4Address(source.strip())
-        except ValueError:
-            raise WrongKey(
-                (*path, "source"),
-                f"{source.strip()!r} is no IPv4 address",
-                "give the sender's address, or leave it out to accept any",
-            ) from None
-
-
-def _check_group(line: Address, path: KeyPath) -> None:
-    try:
-        group = ipaddress.IPv4Address(line.group)
-    except ValueError:
-        group = ipaddress.IPv4Address(0)
-    if not group.is_multicast:
-        raise WrongKey(
-            path,
-            f"{line.group!r} is no multicast group",
-            "groups lie in 224.0.0.0 to 239.255.255.255",
-        )
+        with within("channel", at, name):
+            check_group(line.group, line.source)
 
 
 def _check_apart(channels: tuple[Channel, ...], at: int) -> None:

@@ -27,12 +27,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from feedhandler.addresses import split_address
 from feedhandler.amqp.users import User, Users, parse_hash
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
     WrongKey,
     convert,
-    parse_toml,
+    parse_as,
+    read_text,
     toml_value,
 )
 from feedhandler.fixcast.channels import Channels, read_channels
@@ -56,7 +58,7 @@ class EntitledUser(Struct, frozen=True, kw_only=True):
 class EntitlementConfig(Struct, frozen=True, kw_only=True):
     """Content of the file."""
 
-    listen: Annotated[str, Meta(pattern=r"^.+:\d{1,5}$")]
+    listen: str
     keys: str
     channels: str
     dictionary: str = ""
@@ -68,8 +70,7 @@ class EntitlementConfig(Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> tuple[str, int]:
         """Host and port at which the server listens."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return split_address(self.listen)
 
     def users(self) -> Users:
         """Return those who may log in."""
@@ -85,16 +86,8 @@ def read_config(path: Path) -> EntitlementConfig:
 
     Raises `ConfigError` with the line that is wrong.
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read", "check path and rights") from error
-    values = parse_toml(text, str(path), "configuration of entitlement")
-    try:
-        config = convert(values, EntitlementConfig)
-        _check(config)
-    except WrongKey as error:
-        raise error.located(text, str(path)) from None
+    text = read_text(path, "check path and rights")
+    config = parse_as(text, str(path), "configuration of entitlement", _checked)
     folder = path.parent
     absolute = {
         name: str(folder / given)
@@ -104,7 +97,8 @@ def read_config(path: Path) -> EntitlementConfig:
     return msgspec.structs.replace(config, **absolute)
 
 
-def _check(config: EntitlementConfig) -> None:
+def _checked(values: dict[str, Any]) -> EntitlementConfig:
+    config = convert(values, EntitlementConfig)
     names: set[str] = set()
     for at, user in enumerate(config.user):
         if user.name in names:
@@ -116,8 +110,11 @@ def _check(config: EntitlementConfig) -> None:
             raise WrongKey(("user", at, "password"), str(error), "feedhandler user NAME") from None
     if bool(config.certificate) != bool(config.certificate_key):
         raise WrongKey(("certificate",), "one of two", "give certificate and certificate_key")
-    if int(config.listen.rpartition(":")[2]) > 65_535:
-        raise WrongKey(("listen",), "no such port", "a port is 65535 at most")
+    try:
+        split_address(config.listen)
+    except ValueError as error:
+        raise WrongKey(("listen",), str(error), "for example 10.1.0.5:31950") from None
+    return config
 
 
 def grants(config: EntitlementConfig) -> list[Grant]:

@@ -8,7 +8,6 @@ The first two have mode 0600; a file that group or others may read is refused. E
 that is replaced atomically. Secrets are never printed.
 """
 
-import contextlib
 import os
 import re
 from dataclasses import replace
@@ -18,11 +17,19 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
-from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError, unwritable
-from feedhandler.codecs.toml_text import KeyLines, WrongKey, convert, parse_toml, path_text
+from feedhandler.codecs.errors import ConfigError, UsageError, unwritable
+from feedhandler.codecs.toml_text import (
+    KeyLines,
+    WrongKey,
+    convert,
+    parse_toml,
+    path_text,
+    read_text,
+)
 from feedhandler.fixcast.crypto import PrivateKey, private_key, public_bytes
 from feedhandler.fixcast.keys import FOREVER, SECRET_BYTES, ChannelKey, KeyRing
 from feedhandler.private_files import FILE_MODE, make_folder, openness
+from feedhandler.replacing import replacing
 
 _SECOND = 1_000_000_000
 _CHANNEL = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
@@ -202,18 +209,11 @@ class KeyFolder:
 
     def _write(self, path: Path, lines: list[str], mode: int) -> Path:
         """Replace a file atomically and durably."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             make_folder(self.path)
-            descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-            with open(descriptor, "w") as file:
-                file.write("".join(f"{line}\n" for line in lines))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
+            with replacing(path, mode, sync=True) as beside:
+                beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink()
             raise unwritable(path, error) from error
         return path
 
@@ -237,13 +237,11 @@ def _check_private(path: Path) -> None:
 
 def _read(path: Path, kind: type[_Said]) -> _Said:
     """Read a file. Errors give the line, never the value."""
+    text = read_text(path, "check path and rights")
     try:
-        text = path.read_text()
         return convert(parse_toml(text, str(path), "key file"), kind)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", "check path and rights") from None
     except WrongKey as error:
         line, key = KeyLines(text)[error.path], path_text(error.path)
         raise ConfigError(f"{path}:{line}: {key or 'the file'} is wrong", "make it anew") from None
-    except (UnicodeDecodeError, FeedhandlerError):
+    except ConfigError:
         raise ConfigError(f"{path}: is no key file", "make it anew") from None

@@ -8,39 +8,14 @@ from typing import TYPE_CHECKING
 from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from feedhandler.gateway.capabilities import (
-        CAPABILITIES,
-        Capability,
-        capabilities_of,
-        misfit_of,
-        open_config,
-    )
-    from feedhandler.gateway.core import GatewayCore, GatewayIO
-    from feedhandler.gateway.process import STOP_SECONDS, Gateway
+    from feedhandler.gateway.capabilities import CAPABILITIES as CAPABILITIES
+    from feedhandler.gateway.capabilities import Capability as Capability
+    from feedhandler.gateway.capabilities import capabilities_of as capabilities_of
+    from feedhandler.gateway.capabilities import misfit_of as misfit_of
+    from feedhandler.gateway.capabilities import open_config as open_config
+    from feedhandler.gateway.core import GatewayCore as GatewayCore
+    from feedhandler.gateway.core import GatewayIO as GatewayIO
+    from feedhandler.gateway.process import STOP_SECONDS as STOP_SECONDS
+    from feedhandler.gateway.process import Gateway as Gateway
 
-__all__ = [
-    "CAPABILITIES",
-    "STOP_SECONDS",
-    "Capability",
-    "Gateway",
-    "GatewayCore",
-    "GatewayIO",
-    "capabilities_of",
-    "misfit_of",
-    "open_config",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "CAPABILITIES": "capabilities",
-        "Capability": "capabilities",
-        "Gateway": "process",
-        "GatewayCore": "core",
-        "GatewayIO": "core",
-        "STOP_SECONDS": "process",
-        "capabilities_of": "capabilities",
-        "misfit_of": "capabilities",
-        "open_config": "capabilities",
-    },
-)
+__getattr__ = lazy_names(__name__)

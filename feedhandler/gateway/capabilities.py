@@ -16,8 +16,8 @@ from feedhandler.amqp.queueing.book_cache import BookCache
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds, load_feed
-from feedhandler.codecs.toml_text import KeyPath, WrongKey
-from feedhandler.config import Config, load_config, refusal
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, read_text
+from feedhandler.config import Config, load_config
 from feedhandler.gateway.server_clients import (
     binary_fault_of,
     fix_fault_of,
@@ -248,7 +248,7 @@ def open_config(path: str | Path) -> tuple[Config, Feed]:
             raise wrong
         _check_overlay_lines(config)
     except WrongKey as misfit:
-        raise refusal(Path(path).read_text(encoding="utf-8"), str(path), misfit) from None
+        raise misfit.located(read_text(path, "check path and rights"), str(path)) from None
     return config, feed
 
 

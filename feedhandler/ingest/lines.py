@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.ingest.settings import SOURCES_MAX
+from feedhandler.ingest.groups import SOURCES_MAX
 
 # Linux values that this Python's socket module does not name.
 IP_ADD_SOURCE_MEMBERSHIP = 39

@@ -5,35 +5,13 @@ from typing import TYPE_CHECKING
 from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from feedhandler.journal.blocking import BlockingQueue
-    from feedhandler.journal.cancels import CancelAnswer
-    from feedhandler.journal.engine import QueueClosed, QueueStopped
-    from feedhandler.journal.layout import Status
-    from feedhandler.journal.queue import PersistentQueue
-    from feedhandler.journal.reading import Item
-    from feedhandler.journal.settings import QueueSettings
+    from feedhandler.journal.blocking import BlockingQueue as BlockingQueue
+    from feedhandler.journal.cancels import CancelAnswer as CancelAnswer
+    from feedhandler.journal.engine import QueueClosed as QueueClosed
+    from feedhandler.journal.engine import QueueStopped as QueueStopped
+    from feedhandler.journal.layout import Status as Status
+    from feedhandler.journal.queue import PersistentQueue as PersistentQueue
+    from feedhandler.journal.reading import Item as Item
+    from feedhandler.journal.settings import QueueSettings as QueueSettings
 
-__all__ = [
-    "BlockingQueue",
-    "CancelAnswer",
-    "Item",
-    "PersistentQueue",
-    "QueueClosed",
-    "QueueSettings",
-    "QueueStopped",
-    "Status",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "BlockingQueue": "blocking",
-        "CancelAnswer": "cancels",
-        "Item": "reading",
-        "PersistentQueue": "queue",
-        "QueueClosed": "engine",
-        "QueueSettings": "settings",
-        "QueueStopped": "engine",
-        "Status": "layout",
-    },
-)
+__getattr__ = lazy_names(__name__)

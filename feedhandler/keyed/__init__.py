@@ -9,40 +9,16 @@ from typing import TYPE_CHECKING
 from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.working.consume import Consumption, Reject, consume
-    from feedhandler.amqp.working.manage import ask, create
-    from feedhandler.amqp.working.messages import Message
-    from feedhandler.amqp.working.produce import Producer, Refused, producer
-    from feedhandler.amqp.working.transactions import Output
-    from feedhandler.keyed.definition import Definition
+    from feedhandler.amqp.working.consume import Consumption as Consumption
+    from feedhandler.amqp.working.consume import Reject as Reject
+    from feedhandler.amqp.working.consume import consume as consume
+    from feedhandler.amqp.working.manage import ask as ask
+    from feedhandler.amqp.working.manage import create as create
+    from feedhandler.amqp.working.messages import Message as Message
+    from feedhandler.amqp.working.produce import Producer as Producer
+    from feedhandler.amqp.working.produce import Refused as Refused
+    from feedhandler.amqp.working.produce import producer as producer
+    from feedhandler.amqp.working.transactions import Output as Output
+    from feedhandler.keyed.definition import Definition as Definition
 
-__all__ = [
-    "Consumption",
-    "Definition",
-    "Message",
-    "Output",
-    "Producer",
-    "Refused",
-    "Reject",
-    "ask",
-    "consume",
-    "create",
-    "producer",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Consumption": ".amqp.working.consume",
-        "Definition": "definition",
-        "Message": ".amqp.working.messages",
-        "Output": ".amqp.working.transactions",
-        "Producer": ".amqp.working.produce",
-        "Refused": ".amqp.working.produce",
-        "Reject": ".amqp.working.consume",
-        "ask": ".amqp.working.manage",
-        "consume": ".amqp.working.consume",
-        "create": ".amqp.working.manage",
-        "producer": ".amqp.working.produce",
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from feedhandler.addresses import split_address
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import parse_address
@@ -45,11 +46,10 @@ def connected(address: str) -> socket.socket:
 
     Raises UsageError for a bad address.
     """
-    host, _, port = address.rpartition(":")
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        sock.connect((host, int(port)))
-    except (OSError, ValueError, OverflowError):
+        sock.connect(split_address(address))
+    except (OSError, ValueError):
         sock.close()
         raise UsageError(f"{address!r} is no address of a stamping process", "host:port") from None
     # A full buffer may lose a datagram, but never hold up what is measured.

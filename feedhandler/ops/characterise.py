@@ -31,8 +31,9 @@ from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.errors import ConfigError, UsageError, unwritable
+from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feed_guess import fitting_hint, is_packet
 from feedhandler.ops.fitted import FittedTable
@@ -182,11 +183,7 @@ def channels_of(options: Options) -> ChannelMap | None:
     """Read the channel map that was given; None where none was. Raises `ConfigError`."""
     if options.channels is None:
         return None
-    try:
-        text = options.channels.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise ConfigError(f"{options.channels}: {reason}", "give a TOML file") from None
+    text = read_text(options.channels, "give a TOML file")
     by_service = bool(load_feed(options.feed).table.service_size)
     return parse_channel_map(text, str(options.channels), by_service=by_service)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from feedhandler.addresses import split_address
 from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.security import ClientTls, ServerTls, TlsSettings
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
@@ -226,16 +227,17 @@ def fetch(
     wait_s: float,
 ) -> int:
     """Log in, and write what is given into a folder; with `follow` until it is stopped."""
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
-        raise UsageError(f"{server} is no address", "host:port")
+    try:
+        host, port = split_address(server)
+    except ValueError:
+        raise UsageError(f"{server} is no address", "host:port") from None
     client = EntitlementClient(user, read_password(password_file, "password file"))
     context = ClientTls(tls).context if tls else None
     keep = _Keeper(to)
 
     async def main(stop: asyncio.Event) -> int:
         take = functools.partial(keep.take, stop=None if follow else stop)
-        session = entitled(host.strip("[]"), int(port), client, take, context, plain)
+        session = entitled(host, port, client, take, context, plain)
         await until_stopped(session, stop, None if follow else wait_s)
         return keep.code(stopped=stop.is_set())
 

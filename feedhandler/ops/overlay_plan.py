@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Topology, make_topology, roles_of
@@ -56,14 +57,8 @@ def measured_costs(path: Path) -> Costs:
     are skipped, because the model has neither. Raises `ConfigError` with the number of a line that
     is wrong, `UsageError` where the shapes do not suffice.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text in UTF-8", "give JSON lines") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {reason_of(error)}", "name a file") from None
     rows: list[tuple[Shape, float]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, "give JSON lines").splitlines(), 1):
         try:
             row = decode(line, type=_Measured)
             if not row.hedging and not row.deadlines:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy
 
-from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.console import ENDING_SIGNALS, ExitCode, complain, print_json
 from feedhandler.ops.overlay_simulate import check_report, print_experiment, write_report
 from feedhandler.overlay.experiment import Experiment, percent, us
@@ -95,20 +96,14 @@ def triangles_read(files: Sequence[Path], report: Path | None, as_json: bool) ->
 
 def _rows_of(path: Path) -> list[PairWindow]:
     rows = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    rows.append(PairWindow(**json.loads(line)))
-                except (ValueError, TypeError):
-                    raise ConfigError(
-                        f"{path}, line {number}: no window of a pair of hosts",
-                        "give what `overlay measure --triangles --member` printed",
-                    ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text in UTF-8", "give JSON lines") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {reason_of(error)}", "name a file") from None
+    for number, line in enumerate(read_text(path, "give JSON lines").splitlines(), 1):
+        try:
+            rows.append(PairWindow(**json.loads(line)))
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"{path}, line {number}: no window of a pair of hosts",
+                "give what `overlay measure --triangles --member` printed",
+            ) from None
     return rows
 
 

@@ -17,21 +17,21 @@ keys, so only its owner may read it (mode 0600). Faults are reported with their 
 """
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from feedhandler.codecs.errors import ConfigError, FeedhandlerError, reason_of, unwritable
-from feedhandler.codecs.toml_text import WrongKey, convert, parse_toml
+from feedhandler.addresses import split_address
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, unwritable
+from feedhandler.codecs.toml_text import WrongKey, convert, parse_as, read_text
 from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Member, Topology, roles_of
 from feedhandler.overlay.tree import Shape
-from feedhandler.private_files import open_file
+from feedhandler.private_files import FILE_MODE
+from feedhandler.replacing import replacing
 
-_WHAT = "topology"
 Key = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -53,10 +53,11 @@ class _File(Struct, frozen=True, kw_only=True):
 
 def address_of(text: str) -> Address:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no address", "give host:port, such as 10.0.0.5:7000")
-    return host, int(port)
+    try:
+        return split_address(text, port_min=1)
+    except ValueError:
+        hint = "give host:port, such as 10.0.0.5:7000"
+        raise ConfigError(f"{text!r} is no address", hint) from None
 
 
 def ipv4_address_of(text: str) -> Address:
@@ -73,15 +74,7 @@ def ipv4_address_of(text: str) -> Address:
 
 def read_topology(path: Path) -> Topology:
     """Read the topology in a file. Raises `ConfigError` with the line that is wrong."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {reason_of(error)}", "`feedhandler overlay plan` makes one"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text in UTF-8", "give a topology") from None
-    return parse_topology(text, str(path))
+    return parse_topology(read_text(path, "`feedhandler overlay plan` makes one"), str(path))
 
 
 def read_trees(paths: Sequence[Path]) -> list[Topology]:
@@ -110,13 +103,14 @@ def receiving_member(paths: Sequence[str], name: str) -> tuple[list[Topology], M
 
 def parse_topology(text: str, source: str) -> Topology:
     """Parse a topology as `read_topology`, from a text that `source` names."""
-    values = parse_toml(text, source, _WHAT)
-    try:
-        return _topology(convert(values, _File))
-    except WrongKey as error:
-        raise error.located(text, source) from None
-    except FeedhandlerError as error:
-        raise ConfigError(f"{source}: {error.message}", error.hint) from None
+
+    def make(values: dict[str, Any]) -> Topology:
+        try:
+            return _topology(convert(values, _File))
+        except FeedhandlerError as error:
+            raise ConfigError(f"{source}: {error.message}", error.hint) from None
+
+    return parse_as(text, source, "topology", make)
 
 
 def _topology(file: _File) -> Topology:
@@ -159,11 +153,8 @@ def write_topology(topology: Topology, path: Path) -> None:
 
     Raises `UsageError`, `HostFault`.
     """
-    beside = path.with_name(f"{path.name}.new")
     try:
-        beside.unlink(missing_ok=True)
-        with os.fdopen(open_file(beside, os.O_WRONLY | os.O_EXCL), "w") as file:
-            file.write(topology_text(topology))
-        beside.replace(path)
+        with replacing(path, FILE_MODE) as beside:
+            beside.write_text(topology_text(topology), encoding="utf-8")
     except OSError as error:
         raise unwritable(path, error) from None

@@ -33,6 +33,7 @@ from feedhandler.recording.frame_writer import NO_LIMIT
 from feedhandler.recording.recorder import POLL_S, Series
 from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.recording.sinks import create_file
+from feedhandler.replacing import replacing
 from feedhandler.replay.captures.records import file_header
 
 #: Bytes that may wait for the disk: a second of 200,000 packets a second of the paper's size.
@@ -324,13 +325,8 @@ def _text_of(error: BaseException) -> str:
 
 def save_account(account: Account, path: Path, encode: Callable[[Any], bytes]) -> None:
     """Write the account beside the capture, whole or not at all. Raises `OSError`."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(encode(account))
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as beside:
+        beside.write_bytes(encode(account))
 
 
 def names(lines: Sequence[Line]) -> str:

@@ -294,7 +294,7 @@ def test_the_command_tells_what_it_guessed_and_takes_a_map(
     assert "guessed" not in errors
     code, _, errors = run(capsys, "characterise", *words, "--channels", str(tmp_path / "absent"))
     assert code == ExitCode.USAGE
-    assert "absent: No such file" in errors
+    assert "absent: no such file" in errors
 
 
 def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(

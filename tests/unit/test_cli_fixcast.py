@@ -122,7 +122,7 @@ TABLE: list[tuple[str, int, str]] = [
     ("fixcast keys rotate keys c9", USAGE, "channel c9 has no key (feedhandler fixcast keys new)"),
     ("fixcast keys give keys c9 --to given", USAGE, "channel c9 has no key to give (see keys)"),
     ("fixcast keys give keys c1 --to empty", USAGE, "cannot write empty: file exists (check path"),
-    ("fixcast keys serve none", USAGE, "none: cannot be read (check path and rights)"),
+    ("fixcast keys serve none", USAGE, "cannot read none: no such file or directory (check"),
     ("fixcast keys serve empty", USAGE, "empty:1: listen: missing"),
     (f"{FETCH} --password-file none", USAGE, "password file none: no such file"),
     (f"{FETCH} --password-file dir", USAGE, "password file dir: is a directory"),
@@ -185,6 +185,14 @@ DEFINITIONS = {
     "a source that is none": (
         ONE + 'a = { group = "239.1.1.1", port = 1, source = "10.1.0.5, here" }\n',
         ":3: channel[0].a.source: 'here' is no IPv4 address (give the sender's address",
+    ),
+    "a source that is a group": (
+        ONE + 'a = { group = "239.1.1.1", port = 1, source = "239.1.1.1" }\n',
+        ":3: channel[0].a.source: 239.1.1.1 is a group (the sender's own address",
+    ),
+    "more sources than a line takes": (
+        ONE + 'a = { group = "239.1.1.1", port = 1, source = "10.1.0.5,,,," }\n',
+        ":3: channel[0].a.source: 5 senders (at most 4",
     ),
     "an unknown key": (ONE + "what = 1\n" + LINE, ":3: channel[0].what: unknown key (keys here:"),
     "an id twice": (ONE + LINE + ONE + LINE, "channel[1].id: x is there already (name them apart)"),

@@ -388,7 +388,7 @@ def test_every_key_of_a_description_is_documented_in_the_format_reference():
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"missing\.toml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot read .*missing\.toml"):
         load_feed(tmp_path / "missing.toml")
 
 

@@ -67,7 +67,7 @@ def test_without_a_word_the_feeds_are_listed() -> None:
         (["nope"], "unknown feed 'nope'"),
         (["chekc", "a", "b"], "no command or feed 'chekc': did you mean check?"),
         (["iex-deep", "more"], "more"),
-        (["missing.toml"], "missing.toml: cannot be read: no such file"),
+        (["missing.toml"], "cannot read missing.toml: no such file"),
         (["check"], "missing argument"),
         (["check", "iex-deep"], "missing argument"),
         (["check", "iex-deep", "a", "b"], "unexpected extra argument"),

@@ -232,8 +232,8 @@ def test_a_channels_definition_by_itself_says_the_same_of_it() -> None:
         ('[[user]]\nname = "ann"\npassword = "x"\n', {}, "ann is there already"),
         ('[[user]]\nname = "bob"\npassword = "x"\n', {}, "feedhandler user"),
         ("", {"certificate": "x"}, "certificate and certificate_key"),
-        ("", {"listen": "127.0.0.1:99999"}, "65535 at most"),
-        ("", {"listen": "nowhere"}, "listen"),
+        ("", {"listen": "127.0.0.1:99999"}, "port 99999 is above 65535"),
+        ("", {"listen": "nowhere"}, "listen: .nowhere. is not host:port"),
         ("", {"unknown": "1"}, "unknown"),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_wrong_configuration_is_reported_with_its_line(
 
 
 def test_files_that_a_configuration_names_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         read_config(tmp_path / "nothing.toml")
     config = read_config(configured(tmp_path, dictionary="nothing.xml"))
     with pytest.raises(ConfigError, match=r"nothing\.xml"):

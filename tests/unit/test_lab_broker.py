@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.config.publishing import fault_of
+from feedhandler.config.publishing import check_destinations
 from feedhandler.lab import broker as lab_broker
 from feedhandler.lab.broker import LabBroker, binding_of, open_broker
 from feedhandler.lab.brokers import Absent, Broker, BrokerFailed, Declares
@@ -144,7 +144,7 @@ def test_the_gateway_publishes_everything_with_stamps_and_without_a_password_in_
     broker = LabBroker(kind(), None, [])
     binding = binding_of("topic", "message", "euronext", (101,))
     config = broker.publish(binding, "message", "euronext", 1 << 20, "/secret")
-    assert fault_of((config,)) is None
+    check_destinations((config,))
     assert config.address == "euronext.#?as=message&quality=0&stamp=1"
     assert config.goal == "feedhandler-lab-topic"
     assert PASSWORD not in config.to

@@ -19,7 +19,8 @@ from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answ
 from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
-from feedhandler.config.queues import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
+from feedhandler.codecs.toml_text import WrongKey, path_text
+from feedhandler.config.queues import MAX_QUEUES, NAME, DurableQueueConfig, check_queues
 from feedhandler.journal.files import RealFiles, Replace, carry_out
 from feedhandler.keyed.definition import Definition, differences
 from feedhandler.private_files import make_folder
@@ -167,7 +168,9 @@ def fault_of(
         return NotCreated("invalid", f"a node has {MAX_QUEUES} queues at most")
     if not NAME.fullmatch(wanted.name):
         return NotCreated("invalid", "a name is 1 to 64 letters, digits, - and _")
-    if wrong := fault_of_queues((*configs, wanted)):
-        _, key, reason, hint = wrong
-        return NotCreated("invalid", f"{key}: {reason}" + (f" ({hint})" if hint else ""))
+    try:
+        check_queues((*configs, wanted))
+    except WrongKey as wrong:
+        hint = f" ({wrong.hint})" if wrong.hint else ""
+        return NotCreated("invalid", f"{path_text(wrong.path[1:])}: {wrong.reason}{hint}")
     return None
