@@ -23,12 +23,14 @@ from typing import Any
 
 import numpy
 
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.encode import MessageWriter, encode
 from feedhandler.codecs.fix.entries import EntryColumns
 from feedhandler.codecs.fix.framing import Frame, frame_all
 from feedhandler.codecs.fix.index import FieldIndex, count_messages
 from feedhandler.codecs.fix.reasons import REJECT_COUNT
+from feedhandler.market.fix_normaliser import FixNormaliser
 from tests.support.fix_xml import as_xml
 
 #: The bars: bytes a second framed, and the index in times of each peer's messages a second.
@@ -157,6 +159,23 @@ def writing(count: int, seconds: float) -> float:
     return passes(work, seconds)
 
 
+def normalising(messages: list[bytes], seconds: float) -> float:
+    """Messages a second that become normalised records, of two entries each."""
+    feed = load_feed("fix-marketdata")
+    normaliser = FixNormaliser(feed)
+    code = feed.type_code("X")
+
+    def work() -> int:
+        made = 0
+        for number, message in enumerate(messages):
+            made += normaliser.message(message, 0, len(message), code, 1, 2, number, 1)
+            normaliser.clear()
+        assert made >= len(messages), "entries made no records"
+        return len(messages)
+
+    return passes(work, seconds)
+
+
 def simplefix_rate(messages: list[bytes], seconds: float) -> float:
     """Messages a second that simplefix parses. Raises `Absent` where it is not installed."""
     try:
@@ -262,6 +281,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     print(f"  full index     {indexed / 1e6:8.2f} million messages/s, all checks")
     print(f"  into columns   {columns / 1e6:8.2f} million messages/s")
     print(f"  written        {written / 1e6:8.2f} million messages/s, from Python")
+    normalised = normalising(messages, seconds / 2)
+    print(f"  into records   {normalised / 1e6:8.3f} million messages/s, normalised")
     others = peers(messages, seconds)
     for name, figures in others.items():
         if "skipped" in figures:
@@ -278,6 +299,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         "index": {"messages_per_s": indexed},
         "columns": {"messages_per_s": columns},
         "written": {"messages_per_s": written},
+        "records": {"messages_per_s": normalised},
         "peers": others,
     }
 
