@@ -425,11 +425,12 @@ class DescriptionFile:
         return self._refusal(path, key, WrongKey(path, reason))
 
     def _refusal(self, path: KeyPath, key: str, wrong: WrongKey) -> ConfigError:
-        for source in self._sources:
-            own = source.path_of(path)
-            if own is not None:
-                where = f"{source.path}:{source.lines[own]}"
-                return ConfigError(f"{where}: {key}: {wrong.reason}", wrong.hint or _HINT)
+        for end in range(len(path), -1, -1):  # of what is missing, the table that lacks it
+            for source in self._sources:
+                own = source.path_of(path[:end])
+                if own is not None:
+                    where = f"{source.path}:{source.lines[own]}"
+                    return ConfigError(f"{where}: {key}: {wrong.reason}", wrong.hint or _HINT)
         return ConfigError(f"{self.path}:1: {key}: {wrong.reason}", wrong.hint or _HINT)
 
     def _shown(self, path: KeyPath) -> str:

@@ -363,7 +363,7 @@ def test_a_description_that_does_not_load_is_written_and_reported(tmp_path: Path
     last = done.stderr.splitlines()[-1]
     assert "the description does not load yet: " in last
     assert f"{out}:" in last
-    assert "'event_time_ns' is a field's name (mend it there)" in last
+    assert "'event_time_ns' is the name of a field (mend it there)" in last
     assert out.exists()
 
 
