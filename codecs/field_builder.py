@@ -401,7 +401,7 @@ class FieldBuilder:
             element_length, found = self._find(where, length_of.field, fields)
             if found != element_length.name or element_length.kind != "u":
                 self.refuse(where, "must be an unsigned integer")
-            self.check_added(f"{where}.add", length_of.add)
+            self.check_added(f"{where}.add", length_of.add, size)
         return Group(
             name, elements, when, dimensions=dimensions, count=count, length=element_length,
             length_add=spec.element_length.add if spec.element_length else 0,
@@ -416,10 +416,10 @@ class FieldBuilder:
             self.refuse(f"{key}.count", f"{spec.count!r} must be an unsigned integer without scale")
         return name
 
-    def check_added(self, key: str, add: int) -> None:
-        """Refuse what no length can leave out of the bytes that it counts."""
-        if abs(add) > SIZE_MAX:
-            self.refuse(key, f"{add} is not within {-SIZE_MAX}..{SIZE_MAX}")
+    def check_added(self, key: str, add: int, least: int) -> None:
+        """Refuse what a length leaves out, where that is more than the `least` that it counts."""
+        if not -SIZE_MAX <= add <= least:
+            self.refuse(key, f"{add} is not within {-SIZE_MAX}..{least}, all that is counted")
 
     def check_size(self, key: str, size: int) -> None:
         """Refuse a number of bytes that no message has."""

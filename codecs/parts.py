@@ -12,6 +12,7 @@ Conditional  fields that are there under a condition; a record, or None
 """
 
 import abc
+import struct
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -230,8 +231,14 @@ class Group(Part):
         data = _written(self.elements, value, known)
         if self.length is None:
             return data
-        encoded = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
-        return data[: self.length.at] + encoded + data[self.length.at + self.length.size :]
+        try:
+            told = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
+        except struct.error:
+            reason = (
+                f"an element of {self.name} has {len(data)} bytes, which its length cannot tell"
+            )
+            raise UsageError(reason) from None
+        return data[: self.length.at] + told + data[self.length.at + self.length.size :]
 
 
 class Text(Part):

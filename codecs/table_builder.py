@@ -39,7 +39,7 @@ class TableBuilder:
         table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]
         table.heartbeat_when_empty = packet.heartbeat_when_empty
         self._set_header_field(table, header, "length", packet.length.field, 4)
-        self.fields.check_added("packet.length.add", packet.length.add)
+        self.fields.check_added("packet.length.add", packet.length.add, packet.header_size)
         table.length_add = packet.length.add
         self._set_header_field(table, header, "sequence", packet.sequence.field, 8)
         self._unsequenced(table)
@@ -222,7 +222,8 @@ class TableBuilder:
             length = self._message_field("length", message.length, 4)
             table.message_length_at = length.at
             table.message_length_size = length.size
-            self.fields.check_added("message.length_add", message.length_add)
+            least = min(layout.size for ways in layouts.values() for layout in ways)
+            self.fields.check_added("message.length_add", message.length_add, least)
             table.message_length_add = message.length_add
         elif message.length_add:
             self.refuse("message.length_add", "there is no length to add to")
