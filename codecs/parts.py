@@ -19,7 +19,15 @@ from typing import Any
 import msgspec
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.layouts import Block, CutShort, Field, Leaf, Record, record_values
+from feedhandler.codecs.layouts import (
+    Block,
+    CutShort,
+    Field,
+    Leaf,
+    Record,
+    ShortElement,
+    record_values,
+)
 from feedhandler.codecs.times import TimeContext
 
 
@@ -112,6 +120,16 @@ class Part(abc.ABC):
     ) -> Generator[Leaf, None, int]:
         """Yield its fields as they stand in the bytes, and return the byte behind the part."""
 
+    def short_elements(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+    ) -> Generator[ShortElement, None, int]:
+        """Yield the elements that have fewer bytes than are described, and return the byte behind
+        the part. Raises `CutShort`."""
+        if self._is_absent(known, end - at):
+            return at
+        size = self.elements.size
+        return (yield from self.elements.short_elements(data, at, end, size, known, context))
+
     def prepare(self, value: Any, values: dict[str, Any]) -> None:
         """Set what the fields before the part have to say of it, where `values` do not."""
         if self.when is not None and value != self.nothing:
@@ -183,6 +201,21 @@ class Group(Part):
             size = self._size(data, at, size, end)
             self._check(at, size, end, each, number)
             at = yield from self.elements.leaves(data, at, end, size, known)
+        return at
+
+    def short_elements(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+    ) -> Generator[ShortElement, None, int]:
+        """Yield the elements that have fewer bytes than are described, and such ones in them."""
+        if self._is_absent(known, end - at):
+            return at
+        number, size, at = self._begin(data, at, end, known)
+        for each in range(number):
+            size = self._size(data, at, size, end)
+            self._check(at, size, end, each, number)
+            if size < self.elements.size:
+                yield ShortElement(self.name, at, size, self.elements.size)
+            at = yield from self.elements.short_elements(data, at, end, size, known, context)
         return at
 
     def _begin(
@@ -272,6 +305,13 @@ class Text(Part):
         if behind > begin:
             yield Leaf(self.wire, begin, behind - begin, data[begin:behind].decode("latin-1"))
         return behind
+
+    def short_elements(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+    ) -> Generator[ShortElement, None, int]:
+        """Return the byte behind the text, which has no elements."""
+        yield from ()
+        return self.read(data, at, end, known, context)[1]
 
     def _span(self, data: bytes, at: int, end: int) -> tuple[int, int]:
         """Return the text's first byte and the one behind it."""
