@@ -5,7 +5,6 @@ that is), a key that a rule has no use for or lacks, and a rule that can never f
 values cannot stand in the field or earlier rules take every message that it fits.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
@@ -31,6 +30,7 @@ from feedhandler.codecs.description import (
     StateDescription,
 )
 from feedhandler.codecs.field_builder import FieldBuilder, snake_case
+from feedhandler.codecs.field_values import fault_of_integer, fault_of_text, nearest
 from feedhandler.codecs.layouts import Block, Field, Layout, in_reference
 from feedhandler.codecs.parts import Dimensions, Group, Part
 from feedhandler.codecs.times import UNIT_NS
@@ -73,6 +73,8 @@ _BY_ORDER = {"add", "modify", "replace", "reduce", "execute"}
 _BY_LEVEL = {"level"}
 #: Rules of which the order, or the quote, alone tells the instrument, where it names no symbol.
 _BY_NAME = {"modify", "replace", "reduce", "execute", "delete", "quote_side", "quote_delete"}
+#: Keys of a rule whose fields are numbers, which no text is.
+_NUMBERS = {"price", "size", "remaining", "position"}
 _STATES = ("trading", "halted", "auction", "quoting", "closed")
 
 
@@ -95,8 +97,10 @@ class BookBuilder:
             return None
         if not book.rules:
             self.refuse("rules", "no rule is given")
-        if book.event_time and book.event_time not in {rule.name for rule in self.times}:
-            self.refuse("event_time", f"no [[times]] rule is called {book.event_time!r}")
+        times = [rule.name for rule in self.times]
+        if book.event_time and book.event_time not in times:
+            near = nearest(book.event_time, times)
+            self.refuse("event_time", f"no [[times]] rule is called {book.event_time!r}{near}")
         found: dict[str, list[Rule]] = {}
         for number, given in enumerate(book.rules):
             self._check_keys(number, given, book.by)
@@ -155,7 +159,7 @@ class BookBuilder:
             self.refuse(key, "names no message")
         for name in given.messages:
             if name not in self.layouts:
-                self.refuse(key, f"no message is called {name!r}{_nearest(name, self.layouts)}")
+                self.refuse(key, f"no message is called {name!r}{nearest(name, self.layouts)}")
         return [self.layouts[name] for name in given.messages]
 
     def _check_keys(self, number: int, given: BookRuleDescription, by: str) -> None:
@@ -182,7 +186,8 @@ class BookBuilder:
 
         def location(name: str) -> FieldLocation | None:
             wire = getattr(given, name)
-            return look.location(f"{key}.{name}", wire) if wire else None
+            find = look.number if name in _NUMBERS else look.location
+            return find(f"{key}.{name}", wire) if wire else None
 
         orders = [given.order] if isinstance(given.order, str) else given.order
         order = tuple(look.location(f"{key}.order", name) for name in orders if name)
@@ -244,7 +249,7 @@ class BookBuilder:
         groups = {part.name: part for part in layout.parts if isinstance(part, Group)}
         if name not in groups:
             self.refuse(
-                f"{key}.group", f"{layout.name!r} has no group {name!r}{_nearest(name, groups)}"
+                f"{key}.group", f"{layout.name!r} has no group {name!r}{nearest(name, groups)}"
             )
         for part in layout.parts[: layout.parts.index(groups[name]) + 1]:
             if not _is_even(part):
@@ -290,16 +295,14 @@ class BookBuilder:
     def _values(self, key: str, location: FieldLocation, label: int | str) -> list[int]:
         """Return a label as the unsigned integers that mean it: text with either padding."""
         if location.text:
-            if not isinstance(label, str) or len(label) > location.size or not label.isascii():
-                self.refuse(key, f"{label!r} is no text of at most {location.size} characters")
-            data = label.encode()
+            if fault := fault_of_text(label, location.size):
+                self.refuse(key, fault)
+            data = str(label).encode()
             return [int.from_bytes(data.ljust(location.size, pad), "big") for pad in (b"\0", b" ")]
         width = location.width or 8 * location.size
-        least, most = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if location.signed else (
-            0, (1 << width) - 1
-        )  # fmt: skip
-        if not isinstance(label, int) or not least <= label <= most:
-            self.refuse(key, f"{label!r} is no value of the field: {least} to {most}")
+        if fault := fault_of_integer(label, width, signed=location.signed):
+            self.refuse(key, fault)
+        assert isinstance(label, int), "which is no fault"
         return [label & ((1 << width) - 1)]
 
     def _check_fires(self, key: str, rule: Rule, earlier: Iterable[Rule], layout: Layout) -> None:
@@ -350,6 +353,8 @@ class BookBuilder:
             return GroupStep(
                 given.size, self.location_of(given.count), False, length, part.elements.size
             )
+        if part.count and part.count not in layout.by_name:
+            self.refuse("rules", f"{part.count!r}, the count of {part.name}, is bits of a field")
         count = self.location_of(layout.by_name[part.count]) if part.count else None
         return GroupStep(0, count, count is not None, None, part.elements.size)
 
@@ -403,13 +408,20 @@ class _Lookup:
         if found is None:
             names = [each for block, _ in self.blocks for each in _names(block)]
             where = f"{self.layout.name!r} has no field {name!r}"
-            self.builder.refuse(key, where + _nearest(name, names))
+            self.builder.refuse(key, where + nearest(name, names))
         location, field, in_element = found
         if location.size > 8:
             self.builder.refuse(key, f"{name!r} has more than 8 bytes")
         if field.kind == "f":
             self.builder.refuse(key, f"{name!r} is floating point, and books are of integers")
         return self._scaled(location, field, in_element)
+
+    def number(self, key: str, name: str) -> FieldLocation:
+        """Return where a number stands: a field or named bits that are no text."""
+        found = self.location(key, name)
+        if found.text:
+            self.builder.refuse(key, f"{name!r} is text, and must be an integer")
+        return found
 
     def _find(self, name: str) -> tuple[FieldLocation, Field, bool] | None:
         for block, in_element in self.blocks:
@@ -444,7 +456,7 @@ class _Lookup:
         """Return price and size of one side of a quote."""
         if given is None or not (given.price and given.size):
             return None
-        return self.location(f"{key}.price", given.price), self.location(f"{key}.size", given.size)
+        return self.number(f"{key}.price", given.price), self.number(f"{key}.size", given.size)
 
     def symbol(self) -> FieldLocation | None:
         """Return where the symbol stands: in the element, or else in the message."""
@@ -483,11 +495,6 @@ def _names(block: Block) -> Iterator[str]:
     for field in block.named:
         yield field.wire
         yield from field.bits
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _without_meaning(does: str) -> str:

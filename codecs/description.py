@@ -428,12 +428,14 @@ class DescriptionFile:
         return self._refusal(path, key, WrongKey(path, reason))
 
     def _refusal(self, path: KeyPath, key: str, wrong: WrongKey) -> ConfigError:
-        for source in self._sources:
-            own = source.path_of(path)
-            if own is not None:
-                where = f"{source.path}:{source.lines[own]}"
-                return ConfigError(f"{where}: {key}: {wrong.reason}", wrong.hint or _HINT)
-        return ConfigError(f"{self.path}:1: {key}: {wrong.reason}", wrong.hint or _HINT)
+        what = _in_one_line(f"{key}: {wrong.reason}")
+        for end in range(len(path), -1, -1):  # of what is missing, the table that lacks it
+            for source in self._sources:
+                own = source.path_of(path[:end])
+                if own is not None:
+                    where = f"{source.path}:{source.lines[own]}"
+                    return ConfigError(f"{where}: {what}", _in_one_line(wrong.hint) or _HINT)
+        return ConfigError(f"{self.path}:1: {what}", _in_one_line(wrong.hint) or _HINT)
 
     def _shown(self, path: KeyPath) -> str:
         """Return a path as in `messages[230].Price.at`: by types of messages, names of fields."""
@@ -526,6 +528,11 @@ def _identity(key: str, table: Any) -> Any:
     if not isinstance(table, dict):
         return None
     return str(table.get("name" if key == "blocks" else "type"))
+
+
+def _in_one_line(text: str) -> str:
+    """Return a text with what cannot be printed as escapes, as names in quotes may have it."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _part_name(table: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ the loading with a `ConfigError` of `FieldBuilder.refuse`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from keyword import iskeyword
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from feedhandler.codecs.description import (
     GroupDescription,
     PartDescription,
 )
+from feedhandler.codecs.field_values import bounds, fault_of_integer, fault_of_text, nearest
 from feedhandler.codecs.layouts import Block, Field, in_reference
 from feedhandler.codecs.parts import Condition, Conditional, Dimensions, Group, Part, Text
 from feedhandler.codecs.prices import COUNTS, DIGITS, EXPONENTS, SCALE_MAX, ScaleCodes, scale_codes
@@ -33,15 +34,57 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
 #: Types of fields: integers of 1 to 8 bytes, floating point, text, reserved bytes.
 _TYPE = re.compile(
     r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|f(?P<float>32|64)"
-    r"|(?P<other>[cx])(?P<size>[1-9]\d*)"
+    r"|(?P<other>[cx])(?P<size>[1-9]\d{0,8})"
 )
+#: How schemas and other languages call types of ours, beside `uint8` and the like.
+_FOREIGN_TYPES = {
+    "uint": "u32", "int": "i32", "byte": "u8", "char": "c1",
+    "float": "f32", "float32": "f32", "double": "f64", "float64": "f64",
+}  # fmt: skip
 #: Names that records, or the JSON objects made of them, use for something else.
 _RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
+#: Keys of a field that has a type, which mean nothing beside a `block`.
+_OF_A_TYPE = (
+    "type", "price", "exponent", "decimals", "null", "constant", "bits", "byte_order", "values",
+    "pad",
+)  # fmt: skip
 
 
 def snake_case(wire_name: str) -> str:
     """Convert `SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
     return "_".join(word.lower() for word in _WORD.findall(wire_name))
+
+
+def _type_meant(text: str) -> str:
+    """Return `; did you mean u8?` for a type as others write it; "" for what is like none."""
+    plain = text.lower().removesuffix("_t")
+    plain = _FOREIGN_TYPES.get(plain) or re.sub(r"^u?int(?=\d)", lambda found: found[0][0], plain)
+    return f"; did you mean {plain}?" if _TYPE.fullmatch(plain) else ""
+
+
+def fault_of_name(name: str) -> str:
+    """Return why records cannot have an attribute of this name; "" where they can."""
+    if not IDENTIFIER.fullmatch(name) or iskeyword(name):
+        return f"{name!r} cannot be an attribute"
+    return f"{name!r} is reserved" if name in _RESERVED_NAMES else ""
+
+
+def names_of(fields: Iterable[Field]) -> Iterator[str]:
+    """Yield the attributes of fields and of their bits."""
+    for field in fields:
+        if field.kind != "x":
+            yield field.name
+            yield from field.bits
+
+
+def is_price(field: Field) -> bool:
+    """Return whether records have a `Price` of the field."""
+    return field.price is not None or bool(field.exponent)
+
+
+def type_text(field: Field) -> str:
+    """Return a field's type as descriptions write it: `u32`, `c8`."""
+    return f"{field.kind}{field.size if field.kind in 'cx' else 8 * field.size}"
 
 
 def renamed(spec: FieldDescription, name: str) -> FieldDescription:
@@ -62,28 +105,76 @@ class FieldBuilder:
         """Raise the error for `reason` at `key`, with the file's name and line."""
         raise self.file.refusal(key, reason)
 
+    def type_of(self, where: str, text: str) -> tuple[str, int]:
+        """Return kind and bytes of a field's type. Refuses what is no type."""
+        found = _TYPE.fullmatch("c1" if text == "c" else text)
+        if found is None:
+            known = "u8 to u64, i8 to i64, f32, f64, cN or xN"
+            if not text:
+                self.refuse(where, f"missing: its type, {known}")
+            self.refuse(where, f"unknown type {text!r}: {known}{_type_meant(text)}")
+        bits = found["bits"] or found["float"]
+        width = int(bits) // 8 if bits else int(found["size"])
+        if width > SIZE_MAX:
+            self.refuse(where, f"{text!r} has more than {SIZE_MAX} bytes")
+        return found["integer"] or found["other"] or "f", width
+
+    def check_unsigned(self, key: str, text: str) -> None:
+        """Refuse a type that is no unsigned integer."""
+        if self.type_of(key, text)[0] != "u":
+            self.refuse(key, f"must be an unsigned integer, not {text!r}")
+
     def field(self, key: str, spec: FieldDescription) -> Field:
         """Build one field, its type parsed."""
         where = f"{key}.{spec.name or spec.type}"
-        found = _TYPE.fullmatch("c1" if spec.type == "c" else spec.type)
-        if found is None:
-            self.refuse(
-                where, f"unknown type {spec.type!r}: u8 to u64, i8 to i64, f32, f64, cN or xN"
-            )
-        kind = found["integer"] or found["other"] or "f"
-        bits = found["bits"] or found["float"]
-        width = int(bits) // 8 if bits else int(found["size"])
+        kind, width = self.type_of(where, spec.type)
         name = spec.rename or snake_case(spec.name)
-        if kind != "x" and (not IDENTIFIER.fullmatch(name) or iskeyword(name)):
-            self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
-        if (
-            name in _RESERVED_NAMES
-            and kind != "x"
-            and key.split(".")[0] not in ("packet", "message")
-        ):
-            self.refuse(where, f"{name!r} is reserved: give another name with `as`")
-        if spec.at is not None and spec.at < 0:
-            self.refuse(where, f"offset {spec.at} is negative")
+        self._check_field_name(where, spec, name, kind, key.split(".")[0])
+        if spec.at is not None and not 0 <= spec.at <= SIZE_MAX:
+            what = "negative" if spec.at < 0 else f"above {SIZE_MAX}"
+            self.refuse(where, f"offset {spec.at} is {what}")
+        self._check_meaning(where, spec, kind, width)
+        price = spec.price
+        if isinstance(price, str) and not in_reference(price):
+            price = snake_case(price)
+        exponent = snake_case(spec.exponent)
+        if name in (price, exponent) and kind != "x":
+            self.refuse(where, "cannot tell its own scale")
+        return Field(
+            name=name,
+            wire=spec.name,
+            at=spec.at or 0,
+            size=width,
+            kind=kind,
+            price=price,
+            exponent=exponent,
+            null=spec.null,
+            constant=spec.constant,
+            bits=self._bits(where, spec, width),
+            decimals=self._decimals(where, spec, kind, width),
+            byte_order=spec.byte_order if spec.byte_order != self.byte_order else "",
+            values=spec.values,
+            pad=spec.pad or self.description.pad,
+            doc=spec.doc,
+        )
+
+    def _check_field_name(
+        self, where: str, spec: FieldDescription, name: str, kind: str, table: str
+    ) -> None:
+        """Check that a field has a name that records can have; that reserved bytes have none."""
+        if kind == "x":
+            if spec.name or spec.rename:
+                self.refuse(where, f"{spec.type} is reserved bytes, which have no name")
+            return
+        if not spec.name:
+            self.refuse(where, "has no name: give it one, or for reserved bytes the type xN")
+        fault = fault_of_name(name)
+        if fault and not (name in _RESERVED_NAMES and table in ("packet", "message")):
+            another = "another" if name in _RESERVED_NAMES else "a"
+            self.refuse(where, f"{fault}: give {another} name with `as`")
+
+    def _check_meaning(self, where: str, spec: FieldDescription, kind: str, width: int) -> None:
+        """Check that what is said of a field's values can be said of its type."""
         for what, value in (
             ("a price", spec.price),
             ("an exponent's price", spec.exponent or None),
@@ -97,26 +188,14 @@ class FieldBuilder:
         ):
             if value is not None and kind not in "ui":
                 self.refuse(where, f"only an integer can be {what}")
-        price = spec.price
-        if isinstance(price, str) and not in_reference(price):
-            price = snake_case(price)
-        return Field(
-            name=name,
-            wire=spec.name,
-            at=spec.at or 0,
-            size=width,
-            kind=kind,
-            price=price,
-            exponent=snake_case(spec.exponent),
-            null=spec.null,
-            constant=spec.constant,
-            bits=self._bits(where, spec, width),
-            decimals=self._decimals(where, spec, kind, width),
-            byte_order=spec.byte_order if spec.byte_order != self.byte_order else "",
-            values=spec.values,
-            pad=spec.pad or self.description.pad,
-            doc=spec.doc,
-        )
+        for what, value in (("null", spec.null), ("constant", spec.constant)):
+            fault = fault_of_integer(value, 8 * width, signed=kind == "i")
+            if value is not None and fault:
+                self.refuse(f"{where}.{what}", fault)
+        if spec.price is not None and spec.exponent:
+            self.refuse(where, "has a price and an exponent: which is its scale?")
+        if spec.bits and (spec.price is not None or spec.exponent):
+            self.refuse(where, "is a price, and so has no bits")
 
     def _decimals(
         self, where: str, spec: FieldDescription, kind: str, width: int
@@ -141,18 +220,30 @@ class FieldBuilder:
     def _bits(self, where: str, spec: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
         """Return the named bits of a field by attribute name: (lowest bit's number, how many)."""
         bits: dict[str, tuple[int, int]] = {}
+        taken: dict[int, str] = {}
         for wire, position in spec.bits.items():
-            name = snake_case(wire)
-            first, many = (position, 1) if isinstance(position, int) else (*position, 1)[:2]
-            if not IDENTIFIER.fullmatch(name) or iskeyword(name) or name in _RESERVED_NAMES:
-                self.refuse(f"{where}.bits.{wire}", f"{name!r} cannot be an attribute")
+            name, key = snake_case(wire), f"{where}.bits.{wire}"
+            if fault := fault_of_name(name):
+                self.refuse(key, fault)
+            run = [position, 1] if isinstance(position, int) else position
+            if len(run) != 2:
+                self.refuse(key, f"{position} is neither a bit nor [lowest bit, how many]")
+            first, many = run
             if not (first >= 0 and many > 0 and first + many <= 8 * width):
-                self.refuse(f"{where}.bits.{wire}", f"bits {position} are not within {8 * width}")
+                self.refuse(key, f"bits {position} are not within {8 * width}")
+            for bit in range(first, first + many):
+                if taken.setdefault(bit, wire) != wire:
+                    self.refuse(key, f"bit {bit} belongs to {taken[bit]}")
+            if name in bits:
+                self.refuse(key, f"the name {name!r} comes twice")
             bits[name] = (first, many)
         return bits
 
-    def _expanded(self, key: str, specs: list[FieldDescription]) -> list[FieldDescription]:
-        """Return the fields with those of named blocks in their place."""
+    def _expanded(
+        self, key: str, specs: list[FieldDescription], around: tuple[str, ...] = ()
+    ) -> list[FieldDescription]:
+        """Return the fields with those of named blocks in their place; `around` are the blocks that
+        they stand in."""
         fields: list[FieldDescription] = []
         for field in specs:
             if not field.block:
@@ -161,7 +252,12 @@ class FieldBuilder:
             where = f"{key}.{field.name or field.block}"
             if field.block not in self.blocks:
                 self.refuse(where, f"no block {field.block!r}: {', '.join(self.blocks) or 'none'}")
-            inner = self._expanded(where, self.blocks[field.block])
+            if field.block in around:
+                self.refuse(where, f"the block {field.block!r} contains itself")
+            for beside in _OF_A_TYPE:
+                if getattr(field, beside) != getattr(FieldDescription(), beside):
+                    self.refuse(f"{where}.{beside}", "means nothing beside a block")
+            inner = self._expanded(where, self.blocks[field.block], (*around, field.block))
             for index, each in enumerate(inner):
                 changes: dict[str, Any] = {}
                 if field.at is not None:
@@ -204,6 +300,7 @@ class FieldBuilder:
             at = field.at + field.size
             fields.append(field)
         fields.sort(key=lambda each: each.at)
+        room = SIZE_MAX if size is None else size
         at = min(free, default=begin)
         names: set[str] = set()
         for field in fields:
@@ -213,8 +310,8 @@ class FieldBuilder:
             if field.at < at:
                 self.refuse(where, f"begins at {field.at}, inside what ends at {at}")
             at = field.at + field.size
-            if size is not None and at > size:
-                self.refuse(where, f"ends at {at}, outside the {size} bytes of {key}")
+            if at > room:
+                self.refuse(where, f"ends at {at}, outside the {room} bytes of {key}")
             if field.kind != "x":
                 for name in (field.name, *field.bits):
                     if name in names:
@@ -253,8 +350,7 @@ class FieldBuilder:
     def block(
         self, key: str, name: str, size: int, specs: list[FieldDescription], begin: int
     ) -> Block:
-        if not 0 <= size <= SIZE_MAX:
-            self.refuse(f"{key}.size", f"{size} is not within 0..{SIZE_MAX}")
+        self.check_size(f"{key}.header_size", size)
         fields = self.priced(key, self.fields(key, specs, begin, size), [])
         return Block(name, size, fields, self.byte_order)
 
@@ -268,8 +364,8 @@ class FieldBuilder:
             where = f"{key}.{named[0]}"
             if not IDENTIFIER.fullmatch(named[0]) or iskeyword(named[0]):
                 self.refuse(where, f"{named[0]!r} must be snake_case")
-            taken = {field.name for field in outer} | {part.name for part in parts}
-            if named[0] in taken or named[0] in _RESERVED_NAMES:
+            taken = {*names_of(outer), *(part.name for part in parts), SYMBOL}
+            if named[0] in taken or fault_of_name(named[0]):
                 self.refuse(where, f"the name {named[0]!r} is taken")
             if parts and parts[-1].to_the_end:
                 self.refuse(where, f"{parts[-1].name} goes on to the end of the message before it")
@@ -279,11 +375,13 @@ class FieldBuilder:
     def _part(self, key: str, spec: PartDescription, name: str, outer: list[Field]) -> Part:
         when = self._condition(key, spec.when, outer)
         if spec.text:
+            if not spec.length:
+                self.refuse(f"{key}.length", "missing: the type of the number in front of the text")
+            self.check_unsigned(f"{key}.length", spec.length)
             length = FieldDescription(type=spec.length, name=f"{name}_length")
             fields = self.fields(f"{key}.length", [length], 0, None)
-            if fields[0].kind != "u":
-                self.refuse(f"{key}.length", "must be an unsigned integer")
             return Text(name, Block(name, fields[0].size, fields, self.byte_order), when, spec.name)
+        self.check_size(f"{key}.size", spec.size)
         fields = self.fields(key, spec.fields, 0, spec.size or None)
         size = spec.size or max((field.at + field.size for field in fields), default=0)
         if not size:
@@ -294,30 +392,51 @@ class FieldBuilder:
         if spec.block:
             return Conditional(name, elements, when)
         dimensions = self._dimensions(key, spec)
-        count = ""
-        if isinstance(spec.count, str):
-            count = self.named_field(f"{key}.count", spec.count, outer)
+        count = self._named_count(key, spec, outer)
         if spec.parts and dimensions is None and not count:
             self.refuse(key, "elements with parts need a count")
         element_length: Field | None = None
         if spec.element_length is not None:
-            found = self.named_field(f"{key}.element_length", spec.element_length.field, fields)
-            element_length = next(field for field in fields if found == field.name)
-            if element_length.kind != "u":
-                self.refuse(f"{key}.element_length", "must be an unsigned integer")
+            where, length_of = f"{key}.element_length", spec.element_length
+            element_length, found = self._find(where, length_of.field, fields)
+            if found != element_length.name or element_length.kind != "u":
+                self.refuse(where, "must be an unsigned integer")
+            self.check_added(f"{where}.add", length_of.add, size)
         return Group(
             name, elements, when, dimensions=dimensions, count=count, length=element_length,
             length_add=spec.element_length.add if spec.element_length else 0,
         )  # fmt: skip
+
+    def _named_count(self, key: str, spec: PartDescription, outer: list[Field]) -> str:
+        """Return the attribute with the number of elements; "" where none is named."""
+        if not isinstance(spec.count, str):
+            return ""
+        field, name = self._find(f"{key}.count", spec.count, outer)
+        if field.kind != "u" or is_price(field):
+            self.refuse(f"{key}.count", f"{spec.count!r} must be an unsigned integer without scale")
+        return name
+
+    def check_added(self, key: str, add: int, least: int) -> None:
+        """Refuse what a length leaves out, where that is more than the `least` that it counts."""
+        if not -SIZE_MAX <= add <= least:
+            self.refuse(key, f"{add} is not within {-SIZE_MAX}..{least}, all that is counted")
+
+    def check_size(self, key: str, size: int) -> None:
+        """Refuse a number of bytes that no message has."""
+        if not 0 <= size <= SIZE_MAX:
+            self.refuse(key, f"{size} is not within 0..{SIZE_MAX}")
 
     def last_group(
         self, key: str, spec: GroupDescription, outer: list[Field], size: int, more: bool
     ) -> Group:
         """Build the group that goes on to the end of the message."""
         key = f"{key}.group"
-        if not IDENTIFIER.fullmatch(spec.name) or spec.name in {f.name for f in outer}:
+        if not IDENTIFIER.fullmatch(spec.name) or spec.name in names_of(outer):
             self.refuse(f"{key}.name", f"{spec.name!r} must be snake_case and not a field")
-        if spec.size <= 0:
+        if fault_of_name(spec.name) or spec.name == SYMBOL:
+            self.refuse(f"{key}.name", f"the name {spec.name!r} is taken")
+        self.check_size(f"{key}.size", spec.size)
+        if spec.size == 0:
             self.refuse(f"{key}.size", "must be positive")
         end = max((field.at + field.size for field in outer), default=0)
         if spec.at < end:
@@ -338,6 +457,7 @@ class FieldBuilder:
         if isinstance(spec.count, FieldDescription):
             if spec.dimensions:
                 self.refuse(f"{key}.count", "the dimensions tell the count already")
+            self.check_unsigned(f"{key}.count", spec.count.type)
             named = renamed(spec.count, spec.count.name or "Count")
             count = self.fields(f"{key}.count", [named], 0, None)[0]
             return Dimensions(count.at + count.size, count, None, self.byte_order)
@@ -349,8 +469,11 @@ class FieldBuilder:
             self.refuse(f"{key}.dimensions", f"no dimensions {spec.dimensions!r}: {names}")
         chosen = known[spec.dimensions]
         where = f"dimensions.{spec.dimensions}"
+        self.check_size(f"{where}.size", chosen.size)
+        self.check_unsigned(f"{where}.count", chosen.count.type)
         numbers = [renamed(chosen.count, chosen.count.name or "NumInGroup")]
         if chosen.block_length is not None:
+            self.check_unsigned(f"{where}.block_length", chosen.block_length.type)
             name = chosen.block_length.name or "BlockLength"
             numbers.append(renamed(chosen.block_length, name))
         fields = {each.wire: each for each in self.fields(where, numbers, 0, chosen.size)}
@@ -362,20 +485,56 @@ class FieldBuilder:
     ) -> Condition | None:
         if spec is None:
             return None
+        where = f"{key}.when"
+        self.check_size(f"{where}.left", spec.left)
         if not spec.field:
-            if not spec.left:
-                self.refuse(f"{key}.when", "needs `field` with `in` or `mask`, or `left`")
+            if not spec.left or spec.among or spec.mask:
+                self.refuse(where, "needs `field` with `in` or `mask`, or `left`")
             return Condition(left=spec.left)
         if bool(spec.among) == bool(spec.mask):
-            self.refuse(f"{key}.when", "needs one of `in` and `mask`")
-        name = self.named_field(f"{key}.when", spec.field, outer)
+            self.refuse(where, "needs one of `in` and `mask`")
+        field, name = self._find(where, spec.field, outer)
+        self._check_values(where, spec, field, name)
         return Condition(name, tuple(spec.among), spec.mask, spec.left)
 
-    def named_field(self, key: str, wire: str, fields: list[Field]) -> str:
-        """Return the attribute of the field, or of the bits, that `wire` names."""
+    def _check_values(
+        self, where: str, spec: ConditionDescription, field: Field, name: str
+    ) -> None:
+        """Check that the field, or its bits, can have the values, and one that is no None."""
+        if field.kind == "f" or is_price(field):
+            self.refuse(where, f"{spec.field!r} is neither an integer without scale nor text")
+        if field.kind == "c":
+            if spec.mask:
+                self.refuse(f"{where}.mask", f"{spec.field!r} is text, which has no bits")
+            for value in spec.among:
+                if fault := _fault_of_label(value, field):
+                    self.refuse(f"{where}.in", fault)
+            return
+        bits = field.bits.get(name, (0, 8 * field.size))[1]
+        signed = field.kind == "i" and name == field.name
+        most = bounds(bits)[1]
+        if spec.mask and not 0 < spec.mask <= most:
+            self.refuse(f"{where}.mask", f"{spec.mask} is not within 1..{most}: bits of the field")
+        for value in spec.among:
+            if fault := fault_of_integer(value, bits, signed=signed):
+                self.refuse(f"{where}.in", fault)
+            if name == field.name and value == field.null:
+                self.refuse(f"{where}.in", f"{value} is the field's null, so it has no value then")
+
+    def _find(self, key: str, wire: str, fields: list[Field]) -> tuple[Field, str]:
+        """Return the field that `wire` names, or whose bits, and the attribute that it names."""
         for field in reversed(fields):
-            if wire in (field.wire, field.name):
-                return field.name
+            if field.kind != "x" and wire in (field.wire, field.name):
+                return field, field.name
             if snake_case(wire) in field.bits:
-                return snake_case(wire)
-        self.refuse(key, f"{wire!r} names no field before it")
+                return field, snake_case(wire)
+        known = [name for field in fields for name in (field.wire, *field.bits)]
+        self.refuse(key, f"{wire!r} names no field before it{nearest(wire, known)}")
+
+
+def _fault_of_label(value: int | str, field: Field) -> str:
+    """Return why text as records have it can never be `value`; "" where it can."""
+    fault = fault_of_text(value, field.size)
+    if not fault and field.size > 1 and str(value).endswith(" "):
+        return f"{value!r} ends in padding, which text is read without"
+    return fault

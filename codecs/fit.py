@@ -5,13 +5,16 @@ first of each kind with its offset in the bytes, and counts the rest; it keeps n
 """
 
 from collections import Counter
+from collections.abc import Hashable
 
 import msgspec
 
+from feedhandler.codecs.doubts import Doubts
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket, Feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.layouts import Layout, Record, UnknownMessage
+from feedhandler.codecs.reference_data import ReferenceData
 
 #: Values without a meaning that are kept of one field; more are counted as others.
 VALUES_KEPT_MAX = 20
@@ -68,6 +71,7 @@ class Fit:
     counts       misfits by kind
     types        use of each message type, by its number
     unknown      by field (`layout.field`): how often values came that have no meaning there
+    doubts       what fits, and yet is hardly meant
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -77,17 +81,24 @@ class Fit:
         self.counts: Counter[str] = Counter()
         self.types: dict[int, TypeUse] = {}
         self.unknown: dict[str, Counter[str]] = {}
+        self.doubts = Doubts()
         self._used: set[str] = set()
+        self._known = ReferenceData(feed)
 
-    def examine(self, payload: bytes) -> None:
-        """Hold the description against the next payload."""
+    def examine(
+        self, payload: bytes, captured_ns: int | None = None, stream: Hashable = None
+    ) -> None:
+        """Hold the description against the next payload: when it was captured, in ns since 1970,
+        and in which stream of numbers."""
         self.packets += 1
         before = self.counts.total()
+        day = None if captured_ns is None else self.feed.trading_day.of(captured_ns)
         try:
-            packet = self.feed.decode_packet(payload)
+            packet = self.feed.decode_packet(payload, day, known=self._known)
         except BadPacket as error:
             self._rejected(payload, error.reason)
             return
+        self.doubts.follow(packet, self.packets, stream)
         spans = self.feed.message_spans(payload)
         for number, (record, (at, size, code)) in enumerate(
             zip(packet.messages, spans, strict=True), 1
@@ -99,7 +110,9 @@ class Fit:
             if isinstance(record, UnknownMessage):
                 self._undecoded(payload, record, number, at, size)
             elif isinstance(record, Record):
-                self._decoded(use, record, payload, at, size)
+                self._decoded(use, record, payload, number, at, size)
+                if captured_ns is not None:
+                    self.doubts.see_times(record, self.packets, number, captured_ns)
         self.fitting += self.counts.total() == before
 
     def unused(self) -> list[Layout]:
@@ -156,11 +169,15 @@ class Fit:
             )
         )
 
-    def _decoded(self, use: TypeUse, record: Record, payload: bytes, at: int, size: int) -> None:
+    def _decoded(
+        self, use: TypeUse, record: Record, payload: bytes, number: int, at: int, size: int
+    ) -> None:
         layout = record.layout
         assert isinstance(layout, Layout)
         self._used.add(layout.name)
         use.beyond += self._end(layout, payload, at, size) < at + size
+        if layout.parts:
+            self.doubts.see_elements(layout, payload, at, size, self.packets, number)
         for field in layout.named:
             if field.values and field.price is None:
                 value = getattr(record, field.name)

@@ -123,6 +123,15 @@ class Leaf(NamedTuple):
     value: Any
 
 
+class ShortElement(NamedTuple):
+    """An element of a group that has fewer bytes than are described: where, and how many."""
+
+    group: str
+    at: int
+    size: int
+    described: int
+
+
 class CutShort(Exception):
     """A message that ends inside one of its parts, which the text names."""
 
@@ -358,6 +367,26 @@ class Block:
             values.insert(count, value)
             count += 1
         return self.record(*values), at
+
+    def short_elements(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+        fixed: int,
+        known: Mapping[str, Any],
+        context: TimeContext,
+    ) -> Generator[ShortElement, None, int]:
+        """Yield the elements, in the parts of the record at `at`, that have fewer bytes than are
+        described, and return the byte behind it. Raises `CutShort` as `read` does."""
+        if not self.parts:
+            return at + fixed
+        whole = (data[at : at + fixed] + self.nulls[fixed:])[: self.size]
+        inner = self.known(self.values(whole, 0, context, {}), known)
+        at += fixed
+        for part in self.parts:
+            at = yield from part.short_elements(data, at, end, inner, context)
+        return at
 
     def known(self, values: Sequence[Any], outer: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of fields and bits by name, in front of those of the record around."""

@@ -8,6 +8,7 @@ descriptions that come with the package (`codecs/feeds/*.toml`).
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -38,14 +39,18 @@ from feedhandler.codecs.field_builder import (
     SIZE_MAX,
     SYMBOL,
     FieldBuilder,
+    fault_of_name,
+    names_of,
     renamed,
+    type_text,
 )
+from feedhandler.codecs.field_values import nearest
 from feedhandler.codecs.fix.framing import TAG_DIGITS_MAX
 from feedhandler.codecs.fix_feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group, Part
 from feedhandler.codecs.recovery import WrongRecovery, checked
-from feedhandler.codecs.scanner import FeedTable
+from feedhandler.codecs.scanner import SLOTS_MAX, FeedTable
 from feedhandler.codecs.table_builder import TableBuilder
 from feedhandler.codecs.times import UNIT_NS, TimeReader, time_reader
 from feedhandler.codecs.trading_day import TradingDay
@@ -67,6 +72,8 @@ class _Builder:
         #: Indices of `[[times]]`: rules that fit a message, and rules that give one its time.
         self._fitting: set[int] = set()
         self._applied: set[int] = set()
+        #: Types of the fields that messages have, by the specification's name.
+        self._types: defaultdict[str, set[str]] = defaultdict(set)
 
     def refuse(self, key: str, reason: str) -> NoReturn:
         self.fields.refuse(key, reason)
@@ -106,12 +113,14 @@ class _Builder:
         code = self.code("clock.type", spec.type)
         if code not in layouts:
             self.refuse("clock.type", f"message {spec.type} is not described")
-        for field in layouts[code][0].named:
-            if spec.field in (field.wire, field.name) and field.kind == "u":
+        unsigned = [field for field in layouts[code][0].named if field.kind == "u"]
+        for field in unsigned:
+            if spec.field in (field.wire, field.name):
                 return Clock(
                     code, field, UNIT_NS[spec.unit], spec.since == "midnight", self.byte_order
                 )
-        self.refuse("clock.field", f"{spec.field!r} is no unsigned field of {spec.type}")
+        near = nearest(spec.field, (field.wire for field in unsigned))
+        self.refuse("clock.field", f"{spec.field!r} is no unsigned field of {spec.type}{near}")
 
     def _message_header(self) -> Block:
         """Build the block of the message header's fields, as far as they are described."""
@@ -128,6 +137,10 @@ class _Builder:
             self.refuse("key", f"{description.key!r} must be lower-case words with hyphens")
         if not 0 < description.number < 65_536:
             self.refuse("number", f"{description.number} is not within 1..65535")
+        blocks = [block.name for block in description.blocks]
+        for index, name in enumerate(blocks):
+            if name in blocks[:index]:
+                self.refuse(f"blocks[{index}]", f"the name {name!r} comes twice")
         try:
             ZoneInfo(description.zone)
         except (KeyError, ValueError, OSError):
@@ -172,6 +185,8 @@ class _Builder:
     def _fix_feed(self, fix: FixDescription) -> Feed:
         """Build a feed that is framed by FIX."""
         names: dict[int, str] = {}
+        if len(fix.messages) > SLOTS_MAX:
+            self.refuse("fix.messages", f"more than {SLOTS_MAX} message types")
         if not 0 < fix.symbol_tag < 10**TAG_DIGITS_MAX:
             self.refuse("fix.symbol_tag", f"{fix.symbol_tag} is no FIX tag")
         for label, name in fix.messages.items():
@@ -194,8 +209,10 @@ class _Builder:
         return FixFeed(self.description, table_of, names)
 
     def _check_required(self) -> None:
-        """Check that the header fields that no feed can do without are named."""
+        """Check that the header fields that no feed can do without are named, and the sizes of
+        headers."""
         packet = self.description.packet
+        self.fields.check_size("message.header_size", self.description.message.header_size)
         named: list[tuple[str, str | None]] = [("count", packet.count)]
         if packet.length is not NO_LENGTH:
             named.append(("length.field", packet.length.field))
@@ -242,10 +259,13 @@ class _Builder:
         layouts: dict[int, list[Layout]] = {}
         names: set[str] = set()
         begin, free = self.description.message.header_size, self._free_header_bytes()
+        types_end = self._types_end()
         for index, spec in enumerate(self.description.messages):
             self.file.table = ("messages", index)
             key = f"messages[{spec.type}]"
             layout = self._layout(key, spec, begin, free)
+            if layout.code >= types_end:
+                self.refuse(key, f"type {spec.type} is not within 0..{types_end - 1}")
             self._check_symbol_name(key, layout)
             others = layouts.setdefault(layout.code, [])
             if any(other.size == layout.size for other in others):
@@ -259,9 +279,19 @@ class _Builder:
             names.add(layout.name)
             others.append(layout)
             others.sort(key=lambda each: each.size)
+            if len(layouts) > SLOTS_MAX:
+                self.refuse(key, f"more than {SLOTS_MAX} message types")
         if not layouts:
             self.refuse("messages", "no message is described")
         return layouts
+
+    def _types_end(self) -> int:
+        """Return the number behind the last message type that fits where the type stands."""
+        spec = self.description.message.type
+        if spec is None:
+            return 1 << 16
+        size = self.fields.type_of("message.type", spec.type)[1]
+        return 1 << 8 * min(2, size if spec.second is None else size + 1)
 
     def _controls(self) -> dict[int, Layout]:
         kind = self.description.packet.kind
@@ -285,16 +315,25 @@ class _Builder:
     def _free_header_bytes(self) -> frozenset[int]:
         """Return the bytes of the message header that nothing in `[message]` takes."""
         spec = self.description.message
-        given = [spec.length, spec.sequence, spec.block_length]
+        given = {
+            "length": spec.length, "sequence": spec.sequence, "block_length": spec.block_length
+        }  # fmt: skip
         if spec.type is not None:
-            given += [FieldDescription(spec.type.at, spec.type.type), spec.type.second]
-        fields = [
-            self.fields.field("message", renamed(each, "header"))
-            for each in given
-            if each is not None
-        ]
-        free = set(range(spec.header_size))
-        for field in (*fields, *self._message_header().fields):
+            given["type"] = FieldDescription(spec.type.at, spec.type.type)
+            given["type.second"] = spec.type.second
+        taken: dict[int, str] = {}
+        for key, each in given.items():
+            if each is None:
+                continue
+            size = self.fields.type_of(f"message.{key}", each.type)[1]
+            begin = each.at or 0
+            if not 0 <= begin <= spec.header_size - size:
+                self.refuse(f"message.{key}", "lies outside message.header_size")
+            for at in range(begin, begin + size):
+                if taken.setdefault(at, key) != key:
+                    self.refuse(f"message.{key}", f"begins inside {taken[at]}: both have byte {at}")
+        free = set(range(spec.header_size)) - set(taken)
+        for field in self._message_header().fields:
             free -= set(range(field.at, field.at + field.size))
         return frozenset(free)
 
@@ -325,7 +364,7 @@ class _Builder:
             symbol=symbol,
             conflate=spec.conflate,
             conflate_by=self._conflate_by(key, spec, fields, symbol),
-            times=self._times(fields),
+            times=self._times(fields, built),
             parts=built,
             symbols=self._symbols(key, spec, built),
             fixed_size=self._fixed_size(begin) if begin else None,
@@ -351,13 +390,14 @@ class _Builder:
             return ""
         for field in fields:
             if spec.symbol in (field.wire, field.name):
-                self._check_symbol(key, field)
+                self._check_symbol(f"{key}.symbol", field)
                 return field.name
-        self.refuse(f"{key}.symbol", f"{spec.symbol!r} names no field")
+        near = nearest(spec.symbol, (field.wire for field in fields))
+        self.refuse(f"{key}.symbol", f"{spec.symbol!r} names no field{near}")
 
     def _check_symbol(self, key: str, field: Field) -> None:
-        if field.kind == "x" or field.byte_order or (field.kind == "c" and field.size > 255):
-            self.refuse(f"{key}.symbol", "must be an integer, or text of at most 255 bytes")
+        if field.kind in "fx" or field.byte_order or (field.kind == "c" and field.size > 255):
+            self.refuse(key, "must be an integer, or text of at most 255 bytes")
 
     @staticmethod
     def _symbol_group(spec: LayoutDescription) -> PartDescription | None:
@@ -378,9 +418,10 @@ class _Builder:
             self.refuse(f"{key}.symbol", "needs a group of even elements, counted in front of them")
         for field in part.elements.named:
             if wire in (field.wire, field.name):
-                self._check_symbol(key, field)
+                self._check_symbol(f"{key}.symbol", field)
                 return part, field
-        self.refuse(f"{key}.symbol", f"{wire!r} names no field of {part.name}")
+        near = nearest(wire, (field.wire for field in part.elements.named))
+        self.refuse(f"{key}.symbol", f"{wire!r} names no field of {part.name}{near}")
 
     def _check_symbol_name(self, key: str, layout: Layout) -> None:
         """Check that no other field has the name of the symbol in records and columns."""
@@ -402,30 +443,36 @@ class _Builder:
         chosen = [names[name].name for name in spec.conflate_by if name in names]
         for name in spec.conflate_by:
             if name not in names:
-                self.refuse(f"{key}.conflate_by", f"{name!r} names no field")
+                near = nearest(name, (field.wire for field in fields))
+                self.refuse(f"{key}.conflate_by", f"{name!r} names no field{near}")
         if len({*chosen, symbol}) <= len(chosen):
             self.refuse(f"{key}.conflate_by", "names a field twice, or the symbol")
         return chosen
 
-    def _times(self, fields: list[Field]) -> list[tuple[str, TimeReader]]:
+    def _times(self, fields: list[Field], parts: list[Part]) -> list[tuple[str, TimeReader]]:
         """Return the readers of the first time rule of each name whose fields the layout has."""
         named = [field for field in fields if field.kind != "x"]
+        for field in named:
+            self._types[field.wire].add(type_text(field))
         positions = {field.wire: i for i, field in enumerate(named) if field.kind == "u"}
+        taken = {*names_of(fields), *(part.name for part in parts)}
         times: dict[str, TimeReader] = {}
         for index, rule in enumerate(self.description.times):
-            parts = _time_parts(rule)
-            if not parts:
+            told = _time_parts(rule)
+            if not told:
                 self.refuse(f"times[{index}]", "names no field")
-            if not IDENTIFIER.fullmatch(rule.name):
-                self.refuse(f"times[{index}].name", f"{rule.name!r} must be snake_case")
-            if not all(field in positions for field, _ in parts):
+            if fault := fault_of_name(rule.name):
+                self.refuse(f"times[{index}].name", fault)
+            if rule.name == SYMBOL:
+                self.refuse(f"times[{index}].name", "'symbol' is reserved")
+            if not all(field in positions for field, _ in told):
                 continue
             self._fitting.add(index)
             if rule.name not in times:
                 self._applied.add(index)
-                if rule.name in {field.name for field in named}:
-                    self.refuse(f"times[{index}].name", f"{rule.name!r} is a field's name")
-                units = [(positions[field], unit) for field, unit in parts]
+                if rule.name in taken:
+                    self.refuse(f"times[{index}].name", f"{rule.name!r} is the name of a field")
+                units = [(positions[field], unit) for field, unit in told]
                 nulls = [
                     (index, null) for index, _ in units if (null := named[index].null) is not None
                 ]
@@ -437,12 +484,27 @@ class _Builder:
         for index, rule in enumerate(self.description.times):
             if index in self._applied:
                 continue
+            key = f"times[{index}]"
             if index in self._fitting:
-                reason = f"an earlier rule for {rule.name!r} takes every message that this one fits"
+                self.refuse(
+                    key, f"an earlier rule for {rule.name!r} takes every message that this one fits"
+                )
+            names = [name for name, _ in _time_parts(rule)]
+            self.refuse(key, f"fits no message: {self._why_none(names)}")
+
+    def _why_none(self, names: list[str]) -> str:
+        """Return why no message has all of these fields as unsigned integers."""
+        header = {field.name for field in self.description.message.fields}
+        for name in names:
+            if name in self._types:
+                types = sorted(self._types[name])
+                if not any(each.startswith("u") for each in types):
+                    return f"{name!r} is {' or '.join(types)}, and must be an unsigned integer"
+            elif name in header:
+                return f"none has a field {name!r}: fields of [message] do not count"
             else:
-                names = " and ".join(name for name, _ in _time_parts(rule))
-                reason = f"fits no message: none has {names} as unsigned integers"
-            self.refuse(f"times[{index}]", reason)
+                return f"none has a field {name!r}{nearest(name, self._types)}"
+        return f"none has {' and '.join(names)} as unsigned integers"
 
     def _references(
         self, layouts: dict[int, list[Layout]], table: FeedTable
@@ -451,6 +513,8 @@ class _Builder:
         spec = self.description.reference
         if spec is None:
             return {}
+        if not spec.name:
+            self.refuse("reference.name", "empty: it must name the fields with a symbol's name")
         labels = spec.type if isinstance(spec.type, list) else [spec.type]
         if not labels:
             self.refuse("reference.type", "empty: it must name the messages that name symbols")
@@ -464,7 +528,9 @@ class _Builder:
             references[code] = self._reference(spec, layouts[code][0], table)
         for name, wire in spec.scales.items():
             if not any(name in reference.scales for reference in references.values()):
-                self.refuse("reference.scale", f"{wire!r} is no field of any of the messages")
+                known = [field.wire for code in references for field in layouts[code][0].named]
+                near = nearest(wire, known)
+                self.refuse("reference.scale", f"{wire!r} is no field of any of the messages{near}")
         return references
 
     def _reference(self, spec: ReferenceDescription, layout: Layout, table: FeedTable) -> Reference:
@@ -476,7 +542,13 @@ class _Builder:
             *([("scale", spec.scale)] if spec.scale and isinstance(spec.scale, str) else []),
         ]:
             if name not in fields:
-                self.refuse(f"reference.{key}", f"{name!r} is no field of message {layout.label}")
+                near = nearest(name, (field.wire for field in layout.named))
+                self.refuse(
+                    f"reference.{key}", f"{name!r} is no field of message {layout.label}{near}"
+                )
+            if fields[name].kind == "f":
+                self.refuse(f"reference.{key}", f"{name!r} is floating point")
+        self._check_symbol("reference.index", fields[spec.index])
         return Reference(
             code=layout.code,
             index=fields[spec.index],

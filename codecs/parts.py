@@ -12,13 +12,22 @@ Conditional  fields that are there under a condition; a record, or None
 """
 
 import abc
+import struct
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.layouts import Block, CutShort, Field, Leaf, Record, record_values
+from feedhandler.codecs.layouts import (
+    Block,
+    CutShort,
+    Field,
+    Leaf,
+    Record,
+    ShortElement,
+    record_values,
+)
 from feedhandler.codecs.times import TimeContext
 
 
@@ -111,6 +120,16 @@ class Part(abc.ABC):
     ) -> Generator[Leaf, None, int]:
         """Yield its fields as they stand in the bytes, and return the byte behind the part."""
 
+    def short_elements(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+    ) -> Generator[ShortElement, None, int]:
+        """Yield the elements that have fewer bytes than are described, and return the byte behind
+        the part. Raises `CutShort`."""
+        if self._is_absent(known, end - at):
+            return at
+        size = self.elements.size
+        return (yield from self.elements.short_elements(data, at, end, size, known, context))
+
     def prepare(self, value: Any, values: dict[str, Any]) -> None:
         """Set what the fields before the part have to say of it, where `values` do not."""
         if self.when is not None and value != self.nothing:
@@ -191,6 +210,21 @@ class Group(Part):
             at = yield from self.elements.leaves(data, at, end, size, known)
         return at
 
+    def short_elements(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+    ) -> Generator[ShortElement, None, int]:
+        """Yield the elements that have fewer bytes than are described, and such ones in them."""
+        if self._is_absent(known, end - at):
+            return at
+        number, size, at = self._begin(data, at, end, known)
+        for each in range(number):
+            size = self._size(data, at, size, end)
+            self._check(at, size, end, each, number)
+            if size < self.elements.size:
+                yield ShortElement(self.name, at, size, self.elements.size)
+            at = yield from self.elements.short_elements(data, at, end, size, known, context)
+        return at
+
     def _begin(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]
     ) -> tuple[int, int, int]:
@@ -237,8 +271,14 @@ class Group(Part):
         data = _written(self.elements, value, known)
         if self.length is None:
             return data
-        encoded = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
-        return data[: self.length.at] + encoded + data[self.length.at + self.length.size :]
+        try:
+            told = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
+        except struct.error:
+            reason = (
+                f"an element of {self.name} has {len(data)} bytes, which its length cannot tell"
+            )
+            raise UsageError(reason) from None
+        return data[: self.length.at] + told + data[self.length.at + self.length.size :]
 
 
 class Text(Part):
@@ -272,6 +312,13 @@ class Text(Part):
         if behind > begin:
             yield Leaf(self.wire, begin, behind - begin, data[begin:behind].decode("latin-1"))
         return behind
+
+    def short_elements(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+    ) -> Generator[ShortElement, None, int]:
+        """Return the byte behind the text, which has no elements."""
+        yield from ()
+        return self.read(data, at, end, known, context)[1]
 
     def _span(self, data: bytes, at: int, end: int) -> tuple[int, int]:
         """Return the text's first byte and the one behind it."""

@@ -58,6 +58,8 @@ class SizeBuilder:
                 length = part.dimensions.block_length
             else:
                 count = self._fixed(where, layout, part.count)
+                if count.name != part.count:
+                    self._refuse(where, f"{part.count!r}, its count, is bits of a field")
         else:
             assert isinstance(part, Conditional)
         numbers = [
@@ -69,13 +71,13 @@ class SizeBuilder:
     def _condition(self, where: str, layout: Layout, when: Condition) -> tuple[Field, bytes, int]:
         """Return the field that decides, its values, and its bits, by which the part is there."""
         field = self._fixed(where, layout, when.field)
-        name = when.field
-        shift, width = field.bits.get(name, (0, 8 * field.size))
+        if when.left:
+            self._refuse(where, "`left` cannot decide a size")
+        shift = field.bits.get(when.field, (0, 0))[0]
         if field.size == 1:
-            text = field.kind == "c"
             values = bytes(
-                when.holds({name: chr(value) if text else value >> shift & (1 << width) - 1}, 0)
-                for value in range(256)
+                when.holds({when.field: _as_read(field, when.field, byte)}, 0)
+                for byte in range(256)
             )
             return field, values, 0
         if not when.mask:
@@ -96,3 +98,13 @@ class SizeBuilder:
         if field.size > widest or (field.byte_order and field.byte_order != self.byte_order):
             self._refuse(where, f"{field.wire} is too wide, or in another byte order")
         return field.at, field.size
+
+
+def _as_read(field: Field, name: str, byte: int) -> int | str:
+    """Return what records have of a field of one byte, or of its bits of that name."""
+    if field.kind == "c":
+        return chr(byte) if byte else ""
+    if name in field.bits:
+        shift, width = field.bits[name]
+        return byte >> shift & (1 << width) - 1
+    return byte - 256 if field.kind == "i" and byte > 127 else byte

@@ -1,13 +1,15 @@
 """The scanner's table, built of a description: where header fields, types and symbols stand."""
 
+import re
 from types import ModuleType
 
 from feedhandler.codecs.description import FieldDescription
 from feedhandler.codecs.field_builder import FieldBuilder, renamed
+from feedhandler.codecs.field_values import fault_of_integer, nearest
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group
-from feedhandler.codecs.scanner import FeedTable
+from feedhandler.codecs.scanner import CONSTANTS_MAX, FeedTable
 from feedhandler.codecs.size_builder import SizeBuilder
 
 
@@ -37,6 +39,7 @@ class TableBuilder:
         table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]
         table.heartbeat_when_empty = packet.heartbeat_when_empty
         self._set_header_field(table, header, "length", packet.length.field, 4)
+        self.fields.check_added("packet.length.add", packet.length.add, packet.header_size)
         table.length_add = packet.length.add
         self._set_header_field(table, header, "sequence", packet.sequence.field, 8)
         self._unsequenced(table)
@@ -51,12 +54,8 @@ class TableBuilder:
             if field.size != 4 or table.time_size > 4 or packet.send_time.unit != "s":
                 self.refuse(key, "must be a u32 beside a u32 in seconds")
             table.time_ns_at = field.at
-        for name, value in packet.constants.items():
-            field = self._header_field(header, f"packet.constants.{name}", name)
-            table.set_constant(field.at, field.size, value)
-        for flags in packet.compressed_flags:
-            table.set_compressed(flags)
-        self._known_flags(table, header)
+        self._constants(table, header)
+        self._flags(table, header)
         self._kinds(table, header, controls)
         self._messages(table, layouts)
         self._variations(table)
@@ -66,13 +65,17 @@ class TableBuilder:
         """Set what only some feeds have: a datagram without a length, padding and the like."""
         packet = self.description.packet
         table.several = packet.several
-        table.end_of_session = -1 if packet.end_of_session is None else packet.end_of_session
-        if packet.end_of_session is not None and not table.count_size:
-            self.refuse("packet.end_of_session", "is a value of the count, which is not there")
+        table.end_of_session = -1
+        if packet.end_of_session is not None:
+            if not table.count_size:
+                self.refuse("packet.end_of_session", "is a value of the count, which is not there")
+            if fault := fault_of_integer(packet.end_of_session, 8 * table.count_size):
+                self.refuse("packet.end_of_session", fault)
+            table.end_of_session = packet.end_of_session
         if packet.kind is not None and packet.kind.header_size is not None:
-            table.short_header = packet.kind.header_size
-            if not 0 < table.short_header <= table.header_size:
+            if not 0 < packet.kind.header_size <= table.header_size:
                 self.refuse("packet.kind.header_size", f"is not within 1..{table.header_size}")
+            table.short_header = packet.kind.header_size
             if table.kind_at + table.kind_size > table.short_header:
                 self.refuse("packet.kind.header_size", "leaves out the kind")
         if not 1 <= packet.align <= 16:
@@ -93,9 +96,13 @@ class TableBuilder:
     def _unsequenced(self, table: FeedTable) -> None:
         """Set the sequence number that marks unsequenced packets, where there is one."""
         spec = self.description.packet.sequence
+        if not 0 <= spec.first < 1 << 8 * (table.sequence_size or 8):
+            self.refuse("packet.sequence.first", f"{spec.first} is no number of the sequence")
         if spec.unsequenced is None:
             return
         key = "packet.sequence.unsequenced"
+        if not table.sequence_size:
+            self.refuse(key, "is a value of the field, which is not there")
         if not 0 <= spec.unsequenced < 1 << 8 * table.sequence_size:
             self.refuse(key, f"{spec.unsequenced} does not fit into {spec.field!r}")
         if spec.unsequenced == spec.first:
@@ -103,14 +110,38 @@ class TableBuilder:
         table.unsequenced = spec.unsequenced
         table.sets_aside = True
 
-    def _known_flags(self, table: FeedTable, header: Block) -> None:
-        """Set the known delivery flags: those in the field's `values`; without any, all."""
+    def _constants(self, table: FeedTable, header: Block) -> None:
+        """Set the header fields that have one value alone."""
+        for number, (name, value) in enumerate(self.description.packet.constants.items()):
+            key = f"packet.constants.{name}"
+            field = self._header_field(header, key, name)
+            if number == CONSTANTS_MAX:
+                self.refuse(key, f"more than {CONSTANTS_MAX} of them")
+            if fault := fault_of_integer(value, 8 * field.size):
+                self.refuse(key, fault)
+            table.set_constant(field.at, field.size, value)
+
+    def _flags(self, table: FeedTable, header: Block) -> None:
+        """Set the delivery flags that mean a compressed body, and those that are known: those in
+        the field's `values`; without any, all."""
         packet = self.description.packet
         if not packet.flags:
+            if packet.compressed_flags:
+                self.refuse("packet.compressed_flags", "are values of `flags`, which is not there")
             return
-        named = self._header_field(header, "packet.flags", packet.flags).values
-        if named:
-            table.set_known_flags([int(value) for value in named] + packet.compressed_flags)
+        for flags in packet.compressed_flags:
+            if fault := fault_of_integer(flags, 8):
+                self.refuse("packet.compressed_flags", fault)
+            table.set_compressed(flags)
+        known: list[int] = []
+        for text in self._header_field(header, "packet.flags", packet.flags).values:
+            if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > 255:
+                self.refuse(
+                    f"packet.{packet.flags}.values.{text}", f"{text!r} is no integer of 0 to 255"
+                )
+            known.append(int(text))
+        if known:
+            table.set_known_flags(known + packet.compressed_flags)
 
     def _header_field(self, header: Block, key: str, name: str, *, texts: bool = False) -> Field:
         for field in header.named:
@@ -120,7 +151,8 @@ class TableBuilder:
                 if field.byte_order:
                     self.refuse(key, f"{name!r} must have the feed's byte order")
                 return field
-        self.refuse(key, f"{name!r} names no field of the packet header")
+        near = nearest(name, (field.wire for field in header.named))
+        self.refuse(key, f"{name!r} names no field of the packet header{near}")
 
     def _set_header_field(
         self, table: object, header: Block, role: str, name: str, widest: int, *,
@@ -137,6 +169,8 @@ class TableBuilder:
     def _kinds(self, table: FeedTable, header: Block, controls: dict[int, Layout]) -> None:
         kind = self.description.packet.kind
         if kind is None:
+            if self.description.packet.reset_next:
+                self.refuse("packet.reset_next", "without packet.kind no packet is a reset")
             if not self.description.packet.heartbeat_when_empty:
                 self.refuse("packet.kind", "needed unless heartbeat_when_empty is true")
             return
@@ -155,6 +189,8 @@ class TableBuilder:
         if not kind.data:
             self.refuse("packet.kind.data", "no value is named")
         for code, layout in controls.items():
+            if layout.size > 65_535:
+                self.refuse(f"controls[{layout.label}].size", "is not within 0..65535")
             table.set_control(code, layout.size)
         self._reset(table, controls)
 
@@ -162,14 +198,22 @@ class TableBuilder:
         packet = self.description.packet
         if not packet.reset_next:
             return
-        assert packet.kind is not None
+        assert packet.kind is not None, "the caller has checked it"
         for code in packet.kind.reset:
             for field in controls[code].named if code in controls else ():
                 if packet.reset_next in (field.wire, field.name) and field.kind == "u":
                     table.reset_at = packet.header_size + field.at
                     table.reset_size = field.size
         if not table.reset_size:
-            self.refuse("packet.reset_next", f"{packet.reset_next!r} is no field of a reset's body")
+            known = [
+                field.wire
+                for code in packet.kind.reset
+                for field in (controls[code].named if code in controls else ())
+            ]
+            near = nearest(packet.reset_next, known)
+            self.refuse(
+                "packet.reset_next", f"{packet.reset_next!r} is no field of a reset's body{near}"
+            )
 
     def _messages(self, table: FeedTable, layouts: dict[int, list[Layout]]) -> None:
         message = self.description.message
@@ -178,6 +222,8 @@ class TableBuilder:
             length = self._message_field("length", message.length, 4)
             table.message_length_at = length.at
             table.message_length_size = length.size
+            least = min(layout.size for ways in layouts.values() for layout in ways)
+            self.fields.check_added("message.length_add", message.length_add, least)
             table.message_length_add = message.length_add
         elif message.length_add:
             self.refuse("message.length_add", "there is no length to add to")
@@ -243,8 +289,6 @@ class TableBuilder:
             self.refuse(
                 f"message.{key}", f"must be an unsigned integer{types} of at most {widest} bytes"
             )
-        if field.at + field.size > self.description.message.header_size:
-            self.refuse(f"message.{key}", "lies outside message.header_size")
         return field
 
     def _first_group(self, table: FeedTable, layout: Layout) -> None:

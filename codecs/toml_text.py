@@ -43,7 +43,7 @@ _KINDS = {
     "str": "text in quotes",
     "bool": "true or false",
     "float": "a number",
-    "array": "an array of tables",
+    "array": "a list",
     "object": "a table",
 }
 
@@ -104,6 +104,10 @@ def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         reason, _, where = str(error).partition(" (at line ")
         line = where.partition(",")[0] if where else str(text.count("\n") + 1)
+        if "overwrite" in reason and (doubled := KeyLines(text).doubled):
+            path, first, line = doubled
+            reason = f"{path_text(path)} comes twice, first at line {first}"
+            raise ConfigError(f"{source}:{line}: {reason}", "leave one of both out") from None
         raise ConfigError(
             f"{source}:{line}: not TOML: {reason[:1].lower()}{reason[1:]}",
             f"a {what} is a TOML file; text wants quotes",
@@ -124,6 +128,8 @@ def convert(values: Any, to: type[_Struct]) -> _Struct:
         path = parse_path(where.rstrip("`"))
         if missing := re.match(r"Object missing required field `(.+)`", reason):
             raise WrongKey((*path, missing[1]), "missing") from None
+        if reason.startswith("Expected `array`,") and _is_tables(to, path):
+            reason = reason.replace("`array`", "an array of tables", 1)
         raise WrongKey(path, plain_words(reason), choices(to, path)) from None
 
 
@@ -162,6 +168,21 @@ def _plain_type(kind: inspect.Type) -> inspect.Type:
 
 def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
     """Return `a, b or c`: the possible values at `path`, where it is a choice of words; else ""."""
+    kind = _type_at(to, path)
+    if not isinstance(kind, inspect.LiteralType):
+        return ""
+    words = [str(value) if value != "" else '""' for value in kind.values]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _is_tables(to: type[msgspec.Struct], path: KeyPath) -> bool:
+    """Return whether the value at `path` is to be an array of tables."""
+    item = getattr(_type_at(to, path), "item_type", None)
+    return item is not None and isinstance(_plain_type(item), inspect.StructType)
+
+
+def _type_at(to: type[msgspec.Struct], path: KeyPath) -> inspect.Type | None:
+    """Return the plain type of the value at `path`; None where it has no one type."""
     kind = _plain_type(inspect.type_info(to))
     for part in path:
         if isinstance(part, int):
@@ -171,12 +192,9 @@ def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
         else:
             inner = None
         if inner is None:
-            return ""
+            return None
         kind = _plain_type(inner)
-    if not isinstance(kind, inspect.LiteralType):
-        return ""
-    words = [str(value) if value != "" else '""' for value in kind.values]
-    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    return kind
 
 
 def plain_words(reason: str) -> str:
@@ -207,6 +225,8 @@ class KeyLines:
     def __init__(self, text: str) -> None:
         self._lines: dict[KeyPath, int] = {}
         self._tables_seen: dict[KeyPath, int] = {}
+        #: The first key that comes twice: its path, and both lines.
+        self.doubled: tuple[KeyPath, int, str] | None = None
         self._tokens = _tokens(text)
         self._kind, self._token, self._line = next(self._tokens)
         table: KeyPath = ()
@@ -245,6 +265,8 @@ class KeyLines:
         """Read `key = value`, in a table."""
         line = self._line
         path = (*table, *_split(self._until("=")))
+        if path in self._lines and self.doubled is None:
+            self.doubled = path, self._lines[path], str(line)
         self._lines.setdefault(path, line)
         self._value(path)
 

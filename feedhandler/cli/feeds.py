@@ -136,7 +136,8 @@ def check(
 
     Of each kind of misfit the first is shown: packet, field, byte, value and expectation, with a
     dump of the bytes; then the types of messages that came, and those that did not. Exit code 1
-    where something does not fit.
+    where something does not fit. Last comes what fits and is hardly meant, a line each: numbers
+    that do not follow one another, times far from the capture's, elements cut short.
 
     \b
     Examples:

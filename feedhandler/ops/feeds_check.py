@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
 from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
@@ -33,7 +35,8 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
                 break
             if number % PROGRESS_PACKETS == 0:
                 advance(completed=capture.share_done)
-            fit.examine(datagram.payload)
+            stream = (datagram.group, datagram.port, datagram.source)
+            fit.examine(datagram.payload, datagram.time_ns, stream)
             if number < TRIED_MAX:
                 tried.append(datagram.payload)
     report_reading(capture)
@@ -74,6 +77,8 @@ def _print(fit: Fit) -> None:
         console.print(text, markup=False, soft_wrap=True)
     text = f"{fit.fitting:,} of {fit.packets:,} packets fit {fit.feed.name}"
     console.print(text, markup=False, style="bold")
+    for doubt in fit.doubts.found():
+        console.print(_printable(str(doubt)), markup=False, soft_wrap=True)
 
 
 def _printable(text: str) -> str:
@@ -124,6 +129,7 @@ def _as_json(fit: Fit) -> dict[str, object]:
         ],
         "unknown_values": {field: dict(values) for field, values in fit.unknown.items()},
         "unused": [layout.name for layout in fit.unused()],
+        "doubts": [msgspec.to_builtins(doubt) for doubt in fit.doubts.found()],
     }  # fmt: skip
 
 

@@ -356,8 +356,10 @@ class Importer:
             keys: dict[str, Any] = {"type": f"c{many}"}
             return ([Slot("", 0, many, keys)] if many else []), many
         keys = {"type": f"{kind}{8 * size}"}
+        given = field.get("nullValue") or element.get("nullValue")
+        if kind == "f" and given not in ("", "NaN"):
+            self.note(field, f"{_called(field)}: nullValue {given} of {primitive} is read as it is")
         if null is not None and (presence == "optional" or _is_later(field)):
-            given = field.get("nullValue") or element.get("nullValue")
             keys["null"] = self._null(element, given, keys["type"]) if given else null
         if many == 1:
             return [Slot("", 0, size, keys)], size
@@ -595,7 +597,15 @@ class Importer:
             _, constants, _ = self._members(declared)
             unit = constants.get("unit", unit)
         key = _TIME_KEYS.get(unit or "nanosecond")
-        if key and found[0].keys["type"] in ("u64", "u32") and len(found) == 1:
+        kind = found[0].keys["type"]
+        if key is None:
+            self.note(field, f"{_called(field)}: a time in units of {unit} is no event's time")
+        elif len(found) > 1 or kind not in ("u64", "u32"):
+            what = f"{len(found)} fields" if len(found) > 1 else kind
+            self.note(
+                field, f"{_called(field)}: a time of {what} is no event's time: u32 or u64 is"
+            )
+        else:
             self.times[found[0].name, key] = None
 
     def _fields(

@@ -232,6 +232,12 @@ WRONG = [
         'type = { at = 2, type = "u16" }',
         'type = { at = 0, type = "u32" }',
         "message.type",
+        "begins inside length: both have byte 0",
+    ),
+    (
+        'type = { at = 2, type = "u16" }',
+        'type = { at = 2, type = "i16" }',
+        "message.type",
         "must be",
     ),
     (
@@ -241,7 +247,7 @@ WRONG = [
         "outside message.header_size",
     ),
     ('milliseconds = "Time"', "", "times[0]", "names no field"),
-    ('name = "time_ns"', 'name = "time"', "times[0].name", "field's name"),
+    ('name = "time_ns"', 'name = "time"', "times[0].name", "name of a field"),
     (
         '    { at = 4, type = "u32", name = "Index" },\n    { at = 8, type = "u32"',
         '    { at = -4, type = "u32", name = "Index" },\n    { at = 8, type = "u32"',
@@ -268,8 +274,13 @@ WRONG = [
     ('field = "Time"', 'field = ""', "packet.send_time.field", "empty"),
     ('field = "Kind"', 'field = ""', "packet.kind.field", "empty"),
     ('count = "Count"', 'count = ""', "packet.count", "empty"),
-    ('milliseconds = "Time"', 'milliseconds = "Tim"', "times[0]", "fits no message: none has Tim"),
-    ('milliseconds = "Time"', 'nanoseconds = "Ticker"', "times[0]", "as unsigned integers"),
+    (
+        'milliseconds = "Time"',
+        'milliseconds = "Tim"',
+        "times[0]",
+        "fits no message: none has a field 'Tim'",
+    ),
+    ('milliseconds = "Time"', 'nanoseconds = "Ticker"', "times[0]", "'Ticker' is c8, and must be"),
     (
         'milliseconds = "Time"',
         'milliseconds = "Time"\n[[times]]\nname = "time_ns"\nsince = "epoch"\nseconds = "Time"',

@@ -522,6 +522,7 @@ WRONG = [
     (SBE, 'text = "comment"', 'text = "time"', "messages[1].time", "is taken"),
     (SBE, 'text = "comment"', 'text = "comment"\ngroup = "other"', "parts", "one of group, text"),
     (SBE, "entries.Instrument", "entries.Nothing", "messages[1].symbol", "names no field"),
+    (SBE, "entries.Instrument", "entries.Instrumnt", "messages[1].symbol", "mean Instrument?"),
     (SBE, "entries.Instrument", "legs.Ratio", "messages[1].symbol", "names no field"),
     (SBE, 'exponent = "Exponent"', 'exponent = "Level"', "Price", "no one-byte integer"),
     (SBE, "null = 0xFFFF", "null = 1, bits = { A = 16 }", "Level.bits.A", "not within 16"),
@@ -536,8 +537,10 @@ WRONG = [
     (SEVERAL, 'length = { field = "Length" }\n', "", "packet.several", "need a length"),
     (SEVERAL, "header_size = 5", "header_size = 4", "packet.kind.header_size", "leaves out"),
     (LEGS, 'field = "Size"', 'field = "Sice"', "leg_list.element_length", "names no field"),
+    (PADDED, 'counts = "messages" }', 'counts = "messages", unsequenced = 0 }',
+     "packet.sequence.unsequenced", "not there"),
     (PADDED, "align = 4", "align = 99", "packet.align", "1..16"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -547,7 +550,7 @@ def test_a_wrong_part_is_refused_with_file_line_and_key(
     tmp_path: Path, text: str, old: str, new: str, key: str, reason: str
 ) -> None:
     text = text.replace('{ field = "" }', '{ counts = "messages" }')
-    whole = TOP + (SEQUENCE_ONLY if text is SBE else "") + text
+    whole = TOP + (SEQUENCE_ONLY if SBE in text else "") + text
     assert old in whole
     message = refusal(feed_of, tmp_path, whole.replace(old, new))
     assert "sample.toml:" in message

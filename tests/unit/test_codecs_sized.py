@@ -73,7 +73,7 @@ fields = [
     { at = 3, type = "c1", name = "Best" },
     { at = 4, type = "c5", name = "Underlying" },
     { type = "i32", name = "Bid" },
-    { type = "u16", name = "Flags", bits = { Sizes = 9, Legs = [0, 3] } },
+    { type = "u16", name = "Flags", bits = { HasSizes = 9, LegBits = [0, 3] } },
     { type = "u8", name = "LegCount" },
 ]
 
@@ -89,7 +89,7 @@ fields = [{ type = "c1", name = "OfferOf" }, { type = "i32", name = "BestOffer" 
 
 [[messages.parts]]
 block = "sizes"
-when = { field = "Sizes", mask = 1 }
+when = { field = "HasSizes", mask = 1 }
 fields = [{ type = "u32", name = "Size" }]
 
 [[messages.parts]]
@@ -267,8 +267,13 @@ REFUSED = {
         "depends on no fixed field",
     ),
     "a wide field by its values": (
-        'when = { field = "Sizes", mask = 1 }', 'when = { field = "Flags", in = [512] }',
+        'when = { field = "HasSizes", mask = 1 }', 'when = { field = "Flags", in = [512] }',
         "more than one byte",
+    ),
+    "a count of bits": ('count = { type = "u8" }', 'count = "LegBits"', "'leg_bits', its count"),
+    "what is left beside a field": (
+        'when = { field = "HasSizes", mask = 1 }',
+        'when = { field = "HasSizes", mask = 1, left = 2 }', "`left` cannot decide",
     ),
 }  # fmt: skip
 

@@ -185,7 +185,11 @@ def test_the_first_packet_that_does_not_fit_is_shown_with_its_bytes(venues: Path
         "  packet 9, MessageType at byte 0: 48, expected one of 0, 1, 2",
     ]
     assert lines[2].startswith("       0>30 30 30 30 31")
-    assert lines[-1] == "9 of 10 packets fit memx-memoir"
+    assert lines[-2:] == [
+        "9 of 10 packets fit memx-memoir",
+        "packets whose number does not follow the one before: 8, the first in packet 2: "
+        "number 5,421,722, expected 1,435,792",
+    ]
 
 
 def test_packets_of_another_feed_are_reported_by_its_name(venues: Path) -> None:
@@ -262,6 +266,59 @@ def test_a_description_that_does_not_load_is_one_line(
     assert done.returncode == 2
     assert reason in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def doubts_of(tmp_path: Path, changes: dict[str, str], *messages: bytes) -> list[str]:
+    """The lines behind the result of a check in which all packets fit."""
+    done = checked(tmp_path, changes, *messages)
+    assert done.returncode == 0, done
+    result = f"{len(messages)} of {len(messages)} packets fit venue\n"
+    assert result in done.stdout, done.stdout
+    return done.stdout.partition(result)[2].splitlines()
+
+
+def test_numbers_that_do_not_follow_one_another_are_reported_behind_the_result(
+    tmp_path: Path,
+) -> None:
+    changes = {'"SequenceNumber", counts': '"MessageCount", counts'}
+    assert doubts_of(tmp_path, {}, ORDER, ORDER) == []
+    assert doubts_of(tmp_path, changes, ORDER, ORDER, ORDER) == [
+        "packets whose number does not follow the one before: 2, the first in packet 2: number 1, "
+        "expected 2"
+    ]
+
+
+def test_times_far_from_the_captures_own_are_reported(tmp_path: Path) -> None:
+    later = ORDER.replace(struct.pack(">Q", 1), struct.pack(">Q", 10**18))
+    assert doubts_of(tmp_path, {}, ORDER, later, later) == [
+        "messages whose time is more than a day from the capture's: 2, the first in packet 2, "
+        "message 1: event_time_ns 2001-09-09 01:46:40 UTC, expected about 1970-01-01 00:00:01 UTC"
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        'dimensions = "sizes"\nfields = [{ type = "u32", name = "Quantity" }]\n',
+        'count = { type = "u16" }\nelement_length = { field = "Bytes" }\n'
+        'fields = [{ type = "u8", name = "Bytes" }, { type = "u24", name = "Quantity" }]\n',
+    ],
+)
+def test_elements_that_are_shorter_than_described_are_reported(tmp_path: Path, part: str) -> None:
+    sizes = '[dimensions.sizes]\nsize = 2\nblock_length = { at = 0, type = "u8" }\n'
+    sizes += 'count = { at = 1, type = "u8" }\n\n[message]\n'
+    text = '[[messages.parts]]\ntext = "note"\nlength = "u8"\n'
+    changes = {
+        "\n[message]\n": f"\n{sizes}",
+        "# The full time": f'{text}[[messages.parts]]\ngroup = "legs"\n{part}# The full time',
+    }
+    cut = (
+        bytes([1, 65]) + (bytes([2, 2]) if "sizes" in part else bytes([0, 2])) + bytes([2, 0, 2, 0])
+    )
+    assert doubts_of(tmp_path, changes, ORDER + cut) == [
+        "elements that are shorter than described: 2, the first in packet 1, message 1: legs at "
+        f"byte {20 + 2 + len(ORDER) + 4}: 2 bytes, expected 4"
+    ]
 
 
 def test_a_capture_without_packets_is_one_line(tmp_path: Path) -> None:

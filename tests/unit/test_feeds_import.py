@@ -282,6 +282,26 @@ def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
             with_field("").replace(END, f'<sbe:message name="N" id="70000"/>{END}'),
             "N: number 70000 is beyond 65,535, and left out",
         ),
+        (
+            with_field('<field name="T" id="60" type="int64"/>'),
+            "T: a time of i64 is no event's time: u32 or u64 is",
+        ),
+        (
+            with_field('<field name="T" id="60" type="uint64" timeUnit="minute"/>'),
+            "T: a time in units of minute is no event's time",
+        ),
+        (
+            with_field(
+                '<field name="T" id="60" type="Two"/>',
+                '<composite name="Two"><type name="a" primitiveType="uint32"/><type name="b" '
+                'primitiveType="uint32"/></composite>',
+            ),
+            "T: a time of 2 fields is no event's time",
+        ),
+        (
+            with_field('<field name="X" type="double" presence="optional" nullValue="-1"/>'),
+            "X: nullValue -1 of double is read as it is",
+        ),
     ],
 )
 def test_what_a_description_cannot_say_is_one_line_with_its_location(
@@ -363,7 +383,7 @@ def test_a_description_that_does_not_load_is_written_and_reported(tmp_path: Path
     last = done.stderr.splitlines()[-1]
     assert "the description does not load yet: " in last
     assert f"{out}:" in last
-    assert "'event_time_ns' is a field's name (mend it there)" in last
+    assert "'event_time_ns' is the name of a field (mend it there)" in last
     assert out.exists()
 
 
