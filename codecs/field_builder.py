@@ -41,8 +41,11 @@ _FOREIGN_TYPES = {
     "uint": "u32", "int": "i32", "byte": "u8", "char": "c1",
     "float": "f32", "float32": "f32", "double": "f64", "float64": "f64",
 }  # fmt: skip
-#: Names that records, or the JSON objects made of them, use for something else.
-_RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
+#: Names that records, or the JSON objects and tables made of them, use for something else.
+_RESERVED_NAMES = {
+    "type", "seq", "service", "name", "layout", "wire", "to_dict", "send_time_ns", "captured_ns",
+    "element",
+}  # fmt: skip
 #: Keys of a field that has a type, which mean nothing beside a `block`.
 _OF_A_TYPE = (
     "type", "price", "exponent", "decimals", "null", "constant", "bits", "byte_order", "values",
@@ -161,10 +164,8 @@ class FieldBuilder:
     def _check_field_name(
         self, where: str, spec: FieldDescription, name: str, kind: str, table: str
     ) -> None:
-        """Check that a field has a name that records can have; that reserved bytes have none."""
+        """Check that a field has a name that records can have; of reserved bytes it is a remark."""
         if kind == "x":
-            if spec.name or spec.rename:
-                self.refuse(where, f"{spec.type} is reserved bytes, which have no name")
             return
         if not spec.name:
             self.refuse(where, "has no name: give it one, or for reserved bytes the type xN")
@@ -317,6 +318,9 @@ class FieldBuilder:
                     if name in names:
                         self.refuse(where, f"the name {name!r} comes twice")
                     names.add(name)
+        for field in fields:
+            if is_price(field) and (raw := f"{field.name}_raw") in names:
+                self.refuse(f"{key}.{field.wire}", f"{raw!r} is its integer's name in tables")
         return fields
 
     def priced(self, key: str, fields: list[Field], outer: list[Field]) -> list[Field]:

@@ -25,7 +25,7 @@ cdef class FeedTable:
     cdef public unsigned long long no_symbol, several_symbols, symbol_pad
     cdef public bint fix
     cdef public unsigned int symbol_tag
-    cdef public bint varied, several, alone, long_symbols, odd_messages
+    cdef public bint varied, several, alone, long_symbols, odd_messages, strips_symbols
     cdef public int short_header, end_of_session
     cdef public int trailing_max, message_align, type_second_at, type_second_size, number_at, number_size
     cdef public int block_at, block_size

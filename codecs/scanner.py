@@ -107,6 +107,7 @@ class FeedTable:
     block_size    messages tell how long their fixed part is; groups begin behind it
     sized         messages do not tell their length: `sizes` has that of each type
     symbol_pad    eight bytes of what text is padded with: a shorter symbol is one of eight
+    strips_symbols  some symbols are padded otherwise: blanks and NULs at their end count alike
     long_symbols  some symbols are texts of more than eight bytes: as in FIX
 
     Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
@@ -137,6 +138,7 @@ class FeedTable:
         self.fix = False
         self.symbol_tag = 0
         self.symbol_pad = 0
+        self.strips_symbols = False
         self.varied = self.several = self.alone = self.long_symbols = False
         self.short_header = 0
         self.end_of_session = -1
@@ -986,6 +988,11 @@ def symbol_at(table, data, at, size, order):
     """
     length: cython.int = size
     value: cython.ulonglong
+    if order == 2 and table.strips_symbols:
+        while length > 0 and (data[at + length - 1] | 32) == 32:
+            length -= 1
+        if length == 0:
+            return table.symbol_pad
     while size > 8 and length > 8 and (data[at + length - 1] | 32) == 32:  # a blank or NUL
         length -= 1
     if length <= 8:

@@ -251,8 +251,7 @@ class TableBuilder:
                 symbol is not None and symbol.kind == "c",
                 ways[0].least_size,
             )
-            if symbol is not None and symbol.kind == "c" and symbol.size > 8:
-                table.long_symbols = True
+            self._note_text(table, symbol)
             if ways[0].group is not None:
                 self._first_group(table, ways[0])
         if message.sized_by_type:
@@ -291,6 +290,12 @@ class TableBuilder:
             )
         return field
 
+    def _note_text(self, table: FeedTable, symbol: Field | None) -> None:
+        """Note of a symbol that is text whether it is long, or padded otherwise than the feed's."""
+        if symbol is not None and symbol.kind == "c":
+            table.long_symbols |= symbol.size > 8
+            table.strips_symbols |= symbol.size > 1 and symbol.pad != self.description.pad
+
     def _first_group(self, table: FeedTable, layout: Layout) -> None:
         """Set where a message's elements stand, and their symbols where they have some."""
         part = layout.parts[0]
@@ -316,4 +321,4 @@ class TableBuilder:
         )
         if symbol is not None:
             table.set_symbol_order(layout.code, symbol.kind == "c")
-            table.long_symbols |= symbol.kind == "c" and symbol.size > 8
+            self._note_text(table, symbol)

@@ -205,8 +205,10 @@ WRONG = [
     ("[[messages]]\ntype = 1", '[[blocks]]\nname = "pair"\nfields = []\n[[messages]]\ntype = 1',
      "blocks[1]", "'pair' comes twice"),
     # names
-    (SIZE, '{ type = "x4", name = "Size"', "messages[1].Size", "which have no name"),
     (SIZE, '{ type = "u32"', "messages[1].u32", "has no name"),
+    (SIZE, '{ type = "u32", name = "PriceRaw"', "messages[1].Price", "'price_raw' is its integer"),
+    (SIZE, '{ type = "u32", name = "SendTimeNs"', "messages[1].SendTimeNs", "is reserved"),
+    (SIZE, '{ type = "u32", name = "Element"', "messages[1].Element", "is reserved"),
     (SIZE, '{ type = "uint32_t", name = "Size"', "messages[1].Size", "did you mean u32?"),
     (SIZE, '{ type = "U32", name = "Size"', "messages[1].Size", "did you mean u32?"),
     (SIZE, '{ type = "double", name = "Size"', "messages[1].Size", "did you mean f64?"),

@@ -202,3 +202,26 @@ def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, nam
     alone = feed.decode_message(update, known=known)
     assert alone == decoded
     assert feed.encode_message(decoded) == update, "its prices have their integers"
+
+
+@pytest.mark.parametrize(("field", "pad"), [("nul", "space"), ("space", "nul")])
+def test_symbols_that_are_padded_unlike_the_feeds_are_one(tmp_path, field: str, pad: str) -> None:
+    """Fields of different sizes and paddings name one symbol."""
+    text = ELEMENTS.replace('byte_order = "big"', f'byte_order = "big"\npad = "{pad}"', 1)
+    first, second = text.split("{ SYMBOL", 1)
+    path = tmp_path / "padded.toml"
+    path.write_text(
+        first
+        + f'{{ type = "c5", pad = "{field}"'
+        + second.replace("SYMBOL", f'type = "c11", pad = "{field}"')
+    )
+    feed = load_feed(path)
+    messages = [
+        feed.encode_message("definition", symbol="AB", title="T", decimals=2),
+        feed.encode_message("updates", entries=[{"symbol": "AB", "price": 150}]),
+    ]
+    packet = feed.encode_packet(sequence=1, messages=messages)
+    decoded = feed.decode_packet(packet, known=ReferenceData(feed))
+    assert len(set(decoded.symbols)) == 1
+    assert feed.symbol_name(decoded.symbols[0]) == "AB"
+    assert str(decoded.messages[1].entries[0].price.decimal) == "1.50"
