@@ -27,7 +27,22 @@ if TYPE_CHECKING:
 
 #: Commands that run until they are stopped (`ledger-client` is one of the demo's processes), and
 #: options that make another command run so: a signal is their usual end, exit code 0.
-UNTIL_STOPPED = ("run", "exchange", "replay", "capture", "subscribe", "ledger-client")
+UNTIL_STOPPED = (
+    "run",
+    "exchange",
+    "replay",
+    "capture",
+    "subscribe",
+    "ledger-client",
+    "keyed work",
+    "fixcast publish",
+    "fixcast receive",
+    "fixcast keys serve",
+    "overlay send",
+    "overlay proxy",
+    "overlay receive",
+    "overlay echo",
+)
 UNTIL_STOPPED_WITH = ("--follow", "--watch")
 #: Options that make such a command a job: a replay that sends nothing but makes a file or a table,
 #: the end of a session that was followed.
@@ -46,7 +61,9 @@ def interrupted_code(words: Sequence[str]) -> int:
     It is 0 where a signal is the command's usual end, else `INTERRUPTED`.
     """
     options = {word.partition("=")[0] for word in words}
-    goes_on = "".join(words[:1]) in UNTIL_STOPPED or not options.isdisjoint(UNTIL_STOPPED_WITH)
+    line = " ".join((*words, ""))
+    named = any(line.startswith(f"{command} ") for command in UNTIL_STOPPED)
+    goes_on = named or not options.isdisjoint(UNTIL_STOPPED_WITH)
     return 0 if goes_on and options.isdisjoint(JOB_WITH) else INTERRUPTED
 
 
@@ -77,9 +94,12 @@ def _open_streams() -> None:
             # The lowest free descriptor is this one: those below it are open by now.
             os.open(os.devnull, flags)
             os.set_inheritable(descriptor, True)
-    sys.stdin = sys.stdin or open(0, closefd=False)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)
-    sys.stderr = sys.stderr or open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
 
 
 def _refuse(fault: str) -> "NoReturn":
