@@ -5,12 +5,14 @@ trades and quotes. Both are imported on first use, so that `import feedhandler` 
 """
 
 import os as _os
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 from feedhandler import _compiled
 from feedhandler._lazy import lazy_names
+
+# Importing `typing` is half of this package's import, in which Ctrl-C leaves a traceback.
+TYPE_CHECKING = False
 
 _compiled.install_finder()
 if _os.environ.get("FEEDHANDLER_PURE"):

@@ -17,10 +17,13 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False  # `typing` is not imported: see `feedhandler/__init__.py`
+if TYPE_CHECKING:
+    from typing import Any
 
 
-def lazy_names(package: str) -> Callable[[str], Any]:
+def lazy_names(package: str) -> "Callable[[str], Any]":
     """Make a package's `__getattr__`, which imports each public name on first use.
 
     Public are the names that its `__init__` imports beneath `if TYPE_CHECKING`; `__all__` lists
@@ -31,7 +34,7 @@ def lazy_names(package: str) -> Callable[[str], Any]:
     def homes() -> dict[str, tuple[str, str]]:
         return _imported_for_types(str(sys.modules[package].__file__))
 
-    def get(name: str) -> Any:
+    def get(name: str) -> "Any":
         if name == "__all__":
             return sorted(homes())
         if name not in homes():

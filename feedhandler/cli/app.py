@@ -8,6 +8,7 @@ when a command is chosen: `--help` stays fast.
 
 import copy
 import gc
+import math
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -60,7 +61,11 @@ Work = Callable[[], int]
 EXIT_CODES = """
 \b
 Exit codes:
-  0   done as asked; also after Ctrl-C or SIGTERM, where a command goes on until then
+  0   done as asked; also after Ctrl-C or SIGTERM, where a command goes on until then:
+      run, exchange, replay, capture, subscribe, status --watch, characterise --follow,
+      keyed work, fixcast publish, fixcast receive, fixcast keys serve,
+      fixcast keys fetch --follow, overlay send, overlay proxy, overlay receive,
+      overlay echo
   1   ran, and found something wrong (loss unannounced, a damaged file, a failed check)
   2   wrong arguments, configuration or input file
   3   the other side could not be reached, refused, or ended it
@@ -167,6 +172,7 @@ KeepBytes = Annotated[
         metavar="SIZE",
         help="Sent packets of each service that can be asked for again, in bytes; older ones are "
         "refused as no longer available.",
+        show_default="16mib",
     ),
 ]
 RefreshOverTcp = Annotated[
@@ -668,14 +674,15 @@ def _narrowed(whole: typer.Typer, words: list[str]) -> typer.Typer:
 
 def chosen(words: list[str]) -> Work:
     """Return the work that `words` ask for; where the parser did all, or complained, no work."""
+    parser = typer.main.get_command(_narrowed(app, words))
+    refuse_infinite(parser)
     try:
-        parser = typer.main.get_command(_narrowed(app, words))
         answer = parser.main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
     except Exception as error:
         # Every parser's complaint has this method; which class it is depends on typer's version.
         if not hasattr(error, "format_message"):
             raise
-        complain(_sentence(error.format_message()), _help_hint(error))
+        complain(_sentence(error.format_message()), _help_hint(error, parser, words))
         return lambda: ExitCode.USAGE
     return answer if callable(answer) else lambda: int(answer or 0)
 
@@ -685,6 +692,36 @@ def _sentence(message: str) -> str:
     return message[:1].lower() + message[1:].rstrip(".")
 
 
-def _help_hint(error: Any) -> str:
+def _help_hint(error: Any, parser: Any, words: list[str]) -> str:
+    """Return where to read on; where a group's command is missing, also which there are."""
     context = getattr(error, "ctx", None)
-    return f"see `{context.command_path if context else 'feedhandler'} --help`"
+    command, path = parser, ["feedhandler"]
+    for word in words:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+        path.append(word)
+    see = f"see `{context.command_path if context else ' '.join(path)} --help`"
+    if hasattr(command, "commands") and path[1:] == words:
+        return f"one of {', '.join(command.commands)}; {see}"
+    return see
+
+
+def refuse_infinite(parser: Any) -> None:
+    """Make every option of `parser` that takes a number refuse `nan` and `inf`.
+
+    Both are numbers to the parser, and `nan` passes every range.
+    """
+    for command in getattr(parser, "commands", {}).values():
+        refuse_infinite(command)
+    for option in parser.params:
+        if option.type.name in ("float", "float range"):
+            assert option.callback is None
+            option.callback = _finite
+
+
+def _finite(_context: Any, _option: Any, value: float | None) -> float | None:
+    """Return the option's value. Raises `BadParameter` where it is no finite number."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value

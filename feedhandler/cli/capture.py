@@ -50,8 +50,10 @@ def _time(help_text: str) -> Any:
     return typer.Option(parser=arguments.span_ns, metavar="TIME", help=help_text)
 
 
-def _size(help_text: str) -> Any:
-    return typer.Option(parser=arguments.size_bytes, metavar="SIZE", help=help_text)
+def _size(help_text: str, default: str) -> Any:
+    return typer.Option(
+        parser=arguments.size_bytes, metavar="SIZE", help=help_text, show_default=default
+    )
 
 
 def capture(
@@ -62,12 +64,12 @@ def capture(
     source: Source = None,
     duration: Annotated[int, _time("End after 90s, 15min, 1h; 0: Ctrl-C ends it.")] = 0,
     count: Annotated[int, typer.Option(help="End after so many packets; 0: never.", min=0)] = 0,
-    rotate_size: Annotated[int, _size("Another file at this size: 100mb; 0: never.")] = 0,
+    rotate_size: Annotated[int, _size("Another file at this size: 100mb; 0: never.", "0")] = 0,
     rotate_every: Annotated[int, _time("Another file after so long: 15min; 0: never.")] = 0,
     rotate_keep: Annotated[
         int, typer.Option(help="Keep the newest so many files; 0: all.", min=0)
     ] = 0,
-    buffer: Annotated[int, _size("Each socket's receive buffer, in bytes.")] = 16 << 20,
+    buffer: Annotated[int, _size("Each socket's receive buffer, in bytes.", "16mib")] = 16 << 20,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> Work:

@@ -32,6 +32,7 @@ FeedName = Annotated[
     typer.Option(
         "--feed",
         parser=_feed,
+        metavar="TEXT",
         help="A built-in feed, or a description's path.",
         autocompletion=feed_names,
     ),
@@ -72,7 +73,10 @@ Follow = Annotated[
 Every = Annotated[
     int,
     typer.Option(
-        parser=arguments.span_ns, metavar="TIME", help="With --follow: how often it looks."
+        parser=arguments.span_ns,
+        metavar="TIME",
+        help="With --follow: how often it looks.",
+        show_default="10s",
     ),
 ]
 Once = Annotated[

@@ -9,7 +9,7 @@ from feedhandler.cli.options import Json
 
 Work = Callable[[], int]
 
-fix = typer.Typer(help="FIX messages: look at them, say what is wrong.", no_args_is_help=True)
+fix = typer.Typer(help="FIX messages: look at them, say what is wrong.")
 
 
 @fix.command()

@@ -60,9 +60,7 @@ class Verify(StrEnum):
     after = "after"
 
 
-fixcast = typer.Typer(
-    help="FIX over multicast: publish, receive, plan channels.", no_args_is_help=True
-)
+fixcast = typer.Typer(help="FIX over multicast: publish, receive, plan channels.")
 
 
 State = Annotated[

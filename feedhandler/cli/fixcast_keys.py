@@ -18,7 +18,6 @@ Hours = Annotated[
 
 keys = typer.Typer(
     help="Keys of encrypted channels: make, list, rotate, give by hand or by a server.",
-    no_args_is_help=True,
 )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed
+from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed, refuse_beside
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
@@ -31,7 +31,10 @@ ProfileName = Annotated[
     ),
 ]
 Scale = Annotated[
-    float, typer.Option(help="Times the instruments and the bursts; no burst gets thinner.")
+    float,
+    typer.Option(
+        help="Times the instruments and the bursts; no burst gets thinner.", min=0.001, max=100
+    ),
 ]
 Duration = Annotated[
     int | None,
@@ -69,6 +72,7 @@ class GeneratedFeed(StrEnum):
 
 
 def generate(
+    context: typer.Context,
     out: Out,
     feed: Annotated[
         GeneratedFeed, typer.Option(help="The feed; a profile is only UTP-MD's.")
@@ -113,6 +117,8 @@ def generate(
     """
     from feedhandler.ops import generate as ops
 
+    if rate is not None:
+        refuse_beside(context, "beside --rate", "scale", hint="leave one of them out")
     losses = (loss if loss_a is None else loss_a, loss if loss_b is None else loss_b)
     options = ops.Options(
         out=out,

@@ -28,7 +28,6 @@ Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
 keyed = typer.Typer(
     help="Queues that are serial per key, parallel across keys: create, put, work, look.",
-    no_args_is_help=True,
 )
 
 
@@ -107,7 +106,10 @@ def put(
         str, typer.Option(help="The producer's id: with it and --epoch, lines count once.")
     ] = "",
     epoch: Annotated[
-        int | None, typer.Option(help="Above that of any producer with this id before; the time.")
+        int | None,
+        typer.Option(
+            help="Above that of any producer with this id before; the time.", min=0, max=2**63 - 1
+        ),
     ] = None,
     user: User = "",
     password_env: PasswordEnv = "",

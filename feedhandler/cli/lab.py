@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import FeedName
+from feedhandler.cli.options import FeedName, refuse_beside
 
 #: What a command answers with: the work, which answers with the exit code.
 Work = Callable[[], int]
@@ -117,6 +117,7 @@ Apart = Annotated[
 
 
 def lab(
+    context: typer.Context,
     out: Out,
     scenario: WhichScenarios = Scenarios.packets,
     exchange: WhichExchanges = Exchanges.direct,
@@ -161,6 +162,8 @@ def lab(
 
     if capture and generate:
         raise typer.BadParameter("--capture and --generate: what is to be replayed?")
+    if sweep is None:
+        refuse_beside(context, "without --sweep", "bound", hint="add --sweep rate, or leave it out")
     duration_s = words.check_duration(words.parse_duration(duration))
     plan = words.Plan(
         out=out,

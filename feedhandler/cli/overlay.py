@@ -14,7 +14,6 @@ Work = Callable[[], int]
 
 overlay = typer.Typer(
     help="A fair multicast over a tree of proxies, for networks without one.",
-    no_args_is_help=True,
 )
 
 Receivers = Annotated[int, typer.Option(help="Receivers.", min=1, max=1_000_000)]
@@ -143,7 +142,12 @@ def send(
     rate: Annotated[float, typer.Option(help="Messages a second; 0: as they come.", min=0)] = 0,
     hold: Annotated[bool, typer.Option(help="Give messages deadlines.")] = True,
     fair: Annotated[
-        float, typer.Option(help="Probability that all have a message in time; 0: the 95 % rule.")
+        float,
+        typer.Option(
+            help="Probability that all have a message in time, 0.5 to 0.999; 0: the 95 % rule.",
+            min=0,
+            max=0.999,
+        ),
     ] = 0.99,
     rotate: Annotated[bool, typer.Option(help="Begin with another child each time.")] = True,
     also: Also = None,

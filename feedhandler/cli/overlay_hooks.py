@@ -31,7 +31,6 @@ Device = Annotated[str, typer.Argument(metavar="DEVICE", help="The network inter
 
 hooks = typer.Typer(
     help="Programs of the kernel for unchanged programs: attach, detach, show (needs root).",
-    no_args_is_help=True,
 )
 
 

@@ -31,7 +31,9 @@ Rate = Annotated[
     ),
 ]
 SpikeUs = Annotated[int, typer.Option(help="By so long.", min=1)]
-Fair = Annotated[float, typer.Option(help="Probability that the controller is asked for.")]
+Fair = Annotated[
+    float, typer.Option(help="Probability that the controller is asked for.", min=0.5, max=0.999)
+]
 Seed = Annotated[int, typer.Option(help="Of the spikes.", min=0)]
 Triangles = Annotated[
     bool,

@@ -19,9 +19,7 @@ Folders = Annotated[
     list[Path] | None, typer.Option("--path", help="Another folder that has blocks (repeatable).")
 ]
 
-queue = typer.Typer(
-    help="Look into, check, empty and mend persistent queues.", no_args_is_help=True
-)
+queue = typer.Typer(help="Look into, check, empty and mend persistent queues.")
 
 
 @queue.command("stat")

@@ -6,6 +6,7 @@ from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
     from feedhandler.config.amqp import AmqpConfig as AmqpConfig
+    from feedhandler.config.amqp import UserConfig as UserConfig
     from feedhandler.config.file import HISTORY_BYTES_MIN as HISTORY_BYTES_MIN
     from feedhandler.config.file import ChannelConfig as ChannelConfig
     from feedhandler.config.file import Config as Config

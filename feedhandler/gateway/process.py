@@ -123,6 +123,7 @@ class Gateway:
             return None
         from feedhandler.overlay.lines import OverlayLines
 
+        _processor("overlay.cpu", self.config.overlay.cpu)
         buffer_bytes = self.config.receive.socket_buffer_bytes
         return OverlayLines(self.core.plans, self.config.overlay, buffer_bytes, self._fail_soon)
 
@@ -159,7 +160,7 @@ class Gateway:
                 tap=self.recorder.tap("lines"),
                 settings=self.config.arbitration,
                 receive_buffer_bytes=receive.socket_buffer_bytes,
-                cpu=receive.cpu if receive.cpu >= 0 else None,
+                cpu=_processor("receive.cpu", receive.cpu),
                 fed=fed,
             )
         except BaseException:
@@ -489,6 +490,22 @@ class Gateway:
                 sender_queue.queued_bytes for sender_queue in self.node.sender_queues()
             ),
         }
+
+
+def _processor(key: str, number: int) -> int | None:
+    """Return the processor that the setting `key` pins a thread to, None for any.
+
+    Raises `ConfigError` where this process may not use it.
+    """
+    if number < 0:
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    if number not in usable:
+        there = ", ".join(map(str, usable))
+        raise ConfigError(
+            f"{key}: no processor {number} for this process", f"it may use {there}; -1 is any"
+        )
+    return number
 
 
 def _report_tls(text: str) -> None:

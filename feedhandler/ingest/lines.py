@@ -34,7 +34,8 @@ SIOCGIFADDR = 0x8915
 
 #: Receive buffer requested for a line: half a second of a very busy one.
 RECEIVE_BUFFER_BYTES = 16 << 20
-
+#: The most that can be asked for: the kernel takes a signed number of 32 bits.
+SO_RCVBUF_MAX = 2**31 - 1
 
 #: How a line's packets stand in a TCP stream: messages of a SoupBinTCP session, or packets behind
 #: a length of two bytes, big- or little-endian.
@@ -121,6 +122,7 @@ def set_receive_buffer(sock: socket.socket, wanted_bytes: int) -> int:
 
     (The kernel doubles the requested size, to pay for its own overhead, and caps it silently.)
     """
+    wanted_bytes = min(wanted_bytes, SO_RCVBUF_MAX)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
     # Without the privilege net.core.rmem_max is the limit; the caller sees the actual size.
     with contextlib.suppress(PermissionError):

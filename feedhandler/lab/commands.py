@@ -1,6 +1,7 @@
 """`feedhandler lab`: the latency laboratory."""
 
 import asyncio
+import os
 
 from feedhandler._compiled import require_units
 from feedhandler.codecs import load_feed
@@ -11,6 +12,7 @@ from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
+from feedhandler.ops import host
 from feedhandler.ops.captures import open_capture
 from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
 
@@ -101,3 +103,14 @@ def _refuse_early(plan: Plan) -> None:
         raise UsageError("--broker-url without a broker", "say which it is: --broker rabbitmq")
     if plan.out.exists() and not plan.out.is_dir():
         raise UsageError(f"{plan.out} is no folder", "name one for the report: --out")
+    _refuse_where(plan)
+
+
+def _refuse_where(plan: Plan) -> None:
+    """Raise `UsageError` where the report cannot be written, or the interface is not here."""
+    stands_on = host.existing_part(plan.out.absolute())
+    if not stands_on.is_dir() or not os.access(stands_on, os.W_OK | os.X_OK, effective_ids=True):
+        raise UsageError(f"{stands_on} cannot be written to", "name another folder: --out")
+    if host.interface_state(plan.interface) is None:
+        there = ", ".join(host.interface_names())
+        raise UsageError(f"no such interface {plan.interface!r}", f"--interface: one of {there}")

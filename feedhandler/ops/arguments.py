@@ -97,7 +97,7 @@ def pace(text: str) -> "Pace":
     folded = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", folded):
         folded += "x"
-    return parse_pace("max" if folded == "flat" else folded)
+    return parse_pace(folded)
 
 
 def date(text: str | None) -> datetime.date | None:
@@ -175,6 +175,8 @@ _SPANS_NS = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+#: Spans and sizes that fit 64 bits: 292 years, 9.2 exabytes.
+_INT64_MAX = 2**63 - 1
 _SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -185,7 +187,10 @@ def span_ns(text: str | int) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|min|h)?", text.strip().lower())
     if match is None:
         raise typer.BadParameter(f"{text!r} is no span of time: write 90s, 250ms, 15min or 1h")
-    return round(float(match[1]) * _SPANS_NS[match[2] or "s"])
+    span = float(match[1]) * _SPANS_NS[match[2] or "s"]
+    if span >= _INT64_MAX:
+        raise typer.BadParameter(f"{text!r} is more than 292 years")
+    return round(span)
 
 
 def megabits(text: str | float) -> float:
@@ -207,7 +212,10 @@ def size_bytes(text: str | int) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?|)b?", str(text).strip().lower())
     if match is None:
         raise typer.BadParameter(f"{text!r} is no size: write 100mb, 64mib or a number of bytes")
-    return round(float(match[1]) * _SIZES[match[2]])
+    size = float(match[1]) * _SIZES[match[2]]
+    if size >= _INT64_MAX:
+        raise typer.BadParameter(f"{text!r} is more than 9.2 exabytes")
+    return round(size)
 
 
 class CaptureLine(Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
+from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line, source_addresses
 from feedhandler.ops.arguments import CaptureLine
 from feedhandler.ops.console import ExitCode, HostFault, complain, print_json, signal_handlers
 from feedhandler.ops.live import duration_text, live_line, size_text
@@ -99,6 +99,7 @@ def _settings(options: Options) -> Settings:
     if twice or len(set(lines)) < len(lines):
         named = ", ".join(sorted(twice)) or "a line"
         raise UsageError(f"{named} is given twice", "give each line once, with a name of its own")
+    source_addresses(lines[0])
     return Settings(
         lines=lines,
         path=options.out,

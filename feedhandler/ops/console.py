@@ -1,7 +1,8 @@
 """The commands' shared behaviour: exit codes, one-line errors, JSON lines, signals that end them.
 
 Results go to stdout, everything else (progress, warnings, errors) to stderr, so that a command's
-output can be piped. A reader that goes away (`| head`) ends a command quietly.
+output can be piped. A reader that goes away (`| head`) ends a command quietly, with exit code 0;
+any other output that cannot be written (a full disk, a closed stdout) is an error.
 """
 
 import asyncio
@@ -55,6 +56,7 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Remedies of operating-system errors other than a disk's.
 _REMEDIES = {
     errno.EACCES: "check its rights",
+    errno.EBADF: "standard input or output is closed: open it, on /dev/null if need be",
     errno.EROFS: "mounted for reading only: name another path",
 }
 #: Width of tables where stdout is no terminal and has none: a row is a line.
@@ -128,10 +130,21 @@ def run_guarded(work: Callable[[], int | None], interrupted: int = ExitCode.INTE
     except BrokenPipeError:
         _forget_stdout()
         return ExitCode.OK
+    except SystemExit as end:
+        # Tables and the parser's help end the process by themselves where the reader has gone.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _forget_stdout()
+        return ExitCode.OK
     except Exception as error:
         if os.environ.get("FEEDHANDLER_DEBUG") == "1":
             raise
-        return report(error)
+        code = report(error)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget_stdout()
+        return code
 
 
 @contextmanager

@@ -85,6 +85,7 @@ def all_checks(
     """
     yield from check_modules()
     yield check_cpus()
+    yield from check_pinned(config)
     yield from check_receive_buffer(config.receive.socket_buffer_bytes)
     lines = list(_lines(config))
     for interface in sorted({config.interface_of(line) for _, line in lines}):
@@ -209,6 +210,16 @@ def check_cpus() -> Check:
         remedy = "give it two cores: one receives, one publishes"
         return Check("processors", "warn", f"{count} usable", remedy)
     return Check("processors", "ok", f"{count} usable")
+
+
+def check_pinned(config: Config) -> Iterator[Check]:
+    """Check that this process may use the processors that threads are pinned to."""
+    usable = sorted(os.sched_getaffinity(0))
+    pinned = {"receive.cpu": config.receive.cpu, "overlay.cpu": config.overlay.cpu}
+    for key, number in pinned.items():
+        if number >= 0 and number not in usable:
+            there = ", ".join(map(str, usable))
+            yield Check(key, "fail", f"no processor {number} for this process", f"one of {there}")
 
 
 def check_receive_buffer(wanted_bytes: int) -> Iterator[Check]:

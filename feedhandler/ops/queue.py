@@ -11,11 +11,11 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from feedhandler.amqp.durable.sections import shown
 from feedhandler.amqp.durable.values import SectionError
-from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.codecs.errors import FeedhandlerError, PeerError, UsageError, unwritable
 from feedhandler.journal import BlockingQueue, Item
 from feedhandler.journal.block import pending_slots
 from feedhandler.journal.files import RealFiles
@@ -39,6 +39,16 @@ DRAINED = 256
 Answer = TypeVar("Answer", Recovered, Verified)
 
 
+@contextlib.contextmanager
+def _file_faults() -> Iterator[None]:
+    """Make files that cannot be used a finding (`FOUND`): a queue's folder is no other side."""
+    try:
+        yield
+    except PeerError as error:
+        raise FeedhandlerError(error.message, error.hint) from error
+
+
+@_file_faults()
 def stat(path: Path, as_json: bool) -> int:
     """Print a queue's figures; `FOUND` where its files have problems."""
     found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
@@ -51,6 +61,7 @@ def stat(path: Path, as_json: bool) -> int:
     return _report(found.report.problems)
 
 
+@_file_faults()
 def list_items(path: Path, limit: int, as_json: bool) -> int:
     """Print the items that are pending, oldest first; `FOUND` where files have problems."""
     found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
@@ -64,6 +75,7 @@ def list_items(path: Path, limit: int, as_json: bool) -> int:
     return _report(found.report.problems)
 
 
+@_file_faults()
 def verify(path: Path, as_json: bool) -> int:
     """Check whether every byte in use verifies; `FOUND` where one does not."""
     found = _settled(
@@ -82,6 +94,7 @@ def verify(path: Path, as_json: bool) -> int:
     return _report(found.problems)
 
 
+@_file_faults()
 def cancel(path: Path, numbers: Sequence[int], everything: bool) -> int:
     """Cancel items by their ids, or all that are pending."""
     if everything == bool(numbers):
@@ -97,13 +110,14 @@ def cancel(path: Path, numbers: Sequence[int], everything: bool) -> int:
     return ExitCode.OK if set(answers.values()) == {"cancelled"} else ExitCode.FOUND
 
 
+@_file_faults()
 def drain(path: Path, out: Path) -> int:
     """Move every pending item into a file of JSON lines.
 
     An item is marked as delivered once the file has it on disk.
     """
     total, whole = 0, _whole_of(path)
-    with _opened(path) as queue, host_faults(), open(out, "a", encoding="utf-8") as file:
+    with _opened(path) as queue, _appended(out) as file, host_faults():
         pending = queue.statistics()["pending"]
         with progress(f"draining {path}", total=pending) as advance:
             while items := queue.get_many(DRAINED, 0):
@@ -117,15 +131,22 @@ def drain(path: Path, out: Path) -> int:
     return ExitCode.OK
 
 
+@_file_faults()
 def repair(path: Path, folders: Sequence[Path]) -> int:
     """Repair control file, headers and tails, then recover; print what was lost."""
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: no such folder", "--path names folders that have blocks")
+    candidates = list(_candidates(path, folders))
+    if not candidates and not (path / "control").is_file():
+        raise UsageError(f"{path}: no queue here", "name all its folders with --path")
     owner = Owner(str(path))
     files = RealFiles()
     try:
         with host_faults():
-            done = mend(files, str(path), list(_candidates(path, folders)))
+            done = mend(files, str(path), candidates)
     finally:
         files.close()
         owner.release()
@@ -281,6 +302,14 @@ def _opened(path: Path) -> BlockingQueue:
         files.close()
     settings = QueueSettings(blocks_max=max(len(control.blocks), 2))
     return BlockingQueue(path, settings)
+
+
+def _appended(out: Path) -> IO[str]:
+    """Open the file that items are added to. Raises `UsageError` where it cannot be written."""
+    try:
+        return open(out, "a", encoding="utf-8")
+    except OSError as error:
+        raise unwritable(out, error, "check --out") from error
 
 
 def _candidates(path: Path, folders: Sequence[Path]) -> Iterator[tuple[str, int]]:

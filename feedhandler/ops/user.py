@@ -7,8 +7,11 @@ from an argument, which other users of the machine can read.
 import getpass
 import sys
 
+import msgspec
+
 from feedhandler.amqp.users import PASSWORD_BYTES_MAX, hash_password
 from feedhandler.codecs.errors import UsageError
+from feedhandler.config import UserConfig
 
 
 def run(name: str) -> int:
@@ -16,7 +19,16 @@ def run(name: str) -> int:
 
     Raises `UsageError`.
     """
-    password = _from_terminal() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    try:
+        msgspec.convert({"name": name, "services": ["*"]}, UserConfig)
+    except msgspec.ValidationError:
+        raise UsageError(
+            f"{name!r} is no user's name", "1 to 64 letters, digits and the signs _ - . @"
+        ) from None
+    try:
+        password = _from_terminal() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise UsageError("the password is no text", "pipe a line of UTF-8 in") from None
     if not password:
         raise UsageError("no password", "type one, or pipe a line of text in")
     if len(password.encode()) > PASSWORD_BYTES_MAX or "\0" in password:

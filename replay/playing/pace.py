@@ -88,16 +88,16 @@ _FORMS = {
 
 def parse_pace(text: str, packets_max: float = 0.0) -> Pace:
     """Parse a pace: `1x`, `100x`, `40mbps` (Ethernet frame bits), `40mbps-payload`, `10000pps`,
-    `original` or `max`. Raises `UsageError` where `text` is none."""
+    `original`, `flat` or `max`, which are the same. Raises `UsageError` where `text` is none."""
     folded = text.strip().lower()
-    if folded in ("max", "flat-out"):
+    if folded in ("flat", "max", "flat-out"):
         return Pace(PaceKind.FLAT_OUT, packets_max=packets_max)
     if folded == "original":
         return Pace(packets_max=packets_max)
     kind, value = _measured(folded)
     if kind is None or kind is PaceKind.MESSAGES:
         raise UsageError(
-            f"'{text}' is no pace", "give 1x, 100x, 40mbps, 40mbps-payload, 10000pps or max"
+            f"'{text}' is no pace", "give 1x, 100x, 40mbps, 40mbps-payload, 10000pps or flat"
         )
     return Pace(kind, value, packets_max)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from feedhandler._compiled import NotCompiledError
-from feedhandler.config import LineConfig, loopback_config
+from feedhandler.config import LineConfig, ReceiveConfig, loopback_config
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.ops import console, cpu_latency, doctor, host
 from feedhandler.ops.demo_scenes import SCENES
@@ -129,6 +129,16 @@ def test_too_few_descriptors_are_a_warning() -> None:
 def test_one_processor_is_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     assert doctor.check_cpus().status == "warn"
+
+
+def test_a_processor_that_is_not_here_is_a_failure() -> None:
+    config = loopback_config()
+    assert not list(doctor.check_pinned(config))
+    pinned = msgspec.structs.replace(config, receive=ReceiveConfig(cpu=4095))
+    (check,) = doctor.check_pinned(pinned)
+    assert (check.name, check.status) == ("receive.cpu", "fail")
+    assert check.remedy.startswith("one of ")
+    assert check in list(doctor.all_checks(pinned, is_default=True))
 
 
 def test_modules_that_run_interpreted_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,15 @@ import inspect
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import feedhandler
-from feedhandler.__main__ import INTERRUPTED, interrupted_code
+from feedhandler.__main__ import INTERRUPTED, UNTIL_STOPPED, interrupted_code
 from feedhandler.cli import app as cli
 from feedhandler.cli import replay as cli_replay
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
@@ -118,6 +121,14 @@ def test_once_work_has_begun_the_hosts_failure_is_not_the_operators_mistake(
         ("replay x.pcap --as-recorded --dry-run", 130),
         ("status", 130),
         ("status --watch", 0),
+        ("keyed work amqp://127.0.0.1 orders -- ./book.sh", 0),
+        ("keyed put amqp://127.0.0.1 orders -", 130),
+        ("fixcast publish channels.toml -", 0),
+        ("fixcast keys serve entitlement.toml", 0),
+        ("fixcast keys fetch 127.0.0.1:1 --follow", 0),
+        ("fixcast keys new keys one", 130),
+        ("overlay echo 127.0.0.1:6001", 0),
+        ("overlay measure", 130),
         ("", 130),
     ],
 )
@@ -138,6 +149,14 @@ def test_the_readme_and_the_help_tell_every_exit_code() -> None:
     helped = {int(code) for code in re.findall(r"^  (\d+) ", cli.EXIT_CODES, re.MULTILINE)}
     assert table == helped == {*ExitCode}
     assert INTERRUPTED == ExitCode.INTERRUPTED
+
+
+def test_the_readme_and_the_help_name_every_command_that_a_signal_ends_in_order() -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (row,) = re.findall(r"^\| 0 \|.*$", readme, re.MULTILINE)
+    shown = {*UNTIL_STOPPED} - {"ledger-client"}
+    assert shown <= {*re.findall(r"`([^`]+)`", row)}
+    assert shown <= {*re.split(r",\s+|:\s+|\n\s*", cli.EXIT_CODES)}
 
 
 def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +257,16 @@ def test_no_arguments_show_the_commands_and_the_exit_codes(
         (["decode", "x.pcap", "--day", "today"], "'today' is no day"),
         (["subscribe", "amqp://127.0.0.1", "k", "--as", "book"], "--as"),
         (["demo", "--seconds", "0"], "--seconds"),
+        (["decode", "x.pcap", "--feed"], "(see `feedhandler decode --help`)"),
+        (["replay", "x.pcap"], "(see `feedhandler replay --help`)"),
+        (["keyed", "put", "u", "q", "-", "--epoch", "-1"], "--epoch"),
+        (["keyed", "put", "u", "q", "-", "--epoch", "9" * 23], "--epoch"),
+        (["capture", "--group", "239.1.1.1:5", "--out", "x", "--source", "abc"], "no"),
+        (["capture", "--group", "239.1.1.1:5", "--out", "x", "--buffer", "9" * 400], "exabytes"),
+        (["lab", "--out", "x", "--bound", "p90=1ms"], "--bound says nothing without --sweep"),
+        (["lab", "--out", "x", "--interface", "eth99"], "no such interface 'eth99'"),
+        (["lab", "--out", f"{__file__}/lab"], "cannot be written to"),
+        (["generate", "--out", "x", "--rate", "1mbps", "--scale", "2"], "--scale says nothing"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(
@@ -247,3 +276,56 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
     text = capsys.readouterr().err
     assert expected in text
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [
+        ("config", "check, show"),
+        ("queue", "stat, list, verify, cancel, drain, repair"),
+        ("keyed", "create, put, work, stat, list, keys"),
+        ("fix", "check"),
+        ("fixcast", "keys, publish, receive, plan"),
+        ("fixcast keys", "new, list, rotate, give, serve, fetch"),
+        ("overlay", "hooks, "),
+        ("overlay hooks", "attach, "),
+    ],
+)
+def test_a_group_without_a_command_names_its_commands(
+    words: str, commands: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.chosen(words.split())() == ExitCode.USAGE
+    text = capsys.readouterr().err
+    assert text.startswith("feedhandler: missing command (one of ")
+    assert text.endswith(f"; see `feedhandler {words} --help`)\n")
+    assert {*commands.split(", ")} <= {*re.split(r"one of |, |; ", text), ""}
+
+
+def options_of(parser: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every option of every command, behind the words that begin the command."""
+    for name, command in getattr(parser, "commands", {}).items():
+        yield from options_of(command, (*path, name))
+    yield from ((path, each) for each in parser.params if each.opts[0].startswith("--"))
+
+
+OPTIONS = list(options_of(typer.main.get_command(cli.app)))
+FLOATS = [(path, each.opts[0]) for path, each in OPTIONS if "float" in each.type.name]
+
+
+@pytest.mark.parametrize(("path", "option"), FLOATS)
+def test_no_option_takes_a_number_that_is_none(
+    path: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("nan", "inf", "-inf"):
+        assert cli.chosen([*path, option, text])() == ExitCode.USAGE
+        said = capsys.readouterr().err
+        assert f"'{option}'" in said
+        assert re.search(r"is no finite number|is not in the range", said)
+    assert len(FLOATS) > 20
+
+
+def test_help_names_what_an_option_takes_and_no_function() -> None:
+    for _, option in OPTIONS:
+        assert option.metavar or not hasattr(option.type, "func"), option.opts
+        wide = isinstance(option.default, int) and option.default > 1_000_000
+        assert not wide or isinstance(option.show_default, str), option.opts

@@ -34,6 +34,22 @@ def test_what_is_no_password_is_refused(monkeypatch: pytest.MonkeyPatch, text: s
         user.run("ann")
 
 
+def test_bytes_that_are_no_text_are_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n"), "utf-8"))
+    with pytest.raises(UsageError, match="is no text"):
+        user.run("ann")
+
+
+@pytest.mark.parametrize("name", ["", 'bo"x', "two words", "x" * 65])
+def test_a_name_that_the_configuration_refuses_gets_no_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    piped(monkeypatch, "secret\n")
+    with pytest.raises(UsageError, match="is no user's name"):
+        user.run(name)
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("again", ["secret", "other"])
 def test_a_terminal_is_asked_twice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], again: str

@@ -121,6 +121,26 @@ def test_a_group_that_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     assert "no-such-card" in refused("run", str(path))
 
 
+@pytest.mark.parametrize("key", ["receive", "overlay"])
+def test_a_processor_that_is_not_here_is_refused_with_those_that_are(
+    tmp_path: Path, key: str
+) -> None:
+    path = tmp_path / "gw.toml"
+    line = 'group = "239.190.9.1"\nport = 5001'
+    if key == "overlay":
+        tree = tmp_path / "tree.toml"
+        assert run_here("overlay", "plan", str(tree), "--receivers", "1").returncode == 0
+        line = f'topology = "{tree}"\nmember = "receiver-0"'
+    path.write_text(
+        f"[{key}]\ncpu = 4095\n[amqp]\nlisten = '127.0.0.1:0'\n"
+        f"[[channel]]\nservice = 104\n[[channel.line]]\nname = 'A'\n{line}\n"
+    )
+    assert run_here("config", "check", str(path)).returncode == 0  # of another machine, perhaps
+    assert f"{key}.cpu: no processor 4095 for this process (it may use 0" in refused(
+        "run", str(path)
+    )
+
+
 def test_a_replay_through_an_interface_that_is_not_here_is_refused(captures: Path) -> None:
     capture = next((captures / "iex").glob("*.pcap.gz"))
     words = ["replay", str(capture), "--line-a", "239.190.9.1:5001"]

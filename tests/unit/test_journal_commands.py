@@ -118,7 +118,7 @@ def test_repair_makes_control_file_header_and_tail_anew(folder: Path, capsys) ->
     flip(folder / "control", 40)
     flip(folder / "block-000001.queue", 20)
     flip(folder / "block-000002.queue", (64 << 10) - 4096 + 20)
-    assert run("stat", folder) == 3
+    assert run("stat", folder) == 1
     assert "feedhandler queue repair" in capsys.readouterr().err
     assert run("repair", folder) == 0
     said = capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_repair_finds_blocks_in_other_folders(tmp_path: Path, capsys) -> None:
         opened.put(b"a")
     other.mkdir()
     (queue / "block-000002.queue").rename(other / "block-000002.queue")
-    assert run("stat", queue) == 3
+    assert run("stat", queue) == 1
     assert "is missing" in capsys.readouterr().err
     (queue / "control").unlink()
     assert run("repair", queue, "--path", other) == 0
@@ -150,10 +150,12 @@ def test_repair_does_not_put_two_queues_together_or_make_one_of_nothing(
     with BlockingQueue(tmp_path / "second", SMALL):
         pass
     (folder / "control").unlink()
-    assert run("repair", folder, "--path", tmp_path / "second") == 3
+    assert run("repair", folder, "--path", tmp_path / "second") == 1
     assert "blocks of 2 queues" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert run("repair", tmp_path / "empty") == 3
+    assert run("repair", tmp_path / "empty") == 2
+    assert not list((tmp_path / "empty").iterdir())
+    assert run("repair", folder, "--path", tmp_path / "nowhere") == 2
     assert run("repair", tmp_path / "nowhere") == 2
 
 
@@ -176,3 +178,20 @@ def test_amqp_messages_are_listed_by_message_id_and_body_while_the_queue_is_open
         assert run("list", tmp_path, "--json") == 0
     item = json.loads(capsys.readouterr().out)
     assert (item["message_id"], item["hex"]) == ("ORD1", message.hex())
+
+
+@pytest.mark.parametrize("verb", ["stat", "list", "verify", "cancel", "drain"])
+def test_a_damaged_control_file_is_a_finding_and_no_peers_refusal(
+    verb: str, folder: Path, tmp_path: Path, capsys
+) -> None:
+    flip(folder / "control", 40)
+    more = {"cancel": ["1"], "drain": ["--out", str(tmp_path / "x")]}.get(verb, [])
+    assert run(verb, folder, *more) == 1
+    assert "control: is damaged (`feedhandler queue repair`" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_drained_into_is_the_callers_to_mend(folder: Path, capsys) -> None:
+    assert run("drain", folder, "--out", folder / "nowhere" / "x") == 2
+    assert "no such file or directory (check --out)" in capsys.readouterr().err
+    assert run("stat", folder, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["pending"] == 3
