@@ -22,6 +22,7 @@ from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import (
     complain_if_cut,
     open_capture,
+    refuse_input,
     refuse_taken,
     report_reading,
 )
@@ -104,6 +105,7 @@ def _run_records(feed: Feed, options: Options) -> int:
             "leave out --service, --symbol, --types, --limit, --names, --control and --json",
         )
     if options.out != STDOUT:
+        refuse_input(Path(options.out), options.capture, Path(options.feed))
         refuse_taken(options.overwrite, Path(options.out))
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:

@@ -22,6 +22,7 @@ from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
+from feedhandler.ops.captures import refuse_filled, refuse_input
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 from feedhandler.replay.captures.reading import Capture
 
@@ -241,8 +242,12 @@ def receive(
 ) -> int:
     """Receive until Ctrl-C, or until `count` messages have come; `FOUND` where any were lost.
 
-    Also where a channel is sealed, or where nothing of it could be opened.
+    Also where a channel is sealed, or where nothing of it could be opened. Raises `UsageError`
+    where `out` has content already: a recording is never replaced.
     """
+    if out is not None:
+        refuse_input(out, path)
+        refuse_filled(out)
     channels = _definition(path)
 
     async def main(stop: asyncio.Event) -> int:
