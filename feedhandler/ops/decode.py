@@ -121,6 +121,11 @@ def _run_records(feed: Feed, options: Options) -> int:
     cut = complain_if_cut(capture)
     if source.rejected:
         complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
+    if source.refreshes:
+        complain(
+            f"{source.refreshes:,} packets of refresh lines were passed over",
+            "their snapshots have numbers of their own; records are those of the live lines",
+        )
     if source.fallen_back:
         complain(
             f"numbers fell far back {source.fallen_back:,} times: what had come was passed over",
