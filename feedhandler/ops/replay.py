@@ -92,7 +92,7 @@ def run(options: Options) -> int:
     verbs = ReplayVerbs(player, title, start_ns, _zone(options, source.feed))
     result = play(player, verbs, f"replaying {title}", options.control, options.as_json)
     played = player.source if isinstance(player.source, Pipeline) else source
-    _print_account(result, played, options)
+    _print_account(result, played, options, is_sought=played is not source)
     if result.too_long:
         complain(
             f"{result.too_long:,} frames were longer than the interface takes, and not sent",
@@ -246,20 +246,27 @@ def _refuse_foreign(capture: Capture, feed: Feed) -> None:
         )
 
 
-def _print_account(result: PlayResult, source: Pipeline, options: Options) -> None:
+def _print_account(
+    result: PlayResult, source: Pipeline, options: Options, is_sought: bool
+) -> None:
+    """Print the account; `is_sought`: not all was played, or some of it twice."""
     if options.as_json:
         account = dataclasses.asdict(result)
         account["truncation"] = str(result.truncation) if result.truncation else None
         named = ", ".join(str(path) for path in options.captures)
         account["left_out"] = replay_plan.left_out(source, result.unmapped)
+        account["sent"] = sum(line.sent for line in result.lines)
         account["read_slowly"] = read_slowly(source.captures)
         print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9
-    rate = result.datagrams / seconds if seconds else 0.0
+    # An end before the captures', or a seek: more was read ahead than was sent, or less.
+    is_whole = result.complete and not is_sought
+    count = result.datagrams if is_whole else sum(line.sent for line in result.lines)
+    rate = count / seconds if seconds else 0.0
     print(
-        f"replay: {result.datagrams:,} datagrams in {seconds:,.2f} s ({rate:,.0f}/s), "
-        f"seed {options.seed}{'' if result.complete else ', ended early'}"
+        f"replay: {count:,} datagrams {'' if is_whole else 'sent '}in {seconds:,.2f} s "
+        f"({rate:,.0f}/s), seed {options.seed}{'' if result.complete else ', ended early'}"
     )
     for line in result.lines:
         extras = ""
