@@ -50,9 +50,7 @@ def run(options: Options, path: Path) -> int:
     if options.ledger is not None:
         refuse_filled(options.ledger)
         if options.ledger.resolve() == path.resolve():
-            raise UsageError(
-                f"{path} cannot be the configuration and the ledger", "name two files"
-            )
+            raise UsageError(f"{path} cannot be the configuration and the ledger", "name two files")
     write_config(options, path)
     hint = f"a gateway of it: feedhandler run {path}"
     print(f"feedhandler: exchange: {hint}", file=sys.stderr, flush=True)

@@ -246,9 +246,7 @@ def _refuse_foreign(capture: Capture, feed: Feed) -> None:
         )
 
 
-def _print_account(
-    result: PlayResult, source: Pipeline, options: Options, is_sought: bool
-) -> None:
+def _print_account(result: PlayResult, source: Pipeline, options: Options, is_sought: bool) -> None:
     """Print the account; `is_sought`: not all was played, or some of it twice."""
     if options.as_json:
         account = dataclasses.asdict(result)
