@@ -69,7 +69,8 @@ class CaptureRecords:
     datagrams, `copies` packets that had come before, of `packets`; `first_ns` and `last_ns` are the
     times of the first and the last datagram. `fallen_back` counts packets passed over whose line's
     numbers had fallen far back: old packets that were sent again, or numbers that began anew
-    without a word; `refreshes` those of refresh lines. Raises `UsageError` for a feed without books.
+    without a word; `refreshes` those of refresh lines. Raises `UsageError` for a feed without
+    books.
     """
 
     def __init__(self, feed: Feed, *schemas: str, day: datetime.date | None = None) -> None:

@@ -107,6 +107,8 @@ def _run_records(feed: Feed, options: Options) -> int:
     if options.out != STDOUT:
         refuse_input(Path(options.out), options.capture, Path(options.feed))
         refuse_taken(options.overwrite, Path(options.out))
+        if not Path(options.out).absolute().parent.is_dir():
+            raise UsageError(f"cannot write {options.out}: no such folder", "make it, or see --out")
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
         source = write_records(

@@ -133,8 +133,19 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     if not symbols:
         raise UsageError("a message names no instrument (55)", "give its --channel")
     if len(found) > 1 or None in found:
-        raise UsageError(f"no one channel carries {', '.join(sorted(symbols))}", "give a --channel")
+        raise UsageError(
+            f"no one channel carries {', '.join(sorted(symbols))}", _remedy(channels, content)
+        )
     return next(each.id for each in found if each is not None)
+
+
+def _remedy(channels: Channels, content: str) -> str:
+    """Return what to give where the channel of a message is not known."""
+    carried = (each.content for channel in channels.channels.values() for each in channel.carries)
+    others = sorted({*carried} - {"", content})
+    if others and not content:
+        return f"give the content of its symbols, --content {' or '.join(others)}; or a --channel"
+    return "give a --channel"
 
 
 async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:

@@ -23,6 +23,7 @@ from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.running import SWITCH_SECONDS, AnyMember, Loop, opened, pin
 from feedhandler.overlay.topology import Member
 from feedhandler.overlay.topology_file import (
+    check_host,
     address_of,
     ipv4_address_of,
     read_topology,
@@ -286,6 +287,7 @@ def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
             yield file, True
         return
     host, port = address_of(sending.source)
+    check_host(sending.interface, "--interface takes the local address of one")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

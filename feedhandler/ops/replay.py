@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from pathlib import Path
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -198,12 +199,24 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
         faults=faults,
     )
     if not lines:
-        what = "is of a mapped group" if options.maps else "went to a multicast group"
-        raise UsageError(
-            f"{_title(options)}: no datagram that is meant {what}",
-            "say where to send it: --line-a" if not options.maps else "see --map",
-        )
+        _refuse_no_lines(source, options)
     return lines
+
+
+def _refuse_no_lines(source: Pipeline, options: Options) -> NoReturn:
+    """Raise `UsageError`: no datagram goes anywhere, by what was chosen or by its group."""
+    title = _title(options)
+    if options.wanted != Wanted() and next(iter(source.once()), None) is None:
+        raise UsageError(
+            f"{title}: no datagram is of what was chosen",
+            "see --from, --until, --group, --port, --service and --sequence",
+        )
+    if options.maps:
+        raise UsageError(f"{title}: no datagram that is meant is of a mapped group", "see --map")
+    raise UsageError(
+        f"{title}: no datagram that is meant went to a multicast group",
+        "say where to send it: --line-a",
+    )
 
 
 def _endpoints(source: Pipeline, options: Options) -> list[Endpoint]:

@@ -63,9 +63,9 @@ class Pipeline:
     packets they hold; needed to choose by service or number and to play several times, and then
     every batch has `headers`, as it has with `headers` True. `left_out` counts what the latest
     reading has not taken, by reason; `passes_begun` tells in which pass it is, `share_before` what
-    `share_done` was before what was read last, `late` how many datagrams stood too far out of order for the merge, `dropped_resets` how many resets were not
-    repeated. A capture that is damaged in the middle is
-    played up to there; `damages` has the error by its path.
+    `share_done` was before what was read last, `late` how many datagrams stood too far out of
+    order for the merge, `dropped_resets` how many resets were not repeated. A capture that is
+    damaged in the middle is played up to there; `damages` has the error by its path.
     Raises `UsageError` for what needs a feed and has none.
     """
 

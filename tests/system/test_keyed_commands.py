@@ -81,6 +81,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
             (("stat", url, "nowhere"), 3, "no queue is named 'nowhere'"),
             (("stat", "amqp://127.0.0.1:1", "orders"), 3, "cannot connect"),
             (("create", url, "orders", "--field", "a..b"), 2, "no path of JSON"),
+            (("create", url, "a/b", "--field", "a"), 2, "'a/b' is not 1 to 64 letters"),
             (("put", url, "orders", str(tmp_path / "none")), 2, "no such file"),
             (("put", url, "nowhere", "-"), 3, "no queue is named"),
         ):
