@@ -23,8 +23,8 @@ from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.running import SWITCH_SECONDS, AnyMember, Loop, opened, pin
 from feedhandler.overlay.topology import Member
 from feedhandler.overlay.topology_file import (
-    check_host,
     address_of,
+    check_host,
     ipv4_address_of,
     read_topology,
     read_trees,
