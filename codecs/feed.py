@@ -742,6 +742,16 @@ class Feed:
         scanner.patch_header(table, packet, 0, len(packet), count)
         return bytes(packet)
 
+    def inflated(self, data: bytes) -> bytes:
+        """Return the packet as it would be without compression: inflated, and its flags 0.
+
+        Raises `BadPacket` as `inflate` does.
+        """
+        table = self.table
+        made = bytearray(self.inflate(data))
+        made[table.flags_at : table.flags_at + table.flags_size] = bytes(table.flags_size)
+        return bytes(made)
+
     def to_dicts(
         self,
         data: bytes,

@@ -98,6 +98,8 @@ class Fit:
         except BadPacket as error:
             self._rejected(payload, error.reason)
             return
+        if packet.messages and self.feed.table.is_compressed(packet.flags):
+            payload = self.feed.inflated(payload)
         self.doubts.follow(packet, self.packets, stream)
         spans = self.feed.message_spans(payload)
         for number, (record, (at, size, code)) in enumerate(

@@ -108,6 +108,12 @@ def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
             path, first, line = doubled
             reason = f"{path_text(path)} comes twice, first at line {first}"
             raise ConfigError(f"{source}:{line}: {reason}", "leave one of both out") from None
+        if declared := re.match(r"Cannot declare (\(.*\)) twice", reason):
+            names = tuple(re.findall(r"'([^']*)'", declared[1]))
+            first = str(KeyLines(text)[names])
+            reason = f"[{path_text(names)}] comes twice"
+            reason += f", first at line {first}" if first != line else ""
+            raise ConfigError(f"{source}:{line}: {reason}", "leave one of both out") from None
         raise ConfigError(
             f"{source}:{line}: not TOML: {reason[:1].lower()}{reason[1:]}",
             f"a {what} is a TOML file; text wants quotes",

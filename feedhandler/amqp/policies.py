@@ -27,7 +27,7 @@ def fault_of_policy(word: str, quality: bool, offered: tuple[str, ...] = POLICIE
     if word == JOURNAL and JOURNAL not in offered:
         return _NO_JOURNAL
     if word not in offered:
-        return f"{word!r} is none of {', '.join(offered)}"
+        return f"there is no policy {word!r}"
     if word == CONFLATE and not quality:
         return "conflate tells what gave way by quality messages, which are turned off"
     return None

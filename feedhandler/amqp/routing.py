@@ -181,7 +181,8 @@ def _content(options: dict[str, str], records: bool) -> tuple[Grain, str]:
         known = ", ".join(("packet", "batch", "message", *SCHEMAS))
         raise AddressError(f"as={name}: it is one of {known}")
     if not records:
-        raise AddressError(f"as={name} is not offered by this node", "amqp:not-implemented")
+        reason = f"as={name} is not offered by this node: records = true of its [amqp] does so"
+        raise AddressError(reason, "amqp:not-implemented")
     if "types" in options:
         raise AddressError(f"types= chooses among the feed's messages, not records of {name}")
     if "from" in options:

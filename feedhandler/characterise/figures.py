@@ -130,7 +130,12 @@ def _by_service(axis: Any, table: Table, what: str) -> None:
             label=service,
             marker="." if len(rows) == 1 else "",
             linewidth=0.9,
+            clip_on=len(rows) > 1,
         )
+    times = [datetime.datetime.fromisoformat(text) for text in _column(table, "minute")]
+    if min(times) == max(times):
+        # All is in one minute: matplotlib would show the years around a single moment.
+        axis.set_xlim(times[0], times[0] + datetime.timedelta(minutes=1))
     axis.set_yscale("log")
     axis.set_ylabel(_a_minute(what))
     _minutes_axis(axis, table)

@@ -20,7 +20,7 @@ def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
     packets, good = [], []
     for row in rows.tolist():
         try:
-            packets.append(_plain(feed, batch.payload(row)))
+            packets.append(feed.inflated(batch.payload(row)))
         except BadPacket:
             continue
         good.append(row)
@@ -35,11 +35,3 @@ def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
         frame_length=length,
     )
     return made, len(rows) - len(good)
-
-
-def _plain(feed: Feed, packet: bytes) -> bytes:
-    """Inflate the packet and clear its flags. Raises `BadPacket`."""
-    table = feed.table
-    made = bytearray(feed.inflate(packet))
-    made[table.flags_at : table.flags_at + table.flags_size] = bytes(table.flags_size)
-    return bytes(made)

@@ -4,6 +4,7 @@ Names end in their unit; every setting has a default, but for what a user may re
 configuration holds passwords as hashes only, and even those are never shown.
 """
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -17,6 +18,7 @@ from feedhandler.amqp.users import (
     entitlement_of,
     parse_hash,
 )
+from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.toml_text import KeyPath, WrongKey, within
 from feedhandler.codecs.toml_text import setting as _setting
 
@@ -142,6 +144,27 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self.connections or connections_max,
             QueueRights(*map(frozenset, (self.put, self.get, self.cancel, self.create))),
         )
+
+
+def hash_of(user: UserConfig) -> str:
+    """Return the hash of the user's password, from its file where it has one.
+
+    Raises `ConfigError` where the file has none.
+    """
+    path = user.password_file
+    if not path:
+        return user.password
+    try:
+        with Path(path).open("rb") as file:
+            password = file.read(HASH_BYTES_MAX).decode().strip()
+        parse_hash(password)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {reason_of(error)}", "a file with the hash on its one line"
+        ) from None
+    except ValueError:
+        raise ConfigError(f"{path}: holds no hash", "`feedhandler user` makes one") from None
+    return password
 
 
 class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -326,7 +349,9 @@ def _check_entry(amqp: AmqpConfig) -> None:
         return
     if amqp.users:
         hint = "add [amqp.tls], or plain_without_tls = true where the network is trusted"
-        raise WrongKey(("users",), "nobody could log in: passwords are taken under TLS only", hint)
+        raise WrongKey(
+            ("users", 0), "nobody could log in: passwords are taken under TLS only", hint
+        )
     hint = "anonymous = true where everybody on that network may receive all; or [[amqp.users]]"
     raise WrongKey(
         ("listen",), f"{amqp.listen or amqp.tls.listen} is not loopback: who may log in?", hint

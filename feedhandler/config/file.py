@@ -19,7 +19,15 @@ from msgspec import Meta, Struct, field
 from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.amqp.policies import CONFLATE, LINK_POLICIES, POLICIES, fault_of_policy
 from feedhandler.codecs.dbn import SCHEMAS
-from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text, within
+from feedhandler.codecs.toml_text import (
+    KeyPath,
+    WrongKey,
+    convert,
+    parse_as,
+    path_text,
+    read_text,
+    within,
+)
 from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.config.amqp import AmqpConfig, check_amqp
 from feedhandler.config.observing import HealthConfig, MetricsConfig
@@ -48,6 +56,9 @@ BLOCK_FRAMING = 1.25
 HISTORY_BYTES_MIN = 131_072
 #: Characters of a SourceID on the wire.
 SOURCE_ID_CHARS = 20
+
+#: Hosts of a listener that hears all addresses of this machine.
+_ALL_ADDRESSES = {"0.0.0.0", "::"}
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
@@ -677,8 +688,24 @@ def _check_observed(config: Config) -> None:
             split_address(config.metrics.listen)
     except ValueError as error:
         raise WrongKey(("metrics", "listen"), str(error), "for example 127.0.0.1:9464") from None
+    _check_ports(config)
     with within("health"):
         config.health.check()
+
+
+def _check_ports(config: Config) -> None:
+    """Check that no two listeners want one port of one address."""
+    listeners: tuple[tuple[KeyPath, str], ...] = (
+        ("amqp", "listen"), ("amqp", "tls", "listen"), ("metrics", "listen"),
+    )  # fmt: skip
+    texts = (config.amqp.listen, config.amqp.tls.listen, config.metrics.listen)
+    taken: dict[int, list[tuple[str, str]]] = {}
+    for path, text in zip(listeners, texts, strict=True):
+        host, port = split_address(text) if text else ("", 0)
+        for other, key in taken.get(port, []) if port else []:
+            if host == other or {host, other} & _ALL_ADDRESSES:
+                raise WrongKey(path, f"{text}: {key} is there already", "give each a port")
+        taken.setdefault(port, []).append((host, path_text(path)))
 
 
 _CHECKS = (

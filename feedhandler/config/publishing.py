@@ -236,7 +236,8 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             password = os.environ.get(self.password_env)
             if password is None:
                 raise ConfigError(
-                    f"publish {self.name!r}: there is no environment variable {self.password_env}",
+                    f"publish {self.name!r}: password_env: there is no environment variable "
+                    f"{self.password_env}",
                     "set it to the password, or take password_env out",
                 )
         elif self.password_file:

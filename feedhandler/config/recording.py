@@ -1,9 +1,12 @@
 """The settings of recording: `[record]`, with bounds and the reasons for them."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from feedhandler.codecs.errors import ConfigError
 
 #: The least a file may hold: a few of the largest datagrams.
 FILE_BYTES_MIN = 1 << 20
@@ -59,3 +62,11 @@ class RecordConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if not self.dir:
             return ()
         return ("lines", "published") if self.what == "both" else (self.what,)
+
+
+def check_folder(path: str) -> None:
+    """Check that the folder of recordings is there. Raises `ConfigError`."""
+    if not Path(path).exists():
+        raise ConfigError(f"{path}: no such folder", f"mkdir -p {path}")
+    if not Path(path).is_dir():
+        raise ConfigError(f"{path}: not a folder", "name a folder")

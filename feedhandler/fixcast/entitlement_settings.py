@@ -86,7 +86,7 @@ def read_config(path: Path) -> EntitlementConfig:
 
     Raises `ConfigError` with the line that is wrong.
     """
-    text = read_text(path, "check path and rights")
+    text = read_text(path, "give the TOML file of users and their channels")
     config = parse_as(text, str(path), "configuration of entitlement", _checked)
     folder = path.parent
     absolute = {

@@ -153,7 +153,8 @@ def _check(known: list[Volume], channels: int) -> None:
         raise UsageError(f"more than {INSTRUMENTS_MAX:,} instruments", "plan for a part of them")
     for one, other in itertools.pairwise(known):
         if one[:2] == other[:2]:
-            raise UsageError(f"{one.content}: {one.symbol} comes twice", "add its volumes up")
+            where = f" in {one.content}" if one.content else ""
+            raise UsageError(f"{one.symbol} comes twice{where}", "add its volumes up")
     if negative := next((each for each in known if each.volume < 0), None):
         raise UsageError(f"{negative.symbol} has a negative volume", "volumes are 0 or more")
 
@@ -349,6 +350,7 @@ def _rows(path: Path) -> list[Volume]:
                 f"{path}: no columns symbol and volume", "the first line names the columns"
             )
         found = []
+        lines: dict[tuple[str, str], int] = {}
         for row in rows:
             symbol, volume = row["symbol"] or "", row["volume"] or ""
             if not symbol or not volume.isdecimal():
@@ -356,7 +358,15 @@ def _rows(path: Path) -> list[Volume]:
                     f"{path}:{rows.line_num}: {symbol or 'no symbol'}: {volume!r} is no volume",
                     "a whole number of bytes or messages",
                 )
-            found.append(Volume(row.get("content") or "", symbol, int(volume)))
+            content = row.get("content") or ""
+            first = lines.setdefault((content, symbol), rows.line_num)
+            if first != rows.line_num:
+                raise UsageError(
+                    f"{path}:{rows.line_num}: {symbol} comes twice"
+                    f"{f' in {content}' if content else ''}, first at line {first}",
+                    "add its volumes up",
+                )
+            found.append(Volume(content, symbol, int(volume)))
     return found
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from feedhandler.gateway.capabilities import open_config as open_config
     from feedhandler.gateway.core import GatewayCore as GatewayCore
     from feedhandler.gateway.core import GatewayIO as GatewayIO
+    from feedhandler.gateway.named_files import check_named as check_named
     from feedhandler.gateway.process import STOP_SECONDS as STOP_SECONDS
     from feedhandler.gateway.process import Gateway as Gateway
 

@@ -262,6 +262,11 @@ def _feed_of(config: Config) -> Feed:
     if name not in list_feeds() and not name.endswith(".toml"):
         hint = f"known feeds: {', '.join(list_feeds())}; or give the path of a .toml file"
         raise WrongKey(("gateway", "feed"), f"unknown feed {name!r}", hint)
+    if name not in list_feeds():
+        try:
+            read_text(name, "the path of a feed's description, from the folder it is run in")
+        except ConfigError as error:
+            raise WrongKey(("gateway", "feed"), error.message, error.hint) from None
     return load_feed(name)
 
 

@@ -5,6 +5,10 @@ numbers that did not come in order the records of that channel say that its book
 (FLAG_MAYBE_BAD_BOOK), until new numbers begin: with a new session, or with a reset on a line that
 had brought the reset before. A reset behind other packets empties the channel's books, as in a
 gateway: one clear event (action R) of instrument 0.
+
+Compressed packets on a line that has brought no others are those of a refresh line: snapshots under
+numbers of their own. They, and the resets on that line, say nothing that the live lines did not,
+and are passed over. On a live line they are inflated, and are packets as all others.
 """
 
 import datetime
@@ -14,7 +18,7 @@ import numpy
 
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.feed import BadPacket, Feed
-from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.records import Records
 
@@ -65,19 +69,21 @@ class CaptureRecords:
     datagrams, `copies` packets that had come before, of `packets`; `first_ns` and `last_ns` are the
     times of the first and the last datagram. `fallen_back` counts packets passed over whose line's
     numbers had fallen far back: old packets that were sent again, or numbers that began anew
-    without a word. Raises `UsageError` for a feed without books.
+    without a word; `refreshes` those of refresh lines. Raises `UsageError` for a feed without
+    books.
     """
 
     def __init__(self, feed: Feed, *schemas: str, day: datetime.date | None = None) -> None:
         self.records = Records(feed, *schemas, name_of=self._name_of)
         self.schemas = schemas
-        self.rejected = self.copies = self.fallen_back = self.packets = 0
+        self.rejected = self.copies = self.fallen_back = self.packets = self.refreshes = 0
         self.first_ns = self.last_ns = 0
         self.day: datetime.date | None = None
         self._feed = feed
         self._follows_days = day is None
         self._known = ReferenceData(feed)
         self._numbers: dict[tuple[int, int], _Numbers] = {}
+        self._refresh_lines: set[Line] = set()
         if day is not None:
             self._set_day(day)
 
@@ -101,14 +107,36 @@ class CaptureRecords:
             self._set_day(day)
         self.first_ns, self.last_ns = self.first_ns or time_ns, time_ns
         try:
-            for begin, header, index in self._feed.scanned(payload):
-                self.packets += 1
-                if self._is_new(time_ns, line, channel, header):
-                    self._packet(payload, time_ns, begin, header, index)
-                else:
-                    self.copies += 1
+            try:
+                self._scan(payload, time_ns, line, channel)
+            except BadPacket as error:
+                if error.reason is not Reject.COMPRESSED or self._feed.table.several:
+                    raise
+                self._inflate(payload, time_ns, line, channel)
         except BadPacket:
             self.rejected += 1
+
+    def _scan(self, payload: bytes, time_ns: int, line: Line, channel: int | None) -> None:
+        for begin, header, index in self._feed.scanned(payload):
+            self.packets += 1
+            if header.kind == PacketKind.RESET and line in self._refresh_lines:
+                self.refreshes += 1
+            elif self._is_new(time_ns, line, channel, header):
+                self._packet(payload, time_ns, begin, header, index)
+            else:
+                self.copies += 1
+
+    def _inflate(self, payload: bytes, time_ns: int, line: Line, channel: int | None) -> None:
+        """Take a compressed packet: of a live line as any other, else as a refresh line's."""
+        plain = self._feed.inflated(payload)
+        if line not in self._refresh_lines:
+            is_live = any(line in numbers.reached for numbers in self._numbers.values())
+            if is_live:
+                self._scan(plain, time_ns, line, channel)
+                return
+            self._refresh_lines.add(line)
+        self.packets += 1
+        self.refreshes += 1
 
     def _is_new(self, time_ns: int, line: Line, channel: int | None, header: Any) -> bool:
         """Return whether a packet is no copy; set what its records say of the books."""

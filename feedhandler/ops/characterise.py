@@ -16,6 +16,7 @@ from feedhandler.characterise.arbitrated import (
     characterise_arbitrated,
 )
 from feedhandler.characterise.channels import ChannelMap, endpoint_text, parse_channel_map
+from feedhandler.characterise.files import find_captures, is_remote
 from feedhandler.characterise.job import (
     FileAccount,
     Outcome,
@@ -34,6 +35,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.toml_text import read_text
+from feedhandler.ops.captures import refuse_input
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feed_guess import fitting_hint, is_packet
 from feedhandler.ops.fitted import FittedTable
@@ -81,6 +83,8 @@ def run(options: Options) -> int:
     feed = load_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     _refuse_senseless(options)
+    if options.profile is not None:
+        _refuse_inputs(options.profile, options)
     if options.exact or options.lake is not None:
         refuse_rows_of_fix(feed)
     options = structs.replace(options, master=_master(options))
@@ -136,6 +140,13 @@ def _refuse_senseless(options: Options) -> None:
         )
     if options.exact and options.master == NO_SPARK:
         raise UsageError("the window function is Spark's", "leave --master or --exact out")
+
+
+def _refuse_inputs(out: Path, options: Options) -> None:
+    """Raise `UsageError` where `out` is one of the files that are read."""
+    captures = [Path(path) for path in find_captures(options.captures) if not is_remote(path)]
+    channels = [options.channels] if options.channels is not None else []
+    refuse_input(out, *captures, *channels, Path(options.feed))
 
 
 def _outcome(options: Options, feed: Feed) -> Outcome:

@@ -10,12 +10,13 @@ from feedhandler.ops.console import ExitCode
 def check(path: Path) -> int:
     """Check a configuration and print `ok`.
 
-    Raises `ConfigError` with the file, line and key that is wrong, or that asks for what the feed
-    does not have.
+    Raises `ConfigError` with the file, line and key that is wrong, that asks for what the feed does
+    not have, or that names a file which cannot be used.
     """
-    from feedhandler.gateway import open_config
+    from feedhandler.gateway import check_named, open_config
 
-    config, _ = open_config(path)
+    config, feed = open_config(path)
+    check_named(config, feed, path)
     lines = sum(len(channel.lines) for channel in config.channels)
     print(f"{path}: ok: feed {config.gateway.feed}, {len(config.channels)} channels, {lines} lines")
     return ExitCode.OK

@@ -22,6 +22,7 @@ from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import (
     complain_if_cut,
     open_capture,
+    refuse_input,
     refuse_taken,
     report_reading,
 )
@@ -104,7 +105,10 @@ def _run_records(feed: Feed, options: Options) -> int:
             "leave out --service, --symbol, --types, --limit, --names, --control and --json",
         )
     if options.out != STDOUT:
+        refuse_input(Path(options.out), options.capture, Path(options.feed))
         refuse_taken(options.overwrite, Path(options.out))
+        if not Path(options.out).absolute().parent.is_dir():
+            raise UsageError(f"cannot write {options.out}: no such folder", "make it, or see --out")
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
         source = write_records(
@@ -119,6 +123,11 @@ def _run_records(feed: Feed, options: Options) -> int:
     cut = complain_if_cut(capture)
     if source.rejected:
         complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
+    if source.refreshes:
+        complain(
+            f"{source.refreshes:,} packets of refresh lines were passed over",
+            "their snapshots have numbers of their own; records are those of the live lines",
+        )
     if source.fallen_back:
         complain(
             f"numbers fell far back {source.fallen_back:,} times: what had come was passed over",

@@ -13,10 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedhandler.addresses import is_loopback
+from feedhandler.amqp.durable.creation import FILE_NAME
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.config import Config
+from feedhandler.journal.recovery import CONTROL_NAME
+from feedhandler.journal.store import BLOCK_NAME
 from feedhandler.ops.checks import Check
 from feedhandler.private_files import openness
+from feedhandler.recording.recorder import LOCK_NAME
+
+#: Files by which a folder is one of ours: a journal's, its blocks', that of queues or recordings.
+_MARKS = (CONTROL_NAME, BLOCK_NAME.format(0)[:6] + "*", FILE_NAME, f"*/{FILE_NAME}", LOCK_NAME)
 
 
 def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
@@ -27,9 +34,9 @@ def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
     for label, secret in secrets_of(config, path):
         yield check_secret(label, secret)
     for label, folder in folders_of(config):
-        if found := openness(folder):
+        if os.path.isdir(folder) and (found := openness(folder)):
             text = f"{folder} is open to {found}"
-            yield Check(f"{label} folder rights", "warn", text, f"chmod -R go= {folder}")
+            yield Check(f"{label} folder rights", "warn", text, _remedy_of_folder(folder))
     for label, endpoint in endpoints_of(config):
         if is_reachable(endpoint):
             text = f"{endpoint}: any machine that reaches it may ask, without a password"
@@ -103,6 +110,14 @@ def check_secret(name: str, path: str) -> Check:
     if found.startswith("everybody"):
         return Check(name, "fail", text, _remedy(path))
     return Check(name, "warn", text, _remedy(path))
+
+
+def _remedy_of_folder(folder: str) -> str:
+    """Return the `chmod` command; where the folder holds what is not ours, to take another one."""
+    root = Path(folder)
+    if not any(root.iterdir()) or any(any(root.glob(mark)) for mark in _MARKS):
+        return f"chmod -R go= {folder}"
+    return "name a folder of its own: this one holds other files"
 
 
 def _remedy(path: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.ops.captures import refuse_filled
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
 from feedhandler.replay.exchange.plan import FEED_NAME, Offered
 from feedhandler.replay.exchange.simulated import (
@@ -85,7 +86,12 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Send until the time is up or a signal comes; either way the session is closed in order."""
+    """Send until the time is up or a signal comes; either way the session is closed in order.
+
+    Raises `UsageError` where the ledger's file has content already.
+    """
+    if options.ledger is not None:
+        refuse_filled(options.ledger)
     if options.feed == FIX:
         return _run_fix(options)
     exchange = Exchange(plan(options))

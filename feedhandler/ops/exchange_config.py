@@ -23,6 +23,7 @@ from feedhandler.config import (
 )
 from feedhandler.config.show import to_toml
 from feedhandler.ops import exchange
+from feedhandler.ops.captures import refuse_filled
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.exchange import LOOPBACK, Options, plan
 from feedhandler.replay.exchange.plan import ExchangePlan
@@ -46,6 +47,10 @@ LOGINS: dict[str, dict[str, Any]] = {
 
 def run(options: Options, path: Path) -> int:
     """Write the configuration of a gateway to `path`, then send as `exchange.run` does."""
+    if options.ledger is not None:
+        refuse_filled(options.ledger)
+        if options.ledger.resolve() == path.resolve():
+            raise UsageError(f"{path} cannot be the configuration and the ledger", "name two files")
     write_config(options, path)
     hint = f"a gateway of it: feedhandler run {path}"
     print(f"feedhandler: exchange: {hint}", file=sys.stderr, flush=True)

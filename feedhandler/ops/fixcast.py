@@ -22,6 +22,7 @@ from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
+from feedhandler.ops.captures import refuse_filled, refuse_input
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 from feedhandler.replay.captures.reading import Capture
 
@@ -132,8 +133,19 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     if not symbols:
         raise UsageError("a message names no instrument (55)", "give its --channel")
     if len(found) > 1 or None in found:
-        raise UsageError(f"no one channel carries {', '.join(sorted(symbols))}", "give a --channel")
+        raise UsageError(
+            f"no one channel carries {', '.join(sorted(symbols))}", _remedy(channels, content)
+        )
     return next(each.id for each in found if each is not None)
+
+
+def _remedy(channels: Channels, content: str) -> str:
+    """Return what to give where the channel of a message is not known."""
+    carried = (each.content for channel in channels.channels.values() for each in channel.carries)
+    others = sorted({*carried} - {"", content})
+    if others and not content:
+        return f"give the content of its symbols, --content {' or '.join(others)}; or a --channel"
+    return "give a --channel"
 
 
 async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
@@ -241,8 +253,12 @@ def receive(
 ) -> int:
     """Receive until Ctrl-C, or until `count` messages have come; `FOUND` where any were lost.
 
-    Also where a channel is sealed, or where nothing of it could be opened.
+    Also where a channel is sealed, or where nothing of it could be opened. Raises `UsageError`
+    where `out` has content already: a recording is never replaced.
     """
+    if out is not None:
+        refuse_input(out, path)
+        refuse_filled(out)
     channels = _definition(path)
 
     async def main(stop: asyncio.Event) -> int:

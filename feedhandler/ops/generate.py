@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.captures import refuse_taken
+from feedhandler.ops.captures import refuse_input, refuse_taken
 from feedhandler.ops.console import ExitCode, print_json, progress
 from feedhandler.replay.generating.order_capture import write_session
 from feedhandler.replay.generating.order_session import OrderSession
@@ -53,6 +53,8 @@ def run(options: Options) -> int:
 
     Raises `UsageError` where an existing file would be lost, or the disk cannot hold the new one.
     """
+    for written in (options.out, ledger_path(options.out)):
+        refuse_input(written, Path(options.profile), Path(options.feed))
     refuse_taken(options.overwrite, options.out, ledger_path(options.out))
     if options.feed != FEED_NAME:
         return _run_orders(options)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from feedhandler import keyed
 from feedhandler.amqp.identity import Login
-from feedhandler.codecs.errors import PeerError
+from feedhandler.codecs.errors import HostFault, PeerError, UsageError, reason_of
 from feedhandler.keyed.definition import Definition
 from feedhandler.ops.console import (
     ExitCode,
@@ -81,7 +82,13 @@ def _note(future: asyncio.Future[int], refused: list[str]) -> None:
 
 
 def work(url: str, name: str, command: list[str], workers: int, count: int, login: Login) -> int:
-    """Run a command for each message, which it reads on stdin, until `count` are done."""
+    """Run a command for each message, which it reads on stdin, until `count` are done.
+
+    Raises `UsageError` before a message is taken where the command cannot be run. Where that is so
+    later, the messages in hand are given back, and `HostFault` is raised.
+    """
+    _check_command(command[0])
+    faults: list[OSError] = []
 
     async def main(stop: asyncio.Event) -> int:
         left = count
@@ -93,10 +100,16 @@ def work(url: str, name: str, command: list[str], workers: int, count: int, logi
                 "FEEDHANDLER_FENCE": str(message.fence),
                 "FEEDHANDLER_TRIES": str(message.tries),
             }
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, env={**os.environ, **report},
-                start_new_session=True,
-            )  # fmt: skip
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command, stdin=asyncio.subprocess.PIPE, env={**os.environ, **report},
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                # No fault of the message: cancelled work gives it back, and does not count as a try
+                faults.append(error)
+                stop.set()
+                raise asyncio.CancelledError from error
             await process.communicate(message.body)
             if process.returncode == NO_GOOD:
                 raise keyed.Reject(f"{command[0]} said so")
@@ -112,10 +125,25 @@ def work(url: str, name: str, command: list[str], workers: int, count: int, logi
             f"queue {name}: {consumption.done:,} done, {consumption.failed:,} failed, "
             f"{consumption.rejected:,} rejected"
         )
+        if faults:
+            raise HostFault(
+                f"cannot run {command[0]}: {reason_of(faults[0])}", "its message was given back"
+            )
         return ExitCode.OK
 
     with host_faults():
         return run_async(main)
+
+
+def _check_command(name: str) -> None:
+    """Raise `UsageError` where no command of that name or path can be run."""
+    if shutil.which(name) is not None:
+        return
+    if os.sep not in name:
+        raise UsageError(f"{name}: no such command", "give its path")
+    reason = "it is not executable" if Path(name).is_file() else "no such command"
+    hint = f"chmod +x {name}" if Path(name).is_file() else "check the path"
+    raise UsageError(f"{name}: {reason}", hint)
 
 
 def look(operation: str, url: str, name: str, login: Login, as_json: bool) -> int:

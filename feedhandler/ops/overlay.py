@@ -24,6 +24,7 @@ from feedhandler.overlay.running import SWITCH_SECONDS, AnyMember, Loop, opened,
 from feedhandler.overlay.topology import Member
 from feedhandler.overlay.topology_file import (
     address_of,
+    check_host,
     ipv4_address_of,
     read_topology,
     read_trees,
@@ -286,6 +287,7 @@ def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
             yield file, True
         return
     host, port = address_of(sending.source)
+    check_host(sending.interface, "--interface takes the local address of one")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

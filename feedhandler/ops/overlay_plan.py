@@ -1,7 +1,6 @@
 """`feedhandler overlay plan`: a tree's shape, its members' roles, addresses and keys."""
 
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Topology, make_topology, roles_of
-from feedhandler.overlay.topology_file import address_of, read_topology, write_topology
+from feedhandler.overlay.topology_file import address_of, check_host, read_topology, write_topology
 from feedhandler.overlay.tree import Costs, Shape, best_shape, default_shape, fan_out_of, fit_costs
 from feedhandler.overlay.wire import KEY_BYTES
 
@@ -104,7 +103,7 @@ def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
     hosts = wanted.hosts
     addresses = [(hosts[n % len(hosts)], wanted.port + n // len(hosts)) for n in range(count)]
     for host in hosts:
-        _check_host(host)
+        check_host(host)
     keys = (os.urandom(KEY_BYTES) for _ in range(count + 1))
     topology = make_topology(shape, wanted.tree, addresses, keys)
     write_topology(topology, path)
@@ -125,7 +124,7 @@ def plan_beside(
     if not before.shape.proxies:
         raise UsageError(f"{first} has no proxies", "a tree without has nothing to share out")
     for host in hosts:
-        _check_host(host)
+        check_host(host)
     taken = {member.address for member in before.members}
     addresses = _free_addresses(hosts, port, taken)
     members = [next(addresses) if each.role == "proxy" else each.address for each in before.members]
@@ -153,22 +152,18 @@ def _refuse_existing(path: Path) -> None:
 
 def replace_member(path: Path, name: str, address: str, as_json: bool) -> int:
     """Replace a member's machine in the file."""
+    if not name or not address:
+        raise UsageError(
+            f"--replace names a member and its new address, not {name or address!r}",
+            "give NAME=HOST:PORT, such as proxy-0-3=10.0.0.9:7000",
+        )
     topology = read_topology(path)
     to = address_of(address)
-    _check_host(to[0])
+    check_host(to[0])
     topology = topology.replaced(name, to, os.urandom(KEY_BYTES))
     write_topology(topology, path)
     _report_plan(topology, path, Costs(), as_json)
     return ExitCode.OK
-
-
-def _check_host(host: str) -> None:
-    try:
-        socket.inet_aton(host)
-    except OSError:
-        raise UsageError(
-            f"{host!r} is no IPv4 address", "members have addresses, not names"
-        ) from None
 
 
 def _report_plan(topology: Topology, path: Path, costs: Costs, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import numpy
 
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.toml_text import read_text
+from feedhandler.ops.captures import refuse_input
 from feedhandler.ops.console import ENDING_SIGNALS, ExitCode, complain, print_json
 from feedhandler.ops.overlay_simulate import check_report, print_experiment, write_report
 from feedhandler.overlay.experiment import Experiment, percent, us
@@ -89,6 +90,8 @@ def _run(mesh: Mesh, probing: Probing, output: Callable[[PairWindow], None]) -> 
 def triangles_read(files: Sequence[Path], report: Path | None, as_json: bool) -> int:
     """Merge what the hosts of a mesh have printed, and print the result."""
     check_report(report)
+    if report is not None:
+        refuse_input(report, *files)
     rows = [row for path in files for row in _rows_of(path)]
     hosts = {each.target for each in rows}
     return _report(rows, f"{len(hosts)} hosts, {len(files)} files", report, as_json)

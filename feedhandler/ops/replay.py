@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from pathlib import Path
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -92,7 +93,7 @@ def run(options: Options) -> int:
     verbs = ReplayVerbs(player, title, start_ns, _zone(options, source.feed))
     result = play(player, verbs, f"replaying {title}", options.control, options.as_json)
     played = player.source if isinstance(player.source, Pipeline) else source
-    _print_account(result, played, options)
+    _print_account(result, played, options, is_sought=played is not source)
     if result.too_long:
         complain(
             f"{result.too_long:,} frames were longer than the interface takes, and not sent",
@@ -198,12 +199,24 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
         faults=faults,
     )
     if not lines:
-        what = "is of a mapped group" if options.maps else "went to a multicast group"
-        raise UsageError(
-            f"{_title(options)}: no datagram that is meant {what}",
-            "say where to send it: --line-a" if not options.maps else "see --map",
-        )
+        _refuse_no_lines(source, options)
     return lines
+
+
+def _refuse_no_lines(source: Pipeline, options: Options) -> NoReturn:
+    """Raise `UsageError`: no datagram goes anywhere, by what was chosen or by its group."""
+    title = _title(options)
+    if options.wanted != Wanted() and next(iter(source.once()), None) is None:
+        raise UsageError(
+            f"{title}: no datagram is of what was chosen",
+            "see --from, --until, --group, --port, --service and --sequence",
+        )
+    if options.maps:
+        raise UsageError(f"{title}: no datagram that is meant is of a mapped group", "see --map")
+    raise UsageError(
+        f"{title}: no datagram that is meant went to a multicast group",
+        "say where to send it: --line-a",
+    )
 
 
 def _endpoints(source: Pipeline, options: Options) -> list[Endpoint]:
@@ -246,20 +259,25 @@ def _refuse_foreign(capture: Capture, feed: Feed) -> None:
         )
 
 
-def _print_account(result: PlayResult, source: Pipeline, options: Options) -> None:
+def _print_account(result: PlayResult, source: Pipeline, options: Options, is_sought: bool) -> None:
+    """Print the account; `is_sought`: not all was played, or some of it twice."""
     if options.as_json:
         account = dataclasses.asdict(result)
         account["truncation"] = str(result.truncation) if result.truncation else None
         named = ", ".join(str(path) for path in options.captures)
         account["left_out"] = replay_plan.left_out(source, result.unmapped)
+        account["sent"] = sum(line.sent for line in result.lines)
         account["read_slowly"] = read_slowly(source.captures)
         print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9
-    rate = result.datagrams / seconds if seconds else 0.0
+    # An end before the captures', or a seek: more was read ahead than was sent, or less.
+    is_whole = result.complete and not is_sought
+    count = result.datagrams if is_whole else sum(line.sent for line in result.lines)
+    rate = count / seconds if seconds else 0.0
     print(
-        f"replay: {result.datagrams:,} datagrams in {seconds:,.2f} s ({rate:,.0f}/s), "
-        f"seed {options.seed}{'' if result.complete else ', ended early'}"
+        f"replay: {count:,} datagrams {'' if is_whole else 'sent '}in {seconds:,.2f} s "
+        f"({rate:,.0f}/s), seed {options.seed}{'' if result.complete else ', ended early'}"
     )
     for line in result.lines:
         extras = ""

@@ -24,9 +24,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Send the request, and print the replay's state afterwards."""
-    if (options.verb == "seek") != (options.to is not None):
-        said = "seek wants a moment" if options.to is None else f"{options.verb} takes no moment"
-        raise UsageError(said, EXAMPLES)
+    if options.verb == "seek" and options.to is None:
+        raise UsageError("seek wants a moment", EXAMPLES)
+    if options.verb != "seek" and options.to is not None:
+        raise UsageError(f"{options.verb} takes no moment", f"leave {options.to} out, or say seek")
     request = {"do": options.verb}
     if options.to is not None:
         request["to"] = options.to

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.captures import not_read, read_slowly, refuse_taken
+from feedhandler.ops.captures import not_read, read_slowly, refuse_input, refuse_taken
 from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
 from feedhandler.ops.fitted import FittedTable
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -50,9 +49,7 @@ class Plan:
 
     def write(self, path: Path, settings: FrameSettings, overwrite: bool) -> None:
         """Write what would be sent to `path`. Raises `UsageError` where that would lose a file."""
-        for capture in self.source.captures:
-            if path.exists() and path.samefile(capture.path):
-                raise UsageError(f"{path} is what is read", "write to another file")
+        refuse_input(path, *(Path(capture.path) for capture in self.source.captures))
         refuse_taken(overwrite, path)
         maker = RecordMaker(
             [

@@ -50,9 +50,10 @@ TCP_LINE_FAULTS = ("disconnects", "refused", "malformed", "silent")
 
 def run(path: Path) -> int:
     """Run the gateway configured in `path`; SIGINT and SIGTERM drain it."""
-    from feedhandler.gateway import open_config
+    from feedhandler.gateway import check_named, open_config
 
-    config, _ = open_config(path)
+    config, feed = open_config(path)
+    check_named(config, feed, path)
     return run_async(lambda stop: serve(config, stop, path=path), config.gateway.loop)
 
 

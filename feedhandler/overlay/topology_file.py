@@ -24,7 +24,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from feedhandler.addresses import split_address
-from feedhandler.codecs.errors import ConfigError, FeedhandlerError, unwritable
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError, unwritable
 from feedhandler.codecs.toml_text import WrongKey, convert, parse_as, read_text
 from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Member, Topology, roles_of
@@ -58,6 +58,14 @@ def address_of(text: str) -> Address:
     except ValueError:
         hint = "give host:port, such as 10.0.0.5:7000"
         raise ConfigError(f"{text!r} is no address", hint) from None
+
+
+def check_host(host: str, hint: str = "members have addresses, not names") -> None:
+    """Check that `host` is an IPv4 address. Raises `UsageError`."""
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        raise UsageError(f"{host!r} is no IPv4 address", hint) from None
 
 
 def ipv4_address_of(text: str) -> Address:

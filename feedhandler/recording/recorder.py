@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
-from feedhandler.config.recording import RecordConfig
+from feedhandler.config.recording import RecordConfig, check_folder
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.private_files import FILE_MODE, open_file
@@ -91,10 +91,10 @@ class DiskFolder:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        if not self._path.exists():
-            raise ConfigError(f"record.dir: {path}: no such folder", f"mkdir -p {path}")
-        if not self._path.is_dir():
-            raise ConfigError(f"record.dir: {path}: not a folder", "name a folder")
+        try:
+            check_folder(path)
+        except ConfigError as error:
+            raise ConfigError(f"record.dir: {error.message}", error.hint) from None
         try:
             self._lock = open_file(self._path / LOCK_NAME, os.O_RDWR)
         except OSError as error:

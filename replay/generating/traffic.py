@@ -26,7 +26,13 @@ from feedhandler.replay.generating import destinations
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.profile import Profile, load_profile
-from feedhandler.replay.generating.profile_plan import midnight_ns, settings_of
+from feedhandler.replay.generating.profile_plan import (
+    RATE_MBPS_MAX,
+    SCALE_MAX,
+    SCALE_MIN,
+    midnight_ns,
+    settings_of,
+)
 from feedhandler.replay.generating.session import Block, Session
 from feedhandler.replay.generating.tape import CHANNELS, REALTIME
 
@@ -87,6 +93,13 @@ class Traffic:
                     f"profile {profile.name} is a day: it has no rate", "give a scale instead"
                 )
             scale = rate_mbps / profile.rate_mbps
+            if not SCALE_MIN <= scale <= SCALE_MAX:
+                least, most = (profile.rate_mbps * each for each in (SCALE_MIN, SCALE_MAX))
+                raise UsageError(
+                    f"a rate of {rate_mbps:g} Mbit/s",
+                    f"profile {profile.name} goes from {least:.3g} to "
+                    f"{min(most, RATE_MBPS_MAX):.3g}",
+                )
         self.profile, self.seed, self.scale = profile, seed, scale
         self.feed = feed or load_feed(profile.feed)
         self.settings = settings_of(profile, self.feed, seed, scale, duration_s)

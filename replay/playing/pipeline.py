@@ -62,10 +62,10 @@ class Pipeline:
     what is meant of them. `passes`: how often all that is played, 0: for ever. `feed`: whose
     packets they hold; needed to choose by service or number and to play several times, and then
     every batch has `headers`, as it has with `headers` True. `left_out` counts what the latest
-    reading has not taken, by reason; `passes_begun` tells in which pass it is, `late` how many
-    datagrams stood too far out of order for the merge, `dropped_resets` how many resets were not
-    repeated. A capture that is damaged in the middle is
-    played up to there; `damages` has the error by its path.
+    reading has not taken, by reason; `passes_begun` tells in which pass it is, `share_before` what
+    `share_done` was before what was read last, `late` how many datagrams stood too far out of
+    order for the merge, `dropped_resets` how many resets were not repeated. A capture that is
+    damaged in the middle is played up to there; `damages` has the error by its path.
     Raises `UsageError` for what needs a feed and has none.
     """
 
@@ -97,6 +97,7 @@ class Pipeline:
         self.merge = merge
         self.passes = passes
         self.passes_begun = 0
+        self.share_before = 0.0
         self.late = 0
         self.dropped_resets = 0
         self.damages: dict[Path, PeerError] = {}
@@ -158,6 +159,7 @@ class Pipeline:
         timeline = Timeline()
         renumberer = self._renumberer()
         self.passes_begun, self._selector, self.late, self.dropped_resets = 1, selector, 0, 0
+        self.share_before = 0.0
         while True:
             any_left = False
             for batch in self._chosen(timeline):
@@ -234,7 +236,9 @@ class Pipeline:
 
     def _readable(self, capture: Capture) -> Iterator[DatagramBatch]:
         try:
-            yield from capture.batches()
+            for batch in capture.batches():
+                yield batch
+                self.share_before = self.share_done
         except PeerError as error:
             self.damages[capture.path] = error
 

@@ -90,12 +90,12 @@ class _Reach:
     turn: int
     block: Block
     sent_before: int
-    share_before: float | None
+    share_before: float
 
     def share_done(self, sent: int) -> float:
         """Return the share of the source that is done after `sent` sends."""
         after = self.block.share_done
-        if self.share_before is None or not len(self.block):
+        if not len(self.block):
             return after
         part = min(1.0, (sent - self.sent_before) / len(self.block))
         return self.share_before + (after - self.share_before) * part
@@ -168,6 +168,8 @@ class Player:
         self._turn = -1
         self._turned = threading.Condition()
         self._reach: _Reach | None = None
+        # The latest seek: its turn, and the share of the source before what it found.
+        self._sought = (-1, 0.0)
         self._sending = False
         self._watch = Watch()
         self._looking = threading.Lock()
@@ -219,6 +221,7 @@ class Player:
             raise UsageError("nothing is recorded from there on", "name an earlier time")
         with self._turned:
             turn = self._reading.turn_to(itertools.chain([first], chunks))
+            self._sought = (turn, _share_before(source, first))
             self._sender.drop()
             self._source = source
             self._turned.wait_for(lambda: self._turn >= turn or self._ended.is_set(), timeout_s)
@@ -278,7 +281,9 @@ class Player:
         elapsed_ns = max(0, clock_ns - self._anchor_ns) if self._anchor_ns else 0
         sent = int(counts[Progress.SENT])
         reach = self._reach
-        share_done = reach.share_done(sent) if reach is not None else 0.0
+        turn, share_done = self._sought
+        if reach is not None and reach.turn >= turn:
+            share_done = reach.share_done(sent)
         lateness_sum_ns = int(counts[Progress.LATENESS_SUM_NS]) if self._paced else 0
         sample = Sample(elapsed_ns, sent, lateness_sum_ns, self._turn, share_done)
         with self._looking:
@@ -389,11 +394,12 @@ class Player:
             self._sending = False
 
     def _share_before(self, turn: int) -> float | None:
-        """Return the share done before a turn's next block; None after a seek."""
+        """Return the share done before a turn's next block."""
         before = self._reach
-        if before is None:
-            return 0.0
-        return before.block.share_done if before.turn == turn else None
+        if before is not None and before.turn == turn:
+            return before.block.share_done
+        sought, share = self._sought
+        return share if sought == turn else 0.0
 
     def _is_wanted(self, turn: int) -> bool:
         """Return whether a block is of the present turn; its first one resumes the sender."""
@@ -405,3 +411,12 @@ class Player:
                 self._turn = turn
                 self._turned.notify_all()
         return True
+
+
+def _share_before(source: Pipeline, first: Chunk) -> float:
+    """Return the share of the source that lies before the first chunk that was read of it."""
+    before = source.share_before
+    batch = first.batch
+    assert batch is not None
+    part = int(batch.offset[0]) / (int(batch.offset[-1]) + int(batch.length[-1]))
+    return before + (first.share_done - before) * part

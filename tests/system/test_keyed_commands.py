@@ -81,12 +81,41 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
             (("stat", url, "nowhere"), 3, "no queue is named 'nowhere'"),
             (("stat", "amqp://127.0.0.1:1", "orders"), 3, "cannot connect"),
             (("create", url, "orders", "--field", "a..b"), 2, "no path of JSON"),
+            (("create", url, "a/b", "--field", "a"), 2, "'a/b' is not 1 to 64 letters"),
             (("put", url, "orders", str(tmp_path / "none")), 2, "no such file"),
             (("put", url, "nowhere", "-"), 3, "no queue is named"),
         ):
             got, out, wrong = run(*words)
             assert (got, out, wrong.count("\n")) == (code, "", 1), (words, wrong)
             assert text in wrong
+
+
+def test_a_command_that_cannot_be_run_costs_no_message(tmp_path: Path) -> None:
+    plain, vanishing = tmp_path / "plain.sh", tmp_path / "vanishing.sh"
+    plain.write_text("#!/bin/sh\n")
+    vanishing.write_text("#!/bin/sh\nrm $0\n")
+    vanishing.chmod(0o755)
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f'{{"account": "{number}"}}\n' for number in range(4)))
+    with beside(running(folder=str(tmp_path / "queues"))) as rig:
+        url = f"amqp://127.0.0.1:{rig.port}"
+        run("create", url, "orders", "--field", "account")
+        run("put", url, "orders", str(lines))
+        for command, text in (
+            (str(plain), "it is not executable (chmod +x"),
+            (str(tmp_path / "none.sh"), "no such command (check the path)"),
+            ("no-such-command", "no such command (give its path)"),
+        ):
+            code, out, wrong = run("work", url, "orders", "--", command)
+            assert (code, out, wrong.count("\n")) == (2, "", 1), wrong
+            assert text in wrong
+        code, out, wrong = run("work", url, "orders", "--", str(vanishing))
+        assert (code, out) == (70, "queue orders: 1 done, 0 failed, 0 rejected\n")
+        assert "no such file or directory (its message was given back)" in wrong
+        figures = json.loads(run("stat", url, "orders", "--json")[1])
+        assert (figures["depth"], figures["dead"]) == (3, 0)
+        rows = run("list", url, "orders")[1]
+        assert "failed" not in rows
 
 
 def test_ctrl_c_lets_the_work_in_hand_be_done(

@@ -364,7 +364,7 @@ def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("plan", "{new}", "--host", "nowhere"), "'nowhere' is no IPv4 address"),
         (("plan", "{new}", "--port", 65_530), "ports end at 65535"),
         (("plan", "{tree}", "--replace", "nobody=10.0.0.1:5"), "no member nobody"),
-        (("plan", "{tree}", "--replace", "proxy-0-0"), "is no address"),
+        (("plan", "{tree}", "--replace", "proxy-0-0"), "give NAME=HOST:PORT"),
         (("plan", "{new}", "--beside", "{none}"), "cannot read"),
         (("plan", "{tree}", "--beside", "{tree}"), "is there already"),
         (("plan", "{new}", "--beside", "{tree}", "--fan-out", 3), "--fan-out says nothing beside"),

@@ -321,8 +321,11 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
         moved = report(endpoint, "seek", to="+2.5")
         assert (moved["state"], moved["position_ns"]) == ("paused", time_of(2_500))
         assert moved["sent"] == paused["sent"]
+        assert moved["share_done"] == pytest.approx(2_500 / COUNT, abs=0.01)
         # 10:00 UTC is eleven o'clock in Paris in winter.
-        assert report(endpoint, "seek", to="11:00:01")["position_ns"] == time_of(1_000)
+        back = report(endpoint, "seek", to="11:00:01")
+        assert back["position_ns"] == time_of(1_000)
+        assert back["share_done"] == pytest.approx(1_000 / COUNT, abs=0.01)
         for wrong, reason in (
             ({"to": "11:00:06"}, "nothing is recorded from there on"),
             ({"to": "soon"}, "is no moment"),
@@ -401,5 +404,5 @@ def test_a_replay_is_controlled_from_elsewhere_and_a_signal_ends_it_with_its_acc
     assert (process.returncode, errors) == (0, "")
     account = json.loads(out)
     assert not account["complete"]
-    assert account["lines"][0]["sent"] >= len(numbers)
+    assert account["sent"] == account["lines"][0]["sent"] >= len(numbers)
     assert "no replay at" in said(capsys, endpoint, "status", code=3)

@@ -238,3 +238,15 @@ def test_without_java_or_pyspark_the_remedy_is_reported(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UsageError, match="pyspark is not installed"):
         spark_session()
+
+
+def test_a_figure_of_one_minute_shows_times_of_that_minute() -> None:
+    table = Table(
+        "minutes_by_service", "By service", ["minute", "service", "packets", "file_bytes"],
+        [["2012-03-05 09:00", service, 10, 1_000] for service in ("101", "102")], "Time of day.",
+    )  # fmt: skip
+    empty = Table("", "", [], [], "")
+    tables = dict.fromkeys(("minutes", "interarrival_distribution", "symbols"), empty)
+    for figure in figures.draw({**tables, "minutes_by_service": table}):
+        assert not re.search(r">20\d\d<", figure.svg)
+        assert ">09:00<" in figure.svg

@@ -122,7 +122,7 @@ TABLE: list[tuple[str, int, str]] = [
     ("fixcast keys rotate keys c9", USAGE, "channel c9 has no key (feedhandler fixcast keys new)"),
     ("fixcast keys give keys c9 --to given", USAGE, "channel c9 has no key to give (see keys)"),
     ("fixcast keys give keys c1 --to empty", USAGE, "cannot write empty: file exists (check path"),
-    ("fixcast keys serve none", USAGE, "cannot read none: no such file or directory (check"),
+    ("fixcast keys serve none", USAGE, "cannot read none: no such file or directory (give"),
     ("fixcast keys serve empty", USAGE, "empty:1: listen: missing"),
     (f"{FETCH} --password-file none", USAGE, "password file none: no such file"),
     (f"{FETCH} --password-file dir", USAGE, "password file dir: is a directory"),

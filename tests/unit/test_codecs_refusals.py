@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.toml_text import parse_toml
 from tests.support.refusal import refusal
 
 GOOD = """
@@ -297,6 +298,10 @@ def test_a_key_that_comes_twice_is_named_with_both_lines(tmp_path: Path) -> None
     assert "base.toml:5: key comes twice, first at line 4" in refusal(load, tmp_path, text)
     text = GOOD.replace('name = "two"', 'name = "two"\ntype = 10')
     assert "messages[1].type comes twice, first at line 86" in refusal(load, tmp_path, text)
+    assert refusal(parse_toml, "[a]\n[b]\n[a]\n", "x.toml", "test").startswith(
+        "x.toml:3: [a] comes twice, first at line 1 ("
+    )
+    assert "x.toml:2: [a] comes twice (" in refusal(parse_toml, "a.b = 1\n[a]\n", "x.toml", "test")
 
 
 def test_a_conditions_values_may_be_bits_text_or_negative(tmp_path: Path) -> None:

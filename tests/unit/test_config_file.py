@@ -1,6 +1,7 @@
 """The configuration file: what is accepted, and how what is not is reported."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import msgspec
@@ -75,6 +76,21 @@ def test_the_printed_configuration_loads_to_the_same_object() -> None:
 def test_loopback_addresses_are_those_of_the_simulated_exchange() -> None:
     config = loopback_config()
     assert [channel.service for channel in config.channels] == list(range(101, 108))
+
+
+def test_the_example_in_the_docs_has_every_setting_with_its_meaning_and_default() -> None:
+    text = (CHECKOUT / "docs" / "gateway.toml").read_text()
+    config = parse_config(text)
+    head, _, rest = text.partition("\n\n")
+    assert rest == to_toml(config, comments=True)
+    usual = Config(channels=config.channels, servers=config.servers)
+    others = {
+        f"[{section}] {key}"
+        for section in SECTIONS
+        for key, value in msgspec.structs.asdict(getattr(config, section)).items()
+        if value != getattr(getattr(usual, section), key)
+    }
+    assert others == set(re.findall(r"\[\w+\] \w+(?=,| and|\.)", head.replace("\n# ", " ")))
     quotes = config.channels[3]
     assert [(line.name, line.group, line.port) for line in quotes.lines] == [
         ("A", "239.101.1.4", 30104),

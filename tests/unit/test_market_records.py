@@ -1,5 +1,7 @@
 """Normalised records of captures, with DBN's own library as the judge."""
 
+import json
+import zlib
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from feedhandler.market.records import Records
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.decode_records import FORMS
 from feedhandler.replay.generating.order_writers import WRITERS
+from tests.support.commands import run_here
 from tests.unit.test_codecs_loader import GOOD, write
 
 ITCH = "nasdaq-totalview-itch"
@@ -288,6 +291,54 @@ def test_a_reset_behind_packets_empties_the_books_once() -> None:
     second.send(1, kind="reset")
     (cleared,) = source.pop()
     assert [(each["action"], each["instrument_id"]) for each in cleared] == [(b"R", 0)]
+
+
+def compressed(sequence: int) -> bytes:
+    """A packet of UTP-MD with a compressed body."""
+    feed = load_feed("euronext-utp-md")
+    packet = feed.encode_packet(
+        sequence=sequence, service=1, messages=[feed.encode_message("end_reference_data")]
+    )
+    size = feed.table.header_size
+    made = bytearray(packet[:size] + zlib.compress(packet[size:]))
+    made[14] = 17
+    made[:2] = len(made).to_bytes(2, "big")
+    return bytes(made)
+
+
+def test_packets_of_refresh_lines_are_passed_over() -> None:
+    source = CaptureRecords(load_feed("euronext-utp-md"), "mbo")
+    live, refresh = Line(source, 1), Line(source, 2)
+    assert not any([live.send(1, kind="reset"), refresh.send(1, kind="reset"), live.send(2)])
+    for sequence in (2, 3, 500):
+        source.add(*datagram(compressed(sequence), 2))
+    assert not any([refresh.send(1, kind="reset"), live.send(3)])
+    assert not live.send(4)
+    assert (source.rejected, source.copies, source.refreshes) == (0, 1, 4)
+    assert len(source.pop()[0]) == 0, "no book is emptied"
+
+
+def test_compressed_packets_of_a_live_line_count_as_all_others() -> None:
+    source = CaptureRecords(load_feed("euronext-utp-md"), "mbo")
+    live = Line(source, 1)
+    live.send(1)
+    source.add(*datagram(compressed(2)))
+    assert not live.send(3)
+    source.add(*datagram(compressed(3)))
+    source.add(*datagram(compressed(4)[:-3]))
+    assert (source.packets, source.copies, source.refreshes, source.rejected) == (4, 1, 0, 1)
+
+
+def test_a_generated_capture_with_refresh_lines_fits_and_has_records(tmp_path: Path) -> None:
+    path = str(tmp_path / "day.pcap")
+    words = ["--duration", "1s", "--seed", "7", "--rate", "20mbps"]
+    assert run_here("generate", "--out", path, *words).returncode == 0
+    done = run_here("decode", path, "--as", "mbo", "--out", str(tmp_path / "day.csv"))
+    assert done.returncode == 0, done
+    assert "packets of refresh lines were passed over" in done.stderr
+    report = json.loads(run_here("feeds", "check", "euronext-utp-md", path, "--json").stdout)
+    assert report["fitting"] == report["packets"] > 0
+    assert "start_refresh" in {each["name"] for each in report["types"]}
 
 
 def test_numbers_that_fall_far_back_without_a_reset_are_counted() -> None:

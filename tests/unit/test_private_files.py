@@ -173,6 +173,17 @@ def test_a_secret_of_another_user_must_be_ours_first(
     assert f"chmod 600 {tmp_path}/node.key" in check.remedy
 
 
+def test_a_folder_with_other_files_is_not_to_be_closed_as_a_whole(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    (tmp_path / "orders").chmod(0o755)
+    (tmp_path / "orders" / "passwd").touch()
+    (check,) = (check for check in check_openness(config) if check.status != "ok")
+    assert check.remedy == "name a folder of its own: this one holds other files"
+    (tmp_path / "orders" / "control").touch()
+    (check,) = (check for check in check_openness(config) if check.status != "ok")
+    assert check.remedy == f"chmod -R go= {tmp_path}/orders"
+
+
 @pytest.mark.parametrize("name", ["orders", "firm", "record"])
 def test_a_folder_that_is_open_is_a_warning(tmp_path: Path, name: str) -> None:
     config = config_of(tmp_path)

@@ -3,13 +3,16 @@
 import dataclasses
 import signal
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import replay_control
+from feedhandler.ops.replay import _print_account
 from feedhandler.ops.replay_live import IMPATIENT_NS, ending, play, progress_text
+from feedhandler.replay.playing.player import LineTotals, PlayResult
 from feedhandler.replay.playing.rates import PlayProgress
 
 PROGRESS = PlayProgress(
@@ -133,3 +136,22 @@ def test_a_later_signal_does_not_wait_for_a_run_that_does_not_end() -> None:
     now_ns[0] = 5 + IMPATIENT_NS
     with pytest.raises(KeyboardInterrupt):
         on_signal(signal.SIGINT, None)
+
+
+@pytest.mark.parametrize(
+    ("complete", "is_sought", "text"),
+    [
+        (True, False, "replay: 16,352 datagrams in 2.00 s (8,176/s), seed 1\n"),
+        (False, False, "replay: 1,746 datagrams sent in 2.00 s (873/s), seed 1, ended early\n"),
+        (True, True, "replay: 1,746 datagrams sent in 2.00 s (873/s), seed 1\n"),
+    ],
+)
+def test_the_account_counts_what_was_sent_where_that_is_not_all(
+    complete: bool, is_sought: bool, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = LineTotals("recorded", 16_352, 1_746, 0, 0, 0, 0)
+    result = PlayResult([line], 16_352, 0, 0, 2 * 10**9, 0, 0, 0, complete)
+    source: Any = SimpleNamespace(captures=(), left_out={}, dropped_resets=0, late=0)
+    options: Any = SimpleNamespace(as_json=False, seed=1)
+    _print_account(result, source, options, is_sought)
+    assert capsys.readouterr().out == f"{text}  line recorded: 1,746 sent, 0 dropped\n"

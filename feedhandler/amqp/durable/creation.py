@@ -61,6 +61,8 @@ def configs_in(folder: str) -> Iterator[DurableQueueConfig]:
 
 def config_of(folder: str, name: str, arguments: dict[str, Any]) -> DurableQueueConfig:
     """Build the configuration of a queue from a client's request. Raises `NotCreated`."""
+    if not NAME.fullmatch(name):
+        raise NotCreated("invalid", f"the name {name!r} is not 1 to 64 letters, digits, _ or -")
     text = arguments.get("definition")
     if not isinstance(text, str | bytes) or len(text) > DEFINITION_BYTES_MAX:
         raise NotCreated("invalid", "definition is no JSON text, as feedhandler keyed sends it")

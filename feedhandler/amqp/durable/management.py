@@ -102,6 +102,8 @@ class Management:
             reply(_status(503, "stopped", f"queue {queue.name} has stopped: {queue.fault}"), None)
         elif operation == "stat":
             reply(_status(200, "stat", "OK"), queue.snapshot())
+        elif operation == "create" and operation not in queue.operations:
+            reply(_status(409, "different", "it is there already, and has no key"), None)
         elif operation not in queue.operations:
             reason = f"operation is none of {', '.join(queue.operations)}"
             reply(_status(400, "invalid", reason), None)

@@ -23,14 +23,13 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from feedhandler.amqp.security import ServerTls, TlsSession
 from feedhandler.amqp.serving.fair import FairPool
 from feedhandler.amqp.serving.sasl import Credentials, SaslServer
-from feedhandler.amqp.users import Throttle, User, Users, parse_hash
+from feedhandler.amqp.users import Throttle, User, Users
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.config.amqp import HASH_BYTES_MAX, AmqpConfig, LimitsConfig
+from feedhandler.config.amqp import AmqpConfig, LimitsConfig, hash_of
 
 #: A refusal is answered after this time, so that the time does not reveal what was wrong.
 REFUSAL_SECONDS = 1.0
@@ -269,18 +268,9 @@ def _certificates(config: AmqpConfig, report: Callable[[str], None] | None) -> S
 def _user_of(config: AmqpConfig, index: int) -> User:
     """Build a user with the hash from the configuration or its file. Raises ConfigError."""
     named = config.users[index]
-    password = named.password
-    if named.password_file:
-        where = f"amqp.users[{index}].password_file: {named.password_file}"
-        try:
-            with Path(named.password_file).open("rb") as file:
-                password = file.read(HASH_BYTES_MAX).decode().strip()
-            parse_hash(password)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(
-                f"{where}: {reason}", "a file with the hash on its one line"
-            ) from None
-        except ValueError:
-            raise ConfigError(f"{where}: holds no hash", "`feedhandler user` makes one") from None
+    try:
+        password = hash_of(named)
+    except ConfigError as error:
+        where = f"amqp.users[{index}].password_file"
+        raise ConfigError(f"{where}: {error.message}", error.hint) from None
     return named.user(password, config.limits.connections_per_user)
