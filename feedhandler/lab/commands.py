@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 
 from feedhandler._compiled import require_units
 from feedhandler.codecs import load_feed
@@ -111,6 +112,19 @@ def _refuse_where(plan: Plan) -> None:
     stands_on = host.existing_part(plan.out.absolute())
     if not stands_on.is_dir() or not os.access(stands_on, os.W_OK | os.X_OK, effective_ids=True):
         raise UsageError(f"{stands_on} cannot be written to", "name another folder: --out")
-    if host.interface_state(plan.interface) is None:
+    if not _is_here(plan.interface):
         there = ", ".join(host.interface_names())
         raise UsageError(f"no such interface {plan.interface!r}", f"--interface: one of {there}")
+
+
+def _is_here(interface: str) -> bool:
+    """Return whether this host has the interface, a name or any of its IPv4 addresses."""
+    if interface in host.interface_names():
+        return True
+    try:
+        address = socket.inet_ntoa(socket.inet_pton(socket.AF_INET, interface))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

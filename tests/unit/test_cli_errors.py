@@ -265,6 +265,7 @@ def test_no_arguments_show_the_commands_and_the_exit_codes(
         (["capture", "--group", "239.1.1.1:5", "--out", "x", "--buffer", "9" * 400], "exabytes"),
         (["lab", "--out", "x", "--bound", "p90=1ms"], "--bound says nothing without --sweep"),
         (["lab", "--out", "x", "--interface", "eth99"], "no such interface 'eth99'"),
+        (["lab", "--out", "x", "--interface", "192.0.2.1"], "no such interface '192.0.2.1'"),
         (["lab", "--out", f"{__file__}/lab"], "cannot be written to"),
         (["generate", "--out", "x", "--rate", "1mbps", "--scale", "2"], "--scale says nothing"),
     ],
