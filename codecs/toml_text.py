@@ -105,9 +105,9 @@ def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
         reason, _, where = str(error).partition(" (at line ")
         line = where.partition(",")[0] if where else str(text.count("\n") + 1)
         if "overwrite" in reason and (doubled := KeyLines(text).doubled):
-            path, first, line = doubled
-            reason = f"{path_text(path)} comes twice, first at line {first}"
-            raise ConfigError(f"{source}:{line}: {reason}", "leave one of both out") from None
+            path, earlier, later = doubled
+            reason = f"{path_text(path)} comes twice, first at line {earlier}"
+            raise ConfigError(f"{source}:{later}: {reason}", "leave one of both out") from None
         if declared := re.match(r"Cannot declare (\(.*\)) twice", reason):
             names = tuple(re.findall(r"'([^']*)'", declared[1]))
             first = str(KeyLines(text)[names])

@@ -695,7 +695,7 @@ def _check_observed(config: Config) -> None:
 
 def _check_ports(config: Config) -> None:
     """Check that no two listeners want one port of one address."""
-    listeners: tuple[tuple[KeyPath, str], ...] = (
+    listeners: tuple[KeyPath, ...] = (
         ("amqp", "listen"), ("amqp", "tls", "listen"), ("metrics", "listen"),
     )  # fmt: skip
     texts = (config.amqp.listen, config.amqp.tls.listen, config.metrics.listen)

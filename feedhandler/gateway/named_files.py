@@ -61,8 +61,9 @@ def _check_passwords(config: Config) -> None:
             try:
                 read_password(published.password_file, "")
             except ConfigError as error:
-                here = ("publish", number, "password_file")
-                raise WrongKey(here, error.message.strip(), error.hint) from None
+                raise WrongKey(
+                    ("publish", number, "password_file"), error.message.strip(), error.hint
+                ) from None
 
 
 def _check_published(published: PublishConfig, here: KeyPath, feed: Feed) -> None:

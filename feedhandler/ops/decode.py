@@ -19,15 +19,10 @@ from feedhandler.codecs import Feed, ReferenceData, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
-from feedhandler.ops.captures import (
-    complain_if_cut,
-    open_capture,
-    refuse_input,
-    refuse_taken,
-    report_reading,
-)
+from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feed_guess import fitting_hint
+from feedhandler.ops.outputs import refuse_input, refuse_taken
 from feedhandler.replay.captures.reading import Capture, Datagram
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.captures import refuse_filled
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
+from feedhandler.ops.outputs import refuse_filled
 from feedhandler.replay.exchange.plan import FEED_NAME, Offered
 from feedhandler.replay.exchange.simulated import (
     Exchange,

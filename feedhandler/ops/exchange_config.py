@@ -23,9 +23,9 @@ from feedhandler.config import (
 )
 from feedhandler.config.show import to_toml
 from feedhandler.ops import exchange
-from feedhandler.ops.captures import refuse_filled
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.exchange import LOOPBACK, Options, plan
+from feedhandler.ops.outputs import refuse_filled
 from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.servers import PRODUCT, REFRESH, RETRANSMISSION
 from feedhandler.replay.generating.destinations import LINES

@@ -22,8 +22,8 @@ from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
-from feedhandler.ops.captures import refuse_filled, refuse_input
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
+from feedhandler.ops.outputs import refuse_filled, refuse_input
 from feedhandler.replay.captures.reading import Capture
 
 STDIN = Path("-")

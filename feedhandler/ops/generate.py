@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.captures import refuse_input, refuse_taken
 from feedhandler.ops.console import ExitCode, print_json, progress
+from feedhandler.ops.outputs import refuse_input, refuse_taken
 from feedhandler.replay.generating.order_capture import write_session
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.profile import FEED_NAME, load_profile

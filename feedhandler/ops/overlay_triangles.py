@@ -12,8 +12,8 @@ import numpy
 
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.toml_text import read_text
-from feedhandler.ops.captures import refuse_input
 from feedhandler.ops.console import ENDING_SIGNALS, ExitCode, complain, print_json
+from feedhandler.ops.outputs import refuse_input
 from feedhandler.ops.overlay_simulate import check_report, print_experiment, write_report
 from feedhandler.overlay.experiment import Experiment, percent, us
 from feedhandler.overlay.mesh import GAIN_US, PairWindow, Windows, windows_of

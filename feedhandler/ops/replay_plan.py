@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from feedhandler.ops.captures import not_read, read_slowly, refuse_input, refuse_taken
+from feedhandler.ops.captures import not_read, read_slowly
 from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
 from feedhandler.ops.fitted import FittedTable
+from feedhandler.ops.outputs import refuse_input, refuse_taken
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.block_records import RecordMaker
 from feedhandler.replay.playing.blocks import Block, Preparer, all_blocks

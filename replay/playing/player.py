@@ -393,7 +393,7 @@ class Player:
             self._sender.send(ready.block, ready.anchor_ns)
             self._sending = False
 
-    def _share_before(self, turn: int) -> float | None:
+    def _share_before(self, turn: int) -> float:
         """Return the share done before a turn's next block."""
         before = self._reach
         if before is not None and before.turn == turn:
