@@ -13,17 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedhandler.addresses import is_loopback
-from feedhandler.amqp.durable.creation import FILE_NAME
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.config import Config
-from feedhandler.journal.recovery import CONTROL_NAME
-from feedhandler.journal.store import BLOCK_NAME
 from feedhandler.ops.checks import Check
 from feedhandler.private_files import openness
-from feedhandler.recording.recorder import LOCK_NAME
 
 #: Files by which a folder is one of ours: a journal's, its blocks', that of queues or recordings.
-_MARKS = (CONTROL_NAME, BLOCK_NAME.format(0)[:6] + "*", FILE_NAME, f"*/{FILE_NAME}", LOCK_NAME)
+_MARKS = ("control", "block-*.queue", "queue.json", "*/queue.json", ".recorder.lock")
 
 
 def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
