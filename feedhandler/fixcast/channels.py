@@ -322,6 +322,12 @@ def _check_addresses(channel: Channel, at: int) -> None:
     for name, line in zip(("a", "b"), channel.lines, strict=False):
         with within("channel", at, name):
             check_group(line.group, line.source)
+    if channel.b == channel.a:
+        raise WrongKey(
+            ("channel", at, "b"),
+            f"{channel.a.group}:{channel.a.port} is line A already",
+            "each line has a group or port of its own; or leave b out",
+        )
 
 
 def _check_apart(channels: tuple[Channel, ...], at: int) -> None:

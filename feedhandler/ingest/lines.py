@@ -203,7 +203,8 @@ def _interface(line: Line) -> tuple[bytes, int]:
     except OSError as error:
         known = ", ".join(name for _, name in socket.if_nameindex())
         raise ConfigError(
-            f"line {line.name}: no such interface {line.interface!r}", f"there are: {known}"
+            f"line {line.name}: interface: no such interface {line.interface!r}",
+            f"there are: {known}",
         ) from error
 
 

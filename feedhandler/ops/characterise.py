@@ -89,7 +89,9 @@ def run(options: Options) -> int:
         refuse_rows_of_fix(feed)
     options = structs.replace(options, master=_master(options))
     outcome = _outcome(options, feed)
-    if options.lake is None and complain_if_foreign(options, outcome, feed):
+    if options.lake is None and (
+        complain_if_foreign(options, outcome, feed) or _complain_if_nothing(options, outcome, feed)
+    ):
         complain_of(outcome.files)
         return ExitCode.FOUND
     whole = Tables(outcome, feed, zone)
@@ -218,6 +220,23 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
         return False  # the choice of a part has left them out
     complain(f"none of {datagrams:,} datagrams is a packet of {feed.name}", fitting_hint(payloads))
     return True
+
+
+def _complain_if_nothing(options: Options, outcome: Outcome, feed: Feed) -> bool:
+    """Report that the choice of a part leaves nothing; return whether that is so."""
+    digest = outcome.digest if outcome.lines is None else outcome.lines
+    datagrams = sum(file.datagrams for file in outcome.files)
+    if digest.channels or not datagrams or not _names_part(options):
+        return False
+    complain(
+        f"none of {datagrams:,} datagrams is a packet of {feed.name} and of what was chosen",
+        "see --service, --line, --from and --until",
+    )
+    return True
+
+
+def _names_part(options: Options) -> bool:
+    return bool(options.services or options.lines or any(options.window))
 
 
 def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:

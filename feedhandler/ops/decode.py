@@ -8,7 +8,7 @@ import datetime
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,12 @@ def run(options: Options) -> int:
                 break
     report_reading(capture)
     cut = shown != options.limit and complain_if_cut(capture)
+    unknown = [] if shown else _undescribed(feed, options.types)
+    if unknown:
+        complain(
+            f"no message has type {' or '.join(unknown)}, which {feed.name} does not describe",
+            f"its types: feedhandler feeds {feed.name}",
+        )
     if decoder.rejected and not decoder.packets:
         # Another feed's capture: the faults of single packets do not matter.
         count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
@@ -85,7 +91,13 @@ def run(options: Options) -> int:
             complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
             for fault in decoder.faults[reason]:
                 complain(fault)
-    return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
+    return ExitCode.FOUND if cut or decoder.rejected or unknown else ExitCode.OK
+
+
+def _undescribed(feed: Feed, types: Iterable[str]) -> list[str]:
+    """Return those of `types` that the feed's description has no message of, and no control."""
+    described = {str(label) for label in feed.message_types} | {*_CONTROL}
+    return [each for each in types if str(feed.type_label(feed.type_code(each))) not in described]
 
 
 def _run_records(feed: Feed, options: Options) -> int:

@@ -8,12 +8,17 @@ from typing import Any
 from msgspec import Struct, structs
 
 from feedhandler.characterise.cluster import DiskFault, disk_fault_or
-from feedhandler.characterise.lake import fill_lake, here
+from feedhandler.characterise.job import first_payloads
+from feedhandler.characterise.lake import Written, fill_lake, here, read_about
 from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress
+from feedhandler.ops.feed_guess import fitting_hint, is_packet
 from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, command_session
+
+#: Datagrams that are decoded to check whether a capture is of the feed, or which feed fits.
+PROBE_DATAGRAMS = 200
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -28,7 +33,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Fill the lake and print what was new; `FOUND` where a file is odd."""
+    """Fill the lake and print what was new; `FOUND` where a file is odd, or of another feed."""
     refuse_rows_of_fix(load_feed(options.feed))
     asked = (options.captures, options.feed, options.lake)
     master = chosen_master(options.master, options.captures, FILLING)
@@ -49,10 +54,28 @@ def run(options: Options) -> int:
             _print_rest(each.contents)
             for schema, rows in each.records.items():
                 print(f"  {rows:,} records {schema}")
+    foreign = [each for each in done if _is_foreign(each, options.feed)]
     odd = [each for each in done if each.problem]
     for each in odd:
         complain(each.problem if each.path in each.problem else f"{each.path}: {each.problem}")
-    return ExitCode.FOUND if odd else ExitCode.OK
+    return ExitCode.FOUND if odd or foreign else ExitCode.OK
+
+
+def _is_foreign(written: Written, feed_name: str) -> bool:
+    """Report a capture of another feed, whose folder in the lake is empty; return whether it is."""
+    if not written.folder or written.rows:
+        return False
+    about = read_about(Path(written.folder))
+    if about.rows or not about.account.datagrams:
+        return False
+    feed, payloads = load_feed(feed_name), first_payloads([written.path], PROBE_DATAGRAMS)
+    if any(is_packet(feed, payload) for payload in payloads):
+        return False
+    complain(
+        f"{written.path}: none of {about.account.datagrams:,} datagrams is a packet of {feed.name}",
+        fitting_hint(payloads),
+    )
+    return True
 
 
 def _print_rest(contents: Contents) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import beside, run_here
-from tests.support.durable import running
+from tests.support.durable import orders, running
 
 SECONDS = 60
 #: A worker that notes what it did, once for each token. It fails once and refuses one; each has one
@@ -75,12 +75,14 @@ def test_a_queue_from_its_creation_to_its_end_by_commands(tmp_path: Path) -> Non
 
 
 def test_what_goes_wrong_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
-    with beside(running(folder=str(tmp_path))) as rig:
+    plain = orders(tmp_path / "plain", name="plain")
+    with beside(running(plain, folder=str(tmp_path))) as rig:
         url = f"amqp://127.0.0.1:{rig.port}"
         for words, code, text in (
             (("stat", url, "nowhere"), 3, "no queue is named 'nowhere'"),
             (("stat", "amqp://127.0.0.1:1", "orders"), 3, "cannot connect"),
             (("create", url, "orders", "--field", "a..b"), 2, "no path of JSON"),
+            (("create", url, "plain", "--field", "a"), 2, "is there already, and has no key"),
             (("create", url, "a/b", "--field", "a"), 2, "'a/b' is not 1 to 64 letters"),
             (("put", url, "orders", str(tmp_path / "none")), 2, "no such file"),
             (("put", url, "nowhere", "-"), 3, "no queue is named"),

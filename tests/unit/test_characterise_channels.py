@@ -324,8 +324,19 @@ def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(
         assert hint in errors
         assert errors.count("\n") == 1
     words = ("--feed", UTP.name, "--out", str(out), "--master", "none", "--service", "9")
-    code, _, _ = run(capsys, "characterise", utp, *words)
-    assert code == ExitCode.OK, "of the feed, but not what was asked for"
+    code, printed, errors = run(capsys, "characterise", utp, *words)
+    assert (code, printed, out.exists()) == (ExitCode.FOUND, "", False), "not what was asked for"
+    assert "is a packet of euronext-utp-md and of what was chosen (see --service" in errors
+    lake = str(tmp_path / "lake")
+    for _ in range(2):  # the second time it is there already
+        code, _, errors = run(capsys, "pipeline", utp, "--feed", "iex-deep", "--lake", lake)
+        assert code == ExitCode.FOUND
+        assert "none of 20 datagrams is a packet of iex-deep (they fit --feed euronext-" in errors
+    code, _, errors = run(capsys, "decode", utp, "--types", "999")
+    assert code == ExitCode.FOUND
+    assert "no message has type 999, which euronext-utp-md does not describe" in errors
+    code, _, errors = run(capsys, "decode", utp, "--types", "230")
+    assert (code, errors) == (ExitCode.OK, "")
 
 
 def test_numbers_are_kept_by_their_hash_whatever_else_comes() -> None:

@@ -100,6 +100,11 @@ def test_an_instrument_has_one_channel(
             'join = "needed"',
             r"retransmission\[0\].join: equities has no group to join",
         ),
+        (
+            'b = { group = "239.10.2.3", port = 31001, source = "10.2.0.5" }',
+            'b = { group = "239.10.1.3", port = 31001, source = "10.1.0.5" }',
+            r":20: channel\[2\].b: 239.10.1.3:31001 is line A already",
+        ),
         ("31001", "0", "port"),
         (
             'carries = [{ content = "equities", letters = ["E-R"',

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 import zmq
 
+from feedhandler.amqp.durable.creation import FILE_NAME
 from feedhandler.config import Config, parse_config
 from feedhandler.journal.engine import Engine
+from feedhandler.journal.recovery import CONTROL_NAME
 from feedhandler.journal.settings import QueueSettings
+from feedhandler.journal.store import BLOCK_NAME
 from feedhandler.ops import doctor, run
 from feedhandler.ops.doctor_openness import check_openness, is_reachable
 from feedhandler.private_files import private_sockets
-from feedhandler.recording.recorder import DiskFolder
+from feedhandler.recording.recorder import LOCK_NAME, DiskFolder
 from feedhandler.recording.sinks import create_file
 from feedhandler.rpc import ControlSocket
 
@@ -179,9 +182,18 @@ def test_a_folder_with_other_files_is_not_to_be_closed_as_a_whole(tmp_path: Path
     (tmp_path / "orders" / "passwd").touch()
     (check,) = (check for check in check_openness(config) if check.status != "ok")
     assert check.remedy == "name a folder of its own: this one holds other files"
-    (tmp_path / "orders" / "control").touch()
+    (tmp_path / "orders" / CONTROL_NAME).touch()
     (check,) = (check for check in check_openness(config) if check.status != "ok")
     assert check.remedy == f"chmod -R go= {tmp_path}/orders"
+
+
+@pytest.mark.parametrize("name", [CONTROL_NAME, BLOCK_NAME.format(3), FILE_NAME, LOCK_NAME])
+def test_a_folder_of_ours_is_known_by_its_files(tmp_path: Path, name: str) -> None:
+    config = config_of(tmp_path)
+    (tmp_path / "orders").chmod(0o755)
+    (tmp_path / "orders" / name).touch()
+    (check,) = (check for check in check_openness(config) if check.status != "ok")
+    assert check.remedy.startswith("chmod -R")
 
 
 @pytest.mark.parametrize("name", ["orders", "firm", "record"])
