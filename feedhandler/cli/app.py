@@ -190,7 +190,10 @@ Servers = Annotated[
 RefreshPeriod = Annotated[
     float, typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0)
 ]
-Ledger = Annotated[Path | None, typer.Option(help="Write the list of what was sent to this file.")]
+Ledger = Annotated[
+    Path | None,
+    typer.Option(help="Write the list of what was sent to this file, new or empty."),
+]
 WriteConfig = Annotated[
     Path | None, typer.Option(help="Write the configuration of a gateway of it to this file.")
 ]

@@ -169,7 +169,7 @@ def receive(
     interface: InterfaceA = "127.0.0.1",
     interface_b: InterfaceB = "",
     out: Annotated[
-        Path | None, typer.Option(help="Record the messages in this file, in order.")
+        Path | None, typer.Option(help="Record the messages in this file, new or empty, in order.")
     ] = None,
     count: Annotated[int, typer.Option(help="Stop after so many messages; 0: never.", min=0)] = 0,
     unordered: Annotated[

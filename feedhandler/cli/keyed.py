@@ -152,7 +152,8 @@ def work(
 ) -> Work:
     """Run a command for each message, until Ctrl-C: the message is its standard input, the
     environment has FEEDHANDLER_TOKEN, FEEDHANDLER_FENCE and FEEDHANDLER_TRIES. Exit code 0 of the
-    command: done; 65: refused for good; any other: it comes again.
+    command: done; 65: refused for good; any other: it comes again. A command that cannot be run
+    takes no message.
 
     \b
     Example:
