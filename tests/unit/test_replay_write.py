@@ -183,7 +183,7 @@ def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
         (["--until", "09:00", "--zone", "Paris"], "'Paris' is no time zone"),
         (["--group", "nine"], "'nine' is no group"),
         (["--sequence", "9-1", "--feed", "euronext-utp-md"], "the lower number comes first"),
-        (["--group", "239.0.0.9"], "no datagram that is meant went to a multicast group"),
+        (["--group", "239.0.0.9"], "no datagram is of what was chosen"),
         (["--map", "x=y"], "'x=y' maps nothing"),
         (["--map", "239.0.0.9=239.1.1.1"], "is of a mapped group"),
         (["--loop", "0", "--feed", "euronext-utp-md", "--dry-run"], "has no end"),

@@ -294,7 +294,7 @@ def test_a_days_opening_and_quiet_hours_are_sound_too() -> None:
         ({"seed": -1}, "a seed of -1"),
         ({"scale": 1e9}, "a scale of 1e+09"),
         ({"scale": float("nan")}, "a scale of nan"),
-        ({"rate_mbps": 0.0}, "a scale of 0"),
+        ({"rate_mbps": 0.0}, "a rate of 0 Mbit/s"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(wrong: dict, words: str) -> None:
