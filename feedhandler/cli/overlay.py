@@ -144,9 +144,7 @@ def send(
     fair: Annotated[
         float,
         typer.Option(
-            help="Probability that all have a message in time, 0.5 to 0.999; 0: the 95 % rule.",
-            min=0,
-            max=0.999,
+            help="Probability that all have a message in time, 0.5 to 0.999; 0: the 95 % rule."
         ),
     ] = 0.99,
     rotate: Annotated[bool, typer.Option(help="Begin with another child each time.")] = True,
