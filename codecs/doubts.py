@@ -1,4 +1,4 @@
-"""What is read of a capture's packets without a fault, and yet is hardly meant.
+"""Doubts about a description that fits a capture: what is read without a fault, yet hardly meant.
 
 A description may fit every packet and still have a wrong meaning: numbers of packets taken for
 those of messages, a clock that counts from another moment, the members of a group's dimensions in
@@ -20,7 +20,7 @@ import msgspec
 from feedhandler.codecs.feed import Packet
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Layout, Record
-from feedhandler.codecs.times import DAY_NS, SECOND_NS, TimeContext
+from feedhandler.codecs.times import DAY_NS, SECOND_NS, DecodeContext
 
 #: Streams of numbers that are followed; those of more are not.
 STREAMS_MAX = 4_096
@@ -94,11 +94,14 @@ class Doubts:
         self, layout: Layout, payload: bytes, at: int, size: int, number: int, message: int
     ) -> None:
         """Hold the sizes of the elements in a message's groups against the description."""
-        fixed = layout.fixed(payload, at, size)
-        for each in layout.short_elements(payload, at, at + size, fixed, {}, TimeContext()):
-            where = f"{each.group} at byte {each.at}:"
-            found, wanted = f"{each.size} bytes", f"{each.described}"
-            _count(self.elements, number, message, where, found, wanted)
+
+        def note(group: str, begin: int, found: int, described: int) -> None:
+            where = f"{group} at byte {begin}:"
+            _count(self.elements, number, message, where, f"{found} bytes", f"{described}")
+
+        context = DecodeContext()
+        context.note_short = note
+        layout.decode(payload, at, size, context, {})
 
 
 def _count(doubt: Doubt, packet: int, message: int, field: str, found: str, expected: str) -> None:

@@ -36,7 +36,7 @@ from feedhandler.codecs.layouts import (
 )
 from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.recovery import FeedRecovery, checked
-from feedhandler.codecs.times import DAY_NS, UNIT_NS, Midnights, TimeContext
+from feedhandler.codecs.times import DAY_NS, UNIT_NS, DecodeContext, Midnights
 from feedhandler.codecs.trading_day import TradingDay
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ class Reference(msgspec.Struct, frozen=True):
         """Return the symbol that a whole reference message is about."""
         field = self.index
         data = bytes(message[field.at : field.at + field.size])
-        return scanner.symbol_at(self.table, data, 0, field.size, 2) if field.kind == "c" else (
-            self._integer(message, field)
-        )  # fmt: skip
+        return _symbol_in(self.table, field, data, self.byte_order)
 
     def read_scales(self, message: bytes | memoryview) -> dict[str, int]:
         """Return the decimal places of the symbol's prices that the message has, by their name."""
@@ -148,6 +146,13 @@ class Clock(msgspec.Struct, frozen=True):
         if not self.from_midnight:
             return value_ns
         return None if midnights is None else midnights.moment_ns(value_ns)
+
+
+def _symbol_in(table: Any, field: Field, data: bytes, byte_order: str) -> int:
+    """Return the symbol that the bytes of a field name, as the scanner gives it."""
+    if field.kind == "c":
+        return int(scanner.symbol_at(table, data, 0, field.size, 2))
+    return int.from_bytes(data, "big" if byte_order == "big" else "little")
 
 
 def _stripped(message: bytes | memoryview, field: Field) -> str:
@@ -472,7 +477,7 @@ class Feed:
         """Decode a packet whose messages were found."""
         midnights = self.midnights(day)
         packet = self._packet(data, header, midnights)
-        context = TimeContext(midnights, packet.send_time_ns)
+        context = DecodeContext(midnights, packet.send_time_ns)
         clocks = {} if known is None else known.clocks
         context.clock_ns = clocks.get(packet.service)
         context.scales_of = self._scales_by_field(scales, known)
@@ -504,19 +509,12 @@ class Feed:
             return None
 
         def read(field: Field, data: bytes) -> Mapping[str, int | None]:
-            symbol = self._symbol_in(field, data)
+            symbol = _symbol_in(self.table, field, data, self.byte_order)
             if known is None:
                 return dict.fromkeys(self.scale_names, scales.get(symbol))
             return known.scales_of(symbol)
 
         return read
-
-    def _symbol_in(self, field: Field, data: bytes) -> int:
-        """Return the symbol that a field's bytes name, as the scanner gives it."""
-        if field.kind == "c":
-            return int(scanner.symbol_at(self.table, data, 0, field.size, 2))
-        order: Any = field.byte_order or self.byte_order
-        return int.from_bytes(data, order)
 
     def midnights(self, day: date | None) -> Midnights | None:
         """Return the midnights that wire times of `day` count from; None for an unknown day."""
@@ -525,7 +523,7 @@ class Feed:
     def _packet(
         self, data: bytes, header: scanner.PacketHeader, midnights: Midnights | None
     ) -> Packet:
-        context = TimeContext(midnights)
+        context = DecodeContext(midnights)
         whole = data if header.body == self.header.size else data[: header.body].ljust(
             self.header.size, b"\0"
         )  # fmt: skip
@@ -558,7 +556,7 @@ class Feed:
         code: int,
         at: int,
         size: int,
-        context: TimeContext,
+        context: DecodeContext,
         scales: Mapping[str, int | None],
     ) -> Record | UnknownMessage:
         chosen = None
@@ -657,7 +655,7 @@ class Feed:
             code = self.message_code(message)
         midnights = self.midnights(day)
         sent = None if send_time is None else self.send_time_ns(send_time, midnights)
-        context = TimeContext(midnights, sent)
+        context = DecodeContext(midnights, sent)
         if known is not None:
             if self.clock is not None and code == self.clock.code:
                 value_ns = self.clock.read(message, midnights)

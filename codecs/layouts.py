@@ -22,7 +22,7 @@ import msgspec
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.prices import Price, ScaleCodes, to_raw
-from feedhandler.codecs.times import TimeContext, TimeReader
+from feedhandler.codecs.times import DecodeContext, TimeReader
 
 if TYPE_CHECKING:
     from feedhandler.codecs.parts import Group, Part
@@ -121,15 +121,6 @@ class Leaf(NamedTuple):
     at: int
     size: int
     value: Any
-
-
-class ShortElement(NamedTuple):
-    """An element of a group that has fewer bytes than are described: where, and how many."""
-
-    group: str
-    at: int
-    size: int
-    described: int
 
 
 class CutShort(Exception):
@@ -307,7 +298,7 @@ class Block:
         return cast(type[Record], record)
 
     def values(
-        self, data: bytes, at: int, context: TimeContext, scales: Mapping[str, Any]
+        self, data: bytes, at: int, context: DecodeContext, scales: Mapping[str, Any]
     ) -> list[Any]:
         """Return the record's values, in order, of the block at `at`, without the group.
 
@@ -343,7 +334,7 @@ class Block:
         at: int,
         end: int,
         fixed: int,
-        context: TimeContext,
+        context: DecodeContext,
         scales: Mapping[str, int | None],
     ) -> tuple[Record, int]:
         """Decode the record at `at`, of whose bytes the first `fixed` are its fixed part.
@@ -367,26 +358,6 @@ class Block:
             values.insert(count, value)
             count += 1
         return self.record(*values), at
-
-    def short_elements(
-        self,
-        data: bytes,
-        at: int,
-        end: int,
-        fixed: int,
-        known: Mapping[str, Any],
-        context: TimeContext,
-    ) -> Generator[ShortElement, None, int]:
-        """Yield the elements, in the parts of the record at `at`, that have fewer bytes than are
-        described, and return the byte behind it. Raises `CutShort` as `read` does."""
-        if not self.parts:
-            return at + fixed
-        whole = (data[at : at + fixed] + self.nulls[fixed:])[: self.size]
-        inner = self.known(self.values(whole, 0, context, {}), known)
-        at += fixed
-        for part in self.parts:
-            at = yield from part.short_elements(data, at, end, inner, context)
-        return at
 
     def known(self, values: Sequence[Any], outer: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of fields and bits by name, in front of those of the record around."""
@@ -612,7 +583,7 @@ class Layout(Block):
         data: bytes,
         at: int,
         size: int,
-        context: TimeContext,
+        context: DecodeContext,
         scales: Mapping[str, int | None],
     ) -> Record:
         """Decode the message of `size` bytes at `at`; `size` must be at least `least_size`.

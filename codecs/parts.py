@@ -25,10 +25,9 @@ from feedhandler.codecs.layouts import (
     Field,
     Leaf,
     Record,
-    ShortElement,
     record_values,
 )
-from feedhandler.codecs.times import TimeContext
+from feedhandler.codecs.times import DecodeContext
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -110,7 +109,7 @@ class Part(abc.ABC):
 
     @abc.abstractmethod
     def read(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: DecodeContext
     ) -> tuple[Any, int]:
         """Return the part's value and the first byte behind it. Raises `CutShort`."""
 
@@ -119,16 +118,6 @@ class Part(abc.ABC):
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]
     ) -> Generator[Leaf, None, int]:
         """Yield its fields as they stand in the bytes, and return the byte behind the part."""
-
-    def short_elements(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
-    ) -> Generator[ShortElement, None, int]:
-        """Yield the elements that have fewer bytes than are described, and return the byte behind
-        the part. Raises `CutShort`."""
-        if self._is_absent(known, end - at):
-            return at
-        size = self.elements.size
-        return (yield from self.elements.short_elements(data, at, end, size, known, context))
 
     def prepare(self, value: Any, values: dict[str, Any]) -> None:
         """Set what the fields before the part have to say of it, where `values` do not."""
@@ -176,7 +165,7 @@ class Group(Part):
         self.is_plain_group = not count and when is None and not elements.parts and length is None
 
     def read(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: DecodeContext
     ) -> tuple[tuple[Record, ...], int]:
         """Return the elements and the first byte behind them. Raises `CutShort`."""
         if self._is_absent(known, end - at):
@@ -186,6 +175,8 @@ class Group(Part):
         for _ in range(number):
             size = self._size(data, at, size, end)
             self._check(at, size, end, len(records), number)
+            if size < self.elements.size and context.note_short is not None:
+                context.note_short(self.name, at, size, self.elements.size)
             inner = known
             if self.symbol is not None and context.scales_of is not None:
                 begin = at + self.symbol.at
@@ -208,21 +199,6 @@ class Group(Part):
             size = self._size(data, at, size, end)
             self._check(at, size, end, each, number)
             at = yield from self.elements.leaves(data, at, end, size, known)
-        return at
-
-    def short_elements(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
-    ) -> Generator[ShortElement, None, int]:
-        """Yield the elements that have fewer bytes than are described, and such ones in them."""
-        if self._is_absent(known, end - at):
-            return at
-        number, size, at = self._begin(data, at, end, known)
-        for each in range(number):
-            size = self._size(data, at, size, end)
-            self._check(at, size, end, each, number)
-            if size < self.elements.size:
-                yield ShortElement(self.name, at, size, self.elements.size)
-            at = yield from self.elements.short_elements(data, at, end, size, known, context)
         return at
 
     def _begin(
@@ -293,7 +269,7 @@ class Text(Part):
         self.wire = wire or name
 
     def read(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: DecodeContext
     ) -> tuple[str, int]:
         """Return the text and the first byte behind it. Raises `CutShort`."""
         if self._is_absent(known, end - at):
@@ -312,13 +288,6 @@ class Text(Part):
         if behind > begin:
             yield Leaf(self.wire, begin, behind - begin, data[begin:behind].decode("latin-1"))
         return behind
-
-    def short_elements(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
-    ) -> Generator[ShortElement, None, int]:
-        """Return the byte behind the text, which has no elements."""
-        yield from ()
-        return self.read(data, at, end, known, context)[1]
 
     def _span(self, data: bytes, at: int, end: int) -> tuple[int, int]:
         """Return the text's first byte and the one behind it."""
@@ -342,7 +311,7 @@ class Conditional(Part):
     """Fields that are there under the condition `when`, or always."""
 
     def read(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: DecodeContext
     ) -> tuple[Record | None, int]:
         """Return the record, or None, and the first byte behind it. Raises `CutShort`."""
         if self._is_absent(known, end - at):

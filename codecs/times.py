@@ -50,24 +50,27 @@ class Midnights(NamedTuple):
         return since_ns + (self.late_ns if since_ns >= self.begins_ns else self.early_ns)
 
 
-class TimeContext:
-    """Context on which a message's times may depend, and its elements' prices.
+class DecodeContext:
+    """What decoding takes from outside a message's bytes, and notes beside the record.
 
-    The midnights, the packet's send time, and the moment that the last clock message told;
-    `scales_of` returns the scales of the symbol that a field of an element names, by its bytes.
+    For times: the midnights, the packet's send time, and the moment that the last clock message
+    told. For prices: `scales_of` returns the scales of the symbol that a field of an element names,
+    by its bytes. `note_short`, where it is set, is called for each element that has fewer bytes
+    than are described: with its group's name, its offset, its size, and the described one.
     """
 
-    __slots__ = ("clock_ns", "midnights", "scales_of", "send_ns")
+    __slots__ = ("clock_ns", "midnights", "note_short", "scales_of", "send_ns")
 
     def __init__(self, midnights: Midnights | None = None, send_ns: int | None = None) -> None:
         self.midnights = midnights
         self.send_ns = send_ns
         self.clock_ns: int | None = None
         self.scales_of: Callable[[Any, bytes], Mapping[str, int | None]] | None = None
+        self.note_short: Callable[[str, int, int, int], None] | None = None
 
 
 #: Turns a message's raw values and a context into a full time, or None where it cannot be known.
-TimeReader = Callable[[Sequence[int], TimeContext], int | None]
+TimeReader = Callable[[Sequence[int], DecodeContext], int | None]
 
 
 def time_reader(
@@ -84,14 +87,14 @@ def time_reader(
     def total(values: Sequence[int]) -> int:
         return sum(values[position] * unit for position, unit in parts)
 
-    def from_midnight(values: Sequence[int], context: TimeContext) -> int | None:
+    def from_midnight(values: Sequence[int], context: DecodeContext) -> int | None:
         midnights = context.midnights
         return None if midnights is None else midnights.moment_ns(total(values))
 
-    def from_epoch(values: Sequence[int], context: TimeContext) -> int | None:
+    def from_epoch(values: Sequence[int], context: DecodeContext) -> int | None:
         return total(values)
 
-    def from_send_second(values: Sequence[int], context: TimeContext) -> int | None:
+    def from_send_second(values: Sequence[int], context: DecodeContext) -> int | None:
         sent = context.send_ns
         if sent is None:
             return None
@@ -99,7 +102,7 @@ def time_reader(
         second = sent - sent % SECOND_NS
         return second + within if within <= sent % SECOND_NS else second + within - SECOND_NS
 
-    def from_clock(values: Sequence[int], context: TimeContext) -> int | None:
+    def from_clock(values: Sequence[int], context: DecodeContext) -> int | None:
         return None if context.clock_ns is None else context.clock_ns + total(values)
 
     reader: TimeReader = {
@@ -111,7 +114,7 @@ def time_reader(
     if not nulls:
         return reader
 
-    def unless_null(values: Sequence[int], context: TimeContext) -> int | None:
+    def unless_null(values: Sequence[int], context: DecodeContext) -> int | None:
         if any(values[position] == null for position, null in nulls):
             return None
         return reader(values, context)

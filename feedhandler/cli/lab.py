@@ -160,10 +160,7 @@ def lab(
     from feedhandler.lab import commands as ops
     from feedhandler.lab import plan as words
 
-    if capture and generate:
-        raise typer.BadParameter("--capture and --generate: what is to be replayed?")
-    if sweep is None:
-        refuse_beside(context, "without --sweep", "bound", hint="add --sweep rate, or leave it out")
+    _check(context, capture and generate, sweep is not None)
     duration_s = words.check_duration(words.parse_duration(duration))
     plan = words.Plan(
         out=out,
@@ -188,6 +185,14 @@ def lab(
         apart=apart,
     )
     return lambda: ops.run(plan)
+
+
+def _check(context: typer.Context, has_two_loads: object, sweeps: bool) -> None:
+    """Raise `BadParameter` for options that contradict one another, or that nothing takes."""
+    if has_two_loads:
+        raise typer.BadParameter("--capture and --generate: what is to be replayed?")
+    if not sweeps:
+        refuse_beside(context, "without --sweep", "bound", hint="add --sweep rate, or leave it out")
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""What a configuration names and says that shows only beside its feed and its files.
+"""Checks of a configuration that take its feed and the files and folders that it names.
 
 `check_named` is the last check before a gateway starts: certificates and keys, files of passwords,
 folders, and what brokers are to get. `config check` and `run` make it, so that both refuse alike.

@@ -931,8 +931,8 @@ class Normaliser:
         A quote that is not known begins with a side whose message names its symbol.
         """
         order_id: cython.ulonglong
-        price: cython.longlong
-        size: cython.uint
+        price: cython.longlong = _NO_PRICE
+        size: cython.uint = 0
         side: cython.uchar
         slot: cython.Py_ssize_t
         reported: cython.uchar = self.side_of(rule.side)
@@ -952,19 +952,16 @@ class Normaliser:
             if slot < 0 and not (opens and side == reported):
                 continue
             known = True
-            tests = rule.bid_tests if side == _BUY else rule.ask_tests
-            if slot < 0:
-                price, size = self.price_of(rule.price), self.size_of(rule.size)
-                self.keep_side(order_id, side, price, size, self.holds(tests))
-                continue
-            self.instrument = self.orders.instruments[slot]
-            if rule.does == _C_QUOTE_DELETE:
-                self.hide(slot, order_id)
-                self.orders.remove(slot)
-                continue
-            price, size = self.orders.prices[slot], self.orders.sizes[slot]
+            if slot >= 0:
+                self.instrument = self.orders.instruments[slot]
+                if rule.does == _C_QUOTE_DELETE:
+                    self.hide(slot, order_id)
+                    self.orders.remove(slot)
+                    continue
+                price, size = self.orders.prices[slot], self.orders.sizes[slot]
             if side == reported:
                 price, size = self.price_of(rule.price), self.size_of(rule.size)
+            tests = rule.bid_tests if side == _BUY else rule.ask_tests
             self.keep_side(order_id, side, price, size, self.holds(tests))
         self.unknown_orders += not known
         return 0

@@ -18,9 +18,6 @@ from feedhandler.config import Config
 from feedhandler.ops.checks import Check
 from feedhandler.private_files import openness
 
-#: Files by which a folder is one of ours: a journal's, its blocks', that of queues or recordings.
-_MARKS = ("control", "block-*.queue", "queue.json", "*/queue.json", ".recorder.lock")
-
 
 def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
     """Yield a finding for each secret, each open folder and each endpoint that others reach.
@@ -111,9 +108,20 @@ def check_secret(name: str, path: str) -> Check:
 def _remedy_of_folder(folder: str) -> str:
     """Return the `chmod` command; where the folder holds what is not ours, to take another one."""
     root = Path(folder)
-    if not any(root.iterdir()) or any(any(root.glob(mark)) for mark in _MARKS):
+    if not any(root.iterdir()) or any(any(root.glob(mark)) for mark in _marks()):
         return f"chmod -R go= {folder}"
     return "name a folder of its own: this one holds other files"
+
+
+def _marks() -> tuple[str, ...]:
+    """Return the names by which a folder is one of ours: a journal's, of queues, of recordings."""
+    # Only where it is asked: the doctor also examines a build that lacks the journal's unit.
+    from feedhandler.amqp.durable.creation import FILE_NAME
+    from feedhandler.journal.recovery import CONTROL_NAME
+    from feedhandler.journal.store import BLOCK_NAME
+    from feedhandler.recording.recorder import LOCK_NAME
+
+    return CONTROL_NAME, BLOCK_NAME.format(0)[:6] + "*", FILE_NAME, f"*/{FILE_NAME}", LOCK_NAME
 
 
 def _remedy(path: str) -> str:

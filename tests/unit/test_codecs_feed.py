@@ -19,7 +19,7 @@ from feedhandler.codecs import (
     pack_messages,
     scanner,
 )
-from feedhandler.codecs.times import SECOND_NS, TimeContext, day_of, day_start_ns, time_reader
+from feedhandler.codecs.times import SECOND_NS, DecodeContext, day_of, day_start_ns, time_reader
 from tests.support.unsequenced import setting_aside
 
 UTP = load_feed("euronext-utp-md")
@@ -250,9 +250,9 @@ def test_a_moment_belongs_to_the_day_of_its_zone():
 def test_a_time_within_the_second_lies_before_the_packet_was_sent():
     reader = time_reader("send_second", [(0, 1)])
     sent = 10 * SECOND_NS + 500
-    assert reader([400], TimeContext(None, sent)) == 10 * SECOND_NS + 400
-    assert reader([501], TimeContext(None, sent)) == 9 * SECOND_NS + 501
-    assert reader([400], TimeContext(None, None)) is None
+    assert reader([400], DecodeContext(None, sent)) == 10 * SECOND_NS + 400
+    assert reader([501], DecodeContext(None, sent)) == 9 * SECOND_NS + 501
+    assert reader([400], DecodeContext(None, None)) is None
 
 
 def test_iex_times_need_no_day():

@@ -1,5 +1,5 @@
-"""What contradicts itself in a description is refused as it is loaded, with its line, key and
-reason: values that a field cannot have, names that are taken, numbers out of range."""
+"""Contradictions in a description are refused as it is loaded, with their line, key and reason:
+values that a field cannot have, names that are taken, numbers out of range."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a configuration names: refused by `config check` and `run` in the same words."""
+"""Files that a configuration names are refused by `config check` and `run` in the same words."""
 
 import subprocess
 from pathlib import Path
