@@ -4,8 +4,8 @@ What it is for: the queue's logic plans steps and never touches a file except to
 executes the steps one by one through `Files`. In the product that is `RealFiles`; in tests a
 simulated disk that fails, loses writes and loses its power.
 
-What it promises: a write that is interrupted or short is continued; any other failure is raised
-unchanged, at once, and no further step is executed. A failed sync is never retried: it means that
+What it promises: a call that is interrupted is made again, and a write that is short is continued;
+any other failure is raised unchanged, at once, and no further step is executed. A failed sync is never retried: it means that
 what was written may be lost, and a second sync would say nothing about that.
 """
 
@@ -211,11 +211,11 @@ class RealFiles:
     def rename(self, old: str, new: str) -> None:
         self._forget(old)
         self._forget(new)
-        os.rename(old, new)
+        _uninterrupted(os.rename, old, new)
 
     def remove(self, path: str) -> None:
         self._forget(path)
-        os.unlink(path)
+        _uninterrupted(os.unlink, path)
 
     def sync_folder(self, path: str) -> None:
         folder = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -246,3 +246,12 @@ class RealFiles:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+def _uninterrupted(call: Callable[..., None], *arguments: str) -> None:
+    """Make a call again where it is interrupted: Python does that itself for few of them."""
+    while True:
+        try:
+            return call(*arguments)
+        except InterruptedError:
+            continue

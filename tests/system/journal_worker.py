@@ -27,6 +27,8 @@ from tests.system.journal_calls import SETTINGS, content_of, note, token_of
 
 #: A job that has not ended by then never does.
 LIFE_S = 60
+#: How often is looked whether the queue is full.
+LOOK_S = 1.0
 #: What a sync takes: while a slow one is under way segments gather behind it.
 SYNC_US = (0, 100, 500, 500)
 
@@ -40,17 +42,38 @@ class Work:
         self.left = operations
         self.token = 1
         self.groups = 0
+        #: Consumers, and those of them that wait for a commit.
+        self.consumers = self.committing = 0
         self.at_once = draw.choice((1, 2, 8))
 
     async def all(self) -> None:
         """Until the operations are used up."""
         producers = [self._produce() for _ in range(self.draw.choice((1, 3, 12, 24, 24)))]
-        others = [self._consume() for _ in range(self.draw.choice((1, 3)))] + [self._cancel()]
+        self.consumers = self.draw.choice((1, 3))
+        others = [self._consume() for _ in range(self.consumers)] + [self._cancel()]
         tasks = [asyncio.create_task(self._until_stopped(each)) for each in others]
-        await asyncio.gather(*map(self._until_stopped, producers))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        produced = asyncio.gather(*map(self._until_stopped, producers))
+        full = asyncio.create_task(self._full())
+        await asyncio.wait((produced, full), return_when=asyncio.FIRST_COMPLETED)
+        works = (produced, full, *tasks)
+        for work in works:
+            work.cancel()
+        for ended in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+    async def _full(self) -> None:
+        """Until the queue is full of what its consumers hold, who all wait for room in it: it stays
+        so (docs/journal.md), and nobody goes on."""
+        items = -1
+        while True:
+            await asyncio.sleep(LOOK_S)
+            figures = self.queue.statistics()
+            used = figures["blocks"] == figures["blocks_max"]
+            if self.committing == self.consumers and used and figures["items"] == items:
+                note("full")
+                return
+            items = figures["items"]
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -108,7 +131,9 @@ class Work:
         ends = [(number, Status.DELIVERED) for number in done]
         note("group", group, pairs, ends, marks)
         contents = [content_of(token) for _, token in pairs]
+        self.committing += 1
         numbers = await self.queue.commit(contents, ends, marks, {b"worker": (0, group)})
+        self.committing -= 1
         assert list(numbers) == [number for number, _ in pairs]
         note("committed", group)
         note("put", pairs)

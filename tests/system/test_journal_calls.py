@@ -81,6 +81,7 @@ def test_the_power_is_cut_at_every_call_that_the_queue_makes(worker, tmp_path: P
         replay = Replay(found, folder)
         total += cut_everywhere(replay, seed, about)
         assert replay.notes[-1] == ["closed"], replay.notes[-1]
+        total["full"] += ["full"] in replay.notes
         total["calls"] += sum(entry.kind is not Kind.NOTE for entry in found)
         total["written through"] += sum(entry.kind is Kind.THROUGH for entry in found)
         figures = next(about for what, *about in replay.notes if what == "figures")[0]
