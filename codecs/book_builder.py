@@ -29,8 +29,13 @@ from feedhandler.codecs.description import (
     SideDescription,
     StateDescription,
 )
-from feedhandler.codecs.field_builder import FieldBuilder, snake_case
-from feedhandler.codecs.field_values import fault_of_integer, fault_of_text, nearest
+from feedhandler.codecs.field_builder import FieldBuilder
+from feedhandler.codecs.field_values import (
+    fault_of_integer,
+    fault_of_text,
+    nearest,
+    snake_case,
+)
 from feedhandler.codecs.layouts import Block, Field, Layout, in_reference
 from feedhandler.codecs.parts import Dimensions, Group, Part
 from feedhandler.codecs.times import UNIT_NS

@@ -57,10 +57,12 @@ class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     """The sequence number: its field, what it counts, and the meaning of a heartbeat's.
 
     `unsequenced` is the number that is set aside for packets outside the sequence. Without a field,
-    a packet has the number of its first message (`message.sequence`).
+    a packet has the number of its first message (`message.sequence`). `high` names bits of the
+    header that stand above the field's.
     """
 
     field: str = ""
+    high: str = ""
     counts: Literal["packets", "messages"] = "messages"
     first: int = 1
     heartbeat: Literal["next", "last", "none"] = "none"
@@ -70,7 +72,8 @@ class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The header field that distinguishes kinds of packets, and its values.
 
-    `header_size` is the size of the header of packets that are no data, where theirs is shorter.
+    `mask` has the bits of the field that tell the kind. `header_size` is the size of the header of
+    packets whose values are `short`, by default of all that are no data, where theirs is shorter.
     """
 
     field: str
@@ -78,7 +81,9 @@ class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     heartbeat: list[int] = []
     reset: list[int] = []
     control: list[int] = []
+    mask: int | None = None
     header_size: int | None = None
+    short: list[int] | None = None
 
 
 class SendTimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -114,6 +119,7 @@ class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     constants: dict[str, int] = {}
     heartbeat_when_empty: bool = False
     reset_next: str = ""
+    reset_message: int | str | None = None
 
 
 class TypeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -344,7 +350,7 @@ class FixDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 FIX_PACKET = PacketDescription(
     header_size=0,
     fields=[],
-    sequence=SequenceDescription("", "messages", 1, "next"),
+    sequence=SequenceDescription(counts="messages", heartbeat="next"),
 )
 FIX_MESSAGE = MessageDescription(header_size=0)
 

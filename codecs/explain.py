@@ -100,9 +100,11 @@ def _truncated(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     if not table.reset_size or len(data) < table.header_size:
         wanted = f"a header of {table.header_size} bytes"
         return Fault(Reject.TRUNCATED, "packet", 0, f"{len(data)} bytes", wanted)
-    name = feed.description.packet.reset_next
-    wanted = f"{table.reset_at + table.reset_size} bytes to hold it"
-    return Fault(Reject.TRUNCATED, name, table.reset_at, f"a reset of {len(data)} bytes", wanted)
+    name, at = feed.description.packet.reset_next, table.reset_at
+    if table.reset_message >= 0:  # in a message, not in the packet
+        at += header.body
+    wanted = f"{at + table.reset_size} bytes to hold it"
+    return Fault(Reject.TRUNCATED, name, at, f"a reset of {len(data)} bytes", wanted)
 
 
 def _length(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
@@ -128,6 +130,8 @@ def _packet_type(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     field = _header_field(feed, kind.field)
     known = sorted({*kind.data, *kind.heartbeat, *kind.reset, *kind.control})
     wanted = "one of " + ", ".join(map(str, known))
+    if kind.mask is not None:
+        wanted += f" in its bits {kind.mask:#x}"
     found = _code(_number(feed, data, field))
     return Fault(Reject.UNKNOWN_PACKET_TYPE, field.wire, field.at, found, wanted)
 

@@ -21,6 +21,7 @@ from feedhandler.codecs import scanner
 from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import NO_SEND_TIME, FeedDescription
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.field_values import snake_case
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
 from feedhandler.codecs.layouts import (
@@ -911,16 +912,27 @@ class Feed:
             if packet.sequence.unsequenced is None:
                 raise UsageError(f"{self.name} sets no sequence number aside")
             kind, sequence = PacketKind.DATA, packet.sequence.unsequenced
-        if kind == PacketKind.RESET and self.table.reset_size and not body:
-            body = self._reset_body(sequence + 1 if next_sequence is None else next_sequence)
+        if kind == PacketKind.RESET and not body:
+            after = sequence + 1 if next_sequence is None else next_sequence
+            if packet.reset_message is not None:
+                messages = messages or [self._reset_message(after)]
+            elif self.table.reset_size:
+                body = self._reset_body(after)
+        size = self.table.header_size
+        if packet.kind is not None:
+            packet_type = self._packet_type(kind, packet_type)
+            size = self._header_size(packet_type)
         body = body + b"".join(self._numbered(messages, sequence))
-        size = self._header_size(kind)
         body += b"\0" * (-(size + len(body)) % packet.align)
         values: dict[str, Any] = dict(packet.constants)
         values.update(self._send_time_fields(send_time))
+        high = None
+        if packet.sequence.high:
+            high, sequence = divmod(sequence, 1 << 8 * self.table.sequence_size)
         for name, value in [
             (packet.length.field, size + len(body) - packet.length.add),
             (packet.sequence.field, sequence),
+            (packet.sequence.high, high),
             (packet.count, len(messages) if count is None else count),
             (packet.service, service),
             (packet.session, session),
@@ -928,17 +940,16 @@ class Feed:
         ]:
             if name and value is not None:
                 values[name] = value
-        if packet.kind is not None:
-            values[packet.kind.field] = self._packet_type(kind, packet_type)
+        if packet.kind is not None:  # its field may be the flags' too
+            values[packet.kind.field] = packet_type
         named = {self._header_name(name): value for name, value in values.items()}
         named.update(header or {})
         return self.header.pack(named, {})[:size] + body
 
-    def _header_size(self, kind: PacketKind) -> int:
-        """Return the bytes of the header of packets of this kind."""
-        return self.table.short_header if kind != PacketKind.DATA and self.table.short_header else (
-            self.table.header_size
-        )  # fmt: skip
+    def _header_size(self, packet_type: int) -> int:
+        """Return the bytes of the header of packets whose kind field has this value."""
+        table = self.table
+        return table.short_header if table.has_short(packet_type) else table.header_size
 
     def _numbered(self, messages: Sequence[bytes], sequence: int) -> Iterable[bytes]:
         """Return the messages, each with its own number from `sequence` on where they have one."""
@@ -964,6 +975,8 @@ class Feed:
         for field in self.header.named:
             if name in (field.wire, field.name):
                 return field.name
+            if snake_case(name) in field.bits:
+                return snake_case(name)
         return name
 
     def _send_time_fields(self, send_time: int) -> dict[str, int]:
@@ -976,6 +989,13 @@ class Feed:
             spec.field: send_time // 1_000_000_000,
             spec.nanoseconds: send_time % 1_000_000_000,
         }
+
+    def _reset_message(self, next_sequence: int) -> bytes:
+        """Return the message that makes its packet a reset."""
+        layout = self.layouts[self.table.reset_message][0]
+        name = self.description.packet.reset_next
+        fields = {self._control_name(layout, name): next_sequence} if name else {}
+        return self.encode_message(layout.name, **fields)
 
     def _reset_body(self, next_sequence: int) -> bytes:
         packet = self.description.packet

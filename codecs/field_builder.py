@@ -19,7 +19,13 @@ from feedhandler.codecs.description import (
     GroupDescription,
     PartDescription,
 )
-from feedhandler.codecs.field_values import bounds, fault_of_integer, fault_of_text, nearest
+from feedhandler.codecs.field_values import (
+    bounds,
+    fault_of_integer,
+    fault_of_text,
+    nearest,
+    snake_case,
+)
 from feedhandler.codecs.layouts import Block, Field, in_reference
 from feedhandler.codecs.parts import Condition, Conditional, Dimensions, Group, Part, Text
 from feedhandler.codecs.prices import COUNTS, DIGITS, EXPONENTS, SCALE_MAX, ScaleCodes, scale_codes
@@ -30,7 +36,6 @@ SIZE_MAX = 65_575
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 #: The name of the symbol itself in records: a message's field has it only where it is the symbol.
 SYMBOL = "symbol"
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
 #: Types of fields: integers of 1 to 8 bytes, floating point, text, reserved bytes.
 _TYPE = re.compile(
     r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|f(?P<float>32|64)"
@@ -51,11 +56,6 @@ _OF_A_TYPE = (
     "type", "price", "exponent", "decimals", "null", "constant", "bits", "byte_order", "values",
     "pad",
 )  # fmt: skip
-
-
-def snake_case(wire_name: str) -> str:
-    """Convert `SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
-    return "_".join(word.lower() for word in _WORD.findall(wire_name))
 
 
 def _type_meant(text: str) -> str:

@@ -5,7 +5,15 @@ packet header. What is wrong is told as the reason of a refusal; "" where nothin
 """
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
+
+
+def snake_case(wire_name: str) -> str:
+    """Convert `SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
+    return "_".join(word.lower() for word in _WORD.findall(wire_name))
 
 
 def bounds(bits: int, *, signed: bool = False) -> tuple[int, int]:

@@ -454,7 +454,11 @@ class _Builder:
         named = [field for field in fields if field.kind != "x"]
         for field in named:
             self._types[field.wire].add(type_text(field))
-        positions = {field.wire: i for i, field in enumerate(named) if field.kind == "u"}
+        positions = {
+            field.wire: i
+            for i, field in enumerate(named)
+            if field.kind == "u" or (field.kind == "i" and field.size == 8)
+        }
         taken = {*names_of(fields), *(part.name for part in parts)}
         times: dict[str, TimeReader] = {}
         for index, rule in enumerate(self.description.times):
@@ -493,18 +497,20 @@ class _Builder:
             self.refuse(key, f"fits no message: {self._why_none(names)}")
 
     def _why_none(self, names: list[str]) -> str:
-        """Return why no message has all of these fields as unsigned integers."""
+        """Return why no message has all of these fields as unsigned integers or i64."""
         header = {field.name for field in self.description.message.fields}
         for name in names:
             if name in self._types:
                 types = sorted(self._types[name])
-                if not any(each.startswith("u") for each in types):
-                    return f"{name!r} is {' or '.join(types)}, and must be an unsigned integer"
+                if not any(each.startswith("u") or each == "i64" for each in types):
+                    return (
+                        f"{name!r} is {' or '.join(types)}, and must be an unsigned integer or i64"
+                    )
             elif name in header:
                 return f"none has a field {name!r}: fields of [message] do not count"
             else:
                 return f"none has a field {name!r}{nearest(name, self._types)}"
-        return f"none has {' and '.join(names)} as unsigned integers"
+        return f"none has {' and '.join(names)} as unsigned integers or i64"
 
     def _references(
         self, layouts: dict[int, list[Layout]], table: FeedTable

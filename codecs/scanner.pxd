@@ -26,7 +26,9 @@ cdef class FeedTable:
     cdef public bint fix
     cdef public unsigned int symbol_tag
     cdef public bint varied, several, alone, long_symbols, odd_messages, strips_symbols
-    cdef public int short_header, end_of_session
+    cdef public int short_header, end_of_session, kind_mask, reset_message
+    cdef public int high_at, high_size, high_shift, session_shift
+    cdef public unsigned long long high_mask, session_mask
     cdef public int trailing_max, message_align, type_second_at, type_second_size, number_at, number_size
     cdef public int block_at, block_size
     cdef public bint sized
@@ -35,6 +37,7 @@ cdef class FeedTable:
     cdef int constant_size[4]
     cdef unsigned long long constant_value[4]
     cdef unsigned char kinds[65536]
+    cdef unsigned char shorts[65536]
     cdef unsigned char slots[65536]
     cdef unsigned short control_sizes[65536]
     cdef unsigned char compressed[256]

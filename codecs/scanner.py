@@ -96,9 +96,11 @@ class FeedTable:
     the loader refuses others. What most feeds have is read in one go; the rest where the table says
     that it is there:
 
-    varied        packets without a length, a count or a send time, with a text for a session, with
-                  a count `end_of_session`, with a header of `short_header` bytes where they are no
-                  data, or with the number of their first message
+    varied        packets without a length, a count or a send time, with a text or bits for a
+                  session, with a count `end_of_session`, with a header of `short_header` bytes
+                  where their kind is in `shorts`, with bits that stand above their number, with
+                  that of their first message, of a kind that some bits of its field tell, or that
+                  are a reset because of their first message
     several       a datagram may hold several packets
     alone         nothing tells where a packet ends: it must be all of what holds it, also a batch
     odd_messages  messages are padded to `message_align` bytes (their sizes here are with padding),
@@ -141,7 +143,10 @@ class FeedTable:
         self.strips_symbols = False
         self.varied = self.several = self.alone = self.long_symbols = False
         self.short_header = 0
-        self.end_of_session = -1
+        self.end_of_session = self.reset_message = -1
+        self.kind_mask = 0xFFFF
+        self.high_at = self.high_size = self.high_shift = self.session_shift = 0
+        self.high_mask = self.session_mask = 0
         self.odd_messages = False
         self.message_align = 1
         self.trailing_max = 0
@@ -155,6 +160,7 @@ class FeedTable:
             self.constant_size = [0] * CONSTANTS_MAX
             self.constant_value = [0] * CONSTANTS_MAX
             self.kinds = bytearray(65536)
+            self.shorts = bytearray(65536)
             self.slots = bytearray(65536)
             self.control_sizes = [0] * 65536
             self.compressed = bytearray(256)
@@ -166,7 +172,7 @@ class FeedTable:
             self.group = [[0] * GROUP_NUMBERS for _ in range(256)]
         for value in range(65536):
             self.kinds[value] = UNKNOWN_KIND
-            self.slots[value] = 0
+            self.slots[value] = self.shorts[value] = 0
             self.control_sizes[value] = 0
         for value in range(256):
             self.compressed[value] = 0
@@ -194,6 +200,14 @@ class FeedTable:
         if kind > CONTROL:
             raise ValueError(f"there is no kind {kind}")
         self.kinds[value] = kind
+
+    def set_short(self, value: cython.ushort) -> None:
+        """Mark packets whose kind field holds `value`: their header has `short_header` bytes."""
+        self.shorts[value] = 1
+
+    def has_short(self, packet_type: cython.int) -> bool:
+        """Return whether packets whose kind field holds `packet_type` have the short header."""
+        return bool(self.shorts[packet_type & self.kind_mask])
 
     def set_control(self, packet_type: cython.ushort, body_size: cython.ushort) -> None:
         """Set the least body size of packets of `packet_type`, which have no messages."""
@@ -479,17 +493,21 @@ def _walked_length(
     end: cython.Py_ssize_t = start + size
     length: cython.Py_ssize_t
     count: cython.int
+    kind: cython.ushort
     if table.alone:
         return cython.cast(cython.int, size)
     if start < 0 or end > len(data):
         return 0
-    if (
-        table.short_header
-        and size >= table.short_header
-        and table.kinds[_read(data, start + table.kind_at, table.kind_size, table.big_endian)]
-    ):
-        return table.short_header  # no data
-    if size < table.header_size:
+    if table.short_header and size >= table.short_header:
+        kind = cython.cast(
+            cython.ushort,
+            _read(data, start + table.kind_at, table.kind_size, table.big_endian) & table.kind_mask,
+        )
+        if table.shorts[kind]:
+            if table.kinds[kind] != DATA:
+                return table.short_header
+            at = start + table.short_header
+    if size < at - start:
         return 0
     count = cython.cast(
         cython.int, _read(data, start + table.count_at, table.count_size, table.big_endian)
@@ -651,13 +669,13 @@ def _parse_varied(
         if size < table.type_at + table.type_size:
             return TRUNCATED
         out.packet_type = cython.cast(
-            cython.int, _field(first, table.type_at, table.type_size, big, eight)
+            cython.int, _field(first, table.type_at, table.type_size, big, eight) & table.kind_mask
         )
     if table.kind_size:
         out.kind = table.kinds[cython.cast(cython.ushort, out.packet_type)]
         if out.kind == UNKNOWN_KIND:
             return UNKNOWN_PACKET_TYPE
-        if out.kind != DATA and table.short_header:
+        if table.shorts[cython.cast(cython.ushort, out.packet_type)]:
             body = table.short_header
     if size < body:
         return TRUNCATED
@@ -678,9 +696,16 @@ def _parse_varied(
             return WRONG_CONSTANT
     out.body = body
     out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, eight)
+    if table.high_size:
+        out.sequence |= (
+            (_within(first, table.high_at, table.high_size, body, big, eight) >> table.high_shift)
+            & table.high_mask
+        ) << (8 * table.sequence_size)
     out.session = 0
     if table.session_at + table.session_size <= body:
         out.session = _session(first, table.session_at, table.session_size, big)
+    if table.session_mask:
+        out.session = (out.session >> table.session_shift) & table.session_mask
     out.service = cython.cast(
         cython.uint, _within(first, table.service_at, table.service_size, body, big, eight)
     )
@@ -693,9 +718,47 @@ def _parse_varied(
             first, table.time_ns_at, 4, body, big, eight
         )
     verdict = _parse_count(table, first, out)
-    if verdict != FINE:
-        return verdict
-    return _classify(table, first, out)
+    if verdict == FINE:
+        verdict = _classify(table, first, out)
+    if verdict == FINE and table.reset_message >= 0:
+        verdict = _find_reset(table, first, out)
+    return verdict
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _find_reset(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.int:
+    """Make a data packet whose first message says so a reset; return a `Reject`."""
+    at: cython.int = cython.cast(cython.int, out.body)
+    end: cython.int = cython.cast(cython.int, out.length)
+    if out.kind != DATA or out.count == 0 or table.compressed[out.flags & 0xFF]:
+        return FINE
+    if at + table.message_header_size > end:
+        return MESSAGE_OVERRUN
+    if _type_at(table, first, at) != table.reset_message:
+        return FINE
+    out.kind = RESET
+    if table.reset_size:
+        at += table.reset_at
+        if at + table.reset_size > end:
+            return TRUNCATED
+        out.next_sequence = _field(first, at, table.reset_size, table.big_endian, False)
+    return FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _type_at(table: FeedTable, first: cython.p_const_uchar, at: cython.int) -> cython.int:
+    """Return the type of the message that begins `at` bytes behind `first`."""
+    kind: cython.int = cython.cast(
+        cython.int,
+        _field(first, at + table.message_type_at, table.message_type_size, table.big_endian, False),
+    )
+    if table.type_second_size:
+        kind = (kind << 8) | first[at + table.type_second_at]
+    return kind
 
 
 @cython.cfunc
@@ -775,13 +838,7 @@ def _layout_size(
     table: FeedTable, first: cython.p_const_uchar, room: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Return the size of the message that begins at `first`, its header among `room` bytes."""
-    kind: cython.int = cython.cast(
-        cython.int,
-        _field(first, table.message_type_at, table.message_type_size, table.big_endian, False),
-    )
-    if table.type_second_size:
-        kind = (kind << 8) | first[table.type_second_at]
-    return layout_size(table.sizes, first, table.slots[kind], room)
+    return layout_size(table.sizes, first, table.slots[_type_at(table, first, 0)], room)
 
 
 def message_size_by_type(table, data, at, end):
@@ -878,7 +935,9 @@ def _classify(
 @cython.exceptval(-1, check=True)
 def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
     """Return the `Reject` of a body that needs no walk of its messages; -2: walk it."""
-    if header.kind == CONTROL or (header.kind == RESET and table.reset_size):
+    if header.kind == CONTROL or (
+        header.kind == RESET and table.reset_size and table.reset_message < 0
+    ):
         if header.length - header.body < table.control_sizes[header.packet_type & 0xFFFF]:
             return CONTROL_SHORT
         return FINE

@@ -5,7 +5,7 @@ from types import ModuleType
 
 from feedhandler.codecs.description import FieldDescription
 from feedhandler.codecs.field_builder import FieldBuilder, renamed
-from feedhandler.codecs.field_values import fault_of_integer, nearest
+from feedhandler.codecs.field_values import fault_of_integer, nearest, snake_case
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group
@@ -43,7 +43,7 @@ class TableBuilder:
         table.length_add = packet.length.add
         self._set_header_field(table, header, "sequence", packet.sequence.field, 8)
         self._unsequenced(table)
-        self._set_header_field(table, header, "session", packet.session, 32, texts=True)
+        self._set_session(table, header)
         self._set_header_field(table, header, "service", packet.service, 4)
         self._set_header_field(table, header, "flags", packet.flags, 1)
         self._set_header_field(table, header, "count", packet.count or "", 2)
@@ -59,6 +59,15 @@ class TableBuilder:
         self._kinds(table, header, controls)
         self._messages(table, layouts)
         self._variations(table)
+        self._short_headers(table)
+        self._high_bits(table, header)
+        self._reset_message(table, layouts)
+        table.varied = table.varied or bool(
+            table.kind_mask != 0xFFFF
+            or table.session_mask
+            or table.high_size
+            or table.reset_message >= 0
+        )
         return table
 
     def _variations(self, table: FeedTable) -> None:
@@ -72,12 +81,6 @@ class TableBuilder:
             if fault := fault_of_integer(packet.end_of_session, 8 * table.count_size):
                 self.refuse("packet.end_of_session", fault)
             table.end_of_session = packet.end_of_session
-        if packet.kind is not None and packet.kind.header_size is not None:
-            if not 0 < packet.kind.header_size <= table.header_size:
-                self.refuse("packet.kind.header_size", f"is not within 1..{table.header_size}")
-            table.short_header = packet.kind.header_size
-            if table.kind_at + table.kind_size > table.short_header:
-                self.refuse("packet.kind.header_size", "leaves out the kind")
         if not 1 <= packet.align <= 16:
             self.refuse("packet.align", "is not within 1..16")
         table.trailing_max = packet.align - 1
@@ -88,10 +91,78 @@ class TableBuilder:
             or not table.time_size
             or table.session_size > 8
             or table.end_of_session >= 0
-            or table.short_header
+            or (packet.kind is not None and packet.kind.header_size is not None)
             or table.several
             or not table.sequence_size
         )
+
+    def _short_headers(self, table: FeedTable) -> None:
+        """Set which kinds of packets have a shorter header, and what must be in it."""
+        kind = self.description.packet.kind
+        if kind is None or kind.header_size is None:
+            if kind is not None and kind.short is not None:
+                self.refuse("packet.kind.short", "needs packet.kind.header_size")
+            return
+        if not 0 < kind.header_size <= table.header_size:
+            self.refuse("packet.kind.header_size", f"is not within 1..{table.header_size}")
+        table.short_header = kind.header_size
+        others = kind.heartbeat + kind.reset + kind.control
+        needed = {"kind": (table.kind_at, table.kind_size)}
+        for value in others if kind.short is None else kind.short:
+            if value not in kind.data + others:
+                self.refuse("packet.kind.short", f"{value} is no value of a kind")
+            table.set_short(value)
+            if value in kind.data:
+                needed["sequence"] = table.sequence_at, table.sequence_size
+                needed["count"] = table.count_at, table.count_size
+                needed["length"] = table.length_at, table.length_size
+        for name, (at, size) in needed.items():
+            if at + size > table.short_header:
+                self.refuse("packet.kind.header_size", f"leaves out the {name}")
+
+    def _set_session(self, table: FeedTable, header: Block) -> None:
+        """Set where the session stands: a field, or some of its bits."""
+        name = self.description.packet.session
+        if (found := _bits_of(header, name)) is None:
+            self._set_header_field(table, header, "session", name, 32, texts=True)
+            return
+        field, shift, width = found
+        self._set_header_field(table, header, "session", field.wire, 8)
+        table.session_shift, table.session_mask = shift, (1 << width) - 1
+
+    def _high_bits(self, table: FeedTable, header: Block) -> None:
+        """Set the bits that stand above the sequence number's."""
+        name, key = self.description.packet.sequence.high, "packet.sequence.high"
+        if not name:
+            return
+        found = _bits_of(header, name)
+        if found is None:
+            near = nearest(name, _names_of_bits(header))
+            self.refuse(key, f"{name!r} names no bits of a field of the packet header{near}")
+        field, shift, width = found
+        self._header_field(header, key, field.wire)
+        if not table.sequence_size or 8 * table.sequence_size + width > 62:
+            self.refuse(key, "there is no sequence field, or both together have more than 62 bits")
+        table.high_at, table.high_size = field.at, field.size
+        table.high_shift, table.high_mask = shift, (1 << width) - 1
+
+    def _reset_message(self, table: FeedTable, layouts: dict[int, list[Layout]]) -> None:
+        """Set the type of the message that makes its packet a reset."""
+        packet, key = self.description.packet, "packet.reset_message"
+        if packet.reset_message is None:
+            return
+        if table.type_in_packet:
+            self.refuse(key, "the packet tells the type: name it in packet.kind.reset")
+        if packet.kind is not None and packet.kind.reset:
+            self.refuse(key, "packet.kind has resets: leave one of both out")
+        for layout, *_ in layouts.values():
+            if packet.reset_message in (layout.label, layout.code):
+                break
+        else:
+            self.refuse(key, f"{packet.reset_message!r} is no type of a message")
+        table.reset_message = layout.code
+        if packet.reset_next:
+            self._set_reset_next(table, layout.named, 0)
 
     def _unsequenced(self, table: FeedTable) -> None:
         """Set the sequence number that marks unsequenced packets, where there is one."""
@@ -169,13 +240,18 @@ class TableBuilder:
     def _kinds(self, table: FeedTable, header: Block, controls: dict[int, Layout]) -> None:
         kind = self.description.packet.kind
         if kind is None:
-            if self.description.packet.reset_next:
+            packet = self.description.packet
+            if packet.reset_next and packet.reset_message is None:
                 self.refuse("packet.reset_next", "without packet.kind no packet is a reset")
             if not self.description.packet.heartbeat_when_empty:
                 self.refuse("packet.kind", "needed unless heartbeat_when_empty is true")
             return
         self._set_header_field(table, header, "kind", kind.field, 2)
         self._set_header_field(table, header, "type", kind.field, 2)
+        if kind.mask is not None:
+            if not 0 < kind.mask < 1 << 8 * table.kind_size:
+                self.refuse("packet.kind.mask", f"has no bits, or more than {kind.field!r}")
+            table.kind_mask = kind.mask
         seen: set[int] = set()
         for name in PacketKind:
             # Unsequenced packets are known by their number: no value of the field marks them.
@@ -183,6 +259,10 @@ class TableBuilder:
                 if value in seen or not 0 <= value < 1 << 8 * table.kind_size:
                     self.refuse(
                         f"packet.kind.{name.name.lower()}", f"{value} is out of range or twice"
+                    )
+                if value & ~table.kind_mask:
+                    self.refuse(
+                        f"packet.kind.{name.name.lower()}", f"{value} has bits that mask leaves out"
                     )
                 seen.add(value)
                 table.set_kind(value, name)
@@ -196,24 +276,23 @@ class TableBuilder:
 
     def _reset(self, table: FeedTable, controls: dict[int, Layout]) -> None:
         packet = self.description.packet
-        if not packet.reset_next:
+        if not packet.reset_next or packet.reset_message is not None:
             return
         assert packet.kind is not None, "the caller has checked it"
-        for code in packet.kind.reset:
-            for field in controls[code].named if code in controls else ():
-                if packet.reset_next in (field.wire, field.name) and field.kind == "u":
-                    table.reset_at = packet.header_size + field.at
-                    table.reset_size = field.size
+        bodies = [controls[code].named for code in packet.kind.reset if code in controls]
+        self._set_reset_next(
+            table, [field for body in bodies for field in body], packet.header_size
+        )
+
+    def _set_reset_next(self, table: FeedTable, fields: list[Field], begin: int) -> None:
+        """Set where a reset has the next number; the fields begin at `begin`."""
+        name = self.description.packet.reset_next
+        for field in fields:
+            if name in (field.wire, field.name) and field.kind == "u" and not field.byte_order:
+                table.reset_at, table.reset_size = begin + field.at, field.size
         if not table.reset_size:
-            known = [
-                field.wire
-                for code in packet.kind.reset
-                for field in (controls[code].named if code in controls else ())
-            ]
-            near = nearest(packet.reset_next, known)
-            self.refuse(
-                "packet.reset_next", f"{packet.reset_next!r} is no field of a reset's body{near}"
-            )
+            near = nearest(name, (field.wire for field in fields))
+            self.refuse("packet.reset_next", f"{name!r} is no field of a reset{near}")
 
     def _messages(self, table: FeedTable, layouts: dict[int, list[Layout]]) -> None:
         message = self.description.message
@@ -322,3 +401,15 @@ class TableBuilder:
         if symbol is not None:
             table.set_symbol_order(layout.code, symbol.kind == "c")
             self._note_text(table, symbol)
+
+
+def _bits_of(header: Block, name: str) -> tuple[Field, int, int] | None:
+    """Return the header's field with the bits of this name, the lowest one's number, how many."""
+    for field in header.named:
+        if snake_case(name) in field.bits:
+            return field, *field.bits[snake_case(name)]
+    return None
+
+
+def _names_of_bits(header: Block) -> list[str]:
+    return [name for field in header.named for name in field.bits]

@@ -18,7 +18,7 @@ import msgspec
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
-from feedhandler.codecs.field_builder import snake_case
+from feedhandler.codecs.field_values import snake_case
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.ops.console import ExitCode, complain
 from feedhandler.ops.feeds_new import NUMBER, SBE_PACKETS, write_description

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from feedhandler.codecs import ConfigError, description, list_feeds, load_feed
-from feedhandler.codecs.field_builder import snake_case
+from feedhandler.codecs.field_values import snake_case
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from tests.support.refusal import refusal
 
