@@ -5,7 +5,7 @@ they like. Nothing here knows the state of a book.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 
 #: Symbol (55) that stands for all securities, or for one that only SecurityID (48) names.
@@ -17,8 +17,12 @@ BID, OFFER, TRADE, EMPTY_BOOK = b"0", b"1", b"2", b"J"
 #: What an entry of X does (279).
 NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = b"0", b"1", b"2", b"3", b"4", b"5"
 ACTIONS = frozenset((NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY))
-_TIME = re.compile(rb"(\d{8}-\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?\Z")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = re.compile(
+    rb"(\d{4})(\d\d)(\d\d)-([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:\.(\d{1,12}))?\Z"
+)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+#: The last day of which all moments are ns since 1970 in 63 bits; a year of 2262.
+_LAST_DAY = _EPOCH_DAY + 106_750
 _SECOND_NS = 1_000_000_000
 
 Pairs = list[tuple[int, bytes]]
@@ -69,16 +73,24 @@ def entry_time_ns(root: dict[int, bytes], said: dict[int, bytes]) -> int:
 
 
 def utc_ns(text: bytes) -> int:
-    """Return a UTCTimestamp in ns since 1970, decimals beyond nine cut off; -1 where it is none."""
+    """Return a UTCTimestamp in ns since 1970; -1 where it is none.
+
+    As the compiled `values.utc_ns`: decimals beyond nine are cut off, and a leap second counts as
+    the next one.
+    """
     matched = _TIME.match(text)
     if matched is None:
         return -1
+    *clock, fraction = matched.groups(b"0")
+    year, month, day, hours, minutes, seconds = map(int, clock)
     try:
-        moment = datetime.strptime(matched[1].decode(), "%Y%m%d-%H:%M:%S").replace(tzinfo=UTC)
+        number = date(year, month, day).toordinal()
     except ValueError:
         return -1
-    seconds = (moment - _EPOCH).days * 86_400 + (moment - _EPOCH).seconds
-    return max(seconds * _SECOND_NS + int((matched[2] or b"0").ljust(9, b"0")[:9]), -1)
+    if not _EPOCH_DAY <= number <= _LAST_DAY:
+        return -1
+    whole = (number - _EPOCH_DAY) * 86_400 + hours * 3_600 + minutes * 60 + seconds
+    return whole * _SECOND_NS + int(fraction.ljust(9, b"0")[:9])
 
 
 def utc_text(time_ns: int) -> bytes:

@@ -5,8 +5,9 @@ executes the steps one by one through `Files`. In the product that is `RealFiles
 simulated disk that fails, loses writes and loses its power.
 
 What it promises: a call that is interrupted is made again, and a write that is short is continued;
-any other failure is raised unchanged, at once, and no further step is executed. A failed sync is never retried: it means that
-what was written may be lost, and a second sync would say nothing about that.
+any other failure is raised unchanged, at once, and no further step is executed. A failed sync is
+never retried: it means that what was written may be lost, and a second sync would say nothing about
+that.
 """
 
 import contextlib

@@ -27,6 +27,7 @@ from typing import Any
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.fix.encode import Value, encode
+from feedhandler.codecs.fix.market_entries import utc_text
 from feedhandler.codecs.prices import Price
 from feedhandler.codecs.reference_data import ReferenceData
 
@@ -84,7 +85,7 @@ class FixTranslator:
         """Encode a message without a number. X has the symbol in each entry, W before them."""
         body: list[tuple[int, Value]] = [(35, type)]
         if time_ns := getattr(record, "event_time_ns", None):
-            body.append((60, time_text(time_ns)))
+            body.append((60, utc_text(time_ns).decode()))
         if type == "W":
             return encode([*body, (55, symbol), (268, [list(entry) for entry in entries])])
         named = [[*entry[:2], (55, symbol), *entry[2:]] for entry in entries]
@@ -166,15 +167,6 @@ class FixTranslator:
             return False
         self._again.add(symbol)
         return True
-
-
-def time_text(time_ns: int) -> str:
-    """Format ns since 1970 UTC as a UTCTimestamp."""
-    day_ns = 86_400_000_000_000
-    day = date.fromordinal(719_163 + time_ns // day_ns)
-    seconds, nanoseconds = divmod(time_ns % day_ns, 1_000_000_000)
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{day:%Y%m%d}-{clock}.{nanoseconds:09}"
 
 
 def _id(key: object) -> Entry:

@@ -1,6 +1,6 @@
 """Mutated packets of every type of every feed, through the compiled scanner.
 
-`FEEDHANDLER_FUZZ` is the number of packets: 40,000 by default, of which each family has its share,
+`FEEDHANDLER_FUZZ` is the number of packets: 100,000 by default, of which each family has its share,
 and more only where a rare reject reason has not come by then. In a campaign (`make fuzz`) there are
 ten million of each family, and each goes through the interpreted twin as well.
 """
@@ -16,7 +16,7 @@ MOST = 1_200_000
 
 
 def test_every_mutated_packet_gets_one_typed_answer_and_every_reason_comes(seed):
-    count = int(os.environ.get("FEEDHANDLER_FUZZ", "40000"))
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "100000"))
     print(f"python -m tests.fuzz.scanner_fuzz --count {count} --seed {seed}")
     outcome = scanner_fuzz.run(count, seed, most=MOST)
     print(outcome.report())

@@ -1,10 +1,12 @@
 """The server of Market Data Requests (`retrans/fix/market_data_requests.py`, `market_history.py`,
 `market_data.py`)."""
 
+import random
 from typing import Any
 
 import pytest
 
+from feedhandler._compiled import load_interpreted
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.fields import fields
 from feedhandler.retrans.fix import market_data_requests as module
@@ -450,9 +452,33 @@ def test_not_every_tag_can_say_the_channel(tag: int) -> None:
         MarketDataFormat(tag)
 
 
-@pytest.mark.parametrize("time_ns", [0, 1, OPENING, OPENING + 123_456_789])
-def test_times_are_read_as_they_were_written(time_ns: int) -> None:
-    assert utc_ns(utc_text(time_ns)) == time_ns
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (0, b"19700101-00:00:00.000000000"),
+        (1_767_603_600_000_000_001, b"20260105-09:00:00.000000001"),
+        (951_868_799_999_999_999, b"20000229-23:59:59.999999999"),
+    ],
+)
+def test_times_are_written_to_the_nanosecond_and_read_back(time_ns: int, text: bytes) -> None:
+    assert utc_text(time_ns) == text
+    assert utc_ns(text) == time_ns
+
+
+def test_a_time_is_read_as_the_codec_reads_it(seed: int) -> None:
+    draw, values = random.Random(seed), load_interpreted("feedhandler.codecs.fix.values")
+    known = 0
+    for _ in range(5_000):
+        text = bytearray(utc_text(draw.randrange(1 << 63)))
+        for _ in range(draw.choice((0, 0, 1, 2))):
+            text[draw.randrange(len(text))] = draw.choice(b"0123456789:.- ")
+        whole = bytes(
+            text[: draw.choice((17, 18, 19, len(text)))] + draw.choice((b"", b"9", b"999"))
+        )
+        found = utc_ns(whole)
+        assert found == values.utc_ns(whole, 0, len(whole)), whole
+        known += found >= 0
+    assert known > 500
 
 
 # -- the connection ------------------------------------------------------------------------------

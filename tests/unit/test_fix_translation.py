@@ -22,7 +22,7 @@ from feedhandler.codecs.fix.index import FieldIndex, read_message
 from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.replay.state.book import BUY, SELL, Book
 from feedhandler.replay.state.fix_book import book_of
-from feedhandler.replay.state.fix_translation import FixTranslator, time_text
+from feedhandler.replay.state.fix_translation import FixTranslator
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.fix.market_state import MarketState
 from tests.support.fix_translation import Wire
@@ -426,18 +426,6 @@ def test_a_point_of_no_side_is_counted_and_not_sent() -> None:
 def test_a_feed_whose_messages_are_not_understood_is_refused() -> None:
     with pytest.raises(UsageError, match="fix-marketdata cannot be translated to FIX"):
         FixTranslator(load_feed("fix-marketdata"))
-
-
-@pytest.mark.parametrize(
-    ("time_ns", "text"),
-    [
-        (0, "19700101-00:00:00.000000000"),
-        (1_767_603_600_000_000_001, "20260105-09:00:00.000000001"),
-        (951_868_799_999_999_999, "20000229-23:59:59.999999999"),
-    ],
-)
-def test_times_are_written_to_the_nanosecond(time_ns: int, text: str) -> None:
-    assert time_text(time_ns) == text
 
 
 def test_the_pages_example_makes_the_book(captures: Path) -> None:
