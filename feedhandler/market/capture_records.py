@@ -3,8 +3,8 @@
 Packets are taken in the order of the capture: one whose number came before is passed over. After
 numbers that did not come in order the records of that channel say that its books may be wrong
 (FLAG_MAYBE_BAD_BOOK), until new numbers begin: with a new session, or with a reset on a line that
-had brought the reset before. A reset behind other packets empties the channel's books, as in a
-gateway: one clear event (action R) of instrument 0.
+had brought the reset before. A reset behind other packets, and a further session, empties the
+channel's books, as in a gateway: one clear event (action R) of instrument 0.
 
 Compressed packets on a line that has brought no others are those of a refresh line: snapshots under
 numbers of their own. They, and the resets on that line, say nothing that the live lines did not,
@@ -83,6 +83,8 @@ class CaptureRecords:
         self._follows_days = day is None
         self._known = ReferenceData(feed)
         self._numbers: dict[tuple[int, int], _Numbers] = {}
+        #: The channels that had data, so that a further session of theirs begins without orders.
+        self._streams: set[int] = set()
         self._refresh_lines: set[Line] = set()
         if day is not None:
             self._set_day(day)
@@ -140,8 +142,12 @@ class CaptureRecords:
 
     def _is_new(self, time_ns: int, line: Line, channel: int | None, header: Any) -> bool:
         """Return whether a packet is no copy; set what its records say of the books."""
-        key = (header.service if channel is None else channel, header.session)
-        numbers = self._numbers.setdefault(key, _Numbers())
+        stream = header.service if channel is None else channel
+        numbers = self._numbers.get((stream, header.session))
+        if numbers is None:
+            numbers = self._numbers[stream, header.session] = _Numbers()
+            if stream in self._streams:
+                self.records.empty(header.service, time_ns)
         is_new = True
         if header.kind == PacketKind.RESET:
             has_books = numbers.following is not None
@@ -151,6 +157,7 @@ class CaptureRecords:
         elif header.kind == PacketKind.DATA:
             fell_back = numbers.falls_back(line, header.sequence)
             is_new = numbers.advance(header.sequence, header.next_sequence)
+            self._streams.add(stream)
             self.fallen_back += fell_back and not is_new
         self.records.normaliser.maybe_bad = numbers.has_gap
         return is_new

@@ -293,6 +293,24 @@ def test_a_reset_behind_packets_empties_the_books_once() -> None:
     assert [(each["action"], each["instrument_id"]) for each in cleared] == [(b"R", 0)]
 
 
+def test_a_further_session_empties_the_books_once() -> None:
+    feed = load_feed(ITCH)
+    source = CaptureRecords(feed, "mbo")
+    packets = [
+        feed.encode_packet(
+            session=session, sequence=1, messages=[feed.encode_message("system_event")]
+        )
+        for session in ("MONDAY", "TUESDAY")
+    ]
+    for packet, ports in zip(packets, ((1, 2), (1, 2, 1)), strict=True):
+        for port in ports:
+            source.add(*datagram(packet, port), 7)
+    source.add(*datagram(packets[0], 2), 7)  # a late one of the session before
+    (cleared,) = source.pop()
+    assert [(each["action"], each["instrument_id"]) for each in cleared] == [(b"R", 0)]
+    assert (source.packets, source.copies) == (6, 4)
+
+
 def compressed(sequence: int) -> bytes:
     """A packet of UTP-MD with a compressed body."""
     feed = load_feed("euronext-utp-md")
