@@ -80,6 +80,10 @@ _BY_LEVEL = {"level"}
 _BY_NAME = {"modify", "replace", "reduce", "execute", "delete", "quote_side", "quote_delete"}
 #: Keys of a rule whose fields are numbers, which no text is.
 _NUMBERS = {"price", "size", "remaining", "position"}
+#: Keys whose fields may be floating point.
+_REALS = {"price", "size", "remaining"}
+#: Decimals of sizes in records, at most.
+_SIZE_DECIMALS_MAX = 9
 _STATES = ("trading", "halted", "auction", "quoting", "closed")
 
 
@@ -115,6 +119,8 @@ class BookBuilder:
                 found.setdefault(layout.name, []).append(rule)
         rules = [rule for each in found.values() for rule in each]
         self._check_whole(rules)
+        if not 0 <= book.size_decimals <= _SIZE_DECIMALS_MAX:
+            self.refuse("size_decimals", f"is not within 0..{_SIZE_DECIMALS_MAX}")
         if book.order_ids == "per_side":
             self._check_sides(book.by, rules)
         messages = tuple(self._message(name, each) for name, each in found.items())
@@ -124,6 +130,7 @@ class BookBuilder:
             names_symbols=all(rule.symbol is not None for rule in rules if rule.order or rule.of),
             conflates=book.conflate != "never",
             ids_per_side=book.order_ids == "per_side",
+            size_decimals=book.size_decimals,
         )
 
     def _check_whole(self, rules: Iterable[Rule]) -> None:
@@ -372,6 +379,7 @@ class BookBuilder:
             big=(field.byte_order or self.fields.byte_order) == "big" or field.kind == "c",
             signed=field.kind == "i",
             text=field.kind == "c",
+            floating=field.kind == "f",
             in_element=in_element,
             null=None if field.null is None else field.null & ((1 << width) - 1),
         )
@@ -379,7 +387,7 @@ class BookBuilder:
     def _time(self, layout: Layout) -> EventTime | None:
         """Return how a message tells the event's time: the first rule whose fields it has."""
         book = self.fields.description.book
-        fields = {field.wire: field for field in layout.named if field.kind == "u"}
+        fields = {field.wire: field for field in layout.named if field.kind in "ui"}
         for rule in self.times:
             parts = [
                 (rule.seconds, UNIT_NS["s"]),
@@ -417,8 +425,8 @@ class _Lookup:
         location, field, in_element = found
         if location.size > 8:
             self.builder.refuse(key, f"{name!r} has more than 8 bytes")
-        if field.kind == "f":
-            self.builder.refuse(key, f"{name!r} is floating point, and books are of integers")
+        if field.kind == "f" and key.rpartition(".")[2] not in _REALS:
+            self.builder.refuse(key, f"{name!r} is floating point, which prices and sizes may be")
         return self._scaled(location, field, in_element)
 
     def number(self, key: str, name: str) -> FieldLocation:

@@ -39,6 +39,7 @@ class FieldLocation(msgspec.Struct, frozen=True):
     big: bool
     signed: bool = False
     text: bool = False
+    floating: bool = False
     in_element: bool = False
     shift: int = 0
     width: int = 0
@@ -148,6 +149,8 @@ class BookRules(msgspec.Struct, frozen=True):
     conflates: bool
     #: Whether an order is known by its id and its side.
     ids_per_side: bool = False
+    #: What sizes in records count: units of 10^-size_decimals.
+    size_decimals: int = 0
 
     @property
     def keeps_quotes(self) -> bool:

@@ -313,13 +313,15 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Changes of order books by messages; `event_time` names a `[[times]]` rule. `conflate`:
     whether a symbol's whole book may replace its changes; `order_ids`: whether the two sides of a
-    book may have orders of the same id."""
+    book may have orders of the same id; `size_decimals`: sizes in records count units of
+    10^-`size_decimals`."""
 
     by: Literal["order", "level"]
     rules: list[BookRuleDescription]
     event_time: str = ""
     conflate: Literal["book", "never"] = "book"
     order_ids: Literal["unique", "per_side"] = "unique"
+    size_decimals: int = 0
 
 
 class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -15,6 +15,7 @@ Sans-IO. Nothing in a stream makes it raise; what no message can hold is counted
 """
 
 import contextlib
+import struct
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -91,6 +92,7 @@ class _Form:
         if isinstance(rule.side, Codes):
             _put(template, rule.side.location, _code_of(rule, side))
         self.template = bytes(template)
+        self.size_decimals = feed.book.size_decimals
         self.id_bit = SELL_ID_BIT if feed.book.ids_per_side and side == "sell" else 0
         self.symbol, self.order, self.price, self.size = (
             rule.symbol, rule.order, rule.price, rule.size,
@@ -133,13 +135,22 @@ class _Form:
             if not _put(message, location, order & ((1 << bits) - 1)):
                 return None
             order >>= bits
-        size = entry.size * 10 ** max(self.size.decimals, 0)
-        fits = not order and _put_number(message, self.size, size)
+        fits = not order and self._write_size(message, entry)
         return bytes(message) if fits and self._write_price(message, entry, scales) else None
+
+    def _write_size(self, message: bytearray, entry: Entry) -> bool:
+        """Write the size; return whether it fits."""
+        if self.size.floating:
+            return _put_real(message, self.size, entry.size, self.size_decimals)
+        size = entry.size * 10 ** max(self.size.decimals, 0)
+        value, rest = divmod(size, 10**self.size_decimals)
+        return rest == 0 and _put_number(message, self.size, value)
 
     def _write_price(self, message: bytearray, entry: Entry, scales: Mapping[str, int]) -> bool:
         """Write the price, and its scale where the message tells that; return whether it fits."""
         location, price = self.price, entry.price
+        if location.floating:
+            return _put_real(message, location, price, DECIMALS)
         decimals = scales.get(location.scale_name) if location.scale_name else location.decimals
         if location.scale_location is not None:
             ways = (n for n in range(DECIMALS + 1) if price % 10 ** (DECIMALS - n) == 0)
@@ -184,6 +195,14 @@ def _put_number(message: bytearray, location: FieldLocation, value: int) -> bool
         return _put(message, location, value)
     half = 1 << (8 * location.size - 1)
     return -half <= value < half and _put(message, location, value & (2 * half - 1))
+
+
+def _put_real(message: bytearray, location: FieldLocation, value: int, decimals: int) -> bool:
+    """Write a value of so many decimals as floating point; return whether it is read back."""
+    form = (">" if location.big else "<") + ("f" if location.size == 4 else "d")
+    octets = struct.pack(form, value / 10**decimals)
+    message[location.at : location.at + location.size] = octets
+    return round(struct.unpack(form, octets)[0] * 10**decimals) == value
 
 
 class BookWriter:

@@ -6,7 +6,7 @@ from feedhandler.market.order_table cimport OrderTable
 
 cdef class WireField:
     cdef int at, size, shift, decimals
-    cdef bint big, is_signed, is_text, in_element, has_null
+    cdef bint big, is_signed, is_text, is_real, in_element, has_null
     cdef signed char[::1] scale_codes
     cdef unsigned long long mask, null
     cdef WireField scale_field
@@ -73,6 +73,7 @@ cdef class Normaliser:
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots
     cdef dict ladders, depths
+    cdef int size_decimals
     cdef bint names_symbols, numbers_symbols, absent, by_level, keeps_quotes, ids_per_side
     cdef object clock, references, midnights
     cdef unsigned long long begins_ns, early_ns, late_ns
@@ -104,6 +105,9 @@ cdef class Normaliser:
     cdef unsigned long long raw(self, WireField field) except? 6148914691236517205
     cdef long long integer(self, WireField field) except? -1
     cdef int decimals_of(self, WireField field) except -100
+    cdef double real(self, WireField field) except? -1.0
+    cdef long long real_price(self, WireField field) except? -1
+    cdef unsigned int real_size(self, WireField field) except? 4294967295
     cdef long long price_of(self, WireField field) except? -1
     cdef unsigned int size_of(self, WireField field) except? 4294967295
     cdef unsigned char side_of(self, WireCodes codes) except 255

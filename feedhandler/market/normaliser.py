@@ -29,6 +29,8 @@ name the symbol, order ids are a channel's own. It leaves order and completeness
 its caller, and says in the records what that tells it (`maybe_bad`).
 """
 
+import math
+import struct
 from datetime import date
 from operator import attrgetter
 
@@ -120,6 +122,8 @@ _SECOND_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 _LAST = cython.declare(cython.ulonglong, FLAG_LAST)
 _SNAPSHOT = cython.declare(cython.uchar, FLAG_SNAPSHOT)
 _MAYBE_BAD = cython.declare(cython.uchar, FLAG_MAYBE_BAD_BOOK)
+#: What a size is cut to is not a unit less because of the last bit of its floating point number.
+_ROUNDED = cython.declare(cython.double, 1e-6)
 _POWERS: cython.longlong[::1] = memoryview(10 ** numpy.arange(19))
 #: Length in words of four bytes, and kind, of every record.
 _HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
@@ -131,6 +135,7 @@ class WireField:
     def __init__(self, location: FieldLocation) -> None:
         self.at, self.size, self.shift = location.at, location.size, location.shift
         self.big, self.is_signed, self.is_text = location.big, location.signed, location.text
+        self.is_real = location.floating
         self.in_element = location.in_element
         self.mask = (1 << (location.width or min(8 * location.size, 64))) - 1
         self.has_null = location.null is not None
@@ -253,6 +258,7 @@ class Normaliser:
         self.by_level = feed.book.by == "level"
         self.keeps_quotes = feed.book.keeps_quotes
         self.ids_per_side = feed.book.ids_per_side
+        self.size_decimals = feed.book.size_decimals
         #: Levels by position, best first, by instrument and side; depths by instrument.
         self.ladders, self.depths = {}, {}
         self.messages = [None]
@@ -547,6 +553,8 @@ class Normaliser:
         power: cython.longlong
         if field is None:
             return _NO_PRICE
+        if field.is_real:
+            return self.real_price(field)
         self.absent = False
         value = self.integer(field)
         if self.absent or value == _NO_PRICE:
@@ -565,20 +573,59 @@ class Normaliser:
         return value // power if value >= 0 else -(-value // power)
 
     def size_of(self, field):
-        """Return a size in whole units, at most 2^32 - 1; 0 where there is none."""
+        """Return a size in the units of records, at most 2^32 - 2; 0 where there is none."""
         value: cython.longlong
         decimals: cython.int
+        if field.is_real:
+            return self.real_size(field)
         self.absent = False
         value = self.integer(field)
         if self.absent or value <= 0:
             return 0
-        decimals = self.decimals_of(field)
+        decimals = max(self.decimals_of(field), 0) - self.size_decimals
         if 0 < decimals <= _DECIMALS_MAX:
             value //= _POWERS[decimals]
+        elif decimals < 0:
+            value = min(value, _SIZE_MAX) * _POWERS[-decimals]
         if value > _SIZE_MAX - 1:
             self.clamped += 1
             value = _SIZE_MAX - 1
         return cython.cast(cython.uint, value)
+
+    def real(self, field):
+        """Return a floating point value; NaN where there is none."""
+        self.absent = False
+        raw: cython.ulonglong = self.raw(field)
+        narrow: cython.uint = cython.cast(cython.uint, raw)
+        if self.absent:
+            return math.nan
+        if not cython.compiled:
+            octets = int(raw).to_bytes(field.size, "little")
+            return struct.unpack("<f" if field.size == 4 else "<d", octets)[0]
+        if field.size == 4:
+            return cython.cast(cython.p_float, cython.address(narrow))[0]
+        return cython.cast(cython.p_double, cython.address(raw))[0]
+
+    def real_price(self, field):
+        """Return a floating point price to the nearest 1e-9; `UNDEFINED_PRICE` of none, or where
+        records cannot have it."""
+        value: cython.double = self.real(field) * 1e9
+        if value != value:
+            return _NO_PRICE
+        if not -9.2e18 < value < 9.2e18:
+            self.unscaled += 1
+            return _NO_PRICE
+        return cython.cast(cython.longlong, value + 0.5 if value >= 0 else value - 0.5)
+
+    def real_size(self, field):
+        """Return a floating point size as `size_of` does."""
+        value: cython.double = self.real(field) * _POWERS[self.size_decimals]
+        if not value > 0:
+            return 0
+        if value > _SIZE_MAX - 1:
+            self.clamped += 1
+            return cython.cast(cython.uint, _SIZE_MAX - 1)
+        return cython.cast(cython.uint, value + _ROUNDED)
 
     def side_of(self, codes):
         """Return the meaning of a field of codes; 0 where its value means nothing."""

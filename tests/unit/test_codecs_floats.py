@@ -117,21 +117,3 @@ def test_a_value_that_does_not_fit_is_one_clear_line(feed: Feed, value: object) 
 def test_what_floating_point_cannot_be_is_refused(tmp_path: Path, more: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         feed_of(tmp_path, more=more)
-
-
-def test_a_book_is_of_integers(tmp_path: Path) -> None:
-    path = tmp_path / "sample.toml"
-    book = """
-[book]
-by = "level"
-
-[[book.rules]]
-messages = ["greeks"]
-does = "level"
-side = { field = "Instrument", buy = [1], sell = [2] }
-price = "Delta"
-size = "Instrument"
-"""
-    path.write_text(FEED.format(order="little", more="") + book)
-    with pytest.raises(ConfigError, match="'Delta' is floating point"):
-        load_feed(path)
