@@ -600,10 +600,10 @@ class Importer:
         kind = found[0].keys["type"]
         if key is None:
             self.note(field, f"{_called(field)}: a time in units of {unit} is no event's time")
-        elif len(found) > 1 or kind not in ("u64", "u32"):
+        elif len(found) > 1 or kind not in ("u32", "u64", "i64"):
             what = f"{len(found)} fields" if len(found) > 1 else kind
             self.note(
-                field, f"{_called(field)}: a time of {what} is no event's time: u32 or u64 is"
+                field, f"{_called(field)}: a time of {what} is no event's time: u32, u64 or i64 is"
             )
         else:
             self.times[found[0].name, key] = None

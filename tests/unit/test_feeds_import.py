@@ -283,8 +283,8 @@ def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
             "N: number 70000 is beyond 65,535, and left out",
         ),
         (
-            with_field('<field name="T" id="60" type="int64"/>'),
-            "T: a time of i64 is no event's time: u32 or u64 is",
+            with_field('<field name="T" id="60" type="int32"/>'),
+            "T: a time of i32 is no event's time: u32, u64 or i64 is",
         ),
         (
             with_field('<field name="T" id="60" type="uint64" timeUnit="minute"/>'),

@@ -1,11 +1,13 @@
-"""Books of feeds whose prices and sizes are floating point, and sizes of less than a whole unit."""
+"""Books of feeds whose numbers are those of programming languages: floating point prices and sizes,
+sizes of less than a whole unit, signed times."""
 
 import math
 from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, load_feed
+from feedhandler.codecs import Feed, load_feed, scanner
+from feedhandler.codecs.columns import Columns
 from feedhandler.market.book_messages import BookWriter
 from feedhandler.market.depth_book import DepthBook
 from tests.support.refusal import refusal
@@ -102,6 +104,24 @@ def test_the_books_messages_say_the_same_again(twin, tmp_path: Path) -> None:  #
         ("B", 12345.678901234, 0.0001), ("B", 0.1, 2.9), ("S", 3.5, 7),
     ]  # fmt: skip
     assert writer.unwritten == 0
+
+
+def test_a_signed_time_is_the_events(twin, tmp_path: Path) -> None:  # noqa: F811
+    told = LEVELS.replace(
+        '{ type = "f64", name = "Amount" }]',
+        '{ type = "f64", name = "Amount" }, { type = "i64", name = "MadeAt" }]',
+    ).replace("size_decimals = 4", 'event_time = "made_ns"')
+    rule = '[[times]]\nname = "made_ns"\nsince = "epoch"\nmicroseconds = "MadeAt"\n'
+    feed = described(tmp_path, told + rule)
+    said = {"book": 5, "side": "B", "price": 1.5, "amount": 1, "made_at": 1_700_000_000_000_000}
+    (record,) = NormalisedRecords(twin, feed).of("level", **said)
+    assert record["ts_event"] == 1_700_000_000_000_000_000
+    packet = feed.encode_packet(sequence=1, messages=[feed.encode_message("level", **said)])
+    assert feed.decode_packet(packet).messages[0].made_ns == 1_700_000_000_000_000_000
+    index, columns = scanner.MessageIndex(10), Columns(feed, "level")
+    scanner.scan_packets(feed.table, packet, 0, len(packet), scanner.PacketHeader(), index)
+    assert columns.decode(packet, index) == 1
+    assert columns.arrays["made_ns"].tolist() == [1_700_000_000_000_000_000]
 
 
 @pytest.mark.parametrize(
