@@ -13,7 +13,7 @@ from typing import Any
 import feedhandler
 from bench.rig import SEQUENCE_OFFSET, SERVICE, Rig, templates
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay.playing.sender_load import LoadGenerator
+from tests.support.load import LoadGenerator
 
 RATE = 7_100
 BEFORE_SECONDS, DEAD_SECONDS, AFTER_SECONDS = 3.0, 60.0, 5.0

@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.rig import MESSAGES_A_PACKET, SEQUENCE_OFFSET, SERVICE, START_SECONDS, Rig, templates
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay.playing.sender_load import LoadGenerator
+from tests.support.load import LoadGenerator
 
 RATE = 20_000
 MINUTES = 60

@@ -37,8 +37,8 @@ from feedhandler.config.show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import processors
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
 from feedhandler.retrans.settings import RecoverySettings
+from tests.support.load import LoadGenerator, LoadResult, LoadTemplate
 
 SERVICE = 104
 MESSAGES_A_PACKET = 5

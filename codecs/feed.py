@@ -186,6 +186,23 @@ class Packet(msgspec.Struct):
     control: Record | None = None
 
 
+def merged(packets: Iterable[Packet]) -> Packet:
+    """Return the packets of one datagram as one, with the messages of all.
+
+    Kind and numbers are those of the first that has messages, or else of the first.
+    """
+    whole: Packet | None = None
+    for packet in packets:
+        if whole is None or (packet.messages and not whole.messages):
+            whole = packet
+        elif packet.messages:
+            whole.next_sequence = packet.next_sequence
+            for name in ("messages", "types", "symbols", "sequences"):
+                getattr(whole, name).extend(getattr(packet, name))
+    assert whole is not None, "a datagram has a packet, or is bad"
+    return whole
+
+
 class Feed:
     """One feed, shared and read-only: its methods keep no state between calls.
 
@@ -428,7 +445,10 @@ class Feed:
         known: "ReferenceData | None",
     ) -> Packet:
         if self.table.several:
-            return self._merged(data, day, scales, known)
+            return merged(
+                self._decoded(data[at : at + one.length], one, messages, day, scales, known)
+                for at, one, messages in self.scanned(data)
+            )
         verdict = scanner.parse_header(self.table, data, 0, len(data), header)
         if verdict == Reject.FINE:
             verdict = scanner.scan_messages(self.table, data, 0, header, index)
@@ -441,30 +461,6 @@ class Feed:
         if verdict != Reject.FINE:
             raise BadPacket(Reject(verdict))
         return self._decoded(data, header, index, day, scales, known)
-
-    def _merged(
-        self,
-        data: bytes,
-        day: date | None,
-        scales: Mapping[int, int],
-        known: "ReferenceData | None",
-    ) -> Packet:
-        """Decode the packets of a datagram to one, with the messages of all.
-
-        Kind and numbers are those of the first that has messages, or else of the first.
-        """
-        whole: Packet | None = None
-        for begin, header, index in self.scanned(data):
-            one = data[begin : begin + header.length]
-            packet = self._decoded(one, header, index, day, scales, known)
-            if whole is None or (packet.messages and not whole.messages):
-                whole = packet
-            elif packet.messages:
-                whole.next_sequence = packet.next_sequence
-                for name in ("messages", "types", "symbols", "sequences"):
-                    getattr(whole, name).extend(getattr(packet, name))
-        assert whole is not None, "a datagram has a packet, or is bad"
-        return whole
 
     def _decoded(
         self,

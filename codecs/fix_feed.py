@@ -18,7 +18,7 @@ from feedhandler.codecs import scanner
 from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import FeedDescription
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.feed import Feed, Packet
+from feedhandler.codecs.feed import Feed, Packet, merged
 from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
@@ -165,16 +165,7 @@ class FixFeed(Feed):
         Kind and numbers are those of its application messages, or else of its first message. Raises
         `BadPacket` where the scanner rejects the datagram.
         """
-        whole: Packet | None = None
-        for packet in self._runs(bytes(data)):
-            if whole is None or (packet.messages and not whole.messages):
-                whole = packet
-            elif packet.messages:
-                whole.next_sequence = packet.next_sequence
-                for name in ("messages", "types", "symbols", "sequences"):
-                    getattr(whole, name).extend(getattr(packet, name))
-        assert whole is not None
-        return whole
+        return merged(self._runs(bytes(data)))
 
     def _runs(self, data: bytes) -> Iterator[Packet]:
         """Yield the runs of a datagram. Raises `BadPacket`."""

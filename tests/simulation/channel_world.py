@@ -28,6 +28,7 @@ from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.recovered import disprove, give_up, recover
 from feedhandler.ingest.ring import Ring
+from feedhandler.retrans.settings import RecoverySettings
 from tests.support.amqp import FakeLink
 from tests.support.seeds import seeds_to_play
 
@@ -50,6 +51,33 @@ class Plan(Protocol):
     tcp: TcpFaults
     join_ns: int
     lag_ns: int
+
+
+def drawn_recovery(
+    rng: random.Random,
+    good: bool,
+    refresh_timeout_us: tuple[int, int],
+    dead_us: tuple[int, int],
+) -> RecoverySettings:
+    """Settings of recovery from a `good` server, or one that is given up sooner or later; of the
+    last two the bounds."""
+    return RecoverySettings(
+        request_packets_max=rng.choice([10, 100, 1000]),
+        request_timeout_us=rng.randrange(30_000, 100_000),
+        request_gather_us=rng.choice([0, 500, 2_000]),
+        retries=8 if good else rng.randrange(4),
+        backoff_us=rng.randrange(1_000, 20_000),
+        recovery_wait_us=2_000_000 if good else rng.randrange(1_000, 300_000),
+        refresh_timeout_us=rng.randrange(*refresh_timeout_us),
+        refresh_tries=rng.randrange(1, 4),
+        refresh_backoff_us=rng.randrange(20_000, 200_000),
+        refresh_retry_us=rng.randrange(100_000, 300_000),
+        heartbeat_us=50_000,
+        dead_us=rng.randrange(*dead_us),
+        reconnect_us=5_000,
+        reconnect_max_us=100_000,
+        failback_us=100_000,
+    )
 
 
 class Connection(ABC):

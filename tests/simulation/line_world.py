@@ -19,7 +19,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from channel_world import HEAL_NS, LINES, MS, SERVICE, WHOLE, ChannelWorld, SessionConnection
+from channel_world import (
+    HEAL_NS,
+    LINES,
+    MS,
+    SERVICE,
+    WHOLE,
+    ChannelWorld,
+    SessionConnection,
+    drawn_recovery,
+)
 from gateway_cores import Outward
 from msgspec.structs import replace
 from network import TcpFaults, TcpLink
@@ -44,6 +53,8 @@ from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import keep, mutated
 
 END_NS = HEAL_NS + 2_500 * MS
+#: The variable that has the password of servers that want one.
+PASSWORD = "SIMULATED_PASSWORD"
 REFRESH_LINES = tuple(
     RefreshLineConfig(name=name, group=f"239.1.2.{at}", port=30_002)
     for at, name in enumerate("AB", 1)
@@ -59,19 +70,23 @@ SPARING_BYTES = 1 << 10
 class Venue:
     """Properties of a venue that differ between venues.
 
-    `message(number, draw, open)` makes a message and keeps the open orders up to date; `server` is
-    what a [[server]] has; `snapshots` is the protocol of snapshots, "" for none, and
-    `snapshot_server` what its [[server]] has; `nonsense` is what a wrong server says on a
-    connection, `harmed` what it makes of what it should say. `header` are arguments of every
-    packet. `mutates`: a wrong server may change what it says on a connection, which cannot be
-    noticed in a snapshot's messages. `batch`: most messages of a packet.
+    `message(number, draw, open)` makes a message and keeps the open orders up to date, `apply`
+    takes a message into them; `server` is what a [[server]] has; `snapshots` is the protocol of
+    snapshots, "" for none, and `snapshot_server` what its [[server]] has; `nonsense` is what a
+    wrong server says on a connection, `harmed` what it makes of what it should say. `header` are
+    arguments of every packet. `mutates`: a wrong server may change what it says on a connection,
+    which cannot be noticed in a snapshot's messages. `batch`: most messages of a packet.
+    `wanted` is what must be seen in some seed of a few, and in the `rare` ones.
     """
 
     feed: Feed
     protocol: str
     message: Callable[[int, random.Random, dict[int, bytes]], bytes]
+    apply: Callable[[dict[int, bytes], bytes], None]
     server: dict[str, Any]
     nonsense: Callable[[random.Random], bytes]
+    wanted: set[str]
+    rare: tuple[int, ...] = ()
     snapshots: str = ""
     product: int = 0
     harmed: Callable[[bytes, random.Random], bytes] = mutated
@@ -81,10 +96,14 @@ class Venue:
     mutates: bool = True
     #: Messages that name the symbols, which snapshots alone have here.
     names: tuple[bytes, ...] = ()
+    #: The symbols that they name, by index.
+    symbols: dict[int, str] = field(default_factory=dict)
     #: Whether there may be a secondary server of requests.
     secondary: bool = False
     #: Bounds of what is drawn for `refresh_timeout_us`; a spin is announced once a second.
     refresh_timeout_us: tuple[int, int] = (1_100_000, 1_300_000)
+    #: What makes the world of a seed, where it is not `World`.
+    world: "Callable[[Venue, int], World] | None" = None
 
     @property
     def facts(self) -> ProtocolFacts:
@@ -132,23 +151,7 @@ class Plan:
             tcp=TcpFaults() if good else TcpFaults.drawn(rng, HEAL_NS),
             join_ns=rng.choice([0, 0, 0, rng.randrange(HEAL_NS // 2)]),
             lag_ns=rng.choice([0, 0, 50_000, rng.randrange(2 * MS)]),
-            recovery=RecoverySettings(
-                request_packets_max=rng.choice([10, 100, 1000]),
-                request_timeout_us=rng.randrange(30_000, 100_000),
-                request_gather_us=rng.choice([0, 500, 2_000]),
-                retries=8 if good else rng.randrange(4),
-                backoff_us=rng.randrange(1_000, 20_000),
-                recovery_wait_us=2_000_000 if good else rng.randrange(1_000, 300_000),
-                refresh_timeout_us=rng.randrange(*venue.refresh_timeout_us),
-                refresh_tries=rng.randrange(1, 4),
-                refresh_backoff_us=rng.randrange(20_000, 200_000),
-                refresh_retry_us=rng.randrange(100_000, 300_000),
-                heartbeat_us=50_000,
-                dead_us=rng.randrange(150_000, 300_000),
-                reconnect_us=5_000,
-                reconnect_max_us=100_000,
-                failback_us=100_000,
-            ),
+            recovery=drawn_recovery(rng, good, venue.refresh_timeout_us, (150_000, 300_000)),
             secondary=rng.choice(["", "good", *SERVERS]) if venue.secondary else "",
         )
 
@@ -478,9 +481,9 @@ class World(ChannelWorld):
 class Oracle:
     """A subscriber that trusts nothing, and has the ledger of what was published."""
 
-    def __init__(self, world: World, apply: Callable[[dict[int, bytes], bytes], None]) -> None:
+    def __init__(self, world: World) -> None:
         self.published = world.published
-        self.apply = apply
+        self.apply = world.venue.apply
         kind = world.feed.description.packet.kind
         #: How many messages there are in front of the first that matters: a reset, where it is one.
         self.resets = int(kind is not None and bool(kind.reset))
@@ -567,20 +570,17 @@ class Oracle:
         assert self.open == truth, f"{where}: the orders differ at {self.number}"
 
 
-#: What makes the world of a seed: `World`, or one of another transport.
-Making = Callable[[Venue, int], World]
-
-
-def play(
-    venue: Venue,
-    apply: Callable[[dict[int, bytes], bytes], None],
-    seed: int,
-    make: Making = World,
-) -> Counter[str]:
-    """A seed, played and checked; what was seen in it."""
-    world = make(venue, seed)
+def played(venue: Venue, seed: int) -> World:
+    """The world of a seed, at its end."""
+    world = (venue.world or World)(venue, seed)
     world.play()
-    plan, oracle = world.plan, Oracle(world, apply)
+    return world
+
+
+def play(venue: Venue, seed: int) -> Counter[str]:
+    """A seed, played and checked; what was seen in it."""
+    world = played(venue, seed)
+    plan, oracle = world.plan, Oracle(world)
     for sent in world.link.sent:
         oracle.take(sent)
     last = len(world.published)
@@ -594,29 +594,20 @@ def play(
     if plan.snapshots != "none" or world.healed_by_lines:
         assert oracle.stands in WHOLE, f"{oracle.stands} at the end: {plan}"
         assert oracle.whole
+    if venue.symbols and oracle.seen["snapshot-end"]:
+        assert world.core.names == venue.symbols
     oracle.seen.update(world.marks)
     oracle.seen[f"a {plan.server} server"] += 1
     for name, server in world.core.servers.items():
         oracle.seen.update({f"{name} {what}": n for what, n in server.counts.items()})
+    refreshes = world.core.recovery.snapshot(0)["refresh"]
+    oracle.seen.update({f"refresh {what}": n for what, n in refreshes.items()})
     return oracle.seen
 
 
-def story(venue: Venue, seed: int, make: Making = World) -> list[bytes]:
-    """Every frame that a seed's subscriber is sent."""
-    world = make(venue, seed)
-    world.play()
-    return world.link.frames
-
-
-def bites(
-    venue: Venue,
-    apply: Callable[[dict[int, bytes], bytes], None],
-    seed: int,
-    make: Making = World,
-) -> list[str]:
+def bites(venue: Venue, seed: int) -> list[str]:
     """Return which harms the ledger lets pass: one message lost, doubled, moved or changed."""
-    world = make(venue, seed)
-    world.play()
+    world = played(venue, seed)
     sent = world.link.sent
     data = [index for index, each in enumerate(sent) if each.content == "message"]
     chosen = data[len(data) // 2]
@@ -631,7 +622,7 @@ def bites(
     }
     passed = []
     for name, stream in harms.items():
-        oracle = Oracle(world, apply)
+        oracle = Oracle(world)
         try:
             for each in stream:
                 oracle.take(each)

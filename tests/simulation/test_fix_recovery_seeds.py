@@ -36,6 +36,7 @@ from channel_world import (
     ChannelWorld,
     Connection,
     SessionConnection,
+    drawn_recovery,
     play_seeds,
 )
 from gateway_cores import Outward
@@ -119,22 +120,7 @@ class Plan:
             # Not just behind a restart: who joins there cannot tell old numbers from new ones.
             join_ns=rng.choice([0, 0, 0, rng.randrange(HEAL_NS // 2 - 50 * MS)]),
             lag_ns=rng.choice([0, 0, 50_000, rng.randrange(2 * MS)]),
-            recovery=RecoverySettings(
-                request_packets_max=rng.choice([10, 100, 1000]),
-                request_timeout_us=rng.randrange(30_000, 100_000),
-                request_gather_us=rng.choice([0, 500, 2_000]),
-                retries=8 if good else rng.randrange(4),
-                backoff_us=rng.randrange(1_000, 20_000),
-                recovery_wait_us=2_000_000 if good else rng.randrange(1_000, 300_000),
-                refresh_timeout_us=rng.randrange(100_000, 300_000),
-                refresh_tries=rng.randrange(1, 4),
-                refresh_backoff_us=rng.randrange(20_000, 200_000),
-                refresh_retry_us=rng.randrange(100_000, 300_000),
-                heartbeat_us=50_000,
-                dead_us=rng.randrange(100_000, 300_000),
-                reconnect_us=5_000,
-                reconnect_max_us=100_000,
-            ),
+            recovery=drawn_recovery(rng, good, (100_000, 300_000), (100_000, 300_000)),
             begins=rng.choice([1, 1, 1, 2**40, 2**62 - 10_000]),
         )
 

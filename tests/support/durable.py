@@ -32,6 +32,18 @@ def orders(folder: Path, **settings: Any) -> DurableQueueConfig:
     return DurableQueueConfig(**{"name": "orders", "folder": str(folder), **small, **settings})
 
 
+def of_account(account: str, number: int, **stamp: Any) -> proton.Message:
+    """Message `number` of an account; `stamp`: annotations of a producer's."""
+    body = f'{{"account": "{account}", "n": {number}}}'.encode()
+    message = proton.Message(id=f"m{number}", body=body)
+    if stamp:
+        message.properties = {
+            f"x-opt-{name}": proton.ulong(value) if isinstance(value, int) else value
+            for name, value in stamp.items()
+        }
+    return message
+
+
 class QueueRig(NodeRig):
     """A node with durable queues."""
 

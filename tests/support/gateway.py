@@ -21,8 +21,8 @@ from feedhandler.codecs.feed import split_packets
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 from tests.support import free_addresses
+from tests.support.load import LoadGenerator, LoadTemplate
 
 PATIENCE_S = 60.0
 FEED = load_feed("euronext-utp-md")

@@ -28,6 +28,31 @@ def keep(feed: Feed, store: PacketStore, data: bytes) -> None:
     store.append(header.sequence, header.next_sequence, data, 0, len(data))
 
 
+def drawn_packets(
+    packet: Callable[[int, int], bytes], count_max: int, draw: random.Random
+) -> list[bytes]:
+    """Packets of 1 to `count_max` messages, 2,000 messages or some more in all; `packet` makes one
+    of a first number and a count."""
+    packets: list[bytes] = []
+    first = 1
+    while first < 2_000:
+        count = draw.randint(1, count_max)
+        packets.append(packet(first, count))
+        first += count
+    return packets
+
+
+def answered(session: Any, lines: "Lines", data: bytes, now_ns: int) -> list[bytes]:
+    """Return what a session answers, and then what goes out by the lines until nothing waits."""
+    said = [session.feed(data, now_ns)]
+    for _ in range(10_000):
+        if not session.waiting:
+            break
+        assert session.deadline_ns <= now_ns
+        assert session.tick(now_ns) == b""
+    return said + lines.take()
+
+
 def numbers(events: list[Event]) -> list[int]:
     """The numbers of the packets among events, in order."""
     return [

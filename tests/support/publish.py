@@ -5,7 +5,8 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 from proton import Message
 
@@ -17,18 +18,19 @@ from tests.support.amqp import FEED, packet
 from tests.support.brokers import Broker
 from tests.support.node import NodeRig
 
+RigT = TypeVar("RigT", bound="DestinationRig")
+
 #: What one AMQP message may hold.
 GRAINS = ("packet", "batch", "message")
 
 
-class PublishRig(NodeRig):
-    """Two services and one destination; no client attaches to the node."""
+class DestinationRig(NodeRig):
+    """Services and one destination; no client attaches to the node."""
 
-    def __init__(self, broker: Broker, **settings: Any) -> None:
-        super().__init__(services=(104, 105))
+    def __init__(self, url: str, services: tuple[int, ...] = (104,), **settings: Any) -> None:
+        super().__init__(services=services)
         self.reported: list[str] = []
-        given = {"name": "firm", "to": broker.url, "reconnect_us": 10_000, "require_route": False}
-        config = PublishConfig(**{**given, "reconnect_max_us": 200_000, **settings})
+        config = PublishConfig(**{"name": "firm", "to": url, "require_route": False, **settings})
         self.publishers = Publishers(
             (config,), self.fanout, self.feed.type_code, "gateway", self.reported.append
         )
@@ -47,6 +49,19 @@ class PublishRig(NodeRig):
         (one,) = self.publishers.snapshot()
         return one
 
+    async def confirmed(self, what: str = "all confirmed") -> None:
+        await self.until(
+            lambda: self.seen["state"] == "UP" and not self.publisher._unfinished(), what
+        )
+
+
+class PublishRig(DestinationRig):
+    """Two services, and a destination at a real broker."""
+
+    def __init__(self, broker: Broker, **settings: Any) -> None:
+        waits = {"reconnect_us": 10_000, "reconnect_max_us": 200_000}
+        super().__init__(broker.url, (104, 105), **waits | settings)
+
     async def both(self, first: int, last: int) -> None:
         """Stream packets of both services."""
         for begin in range(first, last + 1, 50):
@@ -57,23 +72,22 @@ class PublishRig(NodeRig):
     async def up(self) -> None:
         await self.until(lambda: self.seen["state"] == "UP", f"up, and not {self.seen['reason']}")
 
-    async def confirmed(self) -> None:
-        await self.until(
-            lambda: self.seen["state"] == "UP" and not self.publisher._unfinished(), "all confirmed"
-        )
-
 
 @contextlib.asynccontextmanager
-async def publishing(broker: Broker, **settings: Any) -> AsyncIterator[PublishRig]:
-    """A rig that publishes to this broker while the block runs."""
-    rig = PublishRig(broker, **settings)
+async def started(rig: RigT, stop_seconds: float) -> AsyncIterator[RigT]:
+    """A rig that publishes while the block runs."""
     rig.node.start()
     rig.publishers.start(rig.qualities)
     try:
         yield rig
     finally:
-        await rig.publishers.stop(5.0)
+        await rig.publishers.stop(stop_seconds)
         await rig.node.stop(0.1)
+
+
+def publishing(broker: Broker, **settings: Any) -> AbstractAsyncContextManager[PublishRig]:
+    """A rig that publishes to this broker while the block runs."""
+    return started(PublishRig(broker, **settings), 5.0)
 
 
 def tag(message: Message) -> tuple[int, ...]:

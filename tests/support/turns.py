@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 
 class Loop:
-    """Callbacks of the next turn."""
+    """Callbacks of the next turn; `turns` counts turns."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
+        self.turns = 0
 
     def call_soon(self, work: Callable[[], None]) -> None:
         """As the event loop's."""
@@ -15,6 +16,7 @@ class Loop:
 
     def turn(self) -> None:
         """Do what is due."""
+        self.turns += 1
         due, self.soon = self.soon, []
         for each in due:
             each()

@@ -20,9 +20,9 @@ from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 from tests.support import free_addresses
 from tests.support.gateway import start_again
+from tests.support.load import LoadGenerator, LoadTemplate
 
 CRASHES = int(os.environ.get("CRASHES", "1"))
 RATE = 2000

@@ -26,6 +26,7 @@ from tests.support.durable import (
     orders,
     running,
 )
+from tests.support.durable import of_account as of
 from tests.support.node import in_thread
 
 #: A question goes to the node and back, so that this many are a while.
@@ -41,18 +42,6 @@ def keyed(folder: Path, key: Definition = ACCOUNT, **settings: Any) -> DurableQu
 def dead(folder: Path) -> DurableQueueConfig:
     """The queue that dead messages go to."""
     return orders(folder / "dead", name="dead")
-
-
-def of(account: str, number: int, **stamp: Any) -> proton.Message:
-    """Message `number` of an account."""
-    body = f'{{"account": "{account}", "n": {number}}}'.encode()
-    message = proton.Message(id=f"m{number}", body=body)
-    if stamp:
-        message.properties = {
-            f"x-opt-{name}": proton.ulong(value) if isinstance(value, int) else value
-            for name, value in stamp.items()
-        }
-    return message
 
 
 def numbers(client: QueueClient, link: proton.Receiver) -> list[tuple[str, int]]:

@@ -27,9 +27,9 @@ from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule, parse_pace
 from feedhandler.replay.playing.player import Player, PlayProgress
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_multicast_sender
-from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 from feedhandler.replay.playing.source import PayloadField
 from tests.support import free_addresses
+from tests.support.load import LoadGenerator, LoadTemplate
 from tests.support.replay import PATIENCE_S, Receiver
 
 #: Slow enough for a receiver whose buffer the kernel keeps at its default size.

@@ -18,20 +18,16 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.journal import BlockingQueue, QueueSettings
 from feedhandler.ops import queue
 from tests.support.broker_peer import broker
+from tests.support.publish import started
 
 
 @contextlib.asynccontextmanager
 async def publishing(url: str, folder: Path, **settings: Any) -> AsyncIterator[PublishRig]:
     """A rig whose destination has a journal in `folder`, while the block runs."""
     rig = PublishRig(url, when_full="journal", journal_folder=str(folder), **settings)
-    rig.node.start()
     await rig.publishers.open()
-    rig.publishers.start(rig.qualities)
-    try:
+    async with started(rig, 2.0):
         yield rig
-    finally:
-        await rig.publishers.stop(2.0)
-        await rig.node.stop(0.1)
 
 
 async def stream(rig: PublishRig, first: int, last: int) -> None:

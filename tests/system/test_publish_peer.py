@@ -1,9 +1,8 @@
 """The publisher against a broker that does what brokers should not."""
 
-import contextlib
 import random
 import struct
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -15,50 +14,23 @@ from tests.support.amqp import packet
 from tests.support.amqp_wire import TRANSFER, Value, frame
 from tests.support.broker_peer import FakeBroker, broker
 from tests.support.node import NodeRig, Run, gateways_loop
+from tests.support.publish import DestinationRig, started
 
 RABBITMQ_4 = {"product": "RabbitMQ", "version": "4.0.5"}
 ARTEMIS = {"product": "apache-activemq-artemis", "version": "2.40.0"}
 BROKER_J = {"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}
 
 
-class PublishRig(NodeRig):
-    """A fan-out with one publisher; no client attaches to its node."""
+class PublishRig(DestinationRig):
+    """A destination that is connected to again quickly."""
 
     def __init__(self, url: str, **settings: Any) -> None:
-        super().__init__()
-        self.reported: list[str] = []
-        settings.setdefault("require_route", False)
-        settings.setdefault("reconnect_us", 1000)
-        settings.setdefault("reconnect_max_us", 20_000)
-        settings.setdefault("exchange", "market data")
-        config = PublishConfig(name="firm", to=url, **settings)
-        self.publishers = Publishers(
-            (config,), self.fanout, self.feed.type_code, "gateway", self.reported.append
-        )
-        (self.publisher,) = self.publishers.all
-
-    @property
-    def seen(self) -> dict[str, Any]:
-        """The destination's part of a snapshot."""
-        (one,) = self.publishers.snapshot()
-        return one
-
-    async def confirmed(self, what: str = "everything confirmed") -> None:
-        await self.until(
-            lambda: self.seen["state"] == "UP" and not self.publisher._unfinished(), what
-        )
+        usual = {"reconnect_us": 1000, "reconnect_max_us": 20_000, "exchange": "market data"}
+        super().__init__(url, **usual | settings)
 
 
-@contextlib.asynccontextmanager
-async def publishing(url: str, **settings: Any) -> AsyncIterator[PublishRig]:
-    rig = PublishRig(url, **settings)
-    rig.node.start()
-    rig.publishers.start(rig.qualities)
-    try:
-        yield rig
-    finally:
-        await rig.publishers.stop(2.0)
-        await rig.node.stop(0.1)
+def publishing(url: str, **settings: Any) -> AbstractAsyncContextManager[PublishRig]:
+    return started(PublishRig(url, **settings), 2.0)
 
 
 def sequences(found: FakeBroker) -> list[int]:

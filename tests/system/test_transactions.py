@@ -20,6 +20,7 @@ from tests.support.durable import (
     REJECTED,
     QueueClient,
     QueueRig,
+    of_account,
     orders,
     running,
 )
@@ -38,14 +39,7 @@ def queue(folder: Path, name: str, kind: str, **settings: Any) -> DurableQueueCo
 
 def of(number: int, account: str = "a", **stamp: Any) -> proton.Message:
     """A message of an account."""
-    body = f'{{"account": "{account}", "n": {number}}}'.encode()
-    message = proton.Message(id=f"m{number}", body=body)
-    if stamp:
-        message.properties = {
-            f"x-opt-{name}": proton.ulong(value) if isinstance(value, int) else value
-            for name, value in stamp.items()
-        }
-    return message
+    return of_account(account, number, **stamp)
 
 
 def numbers(client: QueueClient, link: proton.Receiver) -> list[int]:

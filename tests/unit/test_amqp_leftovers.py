@@ -2,27 +2,12 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable
 
 from feedhandler.amqp.serving.leftovers import BYTES_PER_UNIT, WHOLE_UNITS, Leftovers
 from feedhandler.amqp.work_budget import WorkBudget
+from tests.support.turns import Loop
 
 UNITS = 100
-
-
-class Loop:
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
-        self.turns = 0
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self.soon.append(callback)
-
-    def turn(self) -> None:
-        due, self.soon = self.soon, []
-        for each in due:
-            each()
-        self.turns += 1
 
 
 def test_queues_of_many_links_are_freed_over_many_turns_and_wholly() -> None:

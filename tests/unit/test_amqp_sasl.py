@@ -14,6 +14,7 @@ from feedhandler.amqp.serving.sasl import (
     SaslServer,
     State,
 )
+from tests.support.amqp_wire import LIST0, LIST8, LIST32, Value, frame_bytes
 
 ALL = ("EXTERNAL", "PLAIN", "ANONYMOUS")
 OUTCOME_OK = bytes.fromhex("00000010 02010000 005344 c003 0150 00")
@@ -23,22 +24,11 @@ CHALLENGE = bytes.fromhex("00000010 02010000 005342 c003 01a0 00")
 
 def frame(descriptor: int, *fields: bytes | None, wide: bool = False) -> bytes:
     """A SASL frame with these fields, symbols or binaries as it makes no difference."""
-    coded = b""
-    for value in fields:
-        if value is None:
-            coded += b"\x40"
-        elif wide:
-            coded += b"\xb0" + struct.pack(">I", len(value)) + value
-        else:
-            coded += b"\xa0" + bytes([len(value)]) + value
-    if wide:
-        head = b"\x00\x80" + struct.pack(">Q", descriptor)
-        listed = head + b"\xd0" + struct.pack(">II", 4 + len(coded), len(fields)) + coded
-    elif not fields:
-        listed = b"\x00\x53" + bytes([descriptor]) + b"\x45"
-    else:
-        listed = b"\x00\x53" + bytes([descriptor, 0xC0, 1 + len(coded), len(fields)]) + coded
-    return struct.pack(">IBBH", 8 + len(listed), 2, 1, 0) + listed
+    binary = 0xB0 if wide else 0xA0
+    values = [Value(0x40 if each is None else binary, each) for each in fields]
+    named = Value(0x80 if wide else 0x53, descriptor)
+    listed = Value(LIST32 if wide else LIST8 if fields else LIST0, values, named)
+    return frame_bytes(listed.encode(), kind=1)
 
 
 def init(mechanism: str, response: bytes | None = None, wide: bool = False) -> bytes:

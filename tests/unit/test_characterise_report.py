@@ -5,7 +5,6 @@ import itertools
 import json
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
 from tests.support.characterise import write_session
+from tests.support.pages import Page
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +38,6 @@ def options(session: Path, out: Path, **changes: object) -> ops.Options:
         **changes,
     }
     return ops.Options(**settled)  # type: ignore[arg-type]
-
-
-class Page(HTMLParser):
-    """Parser of a page: collects what it refers to, and checks that its elements are closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.sources: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.sources += [str(value) for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 def test_the_report_is_written_in_every_form(
@@ -81,7 +63,7 @@ def test_the_report_is_written_in_every_form(
     assert {"packets_a_minute", "bytes_by_service", "interarrival"} <= svgs
     text = (out / "report.html").read_text()
     page = Page(text)
-    assert not page.sources, "nothing is fetched"
+    assert not page.references, "nothing is fetched"
     assert text.count("<svg ") == len(svgs)
     assert not page.open
 

@@ -1,6 +1,5 @@
 """The report of a laboratory run: its files, its figures, its one page."""
 
-import html.parser
 import re
 from pathlib import Path
 
@@ -13,36 +12,7 @@ from feedhandler.lab.report_figures import bound_in_ms
 from feedhandler.lab.report_over_time import POINTS_MAX, thinned
 from feedhandler.lab.results import Run, read_run, write_run
 from tests.support import report as report_kit
-
-
-class Page(html.parser.HTMLParser):
-    """Parser of a page: collects what it refers to, its tags and words; checks that tags close."""
-
-    VOID = frozenset(("meta", "img", "br"))
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.references: list[str] = []
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-        self.references += [str(value) for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
+from tests.support.pages import Page
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,9 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import (
     Lines,
+    answered,
     check_pieces,
+    drawn_packets,
     exchange_by_lines,
     keep,
     messages,
@@ -465,18 +467,7 @@ def test_a_proxy_that_does_not_respond_is_given_up_and_one_that_responds_is_not(
 def test_the_proxy_answers_each_request_by_what_it_has(asked: bytes, said: list[bytes]) -> None:
     held = [packet(5, 2), packet(7, 2), packet(9, 1), packet(15, 5)]
     serving, lines = grp_server(stored(FEED, held), request_packets_max=100)
-    assert answered(entered(serving.session("c", NOON_NS)), lines, asked) == said
-
-
-def answered(session: CboeSession, lines: Lines, data: bytes) -> list[bytes]:
-    """Return what a session answers, and then what goes out by the lines until nothing waits."""
-    said = [session.feed(data, NOON_NS)]
-    for _ in range(10_000):
-        if not session.waiting:
-            break
-        assert session.deadline_ns <= NOON_NS
-        assert session.tick(NOON_NS) == b""
-    return said + lines.take()
+    assert answered(entered(serving.session("c", NOON_NS)), lines, asked, NOON_NS) == said
 
 
 def test_the_proxys_quota_and_what_left_its_store() -> None:
@@ -724,11 +715,8 @@ def test_mutated_bytes_raise_nothing(make: Any, seed: int) -> None:
 @drawn(6)
 def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int) -> None:
     draw = random.Random(seed)
-    packets, first = [], 1
-    while first < 2_000:
-        count = draw.randint(1, 30)
-        packets.append(packet(first, count))
-        first += count
-    serving, lines = grp_server(stored(FEED, packets, 1 << 20), chunk_bytes=1 << 12)
+    store = stored(FEED, drawn_packets(packet, 30, draw), 1 << 20)
+    serving, lines = grp_server(store, chunk_bytes=1 << 12)
     session = entered(serving.session("c", NOON_NS))
-    exchange_by_lines(grp(), partial(answered, session, lines), FEED, UNIT, message, draw)
+    answers = partial(answered, session, lines, now_ns=NOON_NS)
+    exchange_by_lines(grp(), answers, FEED, UNIT, message, draw)

@@ -1,7 +1,6 @@
 """MoldUDP64 requests: client and server face to face, and the client before a server that is not
 what it should be; a seeded exchange by datagrams that get lost, doubled and late."""
 
-import random
 import struct
 
 import pytest
@@ -15,8 +14,7 @@ from feedhandler.retrans.protocols.moldudp64 import MoldClient, MoldServer
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import exchange, keep, numbers, stored
-from tests.support.seeds import drawn
+from tests.support.line_answers import numbers, stored
 
 FEED = load_feed("nasdaq-totalview-itch")
 #: By the specification: session, first number, count; a message is a length and its bytes.
@@ -138,17 +136,6 @@ def test_a_packet_with_count_0_refuses_the_request_that_begins_there() -> None:
     assert asking.outstanding == 0
 
 
-def test_a_late_answer_is_handed_on_for_the_request_that_waits_for_it() -> None:
-    asking = client()
-    asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    asking.cancel(1)
-    assert asking.feed(packet(7, 3), 0) == []
-    asking.ask(Ask(2, SERVICE, 7, 10, 0), 0)
-    assert numbers(asking.feed(packet(7, 3), 0)) == [7, 8, 9]
-    assert asking.feed(packet(7, 3), 0) == []
-    assert asking.counts["late_packets"] == 2
-
-
 def test_a_silent_server_is_given_up_and_one_that_answers_is_not() -> None:
     asking = client(heartbeat_us=1_000, dead_us=50_000)
     asking.ask(Ask(1, SERVICE, 7, 10, 0), 10 * MS)
@@ -172,12 +159,6 @@ def test_a_server_that_refused_all_that_was_asked_owes_nothing() -> None:
     assert asking.up
 
 
-def test_nothing_is_asked_before_the_stream_has_given_its_session() -> None:
-    asking = client(latest=b"")
-    assert not asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    assert asking.counts["no_session"] == 1
-
-
 def test_what_it_cannot_do_is_refused() -> None:
     asking = client()
     with pytest.raises(UsageError):
@@ -191,31 +172,6 @@ def test_what_it_cannot_do_is_refused() -> None:
         MoldClient(ClientSetup(FEED, RecoverySettings(), "us", retransmission=two))
     with pytest.raises(UsageError):
         MoldServer(ServerSetup(load_feed("iex-deep"), {}, ServerSettings()))
-
-
-def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> None:
-    serving = server(holding([(1, 5)]), clients_max=1, heartbeat_us=1_000, dead_us=50_000)
-    first = serving.session("a", 0)
-    assert serving.session("b", 0).closed
-    assert first.tick(49 * MS) == b""
-    assert not first.closed
-    first.tick(50 * MS)
-    assert first.closed
-    assert not serving.session("b", 50 * MS).closed
-
-
-@drawn(6)
-def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchanged(
-    seed: int,
-) -> None:
-    draw = random.Random(seed)
-    store, first = PacketStore(1 << 20), 1
-    while first < 2_000:
-        count = draw.randint(1, 40)
-        keep(FEED, store, packet(first, count))
-        first += count
-    serving = server(store, request_packets_max=draw.choice([5, 1000])).session("c", 0)
-    exchange(client(), lambda data, now: [serving.feed(data, now)], packet, SERVICE, draw)
 
 
 def test_a_server_whose_answers_come_too_late_is_slow_but_not_silent() -> None:

@@ -21,7 +21,7 @@ from feedhandler.retrans.events import (
 )
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.protocols.nyse_xdp import ANSWER_NS, XdpClient
-from feedhandler.retrans.protocols.nyse_xdp_server import ANSWERS_WAITING_MAX, XdpServer, XdpSession
+from feedhandler.retrans.protocols.nyse_xdp_server import ANSWERS_WAITING_MAX, XdpServer
 from feedhandler.retrans.protocols.setup import (
     ClientSetup,
     ServedChannel,
@@ -32,7 +32,9 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import (
     Lines,
+    answered,
     check_pieces,
+    drawn_packets,
     exchange_by_lines,
     messages,
     mutated,
@@ -129,17 +131,6 @@ def server(
         product=PRODUCT,
     )  # fmt: skip
     return XdpServer(setup), lines
-
-
-def answered(session: XdpSession, lines: Lines, data: bytes, now_ns: int = NOON_NS) -> list[bytes]:
-    """Return what a session answers, and then what goes out by the lines until nothing waits."""
-    said = [session.feed(data, now_ns)]
-    for _ in range(10_000):
-        if not session.waiting:
-            break
-        assert session.deadline_ns <= now_ns
-        session.tick(now_ns)
-    return said + lines.take()
 
 
 # -- the client -----------------------------------------------------------------------------------
@@ -411,7 +402,7 @@ def test_ranges_and_numbers_are_checked() -> None:
 def test_the_server_answers_each_request_by_what_it_has(asked: bytes, said: list[bytes]) -> None:
     held = [packet(5, 2), packet(7, 2), packet(9, 1), packet(15, 5)]
     serving, lines = server(stored(FEED, held), request_packets_max=100)
-    assert answered(serving.session("c", NOON_NS), lines, asked) == said
+    assert answered(serving.session("c", NOON_NS), lines, asked, NOON_NS) == said
 
 
 def test_requests_of_a_day_are_counted_by_source_id() -> None:
@@ -419,7 +410,7 @@ def test_requests_of_a_day_are_counted_by_source_id() -> None:
                             requests_per_day=1)  # fmt: skip
     session = serving.session("c", NOON_NS)
     said = [
-        answered(session, lines, each)[0][-1:]
+        answered(session, lines, each, NOON_NS)[0][-1:]
         for each in (request(1, 1, 2), request(2, 1, 2), request(3, 1, 2, source=b"OTHER"),
                      control(4, REFRESH), control(5, REFRESH))
     ]  # fmt: skip
@@ -525,11 +516,8 @@ def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int) -> None:
 @drawn(6)
 def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int) -> None:
     draw = random.Random(seed)
-    packets, first = [], 1
-    while first < 2_000:
-        count = draw.randint(1, 30)
-        packets.append(packet(first, count))
-        first += count
-    serving, lines = server(stored(FEED, packets, 1 << 20), chunk_bytes=1 << 12)
-    session = serving.session("c", NOON_NS)
-    exchange_by_lines(client(), partial(answered, session, lines), FEED, SERVICE, message, draw)
+    serving, lines = server(
+        stored(FEED, drawn_packets(packet, 30, draw), 1 << 20), chunk_bytes=1 << 12
+    )
+    answers = partial(answered, serving.session("c", NOON_NS), lines, now_ns=NOON_NS)
+    exchange_by_lines(client(), answers, FEED, SERVICE, message, draw)

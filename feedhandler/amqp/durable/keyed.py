@@ -118,8 +118,7 @@ class KeyedDurableQueue(StoredQueue):
         self._to_read: list[tuple[int, Delivery]] = []
         #: Deliveries that wait to be read; what comes after one is not handed out before it.
         self._unread: set[int] = set()
-        self._reading = self._serving = self._pushing = False
-        self._fates: dict[int, list[OnDone]] = {}
+        self._reading = self._pushing = False
         self._committing: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.handed_out = self.handed_out_again = 0
@@ -182,16 +181,8 @@ class KeyedDurableQueue(StoredQueue):
         committing, self._committing = self._committing, []
         for lost in committing:
             lost()
-        for on_done in [each for several in self._fates.values() for each in several]:
-            on_done("stopped")
-        self._fates.clear()
 
     # -- producing --------------------------------------------------------------------------
-
-    @property
-    def accepts_more(self) -> bool:
-        """Return whether producers may be given credit."""
-        return not (self.fault or self.closing) and self.intake.has_room
 
     @property
     def busy(self) -> bool:
@@ -439,17 +430,6 @@ class KeyedDurableQueue(StoredQueue):
     def token(self, number: int) -> str:
         """Return a message's token, unique among all queues of all nodes."""
         return f"{self._token}-{number}"
-
-    def _serve_soon(self) -> None:
-        if not self._serving and self._opened:
-            self._serving = True
-            self._loop.call_soon(self._serve_on)
-
-    def _serve_on(self) -> None:
-        self._serving = False
-        if not self.fault:
-            self.serve()
-            self.flush()
 
     def push_soon(self) -> None:
         """Schedule a commit of what was asked for outside of a link's turn."""

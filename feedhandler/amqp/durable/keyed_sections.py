@@ -30,6 +30,7 @@ from feedhandler.amqp.durable.values import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     VALUE,
+    Encoded,
     SectionError,
     decode,
     encode,
@@ -176,10 +177,7 @@ def with_reason(data: bytes, queue: str, reason: str) -> bytes:
 
 def encode_annotations(values: dict[Any, Any]) -> bytes:
     """Encode a map; keys that are text become symbols."""
-    items = [
-        part
+    return encode({
+        Encoded(symbol(key)) if isinstance(key, str) else key: value
         for key, value in values.items()
-        for part in (symbol(key) if isinstance(key, str) else encode(key), encode(value))
-    ]
-    body = b"".join(items)
-    return b"\xd1" + (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big") + body
+    })  # fmt: skip

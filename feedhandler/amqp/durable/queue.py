@@ -82,7 +82,7 @@ class DurableQueue(StoredQueue):
         self._reading: set[int] = set()
         #: Messages that are claimed at a time: fewer where they are large.
         self._share = SHARE
-        self._reread = self._serving = False
+        self._reread = False
         self._after_reading: list[Callable[[], None]] = []
         self._more = True
         self._seen_end = self._day_ns = 0
@@ -127,11 +127,6 @@ class DurableQueue(StoredQueue):
         self._fates.clear()
 
     # -- producing --------------------------------------------------------------------------
-
-    @property
-    def accepts_more(self) -> bool:
-        """Whether producers may be given credit."""
-        return not (self.fault or self.closing) and self.intake.has_room
 
     @property
     def busy(self) -> bool:
@@ -252,16 +247,6 @@ class DurableQueue(StoredQueue):
         if self.idle:
             for taker in self.dispatch.everybody():
                 taker.settle_drain()
-
-    def _serve_soon(self) -> None:
-        if not self._serving:
-            self._serving = True
-            self._loop.call_soon(self._serve_on)
-
-    def _serve_on(self) -> None:
-        self._serving = False
-        self.serve()
-        self.flush()
 
     def _claim(self, limit: int) -> None:
         """Claim the next messages from the persistent queue; read those that are not in memory, in

@@ -10,7 +10,6 @@ What it promises: bytes that are no message raise a `SectionError`, whatever the
 read beyond them; nesting is bounded. No I/O.
 """
 
-import struct
 import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,6 +26,7 @@ from feedhandler.amqp.durable.values import (
     SectionError,
     decode,
     encode,
+    encoded_list,
     fields_of,
     sections,
 )
@@ -131,15 +131,14 @@ def head_of(found: Look, first: bool, count: int) -> bytes:
     before; `count`: failed deliveries."""
     if not found.priority and not found.ttl:
         return _plain_head(first, min(count, 255))
-    fields = (
+    fields = [
         b"\x41",
         found.priority or b"\x40",
         found.ttl or b"\x40",
         b"\x41" if first else b"\x42",
         b"\x70" + min(count, 0xFFFF_FFFF).to_bytes(4, "big"),
-    )
-    body = b"".join(fields)
-    return b"\x00\x53\x70\xd0" + struct.pack(">II", len(body) + 4, len(fields)) + body
+    ]
+    return b"\x00\x53\x70" + encoded_list(fields)
 
 
 @lru_cache(maxsize=512)
@@ -173,9 +172,7 @@ def read_request(data: bytes) -> Request:
 def write_reply(request: Request, arguments: dict[str, Any], body: Any) -> bytes:
     """Encode the answer to a request: application-properties, and a value as body."""
     fields = [b"\x40", b"\x40", encode(request.reply_to), b"\x40", b"\x40", request.correlation]
-    packed = b"".join(fields)
-    properties = b"\xd0" + struct.pack(">II", len(packed) + 4, len(fields)) + packed
     return b"".join((
-        b"\x00\x53\x73", properties, b"\x00\x53\x74", encode(arguments), b"\x00\x53\x77",
-        encode(body),
+        b"\x00\x53\x73", encoded_list(fields), b"\x00\x53\x74", encode(arguments),
+        b"\x00\x53\x77", encode(body),
     ))  # fmt: skip

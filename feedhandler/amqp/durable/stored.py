@@ -122,7 +122,7 @@ class StoredQueue(abc.ABC):
         self._options = options
         self._ending = contextlib.AsyncExitStack()
         self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
-        self._flushing = self._opened = False
+        self._flushing = self._serving = self._opened = False
         self._loop: asyncio.AbstractEventLoop
         self._later: dict[str, asyncio.TimerHandle] = {}
         self._reader: SegmentReader
@@ -182,9 +182,9 @@ class StoredQueue(abc.ABC):
     intake: Any
 
     @property
-    @abc.abstractmethod
     def accepts_more(self) -> bool:
         """Whether producers may be given credit."""
+        return not (self.fault or self.closing) and self.intake.has_room
 
     @property
     @abc.abstractmethod
@@ -198,6 +198,10 @@ class StoredQueue(abc.ABC):
     @abc.abstractmethod
     def consumer(self, peer: Peer, link: Any, forget: Callable[[Any], None]) -> Any:
         """Make a consumer's link."""
+
+    @abc.abstractmethod
+    def serve(self) -> None:
+        """Hand out what may go now, as far as consumers have credit."""
 
     @abc.abstractmethod
     def cancel(self, number: int, on_done: OnDone, wait: bool = False) -> None:
@@ -313,7 +317,18 @@ class StoredQueue(abc.ABC):
         """Call `do` in the next turn of the loop, unless the queue has stopped by then."""
         self._loop.call_soon(lambda: None if self.fault else do())
 
-    # -- writing to links -------------------------------------------------------------------
+    # -- serving links, and writing to them -------------------------------------------------
+
+    def _serve_soon(self) -> None:
+        if not self._serving and self._opened:
+            self._serving = True
+            self._loop.call_soon(self._serve_on)
+
+    def _serve_on(self) -> None:
+        self._serving = False
+        if not self.fault:
+            self.serve()
+            self.flush()
 
     def flush_soon(self) -> None:
         """Schedule writing to connections, after what else is to be done in this turn."""

@@ -14,6 +14,7 @@ from feedhandler.amqp.durable.values import (
     SectionError,
     decode,
     encode,
+    encoded_list,
     sections,
 )
 from feedhandler.amqp.identity import Identity
@@ -283,10 +284,8 @@ class _ManagementClient:
         future = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         fields = [b"\x40"] * 4 + [encode(self.answers.link.source_address), encode(number)]
-        packed = b"".join(fields)
-        size = (len(packed) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big")
         named = {key.replace("_", "-"): value for key, value in arguments.items()}
-        data = b"\x00\x53\x73\xd0" + size + packed + b"\x00\x53\x74" + encode(named)
+        data = b"\x00\x53\x73" + encoded_list(fields) + b"\x00\x53\x74" + encode(named)
         self._unsent.append((number, data + b"\x00\x53\x77\x40"))
         self.go_on()
         try:

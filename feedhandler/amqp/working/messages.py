@@ -18,6 +18,7 @@ from feedhandler.amqp.durable.values import (
     VALUE,
     decode,
     encode,
+    encoded_list,
     fields_of,
     sections,
 )
@@ -84,8 +85,7 @@ def head(
     """Encode all of a message before its body, which is one data section of `size` bytes."""
     parts = [b"\x00\x53\x70\xc0\x02\x01\x41"]  # durable
     if message_id:
-        packed = encode(message_id)
-        parts.append(b"\x00\x53\x73\xd0" + struct.pack(">II", len(packed) + 4, 1) + packed)
+        parts.append(b"\x00\x53\x73" + encoded_list([encode(message_id)]))
     named = dict(properties or {})
     if stamp is not None:
         named |= {PRODUCER: stamp.producer, EPOCH: stamp.epoch, SEQUENCE: stamp.sequence}

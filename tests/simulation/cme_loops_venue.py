@@ -1,19 +1,14 @@
-"""A gateway that heals a CME channel by its market recovery feed, behind a bad network: nothing
-lost unmarked, nothing invented, and its books are true whenever it says so.
-
-What a seed draws, and what is checked, `line_world` says. Here lines A and B of the market recovery
-feed loop, each by itself, and lose, double and delay packets as the live lines do; a replay server
-is there as well. `SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
+"""A channel of CME MDP 3.0 that is healed by its market recovery feed: lines A and B loop, each by
+itself, and lose, double and delay packets as the live lines do. A replay server is there as well.
 """
 
 import random
 import struct
-from collections import Counter
 
 import msgspec
-import pytest
-from channel_world import HEAL_NS, MS, play_seeds
-from line_world import REFRESH_LINES, Venue, World, bites, play, story
+from channel_world import HEAL_NS, MS
+from cme_replay_venue import harmed
+from line_world import PASSWORD, REFRESH_LINES, Venue, World
 
 from feedhandler.config import Config
 from tests.support.cme_books import FEED, active, apply, packet, snapshot, update
@@ -25,17 +20,6 @@ def nonsense(draw: random.Random) -> bytes:
     data = struct.pack("<IQ", 1 << 30, 0) + own
     framed = struct.pack("<H", len(data)) + data
     return draw.choice([draw.randbytes(draw.randrange(1, 60)), framed])
-
-
-def harmed(data: bytes, draw: random.Random) -> bytes:
-    """The bytes with an end missing."""
-    return data[: draw.randrange(len(data))]
-
-
-VENUE = Venue(
-    FEED, "cme-replay", update, {"source_id": "SIM", "password_env": "CME_REPLAY_PASSWORD"},
-    nonsense, harmed=harmed, batch=1,
-)  # fmt: skip
 
 
 class LoopWorld(World):
@@ -80,38 +64,12 @@ class LoopWorld(World):
         self.schedule(now_ns + pause_ns, self._loop, line, number + 1 if left else 1, left)
 
 
-@pytest.fixture(autouse=True)
-def _password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CME_REPLAY_PASSWORD", "SIM")
-
-
-def seen_in(seed: int) -> Counter[str]:
-    """A seed, played and checked; what was seen in it, the loops too."""
-    made: list[LoopWorld] = []
-
-    def make(venue: Venue, seed: int) -> World:
-        made.append(LoopWorld(venue, seed))
-        return made[0]
-
-    seen = play(VENUE, apply, seed, make)
-    loops = made[0].core.recovery.snapshot(0)["refresh"]
-    seen.update({f"loops {name}": count for name, count in loops.items()})
-    return seen
-
-
-@pytest.mark.timeout(7200)
-def test_what_comes_out_of_a_channel_with_loops_is_what_went_in_or_is_marked_and_healed() -> None:
-    wanted = {
-        "gap", "MISSING", "snapshot-begin", "rts packets", "loops snapshots",
-        "loops failed_gap", "loops malformed", "loops outside", "loops began",
-    }  # fmt: skip
-    play_seeds(seen_in, wanted, rare=(13, 37))
-
-
-def test_a_seed_does_the_same_again() -> None:
-    assert story(VENUE, 3, LoopWorld) == story(VENUE, 3, LoopWorld)
-
-
-@pytest.mark.parametrize("seed_", range(2))
-def test_the_ledger_finds_what_was_lost_doubled_moved_or_changed(seed_: int) -> None:
-    assert bites(VENUE, apply, seed_, LoopWorld) == []
+VENUE = Venue(
+    FEED, "cme-replay", update, apply, {"source_id": "SIM", "password_env": PASSWORD},
+    nonsense, harmed=harmed, batch=1, world=LoopWorld,
+    wanted={
+        "gap", "MISSING", "snapshot-begin", "rts packets", "refresh snapshots",
+        "refresh failed_gap", "refresh malformed", "refresh outside", "refresh began",
+    },
+    rare=(13, 37),
+)  # fmt: skip
