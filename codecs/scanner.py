@@ -644,6 +644,26 @@ def _session(
 
 @cython.cfunc
 @cython.nogil
+@cython.exceptval(check=False)
+def _number(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.void:
+    """Set the number and the session of a packet whose header has `out.body` bytes."""
+    big: cython.bint = table.big_endian
+    body: cython.int = cython.cast(cython.int, out.body)
+    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, False)
+    if table.high_size:
+        out.sequence |= (
+            (_within(first, table.high_at, table.high_size, body, big, False) >> table.high_shift)
+            & table.high_mask
+        ) << (8 * table.sequence_size)
+    out.session = 0
+    if table.session_at + table.session_size <= body:
+        out.session = _session(first, table.session_at, table.session_size, big)
+    if table.session_mask:
+        out.session = (out.session >> table.session_shift) & table.session_mask
+
+
+@cython.cfunc
+@cython.nogil
 @cython.exceptval(-1, check=True)
 def _parse_varied(
     table: FeedTable,
@@ -695,17 +715,7 @@ def _parse_varied(
         ):
             return WRONG_CONSTANT
     out.body = body
-    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, eight)
-    if table.high_size:
-        out.sequence |= (
-            (_within(first, table.high_at, table.high_size, body, big, eight) >> table.high_shift)
-            & table.high_mask
-        ) << (8 * table.sequence_size)
-    out.session = 0
-    if table.session_at + table.session_size <= body:
-        out.session = _session(first, table.session_at, table.session_size, big)
-    if table.session_mask:
-        out.session = (out.session >> table.session_shift) & table.session_mask
+    _number(table, first, out)
     out.service = cython.cast(
         cython.uint, _within(first, table.service_at, table.service_size, body, big, eight)
     )
