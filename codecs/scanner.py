@@ -643,16 +643,19 @@ def _session(
 
 
 @cython.cfunc
+@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _number(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.void:
+def _set_number(
+    table: FeedTable, first: cython.p_const_uchar, out: PacketHeader, eight: cython.bint
+) -> cython.void:
     """Set the number and the session of a packet whose header has `out.body` bytes."""
     big: cython.bint = table.big_endian
     body: cython.int = cython.cast(cython.int, out.body)
-    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, False)
+    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, eight)
     if table.high_size:
         out.sequence |= (
-            (_within(first, table.high_at, table.high_size, body, big, False) >> table.high_shift)
+            (_within(first, table.high_at, table.high_size, body, big, eight) >> table.high_shift)
             & table.high_mask
         ) << (8 * table.sequence_size)
     out.session = 0
@@ -715,7 +718,7 @@ def _parse_varied(
         ):
             return WRONG_CONSTANT
     out.body = body
-    _number(table, first, out)
+    _set_number(table, first, out, eight)
     out.service = cython.cast(
         cython.uint, _within(first, table.service_at, table.service_size, body, big, eight)
     )
