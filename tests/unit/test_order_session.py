@@ -169,7 +169,10 @@ def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
 
 @pytest.mark.parametrize(
     ("name", "depth"),
-    [*dict.fromkeys(LEVEL_WRITERS, 99).items(), *dict.fromkeys(QUOTE_WRITERS, 1).items()],
+    [
+        *{**dict.fromkeys(LEVEL_WRITERS, 99), "cme-mdp3": 10}.items(),
+        *dict.fromkeys(QUOTE_WRITERS, 1).items(),
+    ],
 )
 def test_levels_are_sent_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]
