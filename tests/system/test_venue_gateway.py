@@ -1,8 +1,9 @@
 """A feed of each family through everything: replay, two lossy lines, gateway, subscribers.
 
 What a packet is differs: SBE messages name their instruments in groups, symbols of CTA have eleven
-bytes, a datagram of MIAX holds several packets, and a packet of OpenBook Ultra tells the type of its
-message; families with a generated session are in `test_order_sessions.py`. Gateway and player are processes of their own, as an operator starts them.
+bytes, a datagram of MIAX holds several packets, and a packet of OpenBook Ultra tells the type of
+its message; families with a generated session are in `test_order_sessions.py`. Gateway and player
+are processes of their own, as an operator starts them.
 """
 
 import asyncio
