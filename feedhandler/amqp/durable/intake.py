@@ -139,7 +139,7 @@ class Intake(Credit):
         self._store = store
         self._ids = ids
         self._on_page = on_page
-        self._block = store.engine.store.incarnation
+        self._block = store.engine.incarnation
         self._waiting: list[tuple[Source, int, bytes, bytes]] = []
         self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
 
@@ -202,10 +202,10 @@ class Intake(Credit):
                 sources[source] = None
             self.confirmed += len(batch)
         engine = self._store.engine
-        if self._ids.page_due or self._block != engine.store.incarnation:
+        if self._ids.page_due or self._block != engine.incarnation:
             # Before the blocks of these messages can be used anew.
-            self._block = engine.store.incarnation
-            page = self._ids.full_page(engine.clock())
+            self._block = engine.incarnation
+            page = self._ids.full_page(engine.now_ns())
             if page:
                 self._on_page(page)
         for source in sources:
