@@ -46,7 +46,8 @@ class Hearer(Protocol):
 class Source(Hearer, Protocol):
     """The sender of a message, which is notified by its own number that it is durable."""
 
-    def accepted(self, number: int) -> None: ...
+    def accepted(self, number: int) -> None:
+        """Note that its message of this number is durable."""
 
 
 class Sender(Source, Protocol):

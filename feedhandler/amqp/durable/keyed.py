@@ -199,6 +199,7 @@ class KeyedDurableQueue(StoredQueue):
             self.stop(str(error))
 
     def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+        """Put a message that another queue sends; see `StoredQueue`."""
         # Room for which producers have credit counts as free: a producer that never uses its credit
         # would hold this up.
         if self.fault or not self.store.engine.has_room:
@@ -211,6 +212,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- transactions -----------------------------------------------------------------------
 
     def accepts(self, content: bytes, *, home: bool) -> str:
+        """Return why a transaction could not put this message; see `StoredQueue`."""
         if fault := self._format_fault():
             return fault
         try:
@@ -230,6 +232,7 @@ class KeyedDurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
+        """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
         takers = ((cast(KeyedTaker, taker), fence) for taker, fence in work.accepted)
         mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in takers]
         if not all(self.core.holds(number, fence) for _, number, fence in mine):
@@ -609,6 +612,7 @@ class KeyedDurableQueue(StoredQueue):
         on_done("cancelled")
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
+        """Do a request of keyed queues' management."""
         self._management.do(operation, arguments, reply)
 
     def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:

@@ -110,6 +110,7 @@ class DurableQueue(StoredQueue):
         self._hold_parcels(await asyncio.to_thread(self._parcels_left))
 
     def send_parcels(self) -> None:
+        """Send to other queues as much as they take now."""
         self._parcels.send()
 
     def _closing(self) -> None:
@@ -144,6 +145,7 @@ class DurableQueue(StoredQueue):
             self.stop(str(error))
 
     def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+        """Put a message that another queue sends; see `StoredQueue`."""
         if self.fault or not self.intake.has_room:
             return False
         arrival = _Arrival(on_done)
@@ -389,6 +391,7 @@ class DurableQueue(StoredQueue):
     # -- transactions -----------------------------------------------------------------------
 
     def accepts(self, content: bytes, *, home: bool) -> str:
+        """Return why a transaction could not put this message; see `StoredQueue`."""
         try:
             look(content)
         except SectionError as error:
@@ -398,6 +401,7 @@ class DurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
+        """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
         if fault := self._format_fault():
             return Refusal(fault)
         if fault := self._room_fault(self._parcels, work):

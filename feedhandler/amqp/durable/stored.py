@@ -53,13 +53,15 @@ Found = TypeVar("Found")
 class Holder(Protocol):
     """A holder of messages, which is notified once their outcome is recorded."""
 
-    def finished(self, numbers: Iterable[int]) -> None: ...
+    def finished(self, numbers: Iterable[int]) -> None:
+        """Settle these: their outcome is recorded."""
 
 
 class QueueLink(Protocol):
     """Any link of a queue."""
 
-    def end(self, condition: str, reason: str) -> None: ...
+    def end(self, condition: str, reason: str) -> None:
+        """Detach the client, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
