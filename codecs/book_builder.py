@@ -99,6 +99,7 @@ class BookBuilder:
         self.times = fields.description.times
 
     def refuse(self, key: str, reason: str) -> NoReturn:
+        """Raise `ConfigError` for a key of the `[book]` table, with the key's line."""
         self.fields.refuse(f"book.{key}", reason)
 
     def rules(self) -> BookRules | None:
