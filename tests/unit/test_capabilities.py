@@ -1,5 +1,6 @@
 """Capabilities of each feed; a configuration that asks for more is refused before the start."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,15 @@ HAS = {
     ),
 }  # fmt: skip
 
+
+def tells_statuses(name: str) -> bool:
+    """Whether a built-in description, or one that it includes, has a rule for trading states."""
+    text = (FEEDS_FOLDER / f"{name}.toml").read_text()
+    included = re.findall(r'^include = "(.+)\.toml"', text, re.MULTILINE)
+    said = 'does = "status"' in text or 'framing = "fix"' in text
+    return said or any(map(tells_statuses, included))
+
+
 #: The feeds whose books stand for the messages that change them.
 SENDS_BOOKS = (
     "asx-ntp-itch", "b3-umdf", "cboe-byx-pitch", "cboe-c1-options-pitch", "eurex-eobi",
@@ -115,6 +125,7 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
         name: has
         | {"books", "records"}
         | ({"conflation_of_books"} if name in SENDS_BOOKS else set())
+        | ({"statuses"} if tells_statuses(name) else set())
         for name, has in HAS.items()
     }  # fmt: skip
     assert len({each.name for each in CAPABILITIES}) == len(CAPABILITIES)
