@@ -40,6 +40,11 @@ OWN_CAPTURES = {
     "nyse-openbook-ultra": "nyse/openbook-ultra-2.1.b",
 }
 
+#: Bytes that mean nothing, which descriptions may leave without a name.
+FILLER = re.compile(
+    r"(first|second|third)?(padding|pad|reserved|filler|unused|blockpad|offset\d+padding).*"
+)
+
 
 class Shown(NamedTuple):
     """A field as the dissector shows it; `name` without the protocol's prefix."""

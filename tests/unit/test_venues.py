@@ -11,7 +11,7 @@ import pytest
 
 from feedhandler.codecs import BadPacket, Record, load_feed
 from feedhandler.codecs.layouts import Leaf
-from tests.support.venues import FOLDERS, Shown, packets, plain
+from tests.support.venues import FILLER, FOLDERS, Shown, packets, plain
 
 #: Packets of which the dissector shows something else than the bytes say, and why.
 ODD: dict[str, dict[int, str]] = {
@@ -33,11 +33,6 @@ DERIVED = {"asx-ntp-itch": "second", "cboe-byx-pitch": "time", "cboe-c1-options-
 #: Bytes of the packet header that the dissector reads otherwise than all its packets fit together:
 #: of Eurex it takes a number of four bytes for one of eight.
 HEADER_TURNED = {"eurex-eobi": 24}
-#: Bytes that mean nothing, which descriptions may leave without a name.
-_FILLER = re.compile(
-    r"(first|second|third)?(padding|pad|reserved|filler|unused|blockpad|offset\d+padding).*"
-)
-
 #: The dissector's names of a type's second letter, by category.
 _CATEGORY = re.compile(
     "(administrative|control|indices|marketstatus|priorday|quote|summary|trade)messagetype"
@@ -45,12 +40,12 @@ _CATEGORY = re.compile(
 
 
 def leaves_of(feed, payload: bytes) -> list[Leaf]:
-    return [leaf for leaf in feed.leaves(payload) if not _FILLER.fullmatch(plain(leaf.name))]
+    return [leaf for leaf in feed.leaves(payload) if not FILLER.fullmatch(plain(leaf.name))]
 
 
 def shown_of(name: str, shown: list[Shown]) -> list[Shown]:
     """Return the fields that the dissector shows of a packet's own bytes, without fillers."""
-    found = [each for each in shown if not _FILLER.fullmatch(plain(each.name))]
+    found = [each for each in shown if not FILLER.fullmatch(plain(each.name))]
     behind = [*found[1:], None]
     return [
         each
