@@ -33,9 +33,10 @@ A line's own losses are made good by the other line, for every feed. What no lin
 announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
 for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
 refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
-`refresh`, `[[channel.refresh_line]]`, `[[channel.retransmission_line]]`. `snapshot=1` is answered
-with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
-subscriber wait as they came ([flow-control.md](flow-control.md)).
+`refresh`, `[[channel.refresh_line]]`, `[[channel.retransmission_line]]`; and settings of a server
+that its protocol has no use for: `source_id`, `product`, `session`, a password. `snapshot=1` is
+answered with `amqp:not-implemented` there, and where books are not kept, orders that wait for a
+slow subscriber wait as they came ([flow-control.md](flow-control.md)).
 
 To try a feed's recovery: `feedhandler exchange --feed FEED --loss 2% --write-config gateway.toml`
 sends a generated session on lossy lines, has the servers of the feed's `[recovery]` table, and
