@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from feedhandler.codecs.field_values import nearest
+
 #: What a protocol may offer: packets by number; snapshots that are asked for; snapshots on lines of
 #: their own, asked for or not. `retransmission_lines`: the packets that are asked for come by lines
 #: of their own, not in the connection.
@@ -219,7 +221,8 @@ def checked(spec: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
 
 def _named(key: str, name: str) -> ProtocolFacts | None:
     if name and name not in PROTOCOLS:
-        raise WrongRecovery(key, f"{name!r} is no protocol of these: {', '.join(PROTOCOLS)}")
+        near = nearest(name, PROTOCOLS)
+        raise WrongRecovery(key, f"{name!r} is no protocol of these: {', '.join(PROTOCOLS)}{near}")
     return PROTOCOLS[name] if name else None
 
 
