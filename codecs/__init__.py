@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.feed import BadPacket, Feed, Packet, Reference, key_word, pack_messages
+    from feedhandler.codecs.bad_packet import BadPacket
+    from feedhandler.codecs.feed import Feed, Packet, Reference, key_word, pack_messages
     from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
     from feedhandler.codecs.layouts import Field, Layout, Record, UnknownMessage
     from feedhandler.codecs.loader import list_feeds, load_feed
@@ -44,7 +45,8 @@ __all__ = [
 
 #: The names of each module.
 _HOMES = {
-    "feed": ("BadPacket", "Feed", "Packet", "Reference", "key_word", "pack_messages"),
+    "bad_packet": ("BadPacket",),
+    "feed": ("Feed", "Packet", "Reference", "key_word", "pack_messages"),
     "kinds": ("REJECT_TEXT", "PacketKind", "Reject"),
     "layouts": ("Field", "Layout", "Record", "UnknownMessage"),
     "loader": ("list_feeds", "load_feed"),

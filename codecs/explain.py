@@ -6,10 +6,11 @@ It allocates at will: limit the number of packets that it is called for.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from feedhandler.codecs.feed import INFLATED_SIZE_MAX, BadPacket, Feed
+from feedhandler.codecs.bad_packet import INFLATED_SIZE_MAX, BadPacket
 from feedhandler.codecs.fix_faults import SEQUENCE_END, find_beyond, find_fault
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.layouts import Field
@@ -18,7 +19,11 @@ from feedhandler.codecs.scanner import (
     check_messages,
     message_size_by_type,
     parse_header,
+    parse_next,
 )
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.feed import Feed
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -44,10 +49,30 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{subject} at byte {self.at}: {self.found}, wanted {self.wanted}"
 
 
-def explain(feed: Feed, data: bytes) -> Fault | None:
-    """Return the fault of a packet of `feed`, or None where it has none."""
+def explain(feed: "Feed", data: bytes) -> Fault | None:
+    """Return the fault of a packet of `feed`, or None where it has none.
+
+    Of a datagram with several packets it is that of the first bad one; `at` counts from the
+    datagram's first byte.
+    """
     if feed.table.fix:
         return _fix_fault(feed, data)
+    if not feed.table.several:
+        return _packet_fault(feed, data)
+    begin, header = 0, PacketHeader()
+    while begin < len(data) or begin == 0:
+        verdict = parse_next(feed.table, data, begin, len(data) - begin, header)
+        whole = verdict == Reject.FINE
+        packet = data[begin : begin + header.length] if whole else data[begin:]
+        if (fault := _packet_fault(feed, packet)) is not None:
+            return msgspec.structs.replace(fault, at=fault.at + begin)
+        assert whole, "what is no header has a fault"
+        begin += header.length
+    return None
+
+
+def _packet_fault(feed: "Feed", data: bytes) -> Fault | None:
+    """Return the fault of one packet, which is all of `data`, or None."""
     header = PacketHeader()
     verdict = parse_header(feed.table, data, 0, len(data), header)
     if verdict == Reject.FINE:
@@ -65,7 +90,7 @@ def explain(feed: Feed, data: bytes) -> Fault | None:
     return _EXPLAINED[Reject(verdict)](feed, data, header)
 
 
-def _fix_fault(feed: Feed, data: bytes) -> Fault | None:
+def _fix_fault(feed: "Feed", data: bytes) -> Fault | None:
     """Return the fault of a FIX datagram, or None.
 
     The framing's own fault comes first; where it finds none, that of an administrative message's
@@ -95,7 +120,7 @@ def _not_inflated(reason: Reject, data: bytes, header: PacketHeader) -> Fault:
     return Fault(reason, "compressed body", header.body, found, "no more than that")
 
 
-def _truncated(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _truncated(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     table = feed.table
     if not table.reset_size or len(data) < table.header_size:
         wanted = f"a header of {table.header_size} bytes"
@@ -107,7 +132,7 @@ def _truncated(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     return Fault(Reject.TRUNCATED, name, at, f"a reset of {len(data)} bytes", wanted)
 
 
-def _length(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _length(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     length = feed.description.packet.length
     field = _header_field(feed, length.field)
     found, wanted = _number(feed, data, field), len(data) - length.add
@@ -115,7 +140,7 @@ def _length(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     return Fault(Reject.LENGTH_MISMATCH, field.wire, field.at, str(found), text)
 
 
-def _constant(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _constant(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     for name, wanted in feed.description.packet.constants.items():
         field = _header_field(feed, name)
         found = _number(feed, data, field)
@@ -124,7 +149,7 @@ def _constant(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     return Fault(Reject.WRONG_CONSTANT, field.wire, field.at, _code(found), _code(wanted))
 
 
-def _packet_type(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _packet_type(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     kind = feed.description.packet.kind
     assert kind is not None, "a feed without kinds knows every packet"
     field = _header_field(feed, kind.field)
@@ -136,14 +161,14 @@ def _packet_type(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     return Fault(Reject.UNKNOWN_PACKET_TYPE, field.wire, field.at, found, wanted)
 
 
-def _control(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _control(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     layout = feed.controls[header.packet_type]
     what = f"body of control packet {header.packet_type} ({layout.name})"
     found = f"{header.length - header.body} bytes"
     return Fault(Reject.CONTROL_SHORT, what, header.body, found, f"{layout.size} bytes")
 
 
-def _count(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _count(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     field = _header_field(feed, feed.description.packet.count or "")
     *_, (number, end, _, _) = _messages(feed, data, header)
     if number < header.count:
@@ -153,13 +178,13 @@ def _count(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     return Fault(Reject.COUNT_MISMATCH, field.wire, field.at, str(header.count), wanted)
 
 
-def _short(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _short(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     *_, (number, at, size, kind) = _messages(feed, data, header)
     wanted = f"at least the {feed.table.message_header_size} bytes of its own header"
     return _sized(Reject.MESSAGE_SHORT, feed, number, at, f"{size} bytes", wanted, kind)
 
 
-def _overrun(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+def _overrun(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
     *_, (number, at, size, kind) = _messages(feed, data, header)
     left = f"at most the {len(data) - at} that are left of the packet"
     if size < 0:
@@ -169,13 +194,13 @@ def _overrun(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
 
 
 def _sized(
-    reason: Reject, feed: Feed, number: int, at: int, found: str, wanted: str, kind: int | str
+    reason: Reject, feed: "Feed", number: int, at: int, found: str, wanted: str, kind: int | str
 ) -> Fault:
     return Fault(reason, "length", at + feed.table.message_length_at, found, wanted, number, kind)
 
 
 def _messages(
-    feed: Feed, data: bytes, header: PacketHeader
+    feed: "Feed", data: bytes, header: PacketHeader
 ) -> Iterator[tuple[int, int, int, int | str]]:
     """Yield (number from 1, first byte, size, type) of each message up to the first bad one.
 
@@ -206,11 +231,11 @@ def _messages(
         yield number, at, 0, ""
 
 
-def _header_field(feed: Feed, name: str) -> Field:
+def _header_field(feed: "Feed", name: str) -> Field:
     return next(field for field in feed.header.named if name in (field.wire, field.name))
 
 
-def _number(feed: Feed, data: bytes, field: Field) -> int:
+def _number(feed: "Feed", data: bytes, field: Field) -> int:
     return int.from_bytes(data[field.at : field.at + field.size], feed.byte_order)
 
 
@@ -219,7 +244,7 @@ def _code(value: int) -> str:
     return str(value) if value < 1000 else f"{value} ({value:#x})"
 
 
-_EXPLAINED: dict[Reject, Callable[[Feed, bytes, PacketHeader], Fault]] = {
+_EXPLAINED: dict[Reject, Callable[["Feed", bytes, PacketHeader], Fault]] = {
     Reject.TRUNCATED: _truncated,
     Reject.LENGTH_MISMATCH: _length,
     Reject.COUNT_MISMATCH: _count,

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from feedhandler.codecs import scanner
+from feedhandler.codecs.bad_packet import INFLATED_SIZE_MAX, BadPacket
 from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import NO_SEND_TIME, FeedDescription
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.field_values import snake_case
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
-from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
+from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.layouts import (
     Block,
     CutShort,
@@ -43,9 +44,6 @@ from feedhandler.codecs.trading_day import TradingDay
 if TYPE_CHECKING:
     from feedhandler.codecs.reference_data import ReferenceData
 
-#: Largest body that a compressed packet may inflate to, so that the packet's length fits a u16.
-INFLATED_SIZE_MAX = 65_535 - 16
-
 #: Characters that a routing key or an address reserves: word and pattern separators, wildcards,
 #: and what begins and joins an address's options. A word contains no blanks either.
 KEY_RESERVED = ".,*#?& "
@@ -60,14 +58,6 @@ def key_word(text: str) -> str:
     So an address can name every symbol.
     """
     return text.translate(_KEY_TABLE)
-
-
-class BadPacket(PeerError):
-    """A packet that cannot be decoded; `reason` is the scanner's."""
-
-    def __init__(self, reason: Reject, where: str = "packet") -> None:
-        super().__init__(f"{where}: {REJECT_TEXT[reason]}", "the sender's bytes are at fault")
-        self.reason = reason
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -452,6 +442,7 @@ class Feed:
                 self._decoded(data[at : at + one.length], one, messages, day, scales, known)
                 for at, one, messages in self.scanned(data)
             )
+        received = data
         verdict = scanner.parse_header(self.table, data, 0, len(data), header)
         if verdict == Reject.FINE:
             verdict = scanner.scan_messages(self.table, data, 0, header, index)
@@ -462,7 +453,7 @@ class Feed:
                 verdict = verdict or scanner.scan_messages(self.table, data, 0, header, index)
                 header.flags = flags
         if verdict != Reject.FINE:
-            raise BadPacket(Reject(verdict))
+            raise self._refusal(verdict, received)
         return self._decoded(data, header, index, day, scales, known)
 
     def _decoded(
@@ -582,6 +573,18 @@ class Feed:
         if fixed - layout.size >= self.table.message_align:  # more than padding
             self.longer[layout.name] = fixed, layout.size
 
+    def _refusal(self, verdict: int, data: bytes, where: str = "packet") -> BadPacket:
+        """Return the error of a datagram, whose fault is searched for when its text is asked."""
+
+        def fault() -> str:
+            from feedhandler.codecs.explain import explain
+
+            found = explain(self, kept)
+            return "" if found is None else str(found)
+
+        kept = bytes(data)  # the caller may use his buffer again; bytes are not copied
+        return BadPacket(Reject(verdict), where, fault)
+
     def messages_of(self, data: bytes) -> Iterator[bytes]:
         """Yield the bytes of each message of a packet. Raises `BadPacket`."""
         for at, size, _ in self.message_spans(data):
@@ -624,7 +627,7 @@ class Feed:
                 if verdict == Reject.FINE:
                     verdict = scanner.scan_messages(self.table, data, begin, header, index)
                 if verdict != Reject.FINE:
-                    raise BadPacket(Reject(verdict))
+                    raise self._refusal(verdict, data)
                 yield begin, header, index
                 begin += header.length
         finally:
@@ -742,9 +745,9 @@ class Feed:
         try:
             body = inflater.decompress(data[table.header_size :], INFLATED_SIZE_MAX)
         except zlib.error as error:
-            raise BadPacket(Reject.COMPRESSED, "compressed packet") from error
+            raise self._refusal(Reject.COMPRESSED, data, "compressed packet") from error
         if inflater.unconsumed_tail:
-            raise BadPacket(Reject.LENGTH_MISMATCH, "inflated packet")
+            raise self._refusal(Reject.LENGTH_MISMATCH, data, "inflated packet")
         packet = bytearray(data[: table.header_size] + body)
         size = table.count_size
         count = int.from_bytes(packet[table.count_at : table.count_at + size], self._int_order)

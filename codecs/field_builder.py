@@ -103,6 +103,8 @@ class FieldBuilder:
         self.description = file.description
         self.byte_order = file.description.byte_order
         self.blocks = {block.name: block.fields for block in file.description.blocks}
+        #: Names of scales as they are written, by their names in records.
+        self._written: dict[str, str] = {}
 
     def refuse(self, key: str, reason: str) -> NoReturn:
         """Raise the error for `reason` at `key`, with the file's name and line."""
@@ -140,7 +142,9 @@ class FieldBuilder:
         price = spec.price
         if isinstance(price, str) and not in_reference(price):
             price = snake_case(price)
+            self._written[price] = str(spec.price)
         exponent = snake_case(spec.exponent)
+        self._written[exponent] = spec.exponent
         if name in (price, exponent) and kind != "x":
             self.refuse(where, "cannot tell its own scale")
         return Field(
@@ -252,7 +256,9 @@ class FieldBuilder:
                 continue
             where = f"{key}.{field.name or field.block}"
             if field.block not in self.blocks:
-                self.refuse(where, f"no block {field.block!r}: {', '.join(self.blocks) or 'none'}")
+                known = ", ".join(self.blocks) or "none"
+                near = nearest(field.block, self.blocks)
+                self.refuse(where, f"no block {field.block!r}: {known}{near}")
             if field.block in around:
                 self.refuse(where, f"the block {field.block!r} contains itself")
             for beside in _OF_A_TYPE:
@@ -333,7 +339,7 @@ class FieldBuilder:
         """Return a field with its scale's codes, if it is a price and a field tells the scale."""
         if field.exponent:
             if field.exponent not in codes:
-                self.refuse(where, f"its exponent {field.exponent!r} is no one-byte integer")
+                self._refuse_scale(where, "exponent", self._written[field.exponent], codes)
             return msgspec.structs.replace(field, scale_codes=EXPONENTS)
         if isinstance(field.price, int) and not 0 <= field.price <= SCALE_MAX:
             self.refuse(where, f"a scale of {field.price} is not within 0..{SCALE_MAX}")
@@ -346,10 +352,16 @@ class FieldBuilder:
                 self.refuse(where, f"no {wanted} is described")
             return field
         if field.price not in codes:
-            self.refuse(where, f"its scale {field.price!r} is no one-byte integer")
+            self._refuse_scale(where, "scale", self._written[field.price], codes)
         scale = codes[field.price]
         meant = scale.decimals or (DIGITS if scale.kind == "c" else COUNTS)
         return msgspec.structs.replace(field, scale_codes=meant)
+
+    def _refuse_scale(
+        self, where: str, what: str, name: str, codes: Mapping[str, Field]
+    ) -> NoReturn:
+        near = nearest(name, (field.wire for field in codes.values()))
+        self.refuse(where, f"its {what} {name!r} is no one-byte integer{near}")
 
     def block(
         self, key: str, name: str, size: int, specs: list[FieldDescription], begin: int
@@ -471,7 +483,8 @@ class FieldBuilder:
         known = self.description.dimensions
         if spec.dimensions not in known:
             names = ", ".join(known) or "none"
-            self.refuse(f"{key}.dimensions", f"no dimensions {spec.dimensions!r}: {names}")
+            near = nearest(spec.dimensions, known)
+            self.refuse(f"{key}.dimensions", f"no dimensions {spec.dimensions!r}: {names}{near}")
         chosen = known[spec.dimensions]
         where = f"dimensions.{spec.dimensions}"
         self.check_size(f"{where}.size", chosen.size)

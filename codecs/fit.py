@@ -9,9 +9,10 @@ from collections.abc import Hashable
 
 import msgspec
 
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.doubts import Doubts
 from feedhandler.codecs.explain import explain
-from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.layouts import Layout, Record, UnknownMessage
 from feedhandler.codecs.reference_data import ReferenceData

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 from weakref import WeakValueDictionary
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from feedhandler.codecs import scanner
 from feedhandler.codecs.book_builder import BookBuilder
@@ -144,7 +144,8 @@ class _Builder:
         try:
             ZoneInfo(description.zone)
         except (KeyError, ValueError, OSError):
-            self.refuse("zone", f"{description.zone!r} is not a time zone of the tz database")
+            near = nearest(description.zone, available_timezones())
+            self.refuse("zone", f"{description.zone!r} is not a time zone of the tz database{near}")
         try:
             TradingDay(description.zone, description.day_begins_at)
         except ConfigError as error:
@@ -392,8 +393,15 @@ class _Builder:
             if spec.symbol in (field.wire, field.name):
                 self._check_symbol(f"{key}.symbol", field)
                 return field.name
-        near = nearest(spec.symbol, (field.wire for field in fields))
-        self.refuse(f"{key}.symbol", f"{spec.symbol!r} names no field{near}")
+        group = spec.symbol.partition(".")[0]
+        if group in [part.group for part in spec.parts[1:]]:
+            reason = f"{spec.symbol!r}: only elements of the first part name symbols"
+            self.refuse(f"{key}.symbol", reason)
+        known = [field.wire for field in fields]
+        if spec.parts and spec.parts[0].group:
+            known += [f"{spec.parts[0].group}.{field.name}" for field in spec.parts[0].fields]
+        reason = f"{spec.symbol!r} names no field{nearest(spec.symbol, known)}"
+        self.refuse(f"{key}.symbol", reason)
 
     def _check_symbol(self, key: str, field: Field) -> None:
         if field.kind in "fx" or field.byte_order or (field.kind == "c" and field.size > 255):

@@ -13,11 +13,15 @@ from typing import Literal
 
 import msgspec
 
+from feedhandler.codecs.field_values import nearest
+
 #: What a protocol may offer: packets by number; snapshots that are asked for; snapshots on lines of
 #: their own, asked for or not. `retransmission_lines`: the packets that are asked for come by lines
 #: of their own, not in the connection.
 Offer = Literal["retransmission", "retransmission_lines", "snapshots", "snapshot_lines"]
 Counts = Literal["packets", "messages"]
+#: What a protocol may want to know of its server, beside the address: settings of `[[server]]`.
+Setting = Literal["source_id", "product", "session", "password"]
 
 #: Of these, those of snapshots.
 _SNAPSHOTS: frozenset[Offer] = frozenset({"snapshots", "snapshot_lines"})
@@ -42,9 +46,9 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     """A protocol: what it offers, and what it says of its numbers; 0: nothing.
 
     `counts` is what the numbers of its requests count; None: what the feed's sequence counts.
-    `names_session`: a request names the session, which only the stream tells. `names_product`: it
-    names the product as the exchange numbers it. `apart`: numbers of snapshot lines mean nothing
-    outside one snapshot, so that each line is read by itself.
+    `names_session`: a request names the session, which only the stream tells. `takes`: settings of
+    a server that are sent to it; the others mean nothing to it. `apart`: numbers of snapshot lines
+    mean nothing outside one snapshot, so that each line is read by itself.
     """
 
     name: str
@@ -56,7 +60,7 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     heartbeat_s: float = 0.0
     timeout_s: float = 0.0
     names_session: bool = False
-    names_product: bool = False
+    takes: frozenset[Setting] = frozenset()
     apart: bool = False
 
 
@@ -115,7 +119,7 @@ def _facts(
     heartbeat_s: float = 0.0,
     timeout_s: float = 0.0,
     names_session: bool = False,
-    names_product: bool = False,
+    takes: tuple[Setting, ...] = (),
     apart: bool = False,
 ) -> ProtocolFacts:
     return ProtocolFacts(
@@ -128,7 +132,7 @@ def _facts(
         heartbeat_s,
         timeout_s,
         names_session,
-        names_product,
+        frozenset(takes),
         apart,
     )
 
@@ -140,6 +144,7 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         _facts(
             "utp-md", "UTP-MD requests", "tcp",
             "retransmission", "snapshots", "snapshot_lines", counts="packets",
+            takes=("source_id",),
         ),
         _facts("fix-resend", "FIX Resend Requests", "tcp", "retransmission", counts="messages"),
         _facts("fix-market-data", "FIX Market Data Requests", "tcp", "snapshots"),
@@ -158,25 +163,28 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
             "nyse-xdp", "NYSE XDP requests", "tcp",
             "retransmission", "retransmission_lines", "snapshots", "snapshot_lines",
             counts="messages", heartbeat_s=60.0, timeout_s=150.0,
-            names_product=True, apart=True,
+            takes=("source_id", "product"), apart=True,
         ),
         # A request's count is a u16. Servers want a heartbeat every five seconds at least.
         _facts(
             "cboe-grp", "Cboe gap requests", "tcp", "retransmission", "retransmission_lines",
             counts="messages", request_max=65_535, heartbeat_s=1.0, timeout_s=5.0,
+            takes=("source_id", "session", "password"),
         ),
         _facts(
             "cboe-spin", "Cboe spins", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=5.0,
+            takes=("source_id", "session", "password"),
         ),
         # A request names at most so many packets, of the last 24 hours.
         _facts(
             "cme-replay", "CME TCP replay", "tcp", "retransmission",
-            counts="packets", request_max=2_000,
+            counts="packets", request_max=2_000, takes=("source_id", "password"),
         ),
         _facts("cme-snapshots", "CME market recovery", "udp", "snapshot_lines", apart=True),
         # SoupBinTCP's heartbeats, and its silence that means a dead peer.
         _facts(
             "glimpse", "GLIMPSE snapshots", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=15.0,
+            takes=("source_id", "session", "password"),
         ),
     )
 }  # fmt: skip
@@ -213,7 +221,8 @@ def checked(spec: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
 
 def _named(key: str, name: str) -> ProtocolFacts | None:
     if name and name not in PROTOCOLS:
-        raise WrongRecovery(key, f"{name!r} is no protocol of these: {', '.join(PROTOCOLS)}")
+        near = nearest(name, PROTOCOLS)
+        raise WrongRecovery(key, f"{name!r} is no protocol of these: {', '.join(PROTOCOLS)}{near}")
     return PROTOCOLS[name] if name else None
 
 

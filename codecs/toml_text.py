@@ -11,7 +11,6 @@ the keys is left to the caller (`config`, `codecs.description`).
 """
 
 import contextlib
-import difflib
 import json
 import re
 import tomllib
@@ -23,6 +22,7 @@ import msgspec
 from msgspec import inspect
 
 from feedhandler.codecs.errors import ConfigError, reason_of
+from feedhandler.codecs.field_values import nearest
 
 #: A key's path in the file: names, and indices into arrays.
 KeyPath = tuple[str | int, ...]
@@ -136,30 +136,36 @@ def convert(values: Any, to: type[_Struct]) -> _Struct:
             raise WrongKey((*path, missing[1]), "missing") from None
         if reason.startswith("Expected `array`,") and _is_tables(to, path):
             reason = reason.replace("`array`", "an array of tables", 1)
-        raise WrongKey(path, plain_words(reason), choices(to, path)) from None
+        near = ""
+        if wrong := re.match(r"Invalid enum value '(.*)'", reason):
+            near = nearest(wrong[1], _words_at(to, path))
+        raise WrongKey(path, plain_words(reason) + near, choices(to, path)) from None
 
 
 def refuse_unknown(values: Any, to: type[msgspec.Struct]) -> None:
     """Raise `WrongKey` for a key that the struct `to`, or one inside it, does not have."""
-    _refuse_unknown(values, inspect.type_info(to), ())
+    _refuse_unknown(values, inspect.type_info(to), (), to.__struct_encode_fields__)
 
 
-def _refuse_unknown(values: Any, kind: inspect.Type, path: KeyPath) -> None:
+def _refuse_unknown(
+    values: Any, kind: inspect.Type, path: KeyPath, tables: tuple[str, ...]
+) -> None:
     kind = _plain_type(kind)
     inner = getattr(kind, "item_type", None)
     if inner is not None and isinstance(values, list):
         for index, item in enumerate(values):
-            _refuse_unknown(item, inner, (*path, index))
+            _refuse_unknown(item, inner, (*path, index), tables)
     if not isinstance(kind, inspect.StructType) or not isinstance(values, dict):
         return
     known = {field.encode_name: field.type for field in kind.fields}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
             what = "keys here" if path else "tables"
-            hint = f"did you mean {near[0]}?" if near else f"{what}: {', '.join(known)}"
+            all_known = f"{what}: {', '.join(known)}"
+            outside = nearest(key, tables).replace("?", " of the file's top level?")
+            hint = nearest(key, known).removeprefix("; ") or all_known + outside
             raise WrongKey((*path, key), "unknown key", hint)
-        _refuse_unknown(value, known[key], (*path, key))
+        _refuse_unknown(value, known[key], (*path, key), tables)
 
 
 def _plain_type(kind: inspect.Type) -> inspect.Type:
@@ -174,11 +180,22 @@ def _plain_type(kind: inspect.Type) -> inspect.Type:
 
 def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
     """Return `a, b or c`: the possible values at `path`, where it is a choice of words; else ""."""
-    kind = _type_at(to, path)
-    if not isinstance(kind, inspect.LiteralType):
-        return ""
-    words = [str(value) if value != "" else '""' for value in kind.values]
+    words = [word or '""' for word in _words_at(to, path)]
     return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _words_at(to: type[msgspec.Struct], path: KeyPath) -> list[str]:
+    """Return the words that the value at `path` may be, where it is a choice of some."""
+    kind = _type_at(to, path, plain=False)
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return [
+        str(value)
+        for each in kinds
+        if isinstance(each, inspect.LiteralType)
+        for value in each.values
+    ]
 
 
 def _is_tables(to: type[msgspec.Struct], path: KeyPath) -> bool:
@@ -187,10 +204,12 @@ def _is_tables(to: type[msgspec.Struct], path: KeyPath) -> bool:
     return item is not None and isinstance(_plain_type(item), inspect.StructType)
 
 
-def _type_at(to: type[msgspec.Struct], path: KeyPath) -> inspect.Type | None:
-    """Return the plain type of the value at `path`; None where it has no one type."""
-    kind = _plain_type(inspect.type_info(to))
+def _type_at(to: type[msgspec.Struct], path: KeyPath, *, plain: bool = True) -> inspect.Type | None:
+    """Return the type of the value at `path`, as `_plain_type` has it; None where it has no one
+    type."""
+    kind = inspect.type_info(to)
     for part in path:
+        kind = _plain_type(kind)
         if isinstance(part, int):
             inner = getattr(kind, "item_type", None)
         elif isinstance(kind, inspect.StructType):
@@ -199,8 +218,8 @@ def _type_at(to: type[msgspec.Struct], path: KeyPath) -> inspect.Type | None:
             inner = None
         if inner is None:
             return None
-        kind = _plain_type(inner)
-    return kind
+        kind = inner
+    return _plain_type(kind) if plain else kind
 
 
 def plain_words(reason: str) -> str:

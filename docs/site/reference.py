@@ -2,8 +2,9 @@
 
 `counters.md` comes from the counter enumerations and explains the statistics snapshot's keys;
 `configuration.md` comes from the configuration's own types, `feeds.md` from
-`gateway/capabilities.py`, `recovery.md` from the state machine's table (`reference_recovery.py`). A
-test compares the files with what this module would write, so that neither can fall behind.
+`gateway/capabilities.py` and the descriptions (`reference_feeds.py`), `recovery.md` from the state
+machine's table (`reference_recovery.py`). A test compares the files with what this module would
+write, so that neither can fall behind.
 """
 
 import sys
@@ -13,10 +14,10 @@ from pathlib import Path
 import msgspec
 from markdown_table import table
 from msgspec import Meta, Struct
+from reference_feeds import feeds
 from reference_metrics import metrics
 from reference_recovery import recovery
 
-from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import file as config
 from feedhandler.config import observing as observe
@@ -46,7 +47,6 @@ from feedhandler.counters import (
     QueueCounter,
     RecorderCounter,
 )
-from feedhandler.gateway import CAPABILITIES
 from feedhandler.observe.metrics import SCOPES
 from feedhandler.operator_log import LogConfig
 from feedhandler.retrans import manager, refresh
@@ -386,193 +386,6 @@ def configuration() -> str:
         ]
         text = f"## `{header}`\n\n" + (f"{what}\n\n" if what else "")
         parts.append(text + table(("key", "default", "bounds", "meaning"), rows))
-    return "\n".join(parts)
-
-
-_FEEDS_HEAD = """\
-# Feeds, and what each has
-
-Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the
-program; `feedhandler feeds` prints the same. A feed is a description, and a description is enough
-for what every feed has. The rest asks for tables of it: servers and refreshes for `[recovery]`,
-books and records for `[book]`, names for `[reference]`.
-"""
-
-_FEEDS_FOOT = """\
-A line's own losses are made good by the other line, for every feed. What no line brought is
-announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
-for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
-refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
-`refresh`, `[[channel.refresh_line]]`, `[[channel.retransmission_line]]`. `snapshot=1` is answered
-with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
-subscriber wait as they came ([flow-control.md](flow-control.md)).
-
-To try a feed's recovery: `feedhandler exchange --feed FEED --loss 2% --write-config gateway.toml`
-sends a generated session on lossy lines, has the servers of the feed's `[recovery]` table, and
-writes the configuration of a gateway of it ([exchange.md](exchange.md#a-gateway-beside-it)).
-
-Where the exchange's server answers by multicast (`nyse-xdp`, `cboe-grp`), each channel that is
-recovered names the lines of the answers:
-
-```toml
-[gateway]
-feed = "nyse-integrated-pillar"
-
-[[server]]
-name = "requests"
-address = "10.0.0.1:7001"
-source_id = "YOURS"        # as the exchange has registered it: 9 characters at most
-product = 7                # the ProductID that the feed's client specification lists
-
-[[channel]]
-service = 3                # the ChannelID
-retransmission = "requests"
-refresh = "requests"
-
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-
-[[channel.retransmission_line]]
-name = "A"
-group = "239.101.3.4"
-port = 32104
-
-[[channel.refresh_line]]
-name = "A"
-group = "239.101.4.4"
-port = 32204
-```
-
-NYSE's request server is asked for refreshes, too: `refresh` names it, and each such channel names
-its refresh lines. A refresh is asked for with the mapping of the symbols, so that who joins late
-has their names, and is for all symbols of the channel: two requests each, of which an exchange
-allows some hundred a day. A channel of one symbol is not refreshed: its answer cannot be told from
-one to somebody else. What of this is inferred says [FORMAT.md](../codecs/FORMAT.md).
-
-IEX's gap fill servers (`iex-tp`) answer over UDP; a server needs its address alone, and one serves
-any number of channels, whose service is the ChannelID.
-
-CME's TCP replay (`cme-replay`) is connected to only while something is asked for: `source_id` is
-the username, `password_file` or `password_env` has the password, and a service is the MDP channel,
-as CME numbers it. Its market recovery feed loops the books: each channel names those lines, which
-nobody asks for anything, and a loop heals what was lost before its oldest book. A loop may take
-longer than `refresh_timeout_us`; a service is STALE then, and healed all the same:
-
-```toml
-[gateway]
-feed = "cme-mdp3"
-
-[[server]]
-name = "replay"
-address = "10.0.0.1:10000"
-source_id = "USER"
-password_file = "/etc/feedhandler/cme"
-
-[[channel]]
-service = 310
-retransmission = "replay"
-
-[[channel.line]]
-name = "A"
-group = "224.0.31.1"
-port = 14310
-
-[[channel.refresh_line]]
-name = "A"
-group = "224.0.31.22"
-port = 15310
-```
-
-Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
-`password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are
-two servers, and a Spin Server serves one unit:
-
-```toml
-[[server]]
-name = "grp"
-address = "10.0.0.1:7001"
-session = "0001"
-source_id = "USER"
-password_file = "/etc/feedhandler/cboe"
-
-[[server]]
-name = "spin-1"
-address = "10.0.0.1:7101"
-session = "0002"
-source_id = "USER"
-password_file = "/etc/feedhandler/cboe"
-
-[[channel]]
-service = 1
-retransmission = "grp"
-refresh = "spin-1"
-```
-
-Nasdaq's GLIMPSE is logged in to for each snapshot, by `source_id` and password, and left behind it:
-the gateway has no connection to it meanwhile. Each channel has a server of its own for either:
-
-```toml
-[gateway]
-feed = "nasdaq-totalview-itch"
-
-[recovery]
-snapshot_bytes_max = 268435456   # all open orders: some 40 bytes each
-
-[amqp]
-queue_bytes = 402653184          # such a snapshot waits for a link as a whole
-
-[[server]]
-name = "requests"
-address = "10.0.0.1:7001"        # MoldUDP64, over UDP
-
-[[server]]
-name = "glimpse"
-address = "10.0.0.1:7101"
-source_id = "USER01"
-password_file = "/etc/feedhandler/nasdaq"
-
-[[channel]]
-service = 1
-retransmission = "requests"
-refresh = "glimpse"
-```
-
-ASX 24 NTP ITCH has MoldUDP64 packets as well, but its exchange offers other recovery services, of
-which no protocol is here.
-
-A description of your own has what its messages are named for, as the built-in ones do:
-`feedhandler feeds mine.toml` shows it. How to make one is [own-feeds.md](own-feeds.md); its keys
-are [FORMAT.md](../codecs/FORMAT.md).
-"""
-
-
-_FEEDS_SOME = """\
-What is not in the next table is there for every feed. How each feed is tested:
-packets of the sixteen feeds beside the built-in five are compared, field by field, with what an
-independent dissector makes of them (`tests/unit/test_venues.py`); every message of every feed is
-encoded and decoded with random values (`tests/unit/test_codecs_roundtrip.py`), and mutated packets
-of every feed go through the compiled scanner and its interpreted twin (`tests/fuzz`).
-"""
-
-
-def feeds() -> str:
-    """Return the text of `docs/feeds.md`."""
-    known = [load_feed(name) for name in list_feeds()]
-    meanings = table(("what", "that is"), [(each.title, each.meaning) for each in CAPABILITIES])
-    some = [each for each in CAPABILITIES if not all(map(each.has, known))]
-    rows = [
-        (
-            f"`{feed.name}`",
-            feed.title,
-            str(len(feed.layouts) or len(feed.message_types)),
-            *("yes" if each.has(feed) else "no" for each in some),
-        )
-        for feed in known
-    ]
-    heads = ("feed", "what it is", "messages", *(each.title for each in some))
-    parts = [_FEEDS_HEAD, meanings, "", _FEEDS_SOME, table(heads, rows), _FEEDS_FOOT]
     return "\n".join(parts)
 
 

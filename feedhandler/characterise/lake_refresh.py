@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.bad_packet import BadPacket
+from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.replay.captures.packet_headers import read_headers
 from feedhandler.replay.captures.reading import DatagramBatch

@@ -191,7 +191,11 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         str, _setting("host:port of the server that is asked where that one fails; empty: none")
     ] = ""
     source_id: Annotated[
-        str, _setting("who we are, as agreed with the exchange; 20 characters at most")
+        str,
+        _setting(
+            "who we are, as agreed with the exchange; 20 characters at most. This, `product`, "
+            "`session` and a password are refused where the server's protocol has no use for them"
+        ),
     ] = "feedhandler"
     product: Annotated[
         int,

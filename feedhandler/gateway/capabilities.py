@@ -97,6 +97,11 @@ def _has_books(feed: Feed) -> bool:
     return feed.book is not None
 
 
+def _tells_statuses(feed: Feed) -> bool:
+    """Check for messages that tell trading states: by rules, or of FIX by the message's type."""
+    return feed.book is not None and (is_fix(feed) or feed.book.does("status"))
+
+
 def _is_generated(feed: Feed) -> bool:
     from feedhandler.replay.generating.order_writers import WRITERS
     from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
@@ -198,17 +203,22 @@ CAPABILITIES = (
     Capability(
         "books",
         "books",
-        "`feedhandler.Market` rebuilds books, trades and trading states; of UTP-MD also quotes and "
-        "reference data. OTC Link's books are of market makers' quotes, ICE's of orders or price "
-        "levels, whichever a channel carries",
+        "`feedhandler.Market` rebuilds books and trades; of UTP-MD also quotes and reference data",
         _works(open_market),
     ),
     Capability(
         "records",
         "normalised records",
-        "order events, levels, trades, statuses and definitions in DBN's layout, the same of every "
-        "feed: `as=mbo` and the like with `amqp.records`, and `feedhandler decode --as`",
+        "order events, levels, trades and definitions in DBN's layout, the same of every feed: "
+        "`as=mbo` and the like with `amqp.records`, and `feedhandler decode --as`",
         _has_books,
+    ),
+    Capability(
+        "statuses",
+        "trading states",
+        "the feed's messages tell trading states: `states` of `feedhandler.Market`, and records "
+        "`as=status`",
+        _tells_statuses,
     ),
     Capability(
         "exchange",

@@ -7,9 +7,11 @@ both.
 
 from collections.abc import Callable
 
+import msgspec
+
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.codecs.recovery import ProtocolFacts
+from feedhandler.codecs.recovery import ProtocolFacts, Setting
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import ChannelConfig, Config, ServerConfig
 from feedhandler.ingest.tcp.clients import client_of as tcp_client_of
@@ -192,6 +194,22 @@ def tcp_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     return None
 
 
+def _meaningless_key(facts: ProtocolFacts, server: ServerConfig) -> str:
+    """Return the first key of a server that its protocol has no use for; "" where there is none."""
+    usual = {field.name: field.default for field in msgspec.structs.fields(ServerConfig)}
+    keys: dict[str, Setting] = {
+        "source_id": "source_id",
+        "product": "product",
+        "session": "session",
+        "password_env": "password",
+        "password_file": "password",
+    }
+    for key, setting in keys.items():
+        if getattr(server, key) != usual[key] and setting not in facts.takes:
+            return key
+    return ""
+
+
 def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     """Return what of a configuration's servers their protocols cannot do; None: they can do all."""
     wrong = retransmission_line_fault_of(config, feed) or refresh_line_fault_of(config, feed)
@@ -199,9 +217,10 @@ def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
         return wrong
     for server_index, server in enumerate(config.servers):
         try:
-            if server.product and not facts_of(config, feed, server).names_product:
-                reason = f"requests of {feed.name} name no product"
-                return WrongKey(("server", server_index, "product"), reason, "leave it out")
+            facts = facts_of(config, feed, server)
+            if key := _meaningless_key(facts, server):
+                reason = f"the protocol {facts.name} has no use for it"
+                return WrongKey(("server", server_index, key), reason, "leave it out")
             client_of(config, feed, server, 0, lambda service: b"")
         except (UsageError, ConfigError) as error:
             return WrongKey(("server", server_index), error.message, error.hint)

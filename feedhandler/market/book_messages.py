@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.book_rules import (
     SELL_ID_BIT,
     Codes,
@@ -30,7 +31,7 @@ from feedhandler.codecs.book_rules import (
 )
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.depth_book import ASK, BID, DepthBook
 from feedhandler.market.records import Records

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy
 
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.dbn import UNDEFINED_TIME
-from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.records import Records

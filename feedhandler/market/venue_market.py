@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS, UNDEFINED_TIME
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.codecs.feed import BadPacket, Feed, split_packets
+from feedhandler.codecs.feed import Feed, split_packets
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.depth_book import ASK, BID, DepthBook
 from feedhandler.market.records import Records

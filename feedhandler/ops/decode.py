@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from feedhandler.codecs import Feed, ReferenceData, load_feed
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
-from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feed_guess import fitting_hint

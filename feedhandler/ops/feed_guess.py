@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from feedhandler.codecs import Feed, list_feeds, load_feed
-from feedhandler.codecs.feed import BadPacket
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.fit import Fit
 
 

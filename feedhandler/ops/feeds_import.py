@@ -400,6 +400,7 @@ class Importer:
         if element.tag == "set":
             if is_text:
                 self.refuse(element, "the encodingType of a set is no unsigned integer")
+            keys.pop("null", None)  # all bits set are a value; a set has no null
             bits = {}
             for choice in element.all("choice"):
                 if not 0 <= (bit := self._integer(choice, choice.text.strip())) < 8 * size:

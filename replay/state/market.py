@@ -52,8 +52,8 @@ from cython.cimports.feedhandler.replay.state.market_orders import (
 )
 
 from feedhandler.codecs import scanner
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.feed import BadPacket
 from feedhandler.codecs.loader import load_feed
 from feedhandler.replay.state.book import Book
 from feedhandler.replay.state.market_views import Books, Latest, Names, Quotes

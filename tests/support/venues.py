@@ -33,6 +33,18 @@ FOLDERS = {
     "siac-cts": "siac-cts-2.11",
 }
 
+#: Feeds with real packets of their own, beside the folder of those: a file or a folder of captures.
+OWN_CAPTURES = {
+    "iex-deep": "iex/deep-2023-10-02.pcap.gz",
+    "nyse-integrated-xdp": "nyse/integrated-xdp-2.1",
+    "nyse-openbook-ultra": "nyse/openbook-ultra-2.1.b",
+}
+
+#: Bytes that mean nothing, which descriptions may leave without a name.
+FILLER = re.compile(
+    r"(first|second|third)?(padding|pad|reserved|filler|unused|blockpad|offset\d+padding).*"
+)
+
 
 class Shown(NamedTuple):
     """A field as the dissector shows it; `name` without the protocol's prefix."""

@@ -1,5 +1,6 @@
 """Capabilities of each feed; a configuration that asks for more is refused before the start."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,15 @@ HAS = {
     ),
 }  # fmt: skip
 
+
+def tells_statuses(name: str) -> bool:
+    """Whether a built-in description, or one that it includes, has a rule for trading states."""
+    text = (FEEDS_FOLDER / f"{name}.toml").read_text()
+    included = re.findall(r'^include = "(.+)\.toml"', text, re.MULTILINE)
+    said = 'does = "status"' in text or 'framing = "fix"' in text
+    return said or any(map(tells_statuses, included))
+
+
 #: The feeds whose books stand for the messages that change them.
 SENDS_BOOKS = (
     "asx-ntp-itch", "b3-umdf", "cboe-byx-pitch", "cboe-c1-options-pitch", "eurex-eobi",
@@ -115,6 +125,7 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
         name: has
         | {"books", "records"}
         | ({"conflation_of_books"} if name in SENDS_BOOKS else set())
+        | ({"statuses"} if tells_statuses(name) else set())
         for name, has in HAS.items()
     }  # fmt: skip
     assert len({each.name for each in CAPABILITIES}) == len(CAPABILITIES)
@@ -359,11 +370,6 @@ RETRANSMISSION_LINE = ANSWERED_BY_LINES[ANSWERED_BY_LINES.index("[[channel.retra
             "nasdaq-totalview-itch",
             "20: channel[0].retransmission_line[0]: servers of nasdaq-totalview-itch answer in",
         ),
-        (
-            RETRANSMISSION_LINE + "\x00nyse-integrated-pillar",
-            "\x00nasdaq-totalview-itch",
-            "9: server[0].product: requests of nasdaq-totalview-itch name no product",
-        ),
     ],
 )
 def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
@@ -379,6 +385,47 @@ def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
         assert [line.group for line in channel.retransmission_lines] == ["239.101.3.4"]
         return
     assert refusal(open_config, path).startswith(f"{path}:{reason}")
+
+
+#: The keys of a server beside its address, in the order in which they are looked at.
+SERVER_KEYS = {
+    "source_id": '"ME"',
+    "product": "7",
+    "session": '"0001"',
+    "password_env": '"NOT_THERE"',
+    "password_file": '"FOLDER/password"',
+}
+
+
+@pytest.mark.parametrize("key", SERVER_KEYS)
+@pytest.mark.parametrize(
+    ("feed", "wanted"),
+    [
+        ("euronext-utp-md", ["source_id"]),
+        ("iex-deep", []),
+        ("iex-tops", []),
+        ("nasdaq-totalview-itch", []),
+        ("nyse-integrated-pillar", ["source_id", "product"]),
+        ("cboe-byx-pitch", ["source_id", "session", "password_env", "password_file"]),
+        ("cme-mdp3", ["source_id", "password_env", "password_file"]),
+        ("fix-marketdata", []),
+    ],
+)
+def test_what_a_servers_protocol_has_no_use_for_is_refused(
+    tmp_path: Path, feed: str, wanted: list[str], key: str
+) -> None:
+    lines = RETRANSMISSION_LINE if feed.startswith(("nyse", "cboe")) else ""
+    channel = 'service = 1\nretransmission = "rts"\n' + 'topic = "x"\n' * (feed[:3] == "fix")
+    text = CONFIGURATION.replace("FEED", feed).replace("service = 1\n", channel) + lines
+    given = f'address = "127.0.0.1:7001"\n{key} = {SERVER_KEYS[key]}\n'
+    path = with_passwords(tmp_path, text.replace('address = "127.0.0.1:7001"\n', given))
+    try:
+        open_config(path)
+        found = ""
+    except ConfigError as error:
+        found = str(error)
+    refused = f"server[0].{key}: the protocol "
+    assert (refused in found) == (key not in wanted), found
 
 
 CBOE = """

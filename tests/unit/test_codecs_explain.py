@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedhandler.codecs import BadPacket, Reject, load_feed
+from feedhandler.codecs.bad_packet import INFLATED_SIZE_MAX
 from feedhandler.codecs.explain import explain
-from feedhandler.codecs.feed import INFLATED_SIZE_MAX
 from tests.support.feeds import BINARY_FEEDS, FIX_REASONS
 
 UTP, IEX, PDP = (load_feed(n) for n in ("euronext-utp-md", "iex-deep", "nyse-openbook-ultra"))
@@ -66,6 +66,38 @@ def test_a_rejected_packet_is_explained_by_field_found_and_wanted(feed, data, re
     fault = explain(feed, data)
     assert str(fault).startswith(reason)
     assert fault.reason == caught.value.reason
+    assert str(fault) in caught.value.message
+
+
+def test_of_several_packets_the_first_bad_one_is_explained():
+    feed = load_feed("miax-onyx-tom")
+    good = feed.encode_packet(messages=[feed.encode_message(3)])
+    type_at = next(field.at for field in feed.header.named if field.name == "packet_type")
+    bad = patched(good, type_at, 99, 1)
+    assert explain(feed, good + good) is None
+    fault = explain(feed, good + bad + good)
+    assert (fault.reason, fault.at) == (Reject.UNKNOWN_PACKET_TYPE, len(good) + type_at)
+    with pytest.raises(BadPacket, match=f"PacketType at byte {fault.at}: 99, wanted one of 0, 1"):
+        feed.decode_packet(good + bad)
+    cut = explain(feed, good + good[:-1])
+    assert (cut.reason, cut.what) == (Reject.LENGTH_MISMATCH, "PacketLength")
+
+
+def test_the_fault_is_searched_for_once_and_only_when_the_text_is_asked_for():
+    asked = []
+    error = BadPacket(Reject.TRUNCATED, find=lambda: asked.append(1) or "Count at byte 3: 0")
+    assert error.reason == Reject.TRUNCATED
+    assert not asked
+    assert str(error).endswith(": Count at byte 3: 0 (the sender's bytes are at fault)")
+    assert str(error).count("Count") == len(asked) == 1
+
+
+def test_an_error_has_the_bytes_that_were_bad_whatever_their_buffer_holds_later():
+    buffer = bytearray(utp(TRADE) + b"x")
+    with pytest.raises(BadPacket) as caught:
+        list(UTP.scanned(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert "PacketLength at byte 0: 80, wanted 81" in str(caught.value)
 
 
 def test_nothing_is_wrong_with_a_packet_that_is_none_of_these():

@@ -526,7 +526,7 @@ WRONG = [
     (SBE, 'text = "comment"', 'text = "comment"\ngroup = "other"', "parts", "one of group, text"),
     (SBE, "entries.Instrument", "entries.Nothing", "messages[1].symbol", "names no field"),
     (SBE, "entries.Instrument", "entries.Instrumnt", "messages[1].symbol", "mean Instrument?"),
-    (SBE, "entries.Instrument", "legs.Ratio", "messages[1].symbol", "names no field"),
+    (SBE, "entries.Instrument", "legs.Ratio", "messages[1].symbol", "only elements of the first"),
     (SBE, 'exponent = "Exponent"', 'exponent = "Level"', "Price", "no one-byte integer"),
     (SBE, "null = 0xFFFF", "null = 1, bits = { A = 16 }", "Level.bits.A", "not within 16"),
     (MOLD + CLOCKED, 'block = "Moment", name', 'block = "Momen", name', "Placed", "no block"),

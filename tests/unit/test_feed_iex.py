@@ -14,6 +14,7 @@ from feed_checks import reencode
 
 from feedhandler.codecs import BadPacket, PacketKind, Price, Reject, load_feed
 from feedhandler.codecs.scanner import MessageIndex, PacketHeader, parse_header, scan_messages
+from tests.support.venues import OWN_CAPTURES
 
 FEED = load_feed("iex-deep")
 
@@ -37,7 +38,7 @@ COUNTS |= {"8": 1_526, "5": 1_226, "T": 37}
 @pytest.fixture(scope="module")
 def datagrams(captures: Path) -> list[bytes]:
     """The UDP payloads of the real capture."""
-    with gzip.open(captures / "iex" / "deep-2023-10-02.pcap.gz") as file:
+    with gzip.open(captures / OWN_CAPTURES["iex-deep"]) as file:
         frames = [frame for _, frame in dpkt.pcap.Reader(file)]
     return [bytes(dpkt.ethernet.Ethernet(frame).data.data.data) for frame in frames]
 

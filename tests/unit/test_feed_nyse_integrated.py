@@ -13,6 +13,7 @@ from feed_checks import (
 )
 
 from feedhandler.codecs import BadPacket, PacketKind, Price, Reject, load_feed
+from tests.support.venues import OWN_CAPTURES
 
 FEED = load_feed("nyse-integrated-xdp")
 PACKETS = {
@@ -39,7 +40,7 @@ HEADER_NAMES = {
 
 @pytest.fixture
 def folder(captures: Path) -> Path:
-    return captures / "nyse" / "integrated-xdp-2.1"
+    return captures / OWN_CAPTURES["nyse-integrated-xdp"]
 
 
 @pytest.mark.captures

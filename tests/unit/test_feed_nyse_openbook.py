@@ -22,6 +22,7 @@ from feedhandler.codecs.scanner import (
     parse_header,
     scan_messages,
 )
+from tests.support.venues import OWN_CAPTURES
 
 FEED = load_feed("nyse-openbook-ultra")
 DAY = date(2017, 9, 11)
@@ -42,7 +43,7 @@ HEADER_NAMES = {
 
 @pytest.fixture
 def folder(captures: Path) -> Path:
-    return captures / "nyse" / "openbook-ultra-2.1.b"
+    return captures / OWN_CAPTURES["nyse-openbook-ultra"]
 
 
 @pytest.mark.captures

@@ -228,6 +228,17 @@ def with_field(field: str, types: str = "") -> str:
     )
 
 
+@pytest.mark.parametrize("said", ['sinceVersion="2"', 'presence="optional"'])
+def test_a_set_has_no_null_value(tmp_path: Path, said: str) -> None:
+    feed = imported(tmp_path, with_field(f'<field name="Events" type="EventBits" {said}/>')).feed
+    head = struct.pack("<HHHH", 2, 1, 7, 3)
+    record = feed.decode_message(message(feed, 1, b"\x05\xff", "<H", "<HHHH", 2, 1, 7, 3))
+    assert (record.events, record.last_trade, record.end_of_event) == (255, 1, 1)
+    assert feed.encode_message(record)[2:] == head + b"\x05\xff"
+    earlier = feed.decode_message(message(feed, 1, b"\x05", "<H", "<HHHH", 1, 1, 7, 1))
+    assert (earlier.events, earlier.last_trade) == (0, 0)
+
+
 def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
     fields = '<field name="X" type="double"/><field name="Y" type="float"/>'
     feed = imported(tmp_path, with_field(fields)).feed
