@@ -1,8 +1,7 @@
 """The gateway of one channel in a simulated world: lines A and B, links to servers, one subscriber.
 
-What ships is `GatewayCore` with an arbiter in the place of the receive thread; a `ChannelWorld` is
-its `GatewayIO`, keeps the time, and draws the faults of its plan until `HEAL_NS`. The loop sees a
-record `lag_ns` after it was written, and what recovery brings reaches the arbiter as late.
+A `ChannelWorld` drives the core that ships (`core_driver`), keeps the time, and draws the faults of
+its plan until `HEAL_NS`.
 """
 
 import heapq
@@ -14,20 +13,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gateway_cores import Outward
+from core_driver import CoreDriver
 from network import CLOSED, NEVER, TcpFaults, TcpLink
 
 from feedhandler.amqp.routing import parse_address
-from feedhandler.amqp.sender_queue import Peer, SenderQueue
-from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.scanner import PacketHeader, parse_next
 from feedhandler.config import Config, LineConfig
-from feedhandler.gateway import GatewayCore
-from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
-from feedhandler.ingest.recovered import disprove, give_up, recover
-from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support.amqp import FakeLink
 from tests.support.seeds import seeds_to_play
@@ -168,39 +162,27 @@ class SessionConnection(Connection):
         self._plan()
 
 
-class ChannelWorld:
+class ChannelWorld(CoreDriver):
     """One seed's world. Subclasses draw the plan, publish, and have the servers."""
 
     end_ns: int
 
     def __init__(self, rng: random.Random, plan: Plan, feed: Feed) -> None:
+        super().__init__()
         self.rng = rng
         self.plan: Any = plan
         self.feed = feed
-        self.now = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._ties = itertools.count()
         self.marks: Counter[str] = Counter()
-        self.outward: dict[str, Outward] = {}
 
     def attach(self, config: Config, address: str, seed: int) -> None:
         """Make the gateway, and its subscriber of an address."""
-        feed = self.feed
-        self.ring = Ring(1 << 20)
-        self.core = GatewayCore(config, feed, self.ring, self, 0, seed)
-        (plan,) = self.core.plans
-        self.arbiter = Arbiter(
-            self.ring, lines=2, channel=0, first_sequence=feed.first_sequence,
-            counts_messages=feed.counts_messages, settings=config.arbitration,
-            recovery_wait_us=plan.recovery_wait_us, table=feed.table,
-        )  # fmt: skip
-        self.peer = Peer(self.core.fanout.dirty_peers)
+        self.make_core(config, self.feed, self.plan.lag_ns, seed)
         self.link = FakeLink()
-        subscription = parse_address(address, feed.type_code, snapshots=True)
+        subscription = parse_address(address, self.feed.type_code, snapshots=True)
         self.core.fanout.add(SenderQueue(self.peer, self.link, subscription, 1 << 30, 65_536))
         self.header = PacketHeader()
-        self.timer_ns = NEVER
-        self.reading = False
 
     def happens(self, chance: float, now_ns: int) -> bool:
         """Draw whether a fault happens; none does once all is well."""
@@ -216,14 +198,6 @@ class ChannelWorld:
         faults: TcpFaults = self.plan.tcp
         return now_ns < faults.until_ns and self.rng.random() < faults.refused
 
-    # -- the gateway ----------------------------------------------------------------------------
-
-    def _join(self, now_ns: int) -> None:
-        self.arbiter.start(now_ns)
-        for outward in self.outward.values():
-            outward.server.retry_ns = now_ns
-        self.settle()
-
     def _arrive(self, now_ns: int, line: int, data: bytes) -> None:
         """A datagram of a line, run by run as the receive thread takes it."""
         if now_ns < self.plan.join_ns:
@@ -232,32 +206,10 @@ class ChannelWorld:
         while at < len(data):
             assert parse_next(self.feed.table, data, at, len(data) - at, self.header) == 0
             end = at + self.header.length
-            self.arbiter.receive(line, self.header, data, at, now_ns, now_ns)
+            self.arbiters[0].receive(line, self.header, data, at, now_ns, now_ns)
             at = end
-        self._look(now_ns)
+        self.received(0, now_ns)
         self.settle()
-
-    def _look(self, now_ns: int) -> None:
-        if not self.plan.lag_ns:
-            self._read(now_ns)
-        elif not self.reading:
-            self.reading = True
-            self.schedule(now_ns + self.plan.lag_ns, self._read)
-
-    def _read(self, now_ns: int) -> None:
-        self.reading = False
-        self.ring.publish()
-        while self.core.pump(PUMP_BYTES_MAX, now_ns):
-            pass
-        self.settle()
-
-    def settle(self) -> None:
-        """Write to servers and links."""
-        for outward in self.outward.values():
-            if outward.asked:
-                outward.flush()
-        for peer in self.core.fanout.flush():
-            peer.dirty = False
 
     def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function(now_ns, *arguments)` at `at`."""
@@ -268,77 +220,22 @@ class ChannelWorld:
         heap = self._heap
         while True:
             due = heap[0][0] if heap else NEVER
-            deadlines = [self.arbiter.deadline_ns, self.timer_ns]
-            deadlines += [each.server.deadline_ns for each in self.outward.values()]
-            if self.now < self.plan.join_ns:
-                deadlines = [NEVER]
-            now = max(min(due, *deadlines), self.now)
+            deadline = NEVER if self.now < self.plan.join_ns else self.deadline_ns
+            now = max(min(due, deadline), self.now)
             if now > self.end_ns:
                 return
             self.now = now
-            if min(deadlines) <= now:
-                self._tick(now)
+            if deadline <= now:
+                self.tick(now)
             else:
                 _, _, function, arguments = heapq.heappop(heap)
                 function(now, *arguments)
 
-    def _tick(self, now_ns: int) -> None:
-        if self.arbiter.deadline_ns <= now_ns:
-            self.arbiter.tick(now_ns)
-            self._look(now_ns)
-        for outward in self.outward.values():
-            if outward.server.deadline_ns <= now_ns:
-                outward.tick(now_ns)
-        if self.timer_ns <= now_ns:
-            self.timer_ns = NEVER
-            self.core.tick(now_ns)
-        self.settle()
-
-    # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
-
     def now_ns(self) -> int:
         return self.now
 
-    def fill(self, channel: int, data: bytes, epoch: int) -> bool:
-        self.schedule(self.now + self.plan.lag_ns, self._fill, data, epoch)
-        return True
-
-    def _fill(self, now_ns: int, data: bytes, epoch: int) -> None:
-        assert parse_next(self.feed.table, data, 0, len(data), self.header) == 0
-        assert self.header.length == len(data), "one run at a time"
-        recover(self.arbiter, self.header, data, 0, now_ns, now_ns, epoch)
-        self._look(now_ns)
-
-    def give_up(self, channel: int, until: int, epoch: int) -> bool:
-        self.schedule(self.now + self.plan.lag_ns, self._give_up, until, epoch)
-        return True
-
-    def _give_up(self, now_ns: int, until: int, epoch: int) -> None:
-        give_up(self.arbiter, until, now_ns, epoch)
-        self._look(now_ns)
-
-    def disprove(self, channel: int, number: int, epoch: int) -> bool:
-        self.schedule(self.now + self.plan.lag_ns, self._disprove, number, epoch)
-        return True
-
-    def _disprove(self, now_ns: int, number: int, epoch: int) -> None:
-        disprove(self.arbiter, number, now_ns, epoch)
-        self._look(now_ns)
-
-    def flush_soon(self) -> None:
-        """Links are written to at once here."""
-
-    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
-        self.timer_ns = min(self.timer_ns, deadline_ns)
-
     def line_changed(self, kind: int, channel: int, line: int) -> None:
         self.marks[RecordKind(kind).name] += 1
-
-    def renumbered(self) -> None:
-        self.core.turn_day(self.now)
-
-    def report(self, text: str) -> None:
-        """There is no operator."""
 
 
 def play_seeds(

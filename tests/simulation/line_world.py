@@ -29,7 +29,7 @@ from channel_world import (
     SessionConnection,
     drawn_recovery,
 )
-from gateway_cores import Outward
+from core_driver import Outward
 from msgspec.structs import replace
 from network import TcpFaults, TcpLink
 
@@ -284,7 +284,7 @@ class DatagramOutward(Outward):
         self.asked = False
         while data := self.server.data_to_send():
             if self.connection is not None:
-                self.connection.send(data, self.gateway.now)
+                self.connection.send(data, self.driver.now)
 
 
 class World(ChannelWorld):
@@ -388,7 +388,7 @@ class World(ChannelWorld):
         while at < END_NS - 500 * MS:
             self.schedule(at, self._publish)
             at += self.rng.randrange(500_000, 4 * MS) if at < HEAL_NS else 25 * MS
-        self.schedule(self.plan.join_ns, self._join)
+        self.schedule(self.plan.join_ns, self.start)
 
     def _publish(self, now_ns: int) -> None:
         first = len(self.published) + 1

@@ -39,7 +39,7 @@ from channel_world import (
     drawn_recovery,
     play_seeds,
 )
-from gateway_cores import Outward
+from core_driver import Outward
 from network import TcpFaults, TcpLink
 
 from feedhandler.codecs import load_feed
@@ -261,7 +261,7 @@ class World(ChannelWorld):
         self.schedule(MS, self._beat)
         if self.plan.restarts:
             self.schedule(half, self._restart)
-        self.schedule(self.plan.join_ns, self._join)
+        self.schedule(self.plan.join_ns, self.start)
 
     def _publish(self, now_ns: int) -> None:
         """A clock period's messages, and maybe numbers that are skipped."""
@@ -356,9 +356,9 @@ class World(ChannelWorld):
             self.core.group_datagram("rts", data, now_ns)
             self.settle()
 
-    def _join(self, now_ns: int) -> None:
+    def start(self, now_ns: int) -> None:
         self.joined_in = len(self.published) - 1
-        super()._join(now_ns)
+        super().start(now_ns)
 
 
 def datagrams(messages: list[bytes]) -> list[bytes]:

@@ -13,7 +13,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway_cores import Gateway
 from network import (
     DATA,
     JITTER_NS_MAX,
@@ -37,6 +36,7 @@ from servers import (
     RefreshFaults,
 )
 from sessions import SECOND, Session, outside, session
+from watched_gateway import WatchedGateway
 
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
@@ -196,7 +196,7 @@ class World:
         }  # fmt: skip
         self.ports = ports
         self.subscriber = Subscriber(plan.session, lambda: self.now)
-        self.gateway = Gateway(
+        self.gateway = WatchedGateway(
             plan.session.services, plan.arbitration, plan.recovery, plan.history_bytes, ports,
             self.subscriber, self.schedule, self._inlet_has_room, seed, plan.lag_ns,
         )  # fmt: skip

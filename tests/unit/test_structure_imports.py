@@ -169,7 +169,7 @@ def test_the_simulation_drives_the_core_that_ships_and_has_no_wiring_of_its_own(
     simulation = CHECKOUT / "tests" / "simulation"
     for path in (
         CHECKOUT / "feedhandler" / "gateway" / "process.py",
-        simulation / "gateway_cores.py",
+        simulation / "core_driver.py",
     ):
         assert core in {name.rpartition(".")[2] for name, _ in checker.imports_of(path)}, path
     # What recovery has others carry out, and the core by no other.
