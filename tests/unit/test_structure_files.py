@@ -200,6 +200,15 @@ def test_every_file_that_the_documents_name_exists() -> None:
             assert (CHECKOUT / path).exists(), f"{document}: {path}"
 
 
+def test_every_path_that_the_glossary_names_exists() -> None:
+    """Paths are below `feedhandler/`, where the folders at the top are, too, as links."""
+    lines = (CHECKOUT / "docs" / "glossary.md").read_text().splitlines()
+    cells = [line.rpartition(" | ")[2] for line in lines if line.startswith("| ")]
+    paths = [path for cell in cells for path in re.findall(r"`([\w/]+(?:\.\w+|/))`", cell)]
+    assert len(paths) > 80
+    assert not [path for path in paths if not (CHECKOUT / "feedhandler" / path).exists()]
+
+
 def rooms() -> list[Path]:
     """The READMEs of rooms."""
     return room_files.readmes()
