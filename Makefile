@@ -22,7 +22,8 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 # than it works.
 ALONE := tests/interop tests/system
 # What `make check` runs: the tree's shape, not what the product does.
-SHAPE := tests/unit/test_structure_imports.py tests/unit/test_structure_files.py
+SHAPE := tests/unit/test_structure_imports.py tests/unit/test_structure_files.py \
+	tests/unit/test_structure_journal.py
 WAITING := $(shell expr $(JOBS) + 2)
 # Tests start hundreds of processes; where none may keep what it compiled to byte code, each compiles
 # all of it again, and so does pytest: a third of the suite's time.

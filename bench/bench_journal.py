@@ -162,11 +162,11 @@ def recovery(folder: Path, count: int) -> dict[str, float]:
     step = max(count // CANCELS // 2, 1)
     began = time.perf_counter()
     for number in range(1, count - 256, step):
-        engine.delivery.cancel(number)
+        engine.cancel(number)
     cancel_s = (time.perf_counter() - began) / len(range(1, count - 256, step))
     for first in range(1, count, 4096):
         numbers = (n for n in range(first, min(first + 4096, count)) if n % 100)
-        engine.delivery.deliver(numbers)
+        engine.deliver(numbers)
         engine.flush()
     _abandon(engine)
     delivered, engine = _opened(folder, chosen)
@@ -177,7 +177,7 @@ def recovery(folder: Path, count: int) -> dict[str, float]:
 
 def _abandon(engine: Engine) -> None:
     """End as a killed process does: nothing more is written."""
-    engine.files.close()
+    engine._files.close()
     engine._owner.release()
     engine.close = lambda: None  # type: ignore[method-assign]
 

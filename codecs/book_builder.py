@@ -56,6 +56,8 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         ("level_insert", "position side price size", ""),
         ("level_change", "position side price size", ""),
         ("level_remove", "position side", ""),
+        ("delete_through", "position side", ""),
+        ("delete_from", "position side", ""),
         ("quote", "bid ask", "of"),
         ("quote_side", "side price size", "of bid ask"),
         ("quote_delete", "", "of"),
@@ -97,6 +99,7 @@ class BookBuilder:
         self.times = fields.description.times
 
     def refuse(self, key: str, reason: str) -> NoReturn:
+        """Raise `ConfigError` for a key of the `[book]` table, with the key's line."""
         self.fields.refuse(f"book.{key}", reason)
 
     def rules(self) -> BookRules | None:
@@ -119,6 +122,10 @@ class BookBuilder:
                 found.setdefault(layout.name, []).append(rule)
         rules = [rule for each in found.values() for rule in each]
         self._check_whole(rules)
+        if not 0 <= book.depth <= POSITIONS_MAX:
+            self.refuse("depth", f"is no depth of 1 to {POSITIONS_MAX}")
+        if book.depth and not {rule.does for rule in rules} & {*BY_POSITION, "level"}:
+            self.refuse("depth", "no rule is about levels")
         if not 0 <= book.size_decimals <= _SIZE_DECIMALS_MAX:
             self.refuse("size_decimals", f"is not within 0..{_SIZE_DECIMALS_MAX}")
         if book.order_ids == "per_side":
@@ -131,6 +138,7 @@ class BookBuilder:
             conflates=book.conflate != "never",
             ids_per_side=book.order_ids == "per_side",
             size_decimals=book.size_decimals,
+            depth=book.depth,
         )
 
     def _check_whole(self, rules: Iterable[Rule]) -> None:
@@ -148,8 +156,8 @@ class BookBuilder:
             key = f"rules[{rule.number}]"
             if rule.does in OF_QUOTES and rule.of is None and by_of:
                 self.refuse(key, "other rules find the quote by its of, and it has none")
-            if rule.depth and not does & BY_POSITION:
-                self.refuse(f"{key}.depth", "no rule is about levels by position")
+            if (rule.depth or rule.depth_field) and not does & {*BY_POSITION, "level"}:
+                self.refuse(f"{key}.depth", "no rule is about levels")
             if not 0 <= rule.depth <= POSITIONS_MAX:
                 self.refuse(f"{key}.depth", f"is no depth of 1 to {POSITIONS_MAX}")
 
@@ -235,7 +243,10 @@ class BookBuilder:
             ask_when=self._side_tests(f"{key}.ask", look, given.does, given.ask),
             of=location("of"),
             position=location("position"),
-            depth=given.depth,
+            depth=given.depth if isinstance(given.depth, int) else 0,
+            depth_field=look.number(f"{key}.depth", given.depth)
+            if isinstance(given.depth, str)
+            else None,
             state=self._state(f"{key}.state", look, given.state),
             all=given.all,
             snapshot=given.snapshot,

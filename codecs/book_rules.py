@@ -19,7 +19,8 @@ Effect = Literal["changes", "all", "none"]
 CHANGES = frozenset(
     (
         "add", "modify", "replace", "reduce", "execute", "delete", "clear", "level",
-        "level_insert", "level_change", "level_remove", "quote", "quote_side", "quote_delete",
+        "level_insert", "level_change", "level_remove", "delete_through", "delete_from",
+        "quote", "quote_side", "quote_delete",
     )
 )  # fmt: skip
 #: Rules about price levels by their position, and those about quotes.
@@ -108,7 +109,9 @@ class Rule(msgspec.Struct, frozen=True):
     of: FieldLocation | None = None
     position: FieldLocation | None = None
     depth: int = 0
-    """levels by position that books of the instruments have; 0: not told"""
+    """levels that each side of the instrument's book has; 0: not told"""
+    depth_field: FieldLocation | None = None
+    """the field that tells them"""
     state: Codes | None = None
     all: bool = False
     snapshot: bool = False
@@ -151,6 +154,8 @@ class BookRules(msgspec.Struct, frozen=True):
     ids_per_side: bool = False
     #: What sizes in records count: units of 10^-size_decimals.
     size_decimals: int = 0
+    #: Levels of each side of the instruments that no message tells the depth of; 0: not bounded.
+    depth: int = 0
 
     @property
     def keeps_quotes(self) -> bool:

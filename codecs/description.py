@@ -246,7 +246,8 @@ class BlockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 #: What a rule of `[book]` says that its messages do.
 BookAction = Literal[
     "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level",
-    "level_insert", "level_change", "level_remove", "quote", "quote_side", "quote_delete",
+    "level_insert", "level_change", "level_remove", "delete_through", "delete_from",
+    "quote", "quote_side", "quote_delete",
     "status", "directory", "snapshot_begin", "snapshot_end",
 ]  # fmt: skip
 
@@ -302,7 +303,7 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     ask: QuoteSideDescription | None = None
     of: str = ""
     position: str = ""
-    depth: int = 0
+    depth: int | str = 0
     state: StateDescription | None = None
     all: bool = False
     snapshot: bool = False
@@ -314,7 +315,7 @@ class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Changes of order books by messages; `event_time` names a `[[times]]` rule. `conflate`:
     whether a symbol's whole book may replace its changes; `order_ids`: whether the two sides of a
     book may have orders of the same id; `size_decimals`: sizes in records count units of
-    10^-`size_decimals`."""
+    10^-`size_decimals`; `depth`: levels of each side where no message tells them."""
 
     by: Literal["order", "level"]
     rules: list[BookRuleDescription]
@@ -322,6 +323,7 @@ class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     conflate: Literal["book", "never"] = "book"
     order_ids: Literal["unique", "per_side"] = "unique"
     size_decimals: int = 0
+    depth: int = 0
 
 
 class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -249,6 +249,9 @@ class Feed:
             or (layout.symbols is not None and layout.symbols[1].kind == "c")
             for layout in self._by_name.values()
         )
+        #: The layouts of which messages were longer than described, as those of a later version
+        #: are, by name: the fixed bytes of the first one, and those that are described.
+        self.longer: dict[str, tuple[int, int]] = {}
         self._scratch: list[tuple[scanner.PacketHeader, scanner.MessageIndex]] = []
         self._send_unit_ns = UNIT_NS[description.packet.send_time.unit]
 
@@ -553,11 +556,22 @@ class Feed:
                 chosen = layout
         reason = "shorter than its layout" if code in self.layouts else "unknown message type"
         if chosen is not None:
+            if size > chosen.size and chosen.name not in self.longer:
+                self._note_longer(chosen, data, at, size)
             try:
                 return chosen.decode(data, at, size, context, scales)
             except CutShort as short:
                 reason = f"ends inside {short}"
         return UnknownMessage(self.type_label(code), data[at : at + size], reason)
+
+    def _note_longer(self, layout: Layout, data: bytes, at: int, size: int) -> None:
+        """Note a message whose fixed part is longer than its layout's, to be told once."""
+        fixed = layout.size if layout.parts or layout.group is not None else size
+        with contextlib.suppress(CutShort):
+            if self.table.block_size:
+                fixed = layout.fixed(data, at, size)
+        if fixed - layout.size >= self.table.message_align:  # more than padding
+            self.longer[layout.name] = fixed, layout.size
 
     def _refusal(self, verdict: int, data: bytes, where: str = "packet") -> BadPacket:
         """Return the error of a datagram, whose fault is searched for when its text is asked."""

@@ -366,6 +366,7 @@ class FieldBuilder:
     def block(
         self, key: str, name: str, size: int, specs: list[FieldDescription], begin: int
     ) -> Block:
+        """Build a block of `size` bytes; its fields begin at `begin`. Raises `ConfigError`."""
         self.check_size(f"{key}.header_size", size)
         fields = self.priced(key, self.fields(key, specs, begin, size), [])
         return Block(name, size, fields, self.byte_order)

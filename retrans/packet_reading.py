@@ -12,8 +12,13 @@ class PacketStream(Protocol):
     """Splitter of a stream into packets: `failure` is the fault that ended it."""
 
     @property
-    def failure(self) -> WireError | None: ...
-    def feed(self, data: bytes) -> list[bytes]: ...
+    def failure(self) -> WireError | None:
+        """The fault that ended the stream; None: it has not ended."""
+        ...
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take in bytes and return the packets that are whole now."""
+        ...
 
 
 def packets_of(stream: PacketStream, data: bytes) -> Iterator[bytes]:

@@ -33,11 +33,19 @@ class ConnectionSettings(Protocol):
     """The times that say when a connection is dead and when another one is tried, in µs."""
 
     @property
-    def dead_us(self) -> int: ...
+    def dead_us(self) -> int:
+        """Silence after which the connection is dead."""
+        ...
+
     @property
-    def reconnect_us(self) -> int: ...
+    def reconnect_us(self) -> int:
+        """Wait before the first attempt to connect again."""
+        ...
+
     @property
-    def reconnect_max_us(self) -> int: ...
+    def reconnect_max_us(self) -> int:
+        """Upper limit on the wait between attempts."""
+        ...
 
 
 class ConnectionClient(Protocol):
@@ -48,14 +56,34 @@ class ConnectionClient(Protocol):
     """
 
     @property
-    def up(self) -> bool: ...
-    def connected(self, now_ns: int) -> Any: ...
-    def disconnected(self, now_ns: int) -> Any: ...
-    def feed(self, data: bytes, now_ns: int) -> list[Any]: ...
-    def tick(self, now_ns: int) -> list[Any]: ...
-    def data_to_send(self) -> bytes: ...
+    def up(self) -> bool:
+        """Whether there is a connection whose server has not broken the protocol."""
+        ...
+
+    def connected(self, now_ns: int) -> Any:
+        """Begin a new connection; nothing of an earlier one counts any more."""
+        ...
+
+    def disconnected(self, now_ns: int) -> Any:
+        """End the connection, and every request with it."""
+        ...
+
+    def feed(self, data: bytes, now_ns: int) -> list[Any]:
+        """Take in received bytes and return their events."""
+        ...
+
+    def tick(self, now_ns: int) -> list[Any]:
+        """Let time pass and return the events of that."""
+        ...
+
+    def data_to_send(self) -> bytes:
+        """Return the bytes to write, and forget them."""
+        ...
+
     @property
-    def deadline_ns(self) -> int: ...
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next."""
+        ...
 
 
 class RecoveryClient(ConnectionClient, Protocol):
@@ -65,10 +93,20 @@ class RecoveryClient(ConnectionClient, Protocol):
     """
 
     @property
-    def counts(self) -> dict[str, int]: ...
-    def ask(self, request: Ask, now_ns: int) -> bool: ...
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool: ...
-    def cancel(self, request_id: int) -> None: ...
+    def counts(self) -> dict[str, int]:
+        """Counts by name."""
+        ...
+
+    def ask(self, request: Ask, now_ns: int) -> bool:
+        """Request packets; return False where there is no connection or no room."""
+        ...
+
+    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
+        """Request a snapshot; return False where there is no connection or no room."""
+        ...
+
+    def cancel(self, request_id: int) -> None:
+        """Cancel a request; one that is not under way is ignored."""
 
 
 @runtime_checkable

@@ -24,11 +24,19 @@ class ServingSettings(Protocol):
     """The bound of clients, and the times that say when one is dead, in µs."""
 
     @property
-    def clients_max(self) -> int: ...
+    def clients_max(self) -> int:
+        """Upper limit on clients at a time."""
+        ...
+
     @property
-    def heartbeat_us(self) -> int: ...
+    def heartbeat_us(self) -> int:
+        """Interval of heartbeats."""
+        ...
+
     @property
-    def dead_us(self) -> int: ...
+    def dead_us(self) -> int:
+        """Silence after which a client is dead."""
+        ...
 
 
 class Admitted(Protocol):

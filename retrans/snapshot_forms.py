@@ -26,14 +26,30 @@ class Assembler(Protocol):
     """Assembler of a service's snapshots: `refresh.RefreshAssembler`, or one like it."""
 
     @property
-    def counts(self) -> dict[str, int]: ...
+    def counts(self) -> dict[str, int]:
+        """Counts by name."""
+        ...
+
     @property
-    def deadline_ns(self) -> int: ...
-    def pop_events(self) -> list[RefreshEvent]: ...
-    def packet(self, data: bytes, sequence: int, now_ns: int) -> None: ...
-    def gap(self, now_ns: int) -> None: ...
-    def reset(self, now_ns: int) -> None: ...
-    def tick(self, now_ns: int) -> None: ...
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next."""
+        ...
+
+    def pop_events(self) -> list[RefreshEvent]:
+        """Return the events since the last call, in order."""
+        ...
+
+    def packet(self, data: bytes, sequence: int, now_ns: int) -> None:
+        """Take in the line's next packet, with its `sequence` number on that line."""
+
+    def gap(self, now_ns: int) -> None:
+        """Fail the refresh under way, as packets of the line were lost."""
+
+    def reset(self, now_ns: int) -> None:
+        """Fail the refresh under way, as the line's numbering restarts."""
+
+    def tick(self, now_ns: int) -> None:
+        """Fail the refresh under way where its time has run out."""
 
 
 class LineAssembler(Assembler, Protocol):

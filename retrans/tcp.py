@@ -73,6 +73,7 @@ class Timer:
         self._handle = self._loop.call_later(wait_ns / 1e9, self._fire)
 
     def cancel(self) -> None:
+        """Cancel the call that is set, if there is one."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -247,6 +247,7 @@ class RecordFanout(RecordSink):
             made.active = False
 
     def selection(self, stream: Stream, link: SenderQueue) -> Selection:
+        """Return the instruments of a service that a link has selected."""
         selections = self.selections[link]
         found = selections.get(stream.index)
         if found is None:

@@ -360,8 +360,8 @@ class Throttle:
         return row[1] >= self._failures_max
 
 
-class TokenBucket:
-    """Rate limit of `per_s` a second, with a burst of twice as many; 0 for no limit."""
+class RateLimit:
+    """Token bucket of `per_s` a second, with a burst of twice as many; 0 for no limit."""
 
     def __init__(self, per_s: int, now_ns: int) -> None:
         self._per_s = per_s

@@ -26,7 +26,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from feedhandler.characterise.digest import Histogram
+from feedhandler.characterise.digest import FineHistogram
 from feedhandler.characterise.job import (
     Joined,
     Request,
@@ -274,7 +274,7 @@ def worker_error(error: Exception) -> UsageError:
     return UsageError(f"Spark ended the job: {lines[0][:200]}", "see Spark's own log")
 
 
-def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
+def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], FineHistogram]:
     """Compute the interarrival by (line, service, type) through a window over each symbol.
 
     `messages` is a data frame of the source's rows of messages.
@@ -302,9 +302,9 @@ def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
         )
         .collect()
     )
-    found: dict[tuple[str, int, str], Histogram] = {}
+    found: dict[tuple[str, int, str], FineHistogram] = {}
     for row in rows:
-        histogram = found.setdefault((row.line, row.service, row.type), Histogram())
+        histogram = found.setdefault((row.line, row.service, row.type), FineHistogram())
         if row.bucket < 0:
             histogram.backwards += row["count"]
             continue

@@ -65,8 +65,8 @@ class Stretch(NamedTuple):
 Symbol = tuple[int, int, int, int]
 
 
-class Histogram:
-    """A histogram on the fine scale of `histogram`; times that went backwards are counted apart."""
+class FineHistogram:
+    """Histogram on the fine scale of `histogram`; times that went backwards are counted apart."""
 
     def __init__(self) -> None:
         self.buckets = np.zeros(FINE_BUCKETS, np.int64)
@@ -82,7 +82,7 @@ class Histogram:
             self.within_1ms += since <= 1_000_000
             self.within_10ms += since <= 10_000_000
 
-    def merge(self, other: "Histogram") -> None:
+    def merge(self, other: "FineHistogram") -> None:
         """Add another's counts."""
         self.buckets += other.buckets
         self.within_1ms += other.within_1ms
@@ -101,8 +101,8 @@ class Histogram:
         return _histogram, (used.astype(np.int32), self.buckets[used], tallies)
 
 
-def _histogram(used: Array, counts: Array, tallies: tuple[int, int, int]) -> Histogram:
-    histogram = Histogram()
+def _histogram(used: Array, counts: Array, tallies: tuple[int, int, int]) -> FineHistogram:
+    histogram = FineHistogram()
     histogram.buckets[used] = counts
     histogram.within_1ms, histogram.within_10ms, histogram.backwards = tallies
     return histogram
@@ -114,7 +114,7 @@ class Cell:
     def __init__(self) -> None:
         self.messages = 0
         self.message_bytes = 0
-        self.interarrival = Histogram()
+        self.interarrival = FineHistogram()
 
 
 class Digest:
@@ -141,10 +141,10 @@ class Digest:
         self._buckets: list[Columns] = []
         self._minutes: list[Array] = []
         self._symbols: dict[tuple[int, int], Symbol] = {}
-        self._skews: dict[tuple[int, int], Histogram] = {}
+        self._skews: dict[tuple[int, int], FineHistogram] = {}
         self._unsettled: list[Stretch] = []
         # What is settled of the stretches before those.
-        self._pairs: dict[tuple[int, int], Histogram] = {}
+        self._pairs: dict[tuple[int, int], FineHistogram] = {}
         self._stretches: list[tuple[dict[int, int], Array]] = []
         self._runs: list[Array] = []
         self._epochs: dict[int, int] = {}
@@ -264,8 +264,8 @@ class Digest:
             minutes[0] = indexes[minutes[0]]
             self._minutes.append(minutes)
 
-    def _skew(self, pair: tuple[int, int]) -> Histogram:
-        return self._skews.setdefault(pair, Histogram())
+    def _skew(self, pair: tuple[int, int]) -> FineHistogram:
+        return self._skews.setdefault(pair, FineHistogram())
 
     def _add_skew(self, part: Columns, indexes: Array) -> list[tuple[int, int]]:
         """Add the counts of the pairs that the part met, and return the pairs in their order."""
@@ -284,7 +284,7 @@ class Digest:
     # -- what is settled in the order of stretches ------------------------------------------------
 
     @property
-    def pairs(self) -> dict[tuple[int, int], Histogram]:
+    def pairs(self) -> dict[tuple[int, int], FineHistogram]:
         """Histograms of skew; see the class."""
         self.resolve()
         return self._pairs

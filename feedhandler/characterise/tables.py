@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from feedhandler.characterise import ranges
 from feedhandler.characterise.channels import Label, endpoint_text
-from feedhandler.characterise.digest import Channel, Histogram, summed
+from feedhandler.characterise.digest import Channel, FineHistogram, summed
 from feedhandler.characterise.job import FileAccount, Outcome
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs.feed import Feed
@@ -358,12 +358,12 @@ class Tables:
     def _first_lines(self) -> list[Line]:
         return [line for line in self.lines if line.is_first]
 
-    def _histograms(self) -> list[tuple[str, str, Histogram]]:
+    def _histograms(self) -> list[tuple[str, str, FineHistogram]]:
         """Collect the interarrival on first lines: of all, by service, by service and type."""
-        whole = Histogram()
-        histograms: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
+        whole = FineHistogram()
+        histograms: list[tuple[str, str, FineHistogram]] = [("all", "all", whole)]
         for line in self._first_lines():
-            mine = Histogram()
+            mine = FineHistogram()
             histograms.append((str(line.service), "all", mine))
             for (channel, code), cell in sorted(self.digest.cells.items()):
                 if channel == line.channel_index:
@@ -372,7 +372,7 @@ class Tables:
             whole.merge(mine)
         return histograms
 
-    def whole_interarrival(self) -> Histogram:
+    def whole_interarrival(self) -> FineHistogram:
         """Return the interarrival on first lines, all services together."""
         return self._histograms()[0][2]
 
@@ -640,7 +640,7 @@ def rank_of(values: Array, share: float) -> int:
     return int(np.partition(values, index)[index])
 
 
-def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:
+def quantiles_ns(histogram: FineHistogram, shares: Sequence[float]) -> list[int]:
     """Return the lower edges of the buckets in which these shares of the times end, in ns."""
     return percentiles_of(histogram.buckets, *shares, bounds=FINE_BOUNDS)
 

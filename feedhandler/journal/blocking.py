@@ -37,7 +37,7 @@ class BlockingQueue(QueueInterface):
         **options: Any,
     ) -> None:
         self.engine = Engine(folder, settings or QueueSettings(), **options)
-        self._changed = threading.Condition(cast(threading.Lock, self.engine.lock))
+        self._changed = threading.Condition(cast(threading.Lock, self.engine.scheduling().lock))
         self._writing = False
         #: Count of changes that a thread may wait for.
         self._changes = 0
@@ -141,7 +141,7 @@ class BlockingQueue(QueueInterface):
 
     def delivered(self, *numbers: int) -> int:
         """Record that these items were delivered; return how many were pending, once durable."""
-        delivered, forward = self._durably(lambda: self.engine.delivery.deliver(numbers))
+        delivered, forward = self._durably(lambda: self.engine.deliver(numbers))
         self.engine.call_back(self.engine.on_delivered, delivered)
         self.engine.call_back(self.engine.on_forward, forward)
         return len(delivered)
@@ -151,7 +151,7 @@ class BlockingQueue(QueueInterface):
 
         It is not where it was to be cancelled meanwhile, or its day has ended.
         """
-        status = self._durably(lambda: self.engine.delivery.release(number))
+        status = self._durably(lambda: self.engine.release(number))
         self.engine.report_released(number, status)
 
     # -- ending -----------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class BlockingQueue(QueueInterface):
     def cancel(self, number: int) -> CancelAnswer:
         """Cancel one item, and return the outcome once that is durable."""
         answer: CancelAnswer
-        answer, changed = self._durably(lambda: self.engine.delivery.cancel_now(number))
+        answer, changed = self._durably(lambda: self.engine.cancel(number))
         self.engine.report_cancelled(number, answer, changed)
         return answer
 

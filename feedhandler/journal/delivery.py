@@ -360,6 +360,17 @@ class Delivery:
                 return
             after = numbers[-1]
 
+    def walk_blocks(self, first: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yield (slot, content) of all items in the blocks in use, from slot `first` on.
+
+        Whatever their status; None where they do not verify. An item that was moved is met at both
+        its slots. For an owner that keeps an index, before the queue is used. Raises `OSError`.
+        """
+        reader = SegmentReader(self._files)
+        for block in self._store.live:
+            for slot in range(max(block.first_id, first), block.next_id):
+                yield slot, reader.content(block, slot)
+
     # -- ending items -----------------------------------------------------------------------
 
     def deliver(self, numbers: Iterable[int]) -> tuple[list[int], list[int]]:

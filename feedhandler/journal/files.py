@@ -169,14 +169,17 @@ class RealFiles:
         self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
 
     def create(self, path: str) -> None:
+        """Create an empty file, or empty it, for this user alone, and its folder."""
         make_folder(os.path.dirname(path))
         self._forget(path)
         self._open[path] = open_file(path, self._flags | os.O_TRUNC)
 
     def exists(self, path: str) -> bool:
+        """Return whether the file exists."""
         return os.path.exists(path)
 
     def pread(self, path: str, count: int, offset: int) -> bytes:
+        """Read up to `count` bytes from `offset`; fewer only at the file's end."""
         parts = []
         while count:
             part = os.pread(self.descriptor(path), count, offset)
@@ -188,12 +191,15 @@ class RealFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
+        """Read parts of these sizes in one call; None where the file ends before."""
         return read_parts(self.descriptor(path), sizes, offset)
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
+        """Write at `offset` and return the number of bytes written."""
         return os.pwrite(self.descriptor(path), data, offset)
 
     def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
+        """Write and sync, in one call where the file system can."""
         descriptor = self.descriptor(path)
         if self._flag:
             try:
@@ -207,18 +213,22 @@ class RealFiles:
         return done
 
     def sync(self, path: str) -> None:
+        """Make the file's data durable (fdatasync)."""
         os.fdatasync(self.descriptor(path))
 
     def rename(self, old: str, new: str) -> None:
+        """Rename `old` to `new`, replacing it; both are closed."""
         self._forget(old)
         self._forget(new)
         _uninterrupted(os.rename, old, new)
 
     def remove(self, path: str) -> None:
+        """Close and remove the file."""
         self._forget(path)
         _uninterrupted(os.unlink, path)
 
     def sync_folder(self, path: str) -> None:
+        """Make the names in the folder durable."""
         folder = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -226,6 +236,7 @@ class RealFiles:
             os.close(folder)
 
     def close(self) -> None:
+        """Close all files."""
         for path in list(self._open):
             self._forget(path)
 

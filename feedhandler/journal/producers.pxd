@@ -9,7 +9,9 @@ from feedhandler.journal.writer cimport Writer
 cdef class Producers:
     cdef readonly object engine
     cdef public object on_settled
-    cdef object _store
+    cdef object _files
+    cdef object _add_all
+    cdef object _check_sizes
     cdef object _loop
     cdef object _new_future
     cdef Mutex _lock

@@ -59,24 +59,24 @@ class Producers:
     def __init__(self, engine: "Engine") -> None:
         self.engine: Engine = engine
         self.on_settled: Callable[[], None] | None = None
-        self._store = engine.store
+        parts = engine.scheduling()
         self._loop = asyncio.get_running_loop()
         self._new_future = self._loop.create_future
-        self._lock = engine.lock
-        self._clock = engine.clock
+        self._lock, self._pending = parts.lock, parts.pending
+        self._clock, self._files = parts.clock, parts.files
+        self._add_all, self._check_sizes = parts.add, parts.check_sizes
         self._durable, self._changed = CommitWaiters(), CommitWaiters()
         self._grouped = CommitWaiters()
         self._consumers: deque[asyncio.Future[None]] = deque()
         self._room = deque()
-        self._pending = engine.store.pending
-        self._room_bytes = engine.settings.waiting_bytes_max
-        self._journal_bytes = engine.store.journal_bytes
-        self._item_bytes_max = engine.store.item_bytes_max
+        self._room_bytes = parts.waiting_bytes_max
+        self._journal_bytes = parts.journal_bytes
+        self._item_bytes_max = parts.item_bytes_max
         # Simulated files of tests have no descriptors.
-        self._direct = type(engine.files) is RealFiles
+        self._direct = type(parts.files) is RealFiles
         self._ending = self._asked = self._stalled = False
         self._asked_ns = 0
-        self._max_ns = engine.settings.journal_max_us * 1000
+        self._max_ns = parts.journal_max_ns
         self._handed = self._done = 0
         self._fresh = self._first_asks = self._second_asks = self._peak = 0
         self._first_end = self._second_end = 0
@@ -100,7 +100,7 @@ class Producers:
     def _put(self, content: object) -> CommitWaiter:
         """Put one item and return its waiter, whose target is the item's id."""
         if len(content) > self._item_bytes_max:
-            self._store.check_sizes([content])
+            self._check_sizes([content])
         self._lock.lock()
         try:
             if self.engine.stopped is not None:
@@ -137,9 +137,9 @@ class Producers:
         return first
 
     def _add(self, items: list) -> int:
-        with self.engine.lock:
+        with self._lock:
             self.engine.check()
-            return self._store.add(items)
+            return self._add_all(items)
 
     async def commit(
         self,
@@ -281,7 +281,7 @@ class Producers:
                 return False
             flush = engine.begin()
             if flush is None:
-                if self._handed == self._done and self._store.has_waiting:
+                if self._handed == self._done and engine.has_waiting:
                     self._look_later()
                 return False
             try:
@@ -311,8 +311,8 @@ class Producers:
         # Leave a slot for the next hand-over.
         plain: cython.bint = self._direct and 0 < count < writer.room()
         if not plain or not _PLAIN.issuperset(map(type, steps)):
-            return writer.call(functools.partial(carry_out, self.engine.files, steps))
-        descriptor = self.engine.files.descriptor
+            return writer.call(functools.partial(carry_out, self._files, steps))
+        descriptor = self._files.descriptor
         files = [descriptor(step.path) for step in steps]
         number: cython.Py_ssize_t
         end: cython.longlong = 0

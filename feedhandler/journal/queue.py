@@ -98,7 +98,7 @@ class PersistentQueue(Producers, QueueInterface):
 
     async def delivered(self, *numbers: int) -> int:
         """Record that these items were delivered; return how many were pending, once durable."""
-        delivered, forward = await self._durably(lambda: self.engine.delivery.deliver(numbers))
+        delivered, forward = await self._durably(lambda: self.engine.deliver(numbers))
         self.engine.call_back(self.engine.on_delivered, delivered)
         self.engine.call_back(self.engine.on_forward, forward)
         return len(delivered)
@@ -108,7 +108,7 @@ class PersistentQueue(Producers, QueueInterface):
 
         It is not where it was to be cancelled meanwhile, or its day has ended.
         """
-        status = await self._durably(lambda: self.engine.delivery.release(number))
+        status = await self._durably(lambda: self.engine.release(number))
         self.engine.report_released(number, status)
         self._wake(self._consumers)
 
@@ -117,7 +117,7 @@ class PersistentQueue(Producers, QueueInterface):
     async def cancel(self, number: int) -> CancelAnswer:
         """Cancel one item, and return the outcome once that is durable."""
         answer: CancelAnswer
-        answer, changed = await self._durably(lambda: self.engine.delivery.cancel_now(number))
+        answer, changed = await self._durably(lambda: self.engine.cancel(number))
         self.engine.report_cancelled(number, answer, changed)
         return answer
 

@@ -73,7 +73,7 @@ class JournalStore:
         self._store = store
         self._read = read
         self._on_lost = on_lost
-        self._next = store.engine.store.next_id
+        self._next = store.engine.next_id
         self._group = _Group()
         self._flying: deque[_Group] = deque()
         self._units = 0
@@ -215,7 +215,7 @@ class JournalStore:
     def move_some(self) -> None:
         """Rewrite old pending messages where blocks are short. Raises `QueueStopped`."""
         if not self.busy and self._store.engine.move_some():
-            self._next = self._store.engine.store.next_id
+            self._next = self._store.engine.next_id
 
     @property
     def gathered_bytes(self) -> int:

@@ -25,11 +25,16 @@ class Role(Protocol):
     """The interface of every role."""
 
     @property
-    def verbs(self) -> dict[str, Verb]: ...
+    def verbs(self) -> dict[str, Verb]:
+        """The requests that the controller may send, by name."""
+        ...
 
-    def progress(self) -> dict[str, Any]: ...
+    def progress(self) -> dict[str, Any]:
+        """Return figures of what it has done so far."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End what it does."""
 
 
 ROLES: dict[str, type[Role]] = {"replayer": Replayer, "client": Client, "stamper": Stamper}

@@ -20,8 +20,5 @@ cdef class FixNormaliser(Normaliser):
     cdef int trade(self, dict said, bytes action) except -1
     cdef int by_id(self, dict said, bytes action, unsigned char side) except -1
     cdef int by_position(self, dict said, bytes action, unsigned char side) except -1
-    cdef int take_levels(
-        self, Ladder ladder, unsigned char side, Py_ssize_t first, Py_ssize_t end
-    ) except -1
     cdef long long price_in(self, dict said) except? -1
     cdef unsigned int size_in(self, dict said) except? 4294967295

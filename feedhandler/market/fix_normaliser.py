@@ -251,12 +251,6 @@ class FixNormaliser(Normaliser):
             count if action == DELETE_FROM else position,
         )  # fmt: skip
 
-    def take_levels(self, ladder, side, first, end):
-        """Take the levels `first` to `end`, without the latter, away; those behind them move up."""
-        for at in range(end - 1, first - 1, -1):
-            self.take_level(ladder, side, at)
-        return 0
-
     def price_in(self, said):
         """Return an entry's price in 1e-9; `UNDEFINED_PRICE` where it has none that fits."""
         number = decimal_of(said[270]) if 270 in said else None

@@ -35,7 +35,7 @@ cdef class WireRule:
     cdef int does, depth
     cdef bint whole, snapshot, also
     cdef list tests, orders
-    cdef WireField symbol, new_order, price, size, remaining, of, position
+    cdef WireField symbol, new_order, price, size, remaining, of, position, depth_field
     cdef list bid_tests, ask_tests
     cdef WireField bid_price, bid_size, ask_price, ask_size
     cdef WireCodes side, state
@@ -73,7 +73,9 @@ cdef class Normaliser:
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots
     cdef dict ladders, depths
-    cdef int size_decimals
+    cdef dict ranks
+    cdef int size_decimals, depth
+    cdef bint has_depth
     cdef bint names_symbols, numbers_symbols, absent, by_level, keeps_quotes, ids_per_side
     cdef object clock, references, midnights
     cdef unsigned long long begins_ns, early_ns, late_ns
@@ -130,6 +132,13 @@ cdef class Normaliser:
     ) except -1
     cdef int level(self, WireRule rule) except -1
     cdef int set_level(self, unsigned char side, long long price, unsigned int size) except -1
+    cdef int drop_level(self, Py_ssize_t slot) except -1
+    cdef int keep_depth(self, unsigned char side, long long price) except -1
+    cdef int set_depth(self, WireRule rule) except -1
+    cdef int delete_range(self, WireRule rule) except -1
+    cdef int take_levels(
+        self, Ladder ladder, unsigned char side, Py_ssize_t first, Py_ssize_t end
+    ) except -1
     cdef int quote(self, WireRule rule) except -1
     cdef int quote_side(
         self, unsigned long long order_id, unsigned char side, WireField price, WireField size

@@ -31,6 +31,7 @@ its caller, and says in the records what that tells it (`maybe_bad`).
 
 import math
 import struct
+from bisect import bisect_left, insort
 from datetime import date
 from operator import attrgetter
 
@@ -76,7 +77,7 @@ _DECIMALS_MAX = cython.declare(cython.int, SCALE_MAX)
 _DOES = (
     "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
     "status", "directory", "snapshot_begin", "snapshot_end", "quote_side", "quote_delete",
-    "level_insert", "level_change", "level_remove",
+    "level_insert", "level_change", "level_remove", "delete_through", "delete_from",
 )  # fmt: skip
 _C_ADD = cython.declare(cython.int, 0)
 _C_MODIFY = cython.declare(cython.int, 1)
@@ -96,6 +97,7 @@ _C_QUOTE_SIDE = cython.declare(cython.int, 14)
 _C_QUOTE_DELETE = cython.declare(cython.int, 15)
 _C_INSERT = cython.declare(cython.int, 16)
 _C_CHANGE = cython.declare(cython.int, 17)
+_C_THROUGH = cython.declare(cython.int, 19)
 
 #: Trading statuses, as `Normaliser.statuses` has them; 0: none.
 STATES = ("", "trading", "halted", "auction", "quoting", "closed")
@@ -199,6 +201,7 @@ class WireRule:
         self.bid_tests = [WireTest(test) for test in rule.bid_when]
         self.ask_tests = [WireTest(test) for test in rule.ask_when]
         self.position, self.depth = _field(rule.position), rule.depth
+        self.depth_field = _field(rule.depth_field)
         self.side = WireCodes(rule.side, ("", "buy", "sell")) if rule.side else None
         self.state = WireCodes(rule.state, STATES) if rule.state else None
 
@@ -261,6 +264,10 @@ class Normaliser:
         self.size_decimals = feed.book.size_decimals
         #: Levels by position, best first, by instrument and side; depths by instrument.
         self.ladders, self.depths = {}, {}
+        #: Of books by price whose depth is bounded: prices by instrument and side, the best first,
+        #: those of bids negative; and the depth where no message tells it.
+        self.ranks, self.depth = {}, feed.book.depth
+        self.has_depth = feed.book.depth > 0
         self.messages = [None]
         self.slots = memoryview(bytearray(65_536))
         by_size = sorted(feed.book.messages, key=attrgetter("size"))
@@ -699,7 +706,10 @@ class Normaliser:
         if field.is_text:
             symbol = symbol_at(self.table, self.data, offset, field.size, 2)
         else:
+            self.absent = False
             symbol = self.raw(field)
+            if self.absent:
+                return 0
         if not self.numbers_symbols:
             self.instrument = cython.cast(cython.uint, symbol & 0xFFFF_FFFF)
             return 1
@@ -722,9 +732,10 @@ class Normaliser:
             return 0
         if rule.does == _C_DIRECTORY:
             if self.instrument:
-                self.named.append((self.instrument, self.event_ns))
-                if rule.depth:
-                    self.depths[self.instrument] = rule.depth
+                entry: tuple = (self.instrument, self.event_ns)
+                if not self.named or self.named[-1] != entry:
+                    self.named.append(entry)
+                self.set_depth(rule)
             return 0
         if rule.does == _C_END:
             self.snapshots.pop(self.channel, None)
@@ -742,6 +753,8 @@ class Normaliser:
         if rule.does == _C_QUOTE:
             return self.quote(rule)
         if rule.does >= _C_QUOTE_SIDE:
+            if rule.does >= _C_THROUGH:
+                return self.delete_range(rule)
             if rule.does >= _C_INSERT:
                 return self.apply_level_position(rule)
             return self.change_quote(rule)
@@ -771,6 +784,9 @@ class Normaliser:
         if self.ladders:
             self.ladders.pop((instrument, _BUY), None)
             self.ladders.pop((instrument, _SELL), None)
+        if self.ranks:
+            self.ranks.pop((instrument, _BUY), None)
+            self.ranks.pop((instrument, _SELL), None)
         return self.orders.clear(instrument)
 
     def forget_orders(self):
@@ -783,9 +799,10 @@ class Normaliser:
         if not self.names_symbols:
             return self.orders.clear_scope(self.channel)
         if self.instruments_of is None:
+            self.ranks.clear()
             return self.orders.clear_all()
         for instrument in self.instruments_of(self.channel):
-            self.orders.clear(instrument)
+            self.forget(instrument)
         return 0
 
     def empty(self, channel: int, received_ns: int) -> None:
@@ -934,13 +951,91 @@ class Normaliser:
                 self.unknown_orders += 1
                 return 0
             self.orders.put(self.scope, key, self.instrument, side, price, size)
-            return self.put(_A, side, 0, price, size)
+            self.put(_A, side, 0, price, size)
+            return self.keep_depth(side, price) if self.has_depth else 0
         if size == 0:
-            size = self.orders.sizes[slot]
-            self.orders.remove(slot)
-            return self.put(_C, side, 0, price, size)
+            return self.drop_level(slot)
         self.orders.sizes[slot] = size
         return self.put(_M, side, 0, price, size)
+
+    def drop_level(self, slot):
+        """Take a price level off its book."""
+        side: cython.uchar = self.orders.sides[slot]
+        price: cython.longlong = self.orders.prices[slot]
+        size: cython.uint = self.orders.sizes[slot]
+        self.orders.remove(slot)
+        ranks: list = self.ranks.get((self.instrument, side)) if self.has_depth else None
+        if ranks is not None:
+            rank: object = price if side == _SELL else -price
+            at: cython.Py_ssize_t = bisect_left(ranks, rank)
+            if at < len(ranks) and ranks[at] == rank:
+                del ranks[at]
+        return self.put(_C, side, 0, price, size)
+
+    def keep_depth(self, side, price):
+        """Take off the levels that a new one moves beyond the book's depth."""
+        depth: cython.Py_ssize_t = self.depths.get(self.instrument, self.depth)
+        if depth == 0:
+            return 0
+        ranks: list = self.ranks.get((self.instrument, side))
+        if ranks is None:
+            ranks = self.ranks[self.instrument, side] = []
+        insort(ranks, price if side == _SELL else -price)
+        while len(ranks) > depth:
+            worst: cython.longlong = ranks.pop()
+            self.set_level(side, worst if side == _SELL else -worst, 0)
+        return 0
+
+    def set_depth(self, rule):
+        """Note the depth of the book of the instrument that a directory message names."""
+        depth: cython.longlong = rule.depth
+        if rule.depth_field is not None:
+            self.absent = False
+            depth = self.integer(rule.depth_field)
+            if self.absent:
+                return 0
+        if 0 < depth <= _POSITIONS_MAX:
+            self.depths[self.instrument] = depth
+            self.has_depth = True
+        return 0
+
+    def delete_range(self, rule):
+        """Take off what a side has from its best position to one, or from one to its last."""
+        side: cython.uchar = self.side_of(rule.side)
+        self.absent = False
+        position: cython.longlong = self.integer(rule.position)
+        slot: cython.Py_ssize_t
+        if side == 0 or self.absent or position < 1:
+            self.sideless += side == 0
+            self.unknown_orders += side != 0
+            return 0
+        ladder: Ladder = self.ladders.get((self.instrument, side))
+        if ladder is not None:
+            count: cython.Py_ssize_t = len(ladder.prices)
+            first: cython.Py_ssize_t = 0 if rule.does == _C_THROUGH else position - 1
+            end: cython.Py_ssize_t = min(position, count) if rule.does == _C_THROUGH else count
+            return self.take_levels(ladder, side, first, end)
+        table: OrderTable = self.orders
+        found: list = []
+        for slot in range(table.slots):
+            if table.sides[slot] == side and table.instruments[slot] == self.instrument:
+                rank: object = table.prices[slot] if side == _SELL else -table.prices[slot]
+                found.append((rank, table.ids[slot], table.scopes[slot]))
+        found = [each for each in sorted(found) if table.find(each[2], each[1]) >= 0]
+        chosen = found[:position] if rule.does == _C_THROUGH else found[position - 1 :]
+        for _, order_id, scope in chosen:
+            slot = table.find(scope, order_id)
+            if self.by_level:
+                self.drop_level(slot)
+            else:
+                self.reduce(order_id, slot, table.sizes[slot])
+        return 0
+
+    def take_levels(self, ladder, side, first, end):
+        """Take the levels `first` to `end`, without the latter, away; those behind them move up."""
+        for at in range(end - 1, first - 1, -1):
+            self.take_level(ladder, side, at)
+        return 0
 
     def quote(self, rule):
         """Set both sides of a quote."""

@@ -314,7 +314,7 @@ def _replace_by_exact(outcome: Any, spark: Any, options: Options, feed: Feed) ->
     """Replace the tallies' interarrival by that of Spark's window function, in place."""
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import exact_interarrival
-    from feedhandler.characterise.digest import Histogram
+    from feedhandler.characterise.digest import FineHistogram
     from feedhandler.replay.captures.reading import address_text
 
     register(spark)
@@ -331,7 +331,7 @@ def _replace_by_exact(outcome: Any, spark: Any, options: Options, feed: Feed) ->
         channel = outcome.digest.channels[index]
         line = f"{address_text(channel.group)}:{channel.port}"
         key = (line, channel.service, str(feed.type_label(code)))
-        cell.interarrival = exact.get(key, Histogram())
+        cell.interarrival = exact.get(key, FineHistogram())
 
 
 def _write_profile(tables: Tables, path: Path) -> None:

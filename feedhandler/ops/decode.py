@@ -64,6 +64,7 @@ def run(options: Options) -> int:
     if options.out != "-":
         raise UsageError("messages are printed, not written to a file", "name records: --as mbo")
     decoder = Decoder(feed, options)
+    feed.longer.clear()  # of what was decoded before
     capture = open_capture(options.capture)
     write_line = _json_line if options.as_json else _text_line
     shown = 0
@@ -75,6 +76,11 @@ def run(options: Options) -> int:
                 break
     report_reading(capture)
     cut = shown != options.limit and complain_if_cut(capture)
+    for name, (found, described) in feed.longer.items():
+        complain(
+            f"{name}: {found} bytes where {described} are described: what is behind them is unread",
+            "a later version of the feed may have more fields: feedhandler feeds check",
+        )
     unknown = [] if shown else _undescribed(feed, options.types)
     if unknown:
         complain(

@@ -53,11 +53,19 @@ class Endpoint(Protocol):
     """
 
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The line's group, or its own address."""
+        ...
+
     @property
-    def port(self) -> int: ...
+    def port(self) -> int:
+        """The UDP port."""
+        ...
+
     @property
-    def source(self) -> str | None: ...
+    def source(self) -> str | None:
+        """The only sender that counts; None: any."""
+        ...
 
 
 class DiskFile:

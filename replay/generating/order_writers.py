@@ -7,7 +7,7 @@ levels that they come from. Prices of the flow count 1e-4.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ _SECOND_NS = 1_000_000_000
 _DAY_NS = 86_400 * _SECOND_NS
 #: Prices of MEMOIR and ASX count 1e-6, CME's 1e-9; XDP's as the symbol's mapping says, here 1e-4.
 _MICRO_PRICE, _CME_PRICE, _XDP_DECIMALS = 100, 100_000, 4
+#: Levels of each side that CME tells.
+_CME_DEPTH = 10
 #: MDUpdateAction, and SecurityTradingStatus: ready to trade, halted.
 _NEW, _CHANGED, _GONE = 0, 1, 2
 _CME_STATES = {"T": 17, "H": 2}
@@ -305,33 +307,70 @@ class _Tops:
         }  # fmt: skip
 
 
-def _cme(action: Action, midnight_ns: int) -> list[Form]:
-    """Write levels, new, changed or deleted, and trades; a definition names each instrument."""
-    if action.does == flow.REPLACE:
-        return _split(_cme, action, midnight_ns)
-    of = {"transact_time": action.time_ns}
-    named, price = {"security_id": action.instrument}, action.price * _CME_PRICE
-    if action.does == flow.DIRECTORY:
-        name = symbol_of(action.instrument)
-        return [("instrument_definition_future", {**named, "symbol_name": name})]
-    if action.does == flow.STATUS:
-        state = _CME_STATES[action.state]
-        security = {"security_id_optional": action.instrument, "security_trading_status": state}
-        return [("security_status", {**of, **security})]
-    aggressor = {"B": 2, "S": 1}.get(action.side, 0)
-    trade = ("incremental_refresh_trade_summary", {**of, "entries": [{
-        **named, "md_entry_px_ex": price, "md_entry_size_short": action.size,
-        "aggressor_side": aggressor, "md_update_action": 0,
-    }]})  # fmt: skip
-    if action.does == flow.TRADE:
-        return [trade]
-    new = action.does == flow.ADD and action.level == action.size
-    level = ("incremental_refresh_book", {**of, "entries": [{
-        **named, "md_entry_px_optional_ex": price, "md_entry_size_short_optional": action.level,
-        "md_entry_type_book": "0" if action.side == "B" else "1",
-        "md_update_action": _NEW if new else _CHANGED if action.level else _GONE,
-    }]})  # fmt: skip
-    return [trade, level] if action.does == flow.EXECUTE else [level]
+class _CmeLevels:
+    """Write the ten best levels of each side, by price and position, and trades; a definition names
+    each instrument.
+
+    As CME does it, a level that a new one moves to the eleventh place goes without a message; once
+    it is among the ten again it is a new one.
+    """
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
+
+    def __call__(self, action: Action, midnight_ns: int) -> list[Form]:
+        if action.does == flow.REPLACE:
+            return _split(self, action, midnight_ns)
+        of, named = {"transact_time": action.time_ns}, {"security_id": action.instrument}
+        if action.does == flow.DIRECTORY:
+            name = symbol_of(action.instrument)
+            return [("instrument_definition_future", {**named, "symbol_name": name})]
+        if action.does == flow.STATUS:
+            state = _CME_STATES[action.state]
+            security = {"security_id_optional": action.instrument, "security_trading_status": state}
+            return [("security_status", {**of, **security})]
+        written: list[Form] = []
+        if action.does in (flow.TRADE, flow.EXECUTE):
+            written.append(("incremental_refresh_trade_summary", {**of, "entries": [{
+                **named, "md_entry_px_ex": action.price * _CME_PRICE,
+                "md_entry_size_short": action.size, "md_update_action": 0,
+                "aggressor_side": {"B": 2, "S": 1}.get(action.side, 0),
+            }]}))  # fmt: skip
+        if action.does != flow.TRADE:
+            entries = [{**named, **entry} for entry in self._changes(action)]
+            if entries:
+                written.append(("incremental_refresh_book", {**of, "entries": entries}))
+        return written
+
+    def _changes(self, action: Action) -> Iterator[dict[str, Any]]:
+        """Yield the entries that tell what an action does to the ten best levels of its side."""
+        levels = self._levels[action.instrument, action.side]
+        before = self._best(levels, action.side)
+        levels[action.price] = action.level
+        if not action.level:
+            del levels[action.price]
+        after = self._best(levels, action.side)
+        if action.price in before and not action.level:
+            yield self._entry(action, _GONE, action.price, 0, before)
+        elif action.price in before:
+            yield self._entry(action, _CHANGED, action.price, action.level, after)
+        for price in after:
+            if price not in before:
+                yield self._entry(action, _NEW, price, levels[price], after)
+
+    @staticmethod
+    def _best(levels: dict[int, int], side: str) -> list[int]:
+        return sorted(levels, reverse=side == "B")[:_CME_DEPTH]
+
+    @staticmethod
+    def _entry(
+        action: Action, does: int, price: int, size: int, places: list[int]
+    ) -> dict[str, Any]:
+        return {
+            "md_entry_px_optional_ex": price * _CME_PRICE, "md_entry_size_short_optional": size,
+            "md_entry_type_book": "0" if action.side == "B" else "1",
+            "md_price_level": places.index(price) + 1, "md_update_action": does,
+        }  # fmt: skip
 
 
 def _no_marks(time_ns: int, midnight_ns: int) -> list[Form]:
@@ -424,7 +463,7 @@ ORDER_WRITERS = {
 }  # fmt: skip
 LEVEL_WRITERS = {
     "iex-deep": _IEX._replace(new=_plain(_deep_levels)),
-    "cme-mdp3": Writer(_plain(_cme), sends=True),
+    "cme-mdp3": Writer(_CmeLevels, sends=True),
 }
 QUOTE_WRITERS = {"iex-tops": _IEX._replace(new=_Tops)}
 WRITERS = {**ORDER_WRITERS, **LEVEL_WRITERS, **QUOTE_WRITERS}

@@ -202,7 +202,8 @@ class Market:
     def update(self, message: Any) -> None:
         """Take in what `feedhandler.subscribe` gives: packets, batches, single messages, and
         quality messages. Give one market the messages of one feed, and of one link a service: a
-        snapshot belongs to the link on which it comes, and clears the service."""
+        snapshot belongs to the link on which it comes, and clears the service. Raises `UsageError`
+        for normalised records."""
         content: str = message.content
         if content == "message":
             self._single(bytes(message.body), message.service, False)
@@ -210,6 +211,11 @@ class Market:
             self._quality(message)
         elif content in ("packet", "batch"):
             self._packets(bytes(message.body))
+        elif content == "records":
+            raise UsageError(
+                f"this market of {self.feed.name} takes packets and messages, no records",
+                "open it with records=True",
+            )
 
     def _quality(self, message: Any) -> None:
         """Apply a quality message: clear where a snapshot or a sequence epoch begins."""

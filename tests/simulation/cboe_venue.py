@@ -51,7 +51,9 @@ def nonsense(draw: random.Random) -> bytes:
 VENUE = Venue(
     load_feed("cboe-byx-pitch"), "cboe-grp", message, apply,
     {"source_id": "SIM", "session": "0001"}, nonsense, snapshots="cboe-spin",
+    secondary=True,
     wanted={
+        "rts failovers", "rts failbacks",
         "gap", "MISSING", "CLOSED", "snapshot-begin", "rts packets", "rts rejected",
         "rts broken", "rts bad_packets", "rts cancelled", "snapshots spins", "snapshots broken",
     },

@@ -43,10 +43,12 @@ def harmed(data: bytes, draw: random.Random) -> bytes:
 VENUE = Venue(
     FEED, "cme-replay", message, apply, {"source_id": "SIM", "password_env": PASSWORD},
     nonsense, harmed=harmed, batch=1,
+    secondary=True,
     wanted={
+        "rts failovers", "rts failbacks",
         "gap", "MISSING", "CLOSED", "rts packets", "rts spans", "rts late_packets",
         "rts rejected", "rts broken", "rts failed", "rts cancelled",
         "rts wrong_direction", "a silent server",
     },
-    rare=(27,),
+    rare=(27, 60),
 )  # fmt: skip

@@ -51,7 +51,9 @@ class GapFillWorld(World):
 
 VENUE = Venue(
     load_feed("iex-deep"), "iex-tp", message, apply, {}, invented, world=GapFillWorld,
+    secondary=True,
     wanted={
+        "rts failovers", "rts failbacks",
         "gap", "MISSING", "CLOSED", "rts packets", "rts others_packets", "rts bad_packets",
         "rts wrong_session", "rts tests", "rts tests_answered", "rts broken", "rts cancelled",
         "a silent server",

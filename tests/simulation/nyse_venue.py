@@ -69,7 +69,9 @@ VENUE = Venue(
         for n in range(1, SYMBOLS + 1)
     ),
     symbols={n: f"S{n}" for n in range(1, SYMBOLS + 1)},
+    secondary=True,
     wanted={
+        "rts failovers", "rts failbacks",
         "gap", "MISSING", "CLOSED", "rts packets", "rts rejected", "rts heartbeats",
         "rts broken", "rts bad_packets", "rts cancelled", "a silent server", "snapshot-begin",
         "snapshots accepted", "snapshots mappings", "snapshots broken",

@@ -48,7 +48,8 @@ class Decaying:
         #: Ends that a flipped bit took back.
         self.brought_back = 0
         self.script = Script(seed, SimulatedDisk())
-        store = self.script.open().store
+        self.script.open()
+        store = self.script.parts.store
         while not (
             store.counts.blocks_grown > 1
             and len(store.live) > 2
@@ -61,7 +62,7 @@ class Decaying:
             self.script.step()
         self.disk = self.script.disk
         assert not verify(self.disk, FOLDER).problems
-        self.map = Map(self.disk, self.script.opened)
+        self.map = Map(self.disk, self.script.parts)
         self.known = view_of(self.opened(self.disk.copy()))
 
     def opened(self, disk: SimulatedDisk) -> Opened:
@@ -144,7 +145,7 @@ def test_both_snapshots_have_the_producers_of_a_group_that_no_segment_has(monkey
     monkeypatch.setattr(Store, "_recorded_by_checkpoints", noted)
     queue = Decaying(116)
     assert any(with_groups), "in this script every group found room in a block"
-    store = queue.script.opened.store
+    store = queue.script.parts.store
     found = [
         parse_snapshot(queue.disk.pread(f"{FOLDER}/{name}", 1 << 30, 0), store.queue_id)[1]
         for name in PRODUCERS_NAMES
@@ -154,7 +155,7 @@ def test_both_snapshots_have_the_producers_of_a_group_that_no_segment_has(monkey
 
 def test_of_a_last_segment_that_its_blocks_checkpoint_covers_all_counts_but_what_decayed() -> None:
     queue = Decaying(331)
-    store = queue.script.opened.store
+    store = queue.script.parts.store
     newest = store.live[-1]
     regions = queue.map.regions(newest.path)
     begins = [region.start for region in regions if region.kind == "segment header"]

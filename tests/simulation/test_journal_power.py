@@ -79,12 +79,12 @@ def play_power(
     disk.before_call = cut
     script.play(operations)
     total["operations"] += script.operations
-    total["reused"] += script.opened.store.counts.blocks_reused
-    total["grown"] += script.opened.store.counts.blocks_grown
-    total["stalls"] += script.opened.store.counts.stalls
-    total["prepared"] += script.opened.store.counts.prepared
-    total["groups"] += script.opened.store.counts.groups
-    total["moved"] += script.opened.store.counts.moved
+    total["reused"] += script.parts.store.counts.blocks_reused
+    total["grown"] += script.parts.store.counts.blocks_grown
+    total["stalls"] += script.parts.store.counts.stalls
+    total["prepared"] += script.parts.store.counts.prepared
+    total["groups"] += script.parts.store.counts.groups
+    total["moved"] += script.parts.store.counts.moved
     return total
 
 
@@ -129,7 +129,7 @@ def test_who_is_behind_the_segment_that_is_on_the_disk_is_not_yet(monkeypatch) -
 
     def settle(engine: Engine) -> None:
         settled(engine)
-        engine.durable_id = engine.store.next_id - 1
+        engine.durable_id = engine.next_id - 1
 
     settled = Engine._settle
     monkeypatch.setattr(Engine, "_settle", settle)
@@ -231,7 +231,7 @@ def play_until_cut(script: Script, operations: int, call: int) -> None:
 
 def forget_unacknowledged(script: Script) -> None:
     """After a crash the ids above those found are given to other items."""
-    opened, ledger = script.opened, script.ledger
+    opened, ledger = script.parts, script.ledger
     ledger.go_on(opened)
     for number in [n for n in ledger.contents if n >= opened.store.visible_end]:
         del ledger.contents[number]

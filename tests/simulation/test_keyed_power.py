@@ -70,10 +70,10 @@ class Opened:
         return self.engine.commit(*group)
 
     def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
-        return self.engine.delivery.walk()
+        return self.engine.walk()
 
     def _read(self, number: int, then: Callable[[bytes | None], None]) -> None:
-        content = self.engine.delivery.read(number)
+        content = self.engine.read(number)
         then(None if content is None else message_in(content))
 
     def flush(self) -> bool:
@@ -172,7 +172,7 @@ class Course:
         return known
 
     def put(self) -> None:
-        if self.opened.engine.store.waiting_bytes > self.settings.journal_bytes:
+        if self.opened.engine.waiting_bytes > self.settings.journal_bytes:
             return
         for _ in range(self.draw.choice((1, 3))):
             name = self.draw.choice([*PRODUCERS, b""])
@@ -206,7 +206,7 @@ class Course:
 
     def answer(self) -> None:
         """End a message together with others that are put."""
-        if self.held and self.opened.engine.store.waiting_bytes < self.settings.journal_bytes:
+        if self.held and self.opened.engine.waiting_bytes < self.settings.journal_bytes:
             delivery = self.held.popleft()
             known = self.known[delivery.number]
             with self.store.unit():
@@ -352,7 +352,7 @@ class Course:
         self.known = {
             number: known
             for number, known in self.known.items()
-            if number < found.engine.store.visible_end
+            if number < found.engine.visible_end
         }
         for name in PRODUCERS:
             self.sequences[name] = found.engine.producers().get(name, (0, 0))[1]

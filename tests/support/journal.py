@@ -49,7 +49,7 @@ class Attempt:
     producers: dict[bytes, tuple[int, int]]
     acknowledged: bool = False
 
-    def evidence(self, opened: Opened | Engine) -> set[bool]:
+    def evidence(self, opened: Opened) -> set[bool]:
         """Return what the group's parts say: True if one counts, False if one does not."""
         store, delivery = opened.store, opened.delivery
         said = {number < store.visible_end for number in self.puts}
@@ -106,9 +106,7 @@ class Ledger:
         for number in numbers:
             (self.ended[number],) = self.asked[number]
 
-    def judge(
-        self, opened: Opened | Engine, forgiven: frozenset[int] = frozenset()
-    ) -> Counter[str]:
+    def judge(self, opened: Opened, forgiven: frozenset[int] = frozenset()) -> Counter[str]:
         """Count what became of the ids, by class; those `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
@@ -132,7 +130,7 @@ class Ledger:
                 verdicts["ok"] += 1
         return verdicts
 
-    def go_on(self, opened: Opened | Engine) -> None:
+    def go_on(self, opened: Opened) -> None:
         """After a crash: a group that counts now counts for good, others never were."""
         self.unnamed = {number for number in self.unnamed if number < opened.store.visible_end}
         self.groups = [group for group in self.groups if group.evidence(opened) == {True}]
@@ -205,7 +203,9 @@ class Script:
         self._flushing = self._growing = False
         with patch(f"{Engine.__module__}.Owner"), patch("os.urandom", lambda _: QUEUE_ID):
             self.opened = Engine(FOLDER, self.settings, files=self.disk, clock=lambda: self.now_ns)
-        self._add = self.opened.add
+        engine = self.opened
+        self.parts = Opened(engine._store, engine._delivery, engine.report, engine.expired_at_open)
+        self._add = engine.add
         self.disk.meanwhile = self._meanwhile
         return self.opened
 
@@ -278,7 +278,7 @@ class Script:
         first = engine.begin()
         if first is None:
             return False
-        self._add = engine.store.add
+        self._add = engine.scheduling().add
         ways, written = deque([first]), 0
         while ways:
             chance = draw.random()
@@ -322,10 +322,10 @@ class Script:
     def _ask(self, numbers: list[int], status: Status) -> None:
         """This has been asked for, and waits for the disk."""
         self.ledger.ask(numbers, status)
-        self._asked.append((self.opened.store.changes_added, numbers))
+        self._asked.append((self.parts.store.changes_added, numbers))
 
     def _put(self) -> None:
-        store = self.opened.store
+        store = self.parts.store
         if store.waiting_bytes > self.settings.journal_bytes:
             return
         largest = self.draw.choice((10, 400, 3000, 3000, 20_000))
@@ -337,7 +337,7 @@ class Script:
         self._add(contents)
 
     def _deliver(self) -> None:
-        delivery = self.opened.delivery
+        delivery = self.parts.delivery
         numbers = [item.id for item in delivery.take(self.draw.choice((1, 4, 30)))]
         if self.draw.random() < 0.8:
             delivered, _ = delivery.deliver(numbers)
@@ -345,7 +345,7 @@ class Script:
 
     def _commit(self) -> None:
         """A group of any of the four, of all sizes."""
-        store, delivery, draw = self.opened.store, self.opened.delivery, self.draw
+        store, delivery, draw = self.parts.store, self.parts.delivery, self.draw
         if not self.grouping or store.waiting_bytes > self.settings.journal_bytes:
             return
         pending = delivery.pending_ids(max(store.visible_end - draw.randrange(1, 200), 0), 60)
@@ -378,17 +378,17 @@ class Script:
 
     def _move(self) -> None:
         """Items of some block are written again, whether it is needed or not."""
-        store, draw = self.opened.store, self.draw
+        store, draw = self.parts.store, self.draw
         if not self.grouping or store.moving or store.waiting_bytes > self.settings.journal_bytes:
             return
         blocks = [block for block in store.live if 0 < block.active < 30]
         if blocks:
             first = store.next_id
-            self.opened.delivery.move(draw.choice(blocks), draw.choice((1, 5, 30)), 8 << 10)
+            self.parts.delivery.move(draw.choice(blocks), draw.choice((1, 5, 30)), 8 << 10)
             self.ledger.unnamed.update(range(first, store.next_id))
 
     def _cancel(self) -> None:
-        store, delivery = self.opened.store, self.opened.delivery
+        store, delivery = self.parts.store, self.parts.delivery
         number = self.draw.randrange(max(store.visible_end - 60, 1), store.visible_end + 1)
         if number in self.ledger.unnamed:
             return  # the id was never given out: something was moved there
@@ -396,7 +396,7 @@ class Script:
             self._ask([number], Status.CANCELLED)
 
     def _release(self) -> None:
-        delivery = self.opened.delivery
+        delivery = self.parts.delivery
         for number in sorted(delivery.handed):
             if self.draw.random() < 0.5 and (status := delivery.release(number)):
                 self._ask([number], status)
@@ -404,11 +404,11 @@ class Script:
     def _end(self) -> None:
         chance = self.draw.random()
         if chance < 0.2:
-            cancelled, _ = self.opened.delivery.cancel_all(0)
+            cancelled, _ = self.parts.delivery.cancel_all(0)
             self._ask(cancelled, Status.CANCELLED)
         elif chance < 0.4:
             before = self.now_ns - self.draw.randrange(20 * 10**9)
-            self._ask(self.opened.delivery.expire(before), Status.EXPIRED)
+            self._ask(self.parts.delivery.expire(before), Status.EXPIRED)
 
 
 def of_later_version(control: bytes) -> bytes:

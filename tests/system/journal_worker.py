@@ -90,7 +90,7 @@ class Work:
             self.left -= 1
             count = self.draw.choice((1, 1, 1, 2, 5))
             # As there is room, ids are given as soon as `put` is called.
-            first = self.queue.engine.store.next_id
+            first = self.queue.engine.next_id
             pairs = [(first + n, self.token + n) for n in range(count)]
             contents = [content_of(token) for _, token in pairs]
             self.token += count
@@ -121,7 +121,7 @@ class Work:
 
     async def _commit(self, done: list[int], kept: list[int]) -> None:
         """These end, those are marked, items and a producer come of it: all or nothing."""
-        first = self.queue.engine.store.next_id
+        first = self.queue.engine.next_id
         count = self.draw.choice((1, 1, 3))
         pairs = [(first + n, self.token + n) for n in range(count)]
         self.token += count
@@ -143,7 +143,7 @@ class Work:
         while True:
             for _ in range(draw.randrange(10 * self.at_once)):
                 await asyncio.sleep(0)
-            end = queue.engine.store.visible_end
+            end = queue.engine.visible_end
             number = draw.randrange(max(end - 40, 1), end + 2)
             if draw.random() < 0.03:
                 # The thread may make more of them visible between this look and the call.

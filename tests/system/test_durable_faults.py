@@ -75,7 +75,7 @@ async def test_bytes_that_do_not_verify_are_left_out(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             await in_thread(client.put_numbers, putting, number)
         rig.orders.intake.recent.clear()
-        file = disk._files[rig.orders.store.engine.store.live[0].path]
+        file = disk._files[rig.orders.store.engine._store.live[0].path]
         file.content[file.content.index(b"m2")] ^= 1
         link = await in_thread(client.taker)
         assert await in_thread(client.wait_for, link, 2) == [1, 3]

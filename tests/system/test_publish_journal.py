@@ -136,7 +136,7 @@ async def test_a_disk_that_fails_is_reported_once_and_the_broker_is_served_on(
     async with broker(answer) as peer:
         async with publishing(peer.url, tmp_path) as rig:
             assert rig.publisher.spill_runner is not None
-            rig.publisher.spill_runner._disk.engine.files.pwrite = fails
+            rig.publisher.spill_runner._disk.engine._files.pwrite = fails
             await rig.stream(1, 200)
             await rig.until(lambda: rig.seen["journal"] == "FAILED", "reported")
             taking.set()

@@ -12,8 +12,8 @@ from feedhandler.amqp.users import (
     SCRYPT_BYTES_MAX,
     THROTTLED_MAX,
     Entitlement,
+    RateLimit,
     Throttle,
-    TokenBucket,
     User,
     Users,
     admit,
@@ -329,12 +329,12 @@ def test_failures_of_any_number_of_addresses_take_bounded_room() -> None:
 
 
 def test_a_bucket_lets_so_many_a_second_through_and_twice_as_many_at_once() -> None:
-    bucket = TokenBucket(10, 0)
+    bucket = RateLimit(10, 0)
     assert sum(bucket.take(0) for _ in range(100)) == 20
     assert sum(bucket.take(SECOND // 2) for _ in range(100)) == 5
     assert sum(bucket.take(100 * SECOND) for _ in range(100)) == 20
 
 
 def test_a_bucket_without_a_bound_lets_everything_through() -> None:
-    bucket = TokenBucket(0, 0)
+    bucket = RateLimit(0, 0)
     assert all(bucket.take(0) for _ in range(1000))

@@ -104,7 +104,7 @@ of = "Volume"
         (f'does = "level_change"\n{PLACED}', "rules", "without a rule that does 'level_insert'"),
         ('does = "quote_delete"\nof = "Time"', "rules", "without a rule that does 'quote'"),
         (f'does = "level_insert"\n{POINT}', "rules[0]", "level_insert needs position"),
-        ('does = "directory"\ndepth = 5', "rules[0].depth", "no rule is about levels by position"),
+        ('does = "directory"\ndepth = 5', "rules[0].depth", "no rule is about levels"),
         (
             f'does = "level_insert"\n{PLACED}\n\n[[book.rules]]\nmessages = ["instrument"]\n'
             'does = "directory"\ndepth = 256',

@@ -8,7 +8,7 @@ import pytest
 
 from feedhandler.characterise import digest as digests
 from feedhandler.characterise import interarrival, millisecond_buckets, skew, tally
-from feedhandler.characterise.digest import Digest, Histogram, summed
+from feedhandler.characterise.digest import Digest, FineHistogram, summed
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
 from feedhandler.codecs import load_feed, scanner
 from feedhandler.codecs.kinds import Reject
@@ -191,7 +191,7 @@ def test_symbols_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_histograms_that_are_put_together_have_both_counts() -> None:
-    one, two = Histogram(), Histogram()
+    one, two = FineHistogram(), FineHistogram()
     one.add(np.array([5, -1], np.int64))
     two.add(np.array([2_000_000, 20_000_000], np.int64))
     one.merge(two)

@@ -142,7 +142,10 @@ def test_a_longer_block_is_read_as_far_as_it_is_known_and_a_shorter_one_ends_in_
     message = bytearray(sbe.encode_message("update", **UPDATE))
     longer = message[:21] + b"\x01\x02\x03\x04" + message[21:]
     longer[0:4] = (len(longer)).to_bytes(2, "little") + (15).to_bytes(2, "little")
+    assert sbe.longer == {}
     assert sbe.decode_message(bytes(longer)) == sbe.decode_message(bytes(message))
+    (told,) = sbe.longer.values()
+    assert told == (25, 21), "told once, however many come"
     shorter = message[:19] + message[21:]
     shorter[0:4] = (len(shorter)).to_bytes(2, "little") + (9).to_bytes(2, "little")
     record = sbe.decode_message(bytes(shorter))

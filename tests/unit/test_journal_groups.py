@@ -75,7 +75,7 @@ def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
             )
             assert (queue.mark_of(2), queue.producer(PRODUCER)) == (2, (0, 1))
             assert [item for items in queue.walk() for item in items][-1] == (3, 0, b"x")
-            assert queue.engine.store.counts.groups == 3
+            assert queue.engine._store.counts.groups == 3
             assert queue.statistics()["flushes"] < 5
 
     asyncio.run(use())
@@ -269,10 +269,10 @@ def pass_through(engine: Engine, keep: frozenset[int], count: int, *, move: bool
             pass
         if engine.growth_due:
             engine.grow()
-        if engine.store.has_waiting and not engine.flush():
+        if engine.has_waiting and not engine.flush():
             return False
         items = engine.take(10)
-        engine.delivery.deliver([item.id for item in items if item.id not in keep])
+        engine.deliver([item.id for item in items if item.id not in keep])
     return True
 
 
@@ -286,16 +286,16 @@ def test_items_without_an_end_keep_no_block_where_they_are_moved(bounded, move: 
     assert pass_through(engine, keep, 300, move=move) is move
     if not move:
         return
-    assert engine.store.counts.moved > 5
+    assert engine._store.counts.moved > 5
     for number in keep:
-        engine.delivery.release(number)
+        engine.release(number)
     assert [engine.take(1)[0].content for _ in keep] == [b"kept", b"kept too", b"third"]
-    assert engine.delivery.cancel(14).name == "DELIVERING"
-    engine.delivery.deliver([1, 14])
-    assert engine.delivery.status(14) is Status.DELIVERED
-    engine.delivery.release(29)
-    assert engine.delivery.cancel(29).name == "CANCELLED"
-    assert engine.delivery.status(29) is Status.CANCELLED
+    assert engine.cancel(14)[0].name == "DELIVERING"
+    engine.deliver([1, 14])
+    assert engine.status(14) is Status.DELIVERED
+    engine.release(29)
+    assert engine.cancel(29)[0].name == "CANCELLED"
+    assert engine.status(29) is Status.CANCELLED
 
 
 def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
@@ -390,7 +390,7 @@ def test_what_was_moved_is_listed_and_counted_once(tmp_path: Path, capsys) -> No
     with BlockingQueue(tmp_path, SMALL) as queue:
         queue.put_many([b"first", b"second"])
         queue.mark(1, 4)
-        queue.engine.delivery.move(queue.engine.store.live[-1], 1, 1)
+        queue.engine._delivery.move(queue.engine._store.live[-1], 1, 1)
         queue.put(b"third")
     assert list_items(tmp_path, 10, False) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
@@ -487,11 +487,11 @@ def test_threads_commit_while_items_are_moved_and_each_effect_is_there_once(tmp_
                 queue.commit([b"out" + item.content], [done], producers={name: (0, item.id)})
 
         def move() -> None:
-            store = queue.engine.store
+            store = queue.engine._store
             while not stop.is_set():
                 block = store.live[0]
                 if block.active and not store.moving:
-                    queue.engine.delivery.move(block, 20, 1 << 14)
+                    queue.engine._delivery.move(block, 20, 1 << 14)
                 queue.put(b"out of use")
 
         work = [threading.Thread(target=produce), threading.Thread(target=move)]
@@ -500,15 +500,15 @@ def test_threads_commit_while_items_are_moved_and_each_effect_is_there_once(tmp_
             thread.start()
         wanted = sorted(b"outin %d" % number + bytes(300) for number in range(inputs))
         deadline = time.monotonic() + 60
-        while queue.engine.delivery.damaged == 0 and time.monotonic() < deadline:
+        while queue.engine.damaged == 0 and time.monotonic() < deadline:
             found = sorted(item[2] for items in queue.walk() for item in items)
             if [one for one in found if one.startswith(b"outin")] == wanted:
                 break
         stop.set()
         for thread in work:
             thread.join(30)
-        assert queue.engine.store.counts.moved
-        assert not queue.engine.delivery.damaged
+        assert queue.engine._store.counts.moved
+        assert not queue.engine.damaged
     with BlockingQueue(tmp_path, SMALL) as queue:
         found = sorted(item[2] for items in queue.walk() for item in items)
         assert [one for one in found if not one.startswith(b"out of")] == wanted

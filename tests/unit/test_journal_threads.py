@@ -200,7 +200,7 @@ def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
 
     def cancel(draw: random.Random, _: int) -> None:
         while any(producing):
-            number = draw.randrange(1, queue.engine.store.visible_end + 2)
+            number = draw.randrange(1, queue.engine.visible_end + 2)
             queue.cancel(number)
             queue.status(number)
             if draw.random() < 0.02:
@@ -282,7 +282,7 @@ def test_a_waiter_is_told_when_another_thread_finds_the_disk_unreadable(tmp_path
         consumer = threading.Thread(target=consume)
         consumer.start()
         files.failing = True
-        queue.engine.delivery._looker = SegmentReader(files)
+        queue.engine._delivery._looker = SegmentReader(files)
         with pytest.raises(QueueStopped):
             list(queue.pending())
         consumer.join(PATIENCE_S)

@@ -228,9 +228,9 @@ def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
     async def work() -> None:
         async with kind.open(tmp_path, SMALL, clock=lambda: DAY_NS) as opened:
             await opened.put(b"good")
-            path = opened.engine.store.live[-1].path
-            opened.engine.files._forget(path)
-            opened.engine.files._open[path] = os.open(path, os.O_RDONLY)
+            path = opened.engine._store.live[-1].path
+            opened.engine._files._forget(path)
+            opened.engine._files._open[path] = os.open(path, os.O_RDONLY)
             results = await asyncio.gather(
                 *(opened.put(b"%d" % n) for n in range(20)), return_exceptions=True
             )
@@ -257,7 +257,7 @@ def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledge
             disk.before_call = lambda _: gate.wait(PATIENCE_S)
             disk.fault = Fault(calls + call)
             first = asyncio.ensure_future(opened.put(b"first"))
-            while opened.engine.store.in_flight is None:
+            while opened.engine._store.in_flight is None:
                 await asyncio.sleep(0)
             behind = [asyncio.ensure_future(opened.put(bytes(3000))) for _ in range(3)]
             while not opened.statistics()["flushes_prepared"]:
@@ -285,7 +285,7 @@ def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> Non
             disk.before_call = lambda _: gate.wait(PATIENCE_S)
             disk.fault = Fault(disk.calls + 1)
             opened.put_soon([b"no caller waits for it"])
-            while opened.engine.store.in_flight is None:
+            while opened.engine._store.in_flight is None:
                 await asyncio.sleep(0)
             asyncio.get_running_loop().call_soon(gate.set)  # once it is being closed
 
@@ -301,7 +301,7 @@ def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_block_has_
     async def work() -> None:
         async with asyncio.timeout(PATIENCE_S), kind.open(tmp_path, SMALL) as opened:
             await opened.put(b"a")
-            store = opened.engine.store
+            store = opened.engine._store
             with monkeypatch.context() as patch:
                 patch.setattr(Store, "_fits", lambda *_: False)
                 patch.setattr(Store, "_begin_block", lambda *_: False)
@@ -326,7 +326,7 @@ def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_
     async def work() -> None:
         async with kind.open(tmp_path, SMALL) as opened:
             engine = opened.engine
-            path = engine.store.live[-1].path
+            path = engine._store.live[-1].path
             ways = [
                 Flush([Sync(path)] * (writer.RING_ENTRIES - 1), 0, 0),
                 Flush([Sync(path)], 0, 0),
@@ -347,8 +347,8 @@ def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_
 def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
     async def work() -> None:
         async with kind.open(tmp_path, SMALL) as opened:
-            path = opened.engine.store.live[-1].path
-            opened.engine.files._forget(path)
+            path = opened.engine._store.live[-1].path
+            opened.engine._files._forget(path)
             os.rename(path, path + ".gone")
             with pytest.raises(QueueStopped, match="No such file"):
                 await opened.put(b"x")

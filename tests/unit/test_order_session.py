@@ -10,6 +10,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import FLAG_LAST, MBO, RTYPE_MBO
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_start_ns
+from feedhandler.market.capture_records import CaptureRecords
 from feedhandler.market.normaliser import Normaliser
 from feedhandler.market.venue_market import VenueMarket
 from feedhandler.replay.generating import order_flow
@@ -167,9 +168,50 @@ def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
     assert records.tobytes() == expected.tobytes()
 
 
+#: What a record tells beside the packet it came in.
+TOLD = ("ts_event", "instrument_id", "action", "side", "order_id", "price", "size")
+#: Feeds without a message for a reduction: they tell the order anew, with what is left.
+MODIFYING = {"nyse-integrated-pillar", "nyse-integrated-xdp", "iex-deep-plus"}
+
+
+def told(records: numpy.ndarray) -> list[tuple]:
+    return list(zip(*(records[field].tolist() for field in TOLD), strict=True))
+
+
+@pytest.mark.parametrize("name", ORDER_WRITERS)
+def test_replaced_and_reduced_orders_normalise_alike(name):
+    expected = []
+    for number, action in enumerate(flow()):
+        rows = mbo_of(action, number, 1, 1)
+        if action.does == "reduce" and name in MODIFYING:
+            rows["action"], rows["size"] = b"M", action.left
+        expected += told(rows)
+    assert {row[2] for row in expected} >= {b"A", b"C", b"F", b"T"}
+    assert told(normalised(name, flow())) == expected
+
+
+def test_sessions_of_one_flow_have_the_same_records_whatever_their_packets():
+    found = {}
+    for name in ORDER_WRITERS.keys() - MODIFYING:
+        feed = load_feed(name)
+        source = CaptureRecords(feed, "mbo", day=feed.trading_day.of(START_NS))
+        session = OrderSession(feed, 3, instruments=9, messages_per_s=500)
+        for outgoing in session.packets(SECOND_NS):
+            source.add(outgoing.packet, START_NS, ("239.1.1.1", 1), 1)
+        assert not source.rejected
+        found[name] = [row[1:] for row in told(source.pop()[0])]
+    assert len(found) == 5
+    first = next(iter(found.values()))
+    assert len(first) > 400
+    assert all(rows == first for rows in found.values())
+
+
 @pytest.mark.parametrize(
     ("name", "depth"),
-    [*dict.fromkeys(LEVEL_WRITERS, 99).items(), *dict.fromkeys(QUOTE_WRITERS, 1).items()],
+    [
+        *{**dict.fromkeys(LEVEL_WRITERS, 99), "cme-mdp3": 10}.items(),
+        *dict.fromkeys(QUOTE_WRITERS, 1).items(),
+    ],
 )
 def test_levels_are_sent_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]

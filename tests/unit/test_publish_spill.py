@@ -299,7 +299,7 @@ def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> 
 def test_a_job_is_answered_whatever_becomes_of_it(tmp_path: Path) -> None:
     disk = SpillDisk(tmp_path, SMALL, 8192)
     assert disk.carry_out(Job(contents=[b"a", b"b"])) == Result(first_id=1, durable_id=2)
-    disk.engine.files.pread = None  # type: ignore[assignment, method-assign]
+    disk.engine._files.pread = None  # type: ignore[assignment, method-assign]
     disk.engine.stop(OSError(5, "Input/output error"))
     result = disk.carry_out(Job(contents=[b"c"]))
     assert "disk failed: Input/output error" in result.error

@@ -190,7 +190,7 @@ def test_what_the_broker_gives_up_is_announced_behind_what_waits_and_leaves_the_
     rig.settle()
     assert rig.destination.abandoned == 1
     assert rig.disk.engine.statistics()["pending"] == 0
-    assert rig.disk.engine.delivery.status(3) is Status.CANCELLED
+    assert rig.disk.engine.status(3) is Status.CANCELLED
 
 
 def test_a_block_that_is_refused_is_refused_whole(tmp_path: Path) -> None:

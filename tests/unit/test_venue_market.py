@@ -175,3 +175,25 @@ def test_a_snapshot_empties_the_books_of_a_service_that_packets_do_not_name() ->
             handed_out("quality", b"", service=service, quality={"reason": "snapshot-begin"})
         )
         assert bool(market.books["AAAB"].bids.orders) != is_empty
+
+
+def test_a_market_of_records_serves_every_feed() -> None:
+    feed = load_feed("euronext-utp-md")
+    orders = [
+        feed.encode_message(
+            "order_update", symbol_index=7, order_id=number, side=side, price=price, volume=30,
+            action_type="A", price_scale_code=2,
+        )
+        for number, (side, price) in enumerate((("B", 1005), ("B", 1010), ("S", 1020)), 1)
+    ]  # fmt: skip
+    packet = feed.encode_packet(sequence=1, service=1, messages=orders)
+    events = events_of("euronext-utp-md", [packet])
+    message = handed_out("records", b"", records=lambda: events, symbols={})
+    of_records, of_packets = (feedhandler.Market(feed, records=True) for _ in range(2))
+    of_records.update(message)
+    of_packets.update(handed_out("packet", packet))
+    for market in (of_records, of_packets):
+        assert market.books[7].bids.top(3) == [(10_100_000_000, 30, 1), (10_050_000_000, 30, 1)]
+        assert market.books[7].asks.top(3) == [(10_200_000_000, 30, 1)]
+    with pytest.raises(UsageError, match="takes packets and messages"):
+        feedhandler.Market(feed).update(message)

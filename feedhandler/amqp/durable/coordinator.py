@@ -50,6 +50,7 @@ class Coordinator(QueueEnd):
         link.flow(ORDERS_MAX)
 
     def work(self) -> None:
+        """Process declarations and discharges, behind what other links have sent before."""
         link: proton.IntakeLink = self.link
         if not link.arrived and not link.aborted:
             return
@@ -111,6 +112,7 @@ class Coordinator(QueueEnd):
             self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
+        """End the link, and roll back the transactions that it has open."""
         if not self.over:
             self.work()  # what came before the close still counts
         super().leave()

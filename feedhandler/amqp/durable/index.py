@@ -16,8 +16,6 @@ from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Create, Files, Replace, Sync, Write, carry_out
-from feedhandler.journal.opening import KEEP_NS
-from feedhandler.journal.reading import SegmentReader
 from feedhandler.operator_log import log_event
 
 #: Bytes of the file that are read at most: records of a day, and the rest of the day before.
@@ -49,28 +47,23 @@ class IndexFile:
 
 
 def open_index(
-    engine: Engine, message_in: Callable[[bytes], bytes]
+    engine: Engine, files: Files, message_in: Callable[[bytes], bytes]
 ) -> tuple[MessageIds, IndexFile]:
     """Return the index of an open queue that is not in use yet, and its file. `message_in` finds
     the AMQP message in an item. Raises `OSError`."""
-    files, store = engine.files, engine.store
     path = os.path.join(engine.folder, FILE_NAME)
     if not files.exists(path):
         carry_out(files, [Create(path, 0)])
     data = files.pread(path, FILE_BYTES_MAX, 0)
-    ids = MessageIds(store.queue_id)
-    since_ns = engine.day_ns or engine.clock() - KEEP_NS
-    kept = ids.load(data, since_ns, store.visible_end)
+    ids = MessageIds(engine.queue_id)
+    kept = ids.load(data, engine.since_ns, engine.visible_end)
     if len(kept) != len(data):
         carry_out(files, [Replace(path, kept)])
     file = IndexFile(files, path, len(kept))
-    reader = SegmentReader(files)
-    for block in store.live:
-        for number in range(max(block.first_id, ids.covered + 1), block.next_id):
-            content = reader.content(block, number)
-            ids.add(number, _message_id(message_in(content)) if content is not None else b"")
-            if ids.page_due:
-                file.append(ids.full_page(engine.clock()))
+    for number, content in engine.walk_blocks(ids.covered + 1):
+        ids.add(number, _message_id(message_in(content)) if content is not None else b"")
+        if ids.page_due:
+            file.append(ids.full_page(engine.now_ns()))
     return ids, file
 
 

@@ -46,7 +46,8 @@ class Hearer(Protocol):
 class Source(Hearer, Protocol):
     """The sender of a message, which is notified by its own number that it is durable."""
 
-    def accepted(self, number: int) -> None: ...
+    def accepted(self, number: int) -> None:
+        """Note that its message of this number is durable."""
 
 
 class Sender(Source, Protocol):
@@ -139,7 +140,7 @@ class Intake(Credit):
         self._store = store
         self._ids = ids
         self._on_page = on_page
-        self._block = store.engine.store.incarnation
+        self._block = store.engine.incarnation
         self._waiting: list[tuple[Source, int, bytes, bytes]] = []
         self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
 
@@ -202,10 +203,10 @@ class Intake(Credit):
                 sources[source] = None
             self.confirmed += len(batch)
         engine = self._store.engine
-        if self._ids.page_due or self._block != engine.store.incarnation:
+        if self._ids.page_due or self._block != engine.incarnation:
             # Before the blocks of these messages can be used anew.
-            self._block = engine.store.incarnation
-            page = self._ids.full_page(engine.clock())
+            self._block = engine.incarnation
+            page = self._ids.full_page(engine.now_ns())
             if page:
                 self._on_page(page)
         for source in sources:

@@ -32,7 +32,6 @@ from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
-from feedhandler.journal.groups import Group
 from feedhandler.keyed.envelope import Parcel, message_in, overhead, wrap, wrap_parcel
 from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
@@ -107,6 +106,7 @@ class KeyedDurableQueue(StoredQueue):
         self._opening: Opened
         self._parcels: Parcels
         self._token = ""
+        self._at_hand: Callable[[int], bytes | None]
         self._rota: Rota[KeyedTaker] = Rota()
         #: Those of them that may have messages of a run, and were not looked at since.
         self._asking: dict[KeyedTaker, None] = {}
@@ -131,7 +131,7 @@ class KeyedDurableQueue(StoredQueue):
             await asyncio.to_thread(self._restore)
         except FeedhandlerError as error:
             raise UsageError(error.message, error.hint) from None
-        self._token = engine.store.queue_id.hex()
+        self._token, self._at_hand = engine.queue_id.hex(), engine.at_hand
         append = self._index.append
         self.intake = KeyedIntake(
             self.config, self.definition, self.store, self.core, self.journal_store, self.ids,
@@ -147,12 +147,12 @@ class KeyedDurableQueue(StoredQueue):
         """Restore what the queue holds, and its producers; called in a thread before the queue is
         used. Raises `UsageError`."""
         engine = self.store.engine
-        if read_definition(engine.files, engine.folder) is None and engine.store.next_id > 1:
+        if read_definition(self._files, engine.folder) is None and engine.next_id > 1:
             raise UsageError(
                 f"{engine.folder}: a queue without keys, and one with keys is asked for",
                 "another folder, or leave out [queue.key]",
             )
-        opening = open_definition(engine.files, engine.folder, self.definition)
+        opening = open_definition(self._files, engine.folder, self.definition)
         self.journal_store = JournalStore(self.store, self.config.dead, self._read_one, self._lost)
         self.core = KeyedQueue(
             self.definition.structure(),
@@ -199,6 +199,7 @@ class KeyedDurableQueue(StoredQueue):
             self.stop(str(error))
 
     def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+        """Put a message that another queue sends; see `StoredQueue`."""
         # Room for which producers have credit counts as free: a producer that never uses its credit
         # would hold this up.
         if self.fault or not self.store.engine.has_room:
@@ -211,6 +212,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- transactions -----------------------------------------------------------------------
 
     def accepts(self, content: bytes, *, home: bool) -> str:
+        """Return why a transaction could not put this message; see `StoredQueue`."""
         if fault := self._format_fault():
             return fault
         try:
@@ -230,6 +232,7 @@ class KeyedDurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
+        """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
         takers = ((cast(KeyedTaker, taker), fence) for taker, fence in work.accepted)
         mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in takers]
         if not all(self.core.holds(number, fence) for _, number, fence in mine):
@@ -262,7 +265,6 @@ class KeyedDurableQueue(StoredQueue):
 
     def _no_room(self, work: Work, puts: list[Read]) -> Refusal | None:
         """Return why not all of a transaction can be taken now; None where it can."""
-        engine = self.store.engine
         if fault := self._room_fault(self._parcels, work):
             return Refusal(fault, failed=False)
         refusal = self.core.refusal([(read.stamp, read.material) for read in puts])
@@ -273,9 +275,8 @@ class KeyedDurableQueue(StoredQueue):
         items = [wrap(each, keys) for each in work.put]
         items += [wrap_parcel(Parcel(name, "", each)) for name, each in work.sent]
         stamps = {read.stamp.producer: (0, 0) for read in puts if read.stamp is not None}
-        records = [(0, 1, 1)] * len(work.accepted)
         try:
-            engine.store.check_group(Group(records, stamps), items)
+            self.store.engine.check_commit(items, len(work.accepted), stamps)
         except UsageError as error:
             return Refusal(f"queue {self.name}: {error.message}")
         return None
@@ -408,7 +409,7 @@ class KeyedDurableQueue(StoredQueue):
         if not self._unread.isdisjoint(delivery.after):
             content = None  # it would overtake one that is being read
         elif content is None and not self._reading:
-            item = self.store.engine.delivery.at_hand(delivery.number)
+            item = self._at_hand(delivery.number)
             content = None if item is None else message_in(item)
         if content is not None:
             self._hand_out(taker, delivery, content)
@@ -453,7 +454,7 @@ class KeyedDurableQueue(StoredQueue):
         """Read contents, as many as there is room for; None for those that do not verify. Called in
         the queue's thread."""
         numbers = sorted(delivery.number for _, delivery in asked)
-        found = self.store.engine.delivery.read_many(numbers, READ_BYTES_MAX)
+        found = self.store.engine.read_many(numbers, READ_BYTES_MAX)
         return {
             number: None if content is None else message_in(content)
             for number, content in found.items()
@@ -508,7 +509,7 @@ class KeyedDurableQueue(StoredQueue):
             then(None if content is None else message_in(content))
             self.push()
 
-        read = functools.partial(self.store.engine.delivery.read, number)
+        read = functools.partial(self.store.engine.read, number)
         self._loop.run_in_executor(self._threads, read).add_done_callback(done)
 
     # -- outcomes of messages ---------------------------------------------------------------
@@ -611,13 +612,14 @@ class KeyedDurableQueue(StoredQueue):
         on_done("cancelled")
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
+        """Do a request of keyed queues' management."""
         self._management.do(operation, arguments, reply)
 
     def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that no consumer has; `on_done` is called once that is recorded."""
         cancelled: list[int] = []
         engine = self.store.engine
-        end = engine.store.visible_end
+        end = engine.visible_end
 
         def done() -> None:
             if self.fault:
@@ -661,11 +663,8 @@ class KeyedDurableQueue(StoredQueue):
 
     def _watch_day(self) -> None:
         """Expire, a share a turn, what is left of a trading day that has ended."""
-        engine = self.store.engine
-        began_ns = engine.settings.day_began_ns(engine.clock())
-        if began_ns > engine.day_ns:
-            engine.day_ns = began_ns
-            self._expire(engine.delivery.first_since(began_ns))
+        if first := self.store.engine.begin_day():
+            self._expire(first)
         self.in_a_while("day", self._watch_day)
 
     def _expire(self, before: int) -> None:

@@ -66,7 +66,7 @@ class KeyedIntake(Credit):
         self._journal_store = journal_store
         self._ids = ids
         self._on_page = on_page
-        self._block = store.engine.store.incarnation
+        self._block = store.engine.incarnation
         self._heard: dict[KeyedSource, None] = {}
         self._names: deque[tuple[int, bytes]] = deque()
 
@@ -78,7 +78,7 @@ class KeyedIntake(Credit):
     @property
     def overfull(self) -> bool:
         """Whether so much waits that even messages for which credit was given are rejected."""
-        waiting = self._store.engine.store.waiting_bytes + self._journal_store.gathered_bytes
+        waiting = self._store.engine.waiting_bytes + self._journal_store.gathered_bytes
         return waiting > OVERFULL * self._config.waiting_bytes_max
 
     @property
@@ -158,10 +158,10 @@ class KeyedIntake(Credit):
         while self._names and self._names[0][0] <= durable_id:
             self._ids.add(*self._names.popleft())
         engine = self._store.engine
-        if self._ids.page_due or self._block != engine.store.incarnation:
+        if self._ids.page_due or self._block != engine.incarnation:
             # Before the blocks of these messages can be used anew.
-            self._block = engine.store.incarnation
-            page = self._ids.full_page(engine.clock())
+            self._block = engine.incarnation
+            page = self._ids.full_page(engine.now_ns())
             if page:
                 self._on_page(page)
         heard, self._heard = self._heard, {}

@@ -87,5 +87,6 @@ class KeyedConsumer(Consumer):
         self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
+        """End the link, and commit what follows from that."""
         super().leave(orderly)
         self._queue.push()

@@ -97,7 +97,7 @@ class KeyedManagement:
         """Return the values of a message's key, for display; "" where it cannot be read. Called in
         the queue's thread."""
         queue = self._queue
-        content = queue.store.engine.delivery.read(number)
+        content = queue.store.engine.read(number)
         if content is None:
             return ""
         try:

@@ -74,7 +74,8 @@ def contained(method: Callable[..., None]) -> Callable[..., None]:
 class Flushing(Protocol):
     """The part of a queue by which its links have their connections written to."""
 
-    def flush_soon(self) -> None: ...
+    def flush_soon(self) -> None:
+        """Schedule writing to connections, after what else is to be done in this turn."""
 
 
 class QueueEnd:
@@ -127,6 +128,7 @@ class Producer(QueueEnd):
         self._grant()
 
     def work(self) -> None:
+        """Put the messages that have come, and grant credit again."""
         link: proton.IntakeLink = self.link
         if not link.arrived and not link.aborted:
             return
@@ -240,6 +242,7 @@ class Producer(QueueEnd):
             self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
+        """End the link once what came before is put; its credit is free for others."""
         super().leave()
         try:
             self.work()  # what came before the close still counts
@@ -317,6 +320,7 @@ class Consumer(QueueEnd):
     # -- as the connection sees it ----------------------------------------------------------
 
     def work(self) -> None:
+        """Record the outcomes that the client has sent."""
         link: proton.HandoutLink = self.link
         if not link.dispositions:
             return
@@ -431,6 +435,7 @@ class Consumer(QueueEnd):
         self._schedule_flush()
 
     def flow(self) -> None:
+        """Serve the link, which has credit; return what is left of it where it is drained."""
         link: proton.HandoutLink = self.link
         self.work()  # messages that came back are sent before newer ones
         link.wants_flow = self.blocked = False
@@ -447,6 +452,7 @@ class Consumer(QueueEnd):
             self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
+        """End the link once outcomes are recorded; the queue gets back what it had."""
         super().leave()
         try:
             self.work()  # outcomes sent before the close still count
@@ -505,11 +511,13 @@ class Answers(QueueEnd):
             go_on()
 
     def leave(self, orderly: bool = False) -> None:
+        """End the link: answers that wait are dropped, requests need not wait."""
         super().leave()
         self._waiting.clear()
         self._release()
 
     def flow(self) -> None:
+        """Send the answers that wait, as many as there is credit for."""
         link: proton.SenderLink = self.link
         while self._waiting and link.ready():
             data = self._waiting.popleft()
@@ -545,6 +553,7 @@ class Requests(QueueEnd):
         link.flow(REQUESTS_MAX)
 
     def work(self) -> None:
+        """Take the requests that have come; those that are none, or too many, are rejected."""
         link: proton.IntakeLink = self.link
         if not link.arrived and not link.aborted:
             return
@@ -619,6 +628,7 @@ class Requests(QueueEnd):
         yield None
 
     def leave(self, orderly: bool = False) -> None:
+        """End the link once what came before is taken."""
         try:
             self.work()
         finally:

@@ -207,6 +207,7 @@ def _page(page: "Forwarding") -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
+    """Return whether an argument is an integer that a message can have as its id."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
 
 

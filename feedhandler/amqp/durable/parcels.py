@@ -45,7 +45,7 @@ class Parcels:
         self._queue = queue
         self._find = find
         self._ended = arrived
-        self._sender = SENDER + queue.store.engine.store.queue_id
+        self._sender = SENDER + queue.store.engine.queue_id
         self._waiting: dict[str, deque[tuple[int, Parcel]]] = {}
         self._out: set[int] = set()
         self._asked = False

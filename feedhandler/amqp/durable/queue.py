@@ -63,8 +63,7 @@ PARCELS = b"\x00parcels"
 
 
 class DurableQueue(StoredQueue):
-    """A first-in, first-out queue; see the module. `options` go to the persistent queue (a disk for
-    tests)."""
+    """A first-in, first-out queue; see the module. `options`: as of `StoredQueue`."""
 
     def __init__(
         self,
@@ -96,13 +95,13 @@ class DurableQueue(StoredQueue):
 
     async def _begin(self) -> None:
         engine = self.store.engine
-        if read_definition(engine.files, engine.folder) is not None:
+        if read_definition(self._files, engine.folder) is not None:
             raise UsageError(
                 f"{engine.folder}: a queue with keys, and one without is asked for",
                 "another folder, or say its [queue.key]",
             )
-        self.dispatch = Dispatch(engine.store.visible_end)
-        self._seen_end, self._day_ns = engine.store.visible_end, engine.day_ns
+        self.dispatch = Dispatch(engine.visible_end)
+        self._seen_end, self._day_ns = engine.visible_end, engine.day_ns
         append = self._index.append
         self.intake = Intake(
             self.config, self.store, self.ids, lambda page: self._threads.submit(append, page)
@@ -111,6 +110,7 @@ class DurableQueue(StoredQueue):
         self._hold_parcels(await asyncio.to_thread(self._parcels_left))
 
     def send_parcels(self) -> None:
+        """Send to other queues as much as they take now."""
         self._parcels.send()
 
     def _closing(self) -> None:
@@ -145,6 +145,7 @@ class DurableQueue(StoredQueue):
             self.stop(str(error))
 
     def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+        """Put a message that another queue sends; see `StoredQueue`."""
         if self.fault or not self.intake.has_room:
             return False
         arrival = _Arrival(on_done)
@@ -153,7 +154,7 @@ class DurableQueue(StoredQueue):
             on_done()  # it came before this queue was opened
             return True
         try:
-            if self.store.engine.store.version < VERSION:
+            if self.store.engine.version < VERSION:
                 self.intake.add(arrival, 0, content, b"")
                 self.intake.push()
             else:
@@ -179,8 +180,8 @@ class DurableQueue(StoredQueue):
         self.push()
         if not self.closing:
             self.intake.feed()
-        if engine.store.visible_end > self._seen_end:
-            self._seen_end = engine.store.visible_end
+        if engine.visible_end > self._seen_end:
+            self._seen_end = engine.visible_end
             self._more = True
         self.serve()
         self.flush()
@@ -251,7 +252,7 @@ class DurableQueue(StoredQueue):
     def _claim(self, limit: int) -> None:
         """Claim the next messages from the persistent queue; read those that are not in memory, in
         the thread."""
-        done = self._guard(lambda: self.store.engine.delivery.claim(limit))
+        done = self._guard(lambda: self.store.engine.claim(limit))
         if done is None:
             return
         claimed: list[tuple[int, Block]] = done[0]
@@ -313,9 +314,9 @@ class DurableQueue(StoredQueue):
         self.flush()
 
     def _spoiled(self, number: int) -> None:
-        if number not in self.store.engine.delivery.handed:
+        if not self.store.engine.in_hand(number):
             return  # cancelled while it was read, and its block may have been used anew
-        self._guard(lambda: self.store.engine.delivery.spoil(number))
+        self._guard(lambda: self.store.engine.spoil(number))
         text = f"queue {self.name}: message {number} does not verify"
         log_event("queue_damaged", text, logging.ERROR)
 
@@ -324,7 +325,7 @@ class DurableQueue(StoredQueue):
     def deliver(self, holder: Holder, numbers: list[int]) -> None:
         """Record that a consumer has accepted these; `holder.finished` is called once that is
         durable."""
-        done = self._guard(lambda: self.store.engine.delivery.deliver(numbers))
+        done = self._guard(lambda: self.store.engine.deliver(numbers))
         if done is None:
             return
         (delivered, forward), changes = done
@@ -361,8 +362,8 @@ class DurableQueue(StoredQueue):
 
     def _release(self, numbers: list[int]) -> None:
         """Release messages to the persistent queue: they are the next ones."""
-        delivery = self.store.engine.delivery
-        done = self._guard(lambda: [(number, delivery.release(number)) for number in numbers])
+        release = self.store.engine.release
+        done = self._guard(lambda: [(number, release(number)) for number in numbers])
         self._more = True
         if done is None:
             return
@@ -390,6 +391,7 @@ class DurableQueue(StoredQueue):
     # -- transactions -----------------------------------------------------------------------
 
     def accepts(self, content: bytes, *, home: bool) -> str:
+        """Return why a transaction could not put this message; see `StoredQueue`."""
         try:
             look(content)
         except SectionError as error:
@@ -399,13 +401,14 @@ class DurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
+        """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
         if fault := self._format_fault():
             return Refusal(fault)
         if fault := self._room_fault(self._parcels, work):
             return Refusal(fault, failed=False)
         self.push()
         parcels = [Parcel(name, "", content) for name, content in work.sent]
-        first = self.store.engine.store.next_id + len(work.put)
+        first = self.store.engine.next_id + len(work.put)
         numbers = range(first, first + len(parcels))
         ended = [number for _, number in work.accepted]
         low = min(self._parcel_numbers, default=first)
@@ -443,7 +446,7 @@ class DurableQueue(StoredQueue):
         """Hold parcels, which are durable here, until they are durable where they go."""
         for number, _ in parcels:
             self._parcel_numbers.add(number)
-            self.store.engine.delivery.hold(number)
+            self.store.engine.hold(number)
         self._parcels.add(parcels)
 
     def _parcels_left(self) -> list[tuple[int, Parcel]]:
@@ -461,7 +464,7 @@ class DurableQueue(StoredQueue):
 
     def _arrived(self, number: int, parcel: Parcel) -> None:
         """End a parcel, which is durable where it was sent."""
-        done = self._guard(lambda: self.store.engine.delivery.deliver([number]))
+        done = self._guard(lambda: self.store.engine.deliver([number]))
         if done is not None:
             self._when(done[1], lambda: self._parcel_numbers.discard(number))
 
@@ -485,12 +488,12 @@ class DurableQueue(StoredQueue):
 
     def _end(self, holder: Holder | None, numbers: list[int]) -> None:
         """Cancel messages that are in hand."""
-        delivery = self.store.engine.delivery
+        engine = self.store.engine
 
         def end() -> None:
             for number in numbers:
-                delivery.cancel(number)
-                delivery.release(number)
+                engine.cancel(number)
+                engine.release(number)
 
         done = self._guard(end)
         if done is None:
@@ -507,9 +510,8 @@ class DurableQueue(StoredQueue):
 
     async def _move(self, dead: "DurableQueue", holder: Holder | None, numbers: list[int]) -> None:
         """Put messages into the queue of dead messages, durably; then end them here."""
-        delivery = self.store.engine.delivery
         for number in numbers:
-            block = delivery.find(number)
+            block = self.store.engine.find(number)
             if block is None:
                 continue
             content = await self._loop.run_in_executor(
@@ -532,13 +534,13 @@ class DurableQueue(StoredQueue):
         if number in self._reading:
             self._after_reading.append(lambda: self.cancel(number, on_done, wait))
             return
-        delivery = self.store.engine.delivery
+        engine = self.store.engine
         mine = self.dispatch.remove(number)
 
         def change() -> tuple[CancelAnswer, bool]:
             if mine:
-                delivery.release(number)
-            return delivery.cancel_now(number)
+                engine.release(number)
+            return engine.cancel(number)
 
         done = self._guard(change)
         if done is None:

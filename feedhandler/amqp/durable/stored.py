@@ -34,9 +34,9 @@ from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue
 from feedhandler.journal.cancels import ForwardPage
+from feedhandler.journal.files import Files, RealFiles
 from feedhandler.journal.layout import VERSION
 from feedhandler.journal.reading import SegmentReader
-from feedhandler.journal.settings import item_bytes_max
 from feedhandler.keyed.producers import Stamp
 from feedhandler.operator_log import log_event
 
@@ -53,13 +53,15 @@ Found = TypeVar("Found")
 class Holder(Protocol):
     """A holder of messages, which is notified once their outcome is recorded."""
 
-    def finished(self, numbers: Iterable[int]) -> None: ...
+    def finished(self, numbers: Iterable[int]) -> None:
+        """Settle these: their outcome is recorded."""
 
 
 class QueueLink(Protocol):
     """Any link of a queue."""
 
-    def end(self, condition: str, reason: str) -> None: ...
+    def end(self, condition: str, reason: str) -> None:
+        """Detach the client, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ _OF_KEYS = ("keys", "parked", "producers_known", "parcels")
 
 
 class StoredQueue(abc.ABC):
-    """Base of a queue; see the module. `options` go to the persistent queue (a disk for tests)."""
+    """Base of a queue; see the module. `files`: what its folder is read and written by (tests give
+    a simulated disk); `options` go to the persistent queue."""
 
     #: Whether the persistent queue has messages expire at a day's end.
     watches_days = True
@@ -102,7 +105,11 @@ class StoredQueue(abc.ABC):
     operations: tuple[str, ...] = OF_EVERY_QUEUE
 
     def __init__(
-        self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
+        self,
+        config: DurableQueueConfig,
+        flush: Callable[[], None],
+        files: Files | None = None,
+        **options: Any,
     ) -> None:
         self.config = config
         self.name = config.name
@@ -119,6 +126,8 @@ class StoredQueue(abc.ABC):
         self.ids: MessageIds
         #: The transactions of its node.
         self.transactions = Transactions()
+        #: Files of the queue's folder: the persistent queue's, which closes them, and those beside.
+        self._files = files or RealFiles()
         self._options = options
         self._ending = contextlib.AsyncExitStack()
         self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
@@ -139,15 +148,18 @@ class StoredQueue(abc.ABC):
                 PersistentQueue.open(
                     self.config.folder,
                     self.config.settings(),
+                    files=self._files,
                     on_expired=self._expired,
                     watch_days=self.watches_days,
                     **self._options,
                 )
             )
             engine = self.store.engine
-            self.ids, self._index = await asyncio.to_thread(open_index, engine, self._message_in)
-            self._reader = SegmentReader(engine.files)
-            room = item_bytes_max(engine.store.geometry) - self._overhead()
+            self.ids, self._index = await asyncio.to_thread(
+                open_index, engine, self._files, self._message_in
+            )
+            self._reader = engine.new_reader()
+            room = engine.item_bytes_max - self._overhead()
             self.message_bytes_max = min(self.config.message_bytes_max, room)
             await self._begin()
         except (FeedhandlerError, OSError) as error:
@@ -243,13 +255,13 @@ class StoredQueue(abc.ABC):
         Producers have credit for what may wait for the disk; a transaction may exceed that, for it
         cannot be made to wait.
         """
-        if self.store.engine.store.waiting_bytes > OVERFULL * self.config.waiting_bytes_max:
+        if self.store.engine.waiting_bytes > OVERFULL * self.config.waiting_bytes_max:
             return f"too much waits for the disk in queue {self.name}"
         return parcels.fault(content for _, content in work.sent)
 
     def _format_fault(self) -> str:
         """Return why this queue has no transactions; "" where it has."""
-        version = self.store.engine.store.version
+        version = self.store.engine.version
         if version >= VERSION:
             return ""
         return (
@@ -349,7 +361,7 @@ class StoredQueue(abc.ABC):
         delivered today, or that consumers have; `on_done` gets it, None where the queue has
         stopped."""
         engine = self.store.engine
-        end = engine.store.visible_end if until is None else until
+        end = engine.visible_end if until is None else until
         page = partial(engine.forward_page, after, end, FORWARD_PAGE)
         self.in_thread(lambda: self._named(page()), on_done)
 
@@ -373,10 +385,10 @@ class StoredQueue(abc.ABC):
     def _named(self, page: ForwardPage) -> "Forwarding":
         """Add the message-ids to a page, as far as the messages' bytes are still there. Called in
         the queue's thread."""
-        delivery = self.store.engine.delivery
+        find = self.store.engine.find
         messages = []
         for number, delivered in page.items:
-            block = delivery.find(number)
+            block = find(number)
             content = None if block is None else self._reader.content(block, number)
             name = None if content is None else message_id(self._message_in(content))
             answer = "delivered" if delivered else "delivering"
@@ -388,7 +400,7 @@ class StoredQueue(abc.ABC):
     def status_of(self, number: int) -> str:
         """Return a message's status: pending, delivered, cancelled, expired, damaged or unknown."""
         engine = self.store.engine
-        if not 1 <= number < engine.store.visible_end:
+        if not 1 <= number < engine.visible_end:
             return "unknown"
         status = engine.status(number)
         return "delivered" if status is None else status.name.lower()

@@ -70,7 +70,7 @@ class SpillDisk:
 
     def _check_first(self) -> None:
         """Check that the pending items are messages of a gateway. Raises ConfigError."""
-        first = self.engine.delivery.peek(0, 1)
+        first = self.engine.peek_raw(0, 1)
         if first and parse_item(first[0].content) is None:
             raise ConfigError(
                 f"{self.engine.folder}: the queue there holds something else than a gateway's "
@@ -81,8 +81,7 @@ class SpillDisk:
     @property
     def file_bytes(self) -> int:
         """Size of its files in bytes."""
-        store = self.engine.store
-        return len(store.blocks) * store.geometry.block_bytes
+        return self.engine.file_bytes
 
     @property
     def growth_due(self) -> bool:
@@ -101,12 +100,11 @@ class SpillDisk:
             engine.check()
             if job.read_bytes:
                 self._read(job, result)
-            engine.delivery.deliver(job.ended)
+            engine.deliver(job.ended)
             for number in job.given_up:
-                engine.delivery.cancel(number)
+                engine.cancel(number)
             if job.contents:
-                with engine.lock:
-                    result.first_id = engine.add(job.contents)
+                result.first_id = engine.put(job.contents)
             while engine.flush():
                 pass
         except FeedhandlerError as error:
@@ -124,7 +122,7 @@ class SpillDisk:
         most = self._item_bytes_max
         while not result.items or left >= most:
             limit = min(max(left // most, 1), LOOK)
-            items = self.engine.delivery.peek(after, limit)
+            items = self.engine.peek_raw(after, limit)
             for item in items:
                 result.items.append((item.id, item.content))
                 left -= len(item.content)

@@ -211,4 +211,4 @@ class SpillRunner:
 
     @property
     def _damaged(self) -> int:
-        return self._disk.engine.delivery.damaged if self._disk else 0
+        return self._disk.engine.damaged if self._disk else 0

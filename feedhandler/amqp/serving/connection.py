@@ -33,7 +33,7 @@ from feedhandler.amqp.serving.link_counts import REFUSALS, add_sender_queue
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.stream import Stream
-from feedhandler.amqp.users import TokenBucket, User
+from feedhandler.amqp.users import RateLimit, User
 from feedhandler.amqp.work_budget import (
     CONNECTION_UNITS,
     END_UNITS,
@@ -117,7 +117,7 @@ class NodeConnection(Peer):
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
         self._partial_bytes = self.owed_bytes = self.kept = 0
-        self.attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
+        self.attaches = RateLimit(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
             server=True,

@@ -22,13 +22,26 @@ REFUSALS = {
 class LinkObserver(Protocol):
     """Observer of links and log-ins; `peer` is the client's host:port."""
 
-    def attached(self, sender_queue: SenderQueue, peer: str, address: str) -> None: ...
-    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
-    def overrun(self, sender_queue: SenderQueue, peer: str) -> None: ...
-    def ended(self, sender_queue: SenderQueue) -> None: ...
-    def unread(self, peer: str, held_bytes: int) -> None: ...
-    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
-    def faulted(self, peer: str, error: Exception) -> None: ...
+    def attached(self, sender_queue: SenderQueue, peer: str, address: str) -> None:
+        """Note a link that a client has attached to an address."""
+
+    def refused(self, peer: str, address: str, condition: str, reason: str) -> None:
+        """Note a link that was refused, with the condition and the reason that the client gets."""
+
+    def overrun(self, sender_queue: SenderQueue, peer: str) -> None:
+        """Note that a link ends because its client did not keep up."""
+
+    def ended(self, sender_queue: SenderQueue) -> None:
+        """Note that a link has ended."""
+
+    def unread(self, peer: str, held_bytes: int) -> None:
+        """Note a connection that ends because its client does not read what is held for it."""
+
+    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None:
+        """Note a log-in that was refused."""
+
+    def faulted(self, peer: str, error: Exception) -> None:
+        """Note an error of ours that ended a connection."""
 
 
 def add_sender_queue(counts: numpy.ndarray, sender_queue: SenderQueue) -> None:

@@ -83,6 +83,7 @@ class Taker(_End):
         self._on_messages = on_messages
 
     def heard(self) -> None:
+        """Hand on the messages that have come."""
         link: proton.IntakeLink = self.link
         if link.arrived:
             came = [(number, data) for number, data, *_ in link.arrived]
@@ -136,6 +137,7 @@ class Putter(_End):
         self.link.hand_out(number, head, body, 0, state)
 
     def heard(self) -> None:
+        """Hand on the outcomes of messages that have come."""
         link: proton.HandoutLink = self.link
         if link.dispositions:
             dispositions = link.dispositions.copy()

@@ -132,6 +132,7 @@ class ArtemisDeclares(Declares):
         return json.loads(answer.body)[0] if answer.body else None
 
     def version(self) -> str:
+        """Return the version that the broker reports, with its name."""
         return f"Artemis {self.operation('broker', 'getVersion')}"
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
@@ -170,18 +171,23 @@ class ArtemisDeclares(Declares):
         return {}
 
     def delete(self, queue: str) -> None:
+        """Remove a queue, its consumers and what is in it."""
         self.operation("broker", "destroyQueue", queue, True)
 
     def delete_exchange(self, name: str) -> None:
+        """Remove the address, and the queues on it."""
         self.operation("broker", "deleteAddress", name, True)
 
     def source(self, queue: str) -> str:
+        """Return the fully qualified name of a queue that was declared here."""
         return f"{self._addresses[queue]}::{queue}"
 
     def empty(self, queue: str) -> None:
+        """Remove every message from a queue."""
         self.operation(f"queue.{queue}", "removeAllMessages")
 
     def count(self, queue: str) -> int:
+        """Count the messages in a queue."""
         return int(self.operation(f"queue.{queue}", "countMessages"))
 
 
@@ -210,6 +216,7 @@ class Artemis(ArtemisDeclares, Broker):
             )
 
     def command(self) -> list[str]:
+        """Return the command of the Java virtual machine that becomes the broker."""
         etc = self.folder / "etc"
         return [
             *(MODEST_JAVA if self.modest else JAVA),
@@ -223,4 +230,5 @@ class Artemis(ArtemisDeclares, Broker):
         ]
 
     def environment(self) -> dict[str, str]:
+        """Return the environment of a Java program."""
         return java_environment(self.folder)

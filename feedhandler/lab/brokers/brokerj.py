@@ -34,10 +34,12 @@ class BrokerJDeclares(Declares):
 
     @property
     def virtual_host(self) -> str:
+        """The virtual host's name, as it is."""
         return self.vhost
 
     @property
     def url(self) -> str:
+        """The URL for a publisher, with the virtual host as its path."""
         return f"{super().url}/{quote(self.vhost, safe='')}"
 
     def api(self, method: str, what: str, name: str, body: Any = None) -> Any:
@@ -46,14 +48,17 @@ class BrokerJDeclares(Declares):
         return self.call(method, f"/api/latest/{what}/{'/'.join(words)}", body)
 
     def version(self) -> str:
+        """Return the version that the broker reports, with its name."""
         return f"Broker-J {self.call('GET', '/api/latest/broker')['productVersion']}"
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
+        """Declare a durable exchange."""
         self.api("PUT", "exchange", name, {"type": kind, "durable": True, **arguments})
 
     def queue(
         self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
     ) -> None:
+        """Declare a queue, bound by each key; producers of a full one wait."""
         wanted: dict[str, Any] = {"type": "standard", "durable": durable}
         if bytes_max:
             wanted["maximumQueueDepthBytes"] = bytes_max
@@ -64,15 +69,19 @@ class BrokerJDeclares(Declares):
             self.api("POST", "exchange", f"{exchange}/bind", body)
 
     def delete(self, queue: str) -> None:
+        """Remove a queue with what is in it."""
         self.api("DELETE", "queue", queue)
 
     def delete_exchange(self, name: str) -> None:
+        """Remove an exchange."""
         self.api("DELETE", "exchange", name)
 
     def empty(self, queue: str) -> None:
+        """Remove every message from a queue."""
         self.api("POST", "queue", f"{queue}/clearQueue", {})
 
     def count(self, queue: str) -> int:
+        """Count the messages in a queue."""
         return int(self.api("GET", "queue", queue)["statistics"]["queueDepthMessages"])
 
 
@@ -124,6 +133,7 @@ class BrokerJ(BrokerJDeclares, Broker):
         }
 
     def command(self) -> list[str]:
+        """Return the command of the Java virtual machine that becomes the broker."""
         store = ["-st", "JSON", "-sp", str(self.folder / "store.json")]
         return [
             *(MODEST_JAVA if self.modest else JAVA),
@@ -134,4 +144,5 @@ class BrokerJ(BrokerJDeclares, Broker):
         ]
 
     def environment(self) -> dict[str, str]:
+        """Return the environment of a Java program."""
         return java_environment(self.folder)

@@ -45,10 +45,12 @@ class RabbitMQDeclares(Declares):
 
     @property
     def virtual_host(self) -> str:
+        """The virtual host, with the prefix that RabbitMQ wants in the open frame."""
         return f"vhost:{self.vhost}"
 
     @property
     def url(self) -> str:
+        """The URL for a publisher, with the virtual host as its path."""
         return f"{super().url}/{quote(self.vhost, safe='')}"
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
@@ -60,15 +62,18 @@ class RabbitMQDeclares(Declares):
         return "/".join((what, *(quote(name, safe="") for name in (self.vhost, *names))))
 
     def version(self) -> str:
+        """Return the version that the broker reports, with its name."""
         return f"RabbitMQ {self.api('GET', 'overview')['rabbitmq_version']}"
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
+        """Declare a durable exchange."""
         body = {"type": kind, "durable": True, "arguments": arguments}
         self.api("PUT", self._in("exchanges", name), body)
 
     def queue(
         self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
     ) -> None:
+        """Declare a queue, bound by each key; a full one drops its oldest messages."""
         bound = {"x-max-length-bytes": bytes_max} if bytes_max else {}
         self.api("PUT", self._in("queues", name), {"durable": durable, "arguments": bound})
         for key in keys:
@@ -81,15 +86,19 @@ class RabbitMQDeclares(Declares):
         self.api("DELETE", f"{self._in('bindings')}/e/{words}")
 
     def delete(self, queue: str) -> None:
+        """Remove a queue with what is in it."""
         self.api("DELETE", self._in("queues", queue))
 
     def delete_exchange(self, name: str) -> None:
+        """Remove an exchange."""
         self.api("DELETE", self._in("exchanges", name))
 
     def empty(self, queue: str) -> None:
+        """Remove every message from a queue."""
         self.api("DELETE", f"{self._in('queues', queue)}/contents")
 
     def count(self, queue: str) -> int:
+        """Count the messages in a queue, as of the last statistics."""
         return int(self.api("GET", self._in("queues", queue)).get("messages", 0))
 
 
@@ -99,6 +108,7 @@ class RabbitMQ3Declares(RabbitMQDeclares):
     kind = "rabbitmq-3"
 
     def source(self, queue: str) -> str:
+        """Return a queue's address of version 1."""
         return f"/amq/queue/{queue}"
 
 
@@ -108,6 +118,7 @@ class RabbitMQ4Declares(RabbitMQDeclares):
     kind = "rabbitmq-4"
 
     def source(self, queue: str) -> str:
+        """Return a queue's address of version 2."""
         return f"/queues/{quote(queue, safe='')}"
 
 
@@ -138,6 +149,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
         return [*command]
 
     def start(self) -> None:
+        """Start a port mapper of its own, unless there is one, then the broker."""
         if self._epmd is None:
             epmd = self.within("epmd", "-address", "127.0.0.1", "-port", str(self._mapper))
             self._epmd = subprocess.Popen(
@@ -151,9 +163,11 @@ class RabbitMQ(RabbitMQDeclares, Broker):
         super().start()
 
     def command(self) -> list[str]:
+        """Return the command of the start script, which becomes the broker."""
         return self.within(f"/{installations.RABBITMQ_SCRIPT}")
 
     def environment(self) -> dict[str, str]:
+        """Return the whole environment: files, ports and names are of this folder alone."""
         inside = self.inside
         # Schedulers that wait do not spin: other processes need the processor.
         quiet = "+sbwt none +sbwtdcpu none +sbwtdio none"
@@ -185,6 +199,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
         self._end_mapper()
 
     def discard(self) -> None:
+        """Kill every process of the broker at once, its port mapper too."""
         super().discard()
         self._end_mapper()
 
