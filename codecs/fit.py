@@ -5,7 +5,7 @@ first of each kind with its offset in the bytes, and counts the rest; it keeps n
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 import msgspec
 
@@ -14,7 +14,7 @@ from feedhandler.codecs.doubts import Doubts
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import Reject
-from feedhandler.codecs.layouts import Layout, Record, UnknownMessage
+from feedhandler.codecs.layouts import Block, Layout, Record, UnknownMessage
 from feedhandler.codecs.reference_data import ReferenceData
 
 #: Values without a meaning that are kept of one field; more are counted as others.
@@ -84,6 +84,11 @@ class Fit:
         self.unknown: dict[str, Counter[str]] = {}
         self.doubts = Doubts()
         self._used: set[str] = set()
+        self._controls_used: set[str] = set()
+        #: By layout, the parts that no message has had yet: `legs`, `legs.fills`.
+        self._parts_wanting = {
+            layout.name: set(_parts_of(layout)) for ways in feed.layouts.values() for layout in ways
+        }
         self._known = ReferenceData(feed)
 
     def examine(
@@ -101,6 +106,8 @@ class Fit:
             return
         if packet.messages and self.feed.table.is_compressed(packet.flags):
             payload = self.feed.inflated(payload)
+        if packet.control is not None:
+            self._controls_used.add(packet.control.layout.name)
         self.doubts.follow(packet, self.packets, stream)
         spans = self.feed.message_spans(payload)
         for number, (record, (at, size, code)) in enumerate(
@@ -125,6 +132,27 @@ class Fit:
             for ways in self.feed.layouts.values()
             for layout in ways
             if layout.name not in self._used
+        ]
+
+    def unused_controls(self) -> list[Layout]:
+        """Return the layouts of control packets that never came."""
+        return [
+            layout
+            for layout in self.feed.controls.values()
+            if layout.name not in self._controls_used
+        ]
+
+    def unused_parts(self) -> list[str]:
+        """Return the groups, texts and blocks that no message had, as `layout.group.group`.
+
+        Those of layouts that no message had, and those inside another one here, are left out.
+        """
+        return [
+            f"{name}.{path}"
+            for name, wanting in self._parts_wanting.items()
+            if name in self._used
+            for path in sorted(wanting)
+            if path.rpartition(".")[0] not in wanting
         ]
 
     def _use(self, code: int) -> TypeUse:
@@ -178,6 +206,8 @@ class Fit:
         layout = record.layout
         assert isinstance(layout, Layout)
         self._used.add(layout.name)
+        if wanting := self._parts_wanting[layout.name]:
+            wanting -= set(_parts_in(record))
         use.beyond += self._end(layout, payload, at, size) < at + size
         if layout.parts:
             self.doubts.see_elements(layout, payload, at, size, self.packets, number)
@@ -205,6 +235,25 @@ class Fit:
         if misfit.kind not in self.counts:
             self.misfits.append(misfit)
         self.counts[misfit.kind] += 1
+
+
+def _parts_of(block: Block, around: str = "") -> Iterator[str]:
+    """Yield the path of each part of a block, and of the parts in it."""
+    for part in block.parts:
+        yield around + part.name
+        yield from _parts_of(part.elements, f"{around}{part.name}.")
+
+
+def _parts_in(record: Record, around: str = "") -> Iterator[str]:
+    """Yield the path of each part that a record has, and of the parts in it."""
+    for part in record.layout.parts:
+        value = getattr(record, part.name)
+        if value == part.nothing:
+            continue
+        yield around + part.name
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Record):
+                yield from _parts_in(each, f"{around}{part.name}.")
 
 
 def hex_dump(data: bytes, at: int) -> list[str]:

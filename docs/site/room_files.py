@@ -1,9 +1,10 @@
 """Writes the table of files in each room's README: `python docs/site/room_files.py` (`make docs`).
 
-A room is a folder with a README that has the two marks below. Between them stands a table for the
-room and for each of its subfolders: every module, with the first sentence of its docstring. So a
-README cannot forget a file or say something else of it than the file itself. `--check` writes
-nothing and exits with 1 where a table is not what it should be.
+A room is a folder with a README that has the two marks below. Between them stands what the room may
+import, by the table of rooms, and a table for the room and for each of its subfolders: every
+module, with the first sentence of its docstring. A subfolder that is a room itself is a link to its
+README. So a README cannot forget a file or say something else of it than the file itself.
+`--check` writes nothing and exits with 1 where a table is not what it should be.
 """
 
 import argparse
@@ -14,6 +15,8 @@ from itertools import takewhile
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+#: The table of rooms: what each may import.
+ROOMS = CHECKOUT / "docs" / "rooms.md"
 #: Where rooms are looked for.
 ROOTS = ("codecs", "retrans", "replay", "feedhandler", "bench", "tests")
 BEGIN = "<!-- files: written by `make docs` -->"
@@ -65,10 +68,13 @@ def sentence_of(path: Path) -> str:
 def tables(readme: Path, rooms: set[Path]) -> Iterator[str]:
     """Yield the lines of a README's tables: the room's own files, then each subfolder's that is no
     room itself."""
+    yield from imports(readme.parent)
     folders = [readme.parent, *sorted(path for path in readme.parent.rglob("*") if path.is_dir())]
     for folder in folders:
         inner = folder != readme.parent
         within = {folder, *folder.parents} - {readme.parent, *readme.parent.parents}
+        if within & rooms == {folder} and not any(path.is_symlink() for path in within):
+            yield link_to(folder, readme.parent)
         if within & rooms or any(path.is_symlink() for path in within) or not modules(folder):
             continue
         if inner:
@@ -78,6 +84,29 @@ def tables(readme: Path, rooms: set[Path]) -> Iterator[str]:
         yield "| file | what it is |\n|---|---|"
         for path in modules(folder):
             yield f"| `{path.relative_to(readme.parent)}` | {sentence_of(path)} |"
+
+
+def link_to(room: Path, around: Path) -> str:
+    """Return the line of a room within another one."""
+    named = room.relative_to(around).as_posix()
+    door = room / "__init__.py"
+    about = sentence_of(door) if door.exists() else ""
+    return f"\n**[`{named}/`]({named}/README.md)**{': ' + about + '.' if about else ''}"
+
+
+def imports(folder: Path) -> Iterator[str]:
+    """Yield the line that says what the room in a folder may import, if the table has the room."""
+    if not folder.is_relative_to(CHECKOUT):
+        return
+    parts = folder.relative_to(CHECKOUT).parts
+    name = ".".join(parts[1:] if parts[0] == "feedhandler" and parts[1:] else parts)
+    for row in ROOMS.read_text().splitlines():
+        cells = [cell.strip() for cell in row.strip("| ").split("|")]
+        if len(cells) > 4 and f"`{name}`" in cells[0].split(", "):
+            taken = cells[3] or "no other room"
+            types = f"; for type checkers alone: {cells[4]}" if cells[4] else ""
+            yield f"May import: {taken}{types}.\n"
+            return
 
 
 def written(readme: Path, rooms: set[Path]) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
+from feedhandler.codecs.layouts import Layout
 from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feed_guess import fitting_feed
@@ -71,14 +72,21 @@ def _print(fit: Fit) -> None:
         counted = ", ".join(f"{value} ({count:,})" for value, count in values.most_common())
         text = f"values of {field} without a meaning: {_printable(counted)}"
         console.print(text, markup=False, soft_wrap=True)
-    unused = [f"{layout.label} {layout.name}" for layout in fit.unused()]
-    if unused:
-        text = f"messages that no packet had: {', '.join(unused)}"
-        console.print(text, markup=False, soft_wrap=True)
+    for what, unused in (
+        ("messages that no packet had", map(_labelled, fit.unused())),
+        ("control packets that never came", map(_labelled, fit.unused_controls())),
+        ("groups and parts that no message had", fit.unused_parts()),
+    ):
+        if listed := ", ".join(unused):
+            console.print(f"{what}: {listed}", markup=False, soft_wrap=True)
     text = f"{fit.fitting:,} of {fit.packets:,} packets fit {fit.feed.name}"
     console.print(text, markup=False, style="bold")
     for doubt in fit.doubts.found():
         console.print(_printable(str(doubt)), markup=False, soft_wrap=True)
+
+
+def _labelled(layout: Layout) -> str:
+    return f"{layout.label} {layout.name}"
 
 
 def _printable(text: str) -> str:
@@ -129,6 +137,8 @@ def _as_json(fit: Fit) -> dict[str, object]:
         ],
         "unknown_values": {field: dict(values) for field, values in fit.unknown.items()},
         "unused": [layout.name for layout in fit.unused()],
+        "unused_controls": [layout.name for layout in fit.unused_controls()],
+        "unused_parts": fit.unused_parts(),
         "doubts": [msgspec.to_builtins(doubt) for doubt in fit.doubts.found()],
     }  # fmt: skip
 

@@ -30,6 +30,8 @@ MS = 1_000_000
 SERVICE = 7
 #: After this all is well.
 HEAL_NS = 600 * MS
+#: Seeds that are played where nobody says how many.
+SEEDS_USUAL = 8
 #: Qualities of a stream of which nothing is missing.
 WHOLE = ("OK", "REFRESHED")
 LINES = tuple(
@@ -241,14 +243,16 @@ class ChannelWorld(CoreDriver):
 def play_seeds(
     play: Callable[[int], Counter[str]], wanted: set[str], rare: tuple[int, ...] = ()
 ) -> None:
-    """Play `SEEDS` seeds (8, and `rare`, which bring what others seldom do), or just `SEED`;
-    together they must have seen all that is wanted.
+    """Play `SEEDS` seeds, or just `SEED`; together they must have seen all that is wanted.
+
+    Without either `SEEDS_USUAL` are played, and `rare`, which bring what others seldom do.
 
     A seed that fails is named by the error.
     """
     seen: Counter[str] = Counter()
     asked = os.environ.get("SEEDS")
-    for seed in seeds_to_play(range(int(asked)) if asked else (*range(8), *rare)):
+    usual = (*range(SEEDS_USUAL), *rare)
+    for seed in seeds_to_play(range(int(asked)) if asked else usual):
         try:
             seen += play(seed)
         except Exception as error:

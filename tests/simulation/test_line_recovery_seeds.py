@@ -5,6 +5,8 @@ What a seed draws, and what is checked, `line_world` says; what is a venue's own
 `SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
 """
 
+from pathlib import Path
+
 import cboe_venue
 import cme_loops_venue
 import cme_replay_venue
@@ -12,7 +14,7 @@ import iex_venue
 import itch_venue
 import nyse_venue
 import pytest
-from channel_world import play_seeds
+from channel_world import SEEDS_USUAL, play_seeds
 from line_world import PASSWORD, Venue, bites, play, played
 
 MODULES = (cboe_venue, cme_loops_venue, cme_replay_venue, iex_venue, itch_venue, nyse_venue)
@@ -36,6 +38,15 @@ def test_what_comes_out_of_a_channel_is_what_went_in_or_is_marked(venue: Venue) 
 
 def test_a_seed_does_the_same_again(venue: Venue) -> None:
     assert played(venue, 3).link.frames == played(venue, 3).link.frames
+
+
+def test_the_page_of_faults_says_how_many_seeds_are_played() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+    rows = [
+        row for row in page.read_text().splitlines() if "(../tests/simulation/test_line_" in row
+    ]
+    told = [int(row.split(" | ")[-2].removesuffix(" seeds")) for row in rows]
+    assert told == [SEEDS_USUAL + len(module.VENUE.rare) for module in MODULES]
 
 
 @pytest.mark.parametrize("seed_", range(2))

@@ -30,13 +30,18 @@ FEED = "--feed euronext-utp-md --master none"
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """Meanwhile no file gets longer than `FILE_BYTES_MAX`."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """Meanwhile no file gets longer than `FILE_BYTES_MAX`.
+
+    Nor is the bytecode of what is imported then written: Python would keep half of it.
+    """
+    before, wrote_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = wrote_none
 
 
 def run(words: str) -> int:

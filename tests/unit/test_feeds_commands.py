@@ -240,6 +240,38 @@ def test_what_does_not_fit_is_reported_by_field_value_and_expectation(
     assert reason in done.stdout, done.stdout
 
 
+def test_parts_that_no_message_had_are_reported(tmp_path: Path) -> None:
+    part = '[[messages.parts]]\ngroup = "legs"\ncount = { type = "u8" }\n'
+    part += 'fields = [{ type = "u32", name = "Qty" }]\n'
+    part += '[[messages.parts.parts]]\ngroup = "fills"\ncount = { type = "u8" }\n'
+    part += 'fields = [{ type = "u8", name = "Fill" }]\n'
+    part += '[[messages.parts]]\ntext = "note"\nlength = "u8"\n'
+    changes = {"# The full time": part + "# The full time"}
+    asked = "groups and parts that no message had: "
+    nothing, leg, fill = b"\0", b"\1" + bytes(4) + b"\0", b"\1" + bytes(4) + b"\1\7"
+    done = checked(tmp_path, changes, ORDER + nothing + b"\0")
+    assert f"{asked}add_order.legs, add_order.note\n" in done.stdout
+    done = checked(tmp_path, changes, ORDER + leg + b"\0", ORDER + nothing + b"\2hi")
+    assert f"{asked}add_order.legs.fills\n" in done.stdout
+    done = checked(tmp_path, changes, ORDER + fill + b"\2hi")
+    assert asked not in done.stdout
+    done = checked(tmp_path, changes, b"Z" + ORDER[1:])
+    assert asked not in done.stdout
+
+
+def test_control_packets_that_never_came_are_reported(tmp_path: Path) -> None:
+    feed = load_feed("euronext-utp-md")
+    response = feed.encode_packet(kind="control", packet_type=10, body=bytes(28))
+    path = pcap(tmp_path / "day.pcap", response)
+    done = run_here("feeds", "check", "euronext-utp-md", str(path))
+    line = next(x for x in done.stdout.splitlines() if x.startswith("control packets that never "))
+    assert "20 retransmission_request" in line
+    assert "10 " not in line
+    report = json.loads(run_here("feeds", "check", feed.name, str(path), "--json").stdout)
+    never = {layout.name for layout in feed.controls.values() if layout.label != 10}
+    assert set(report["unused_controls"]) == never
+
+
 def test_misfits_that_differ_by_a_number_are_one_kind(tmp_path: Path) -> None:
     part = '[[messages.parts]]\ngroup = "legs"\ncount = { type = "u8" }\n'
     part += 'fields = [{ type = "u32", name = "Qty" }]\n'

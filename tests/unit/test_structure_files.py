@@ -18,6 +18,7 @@ from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
 from feedhandler.config import load_config
 from feedhandler.ops.config import check
 from feedhandler.ops.console import ExitCode
+from tests.support.rooms import LINKED, read_table
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
@@ -200,9 +201,24 @@ def test_every_file_that_the_documents_name_exists() -> None:
             assert (CHECKOUT / path).exists(), f"{document}: {path}"
 
 
+def test_every_path_that_the_glossary_names_exists() -> None:
+    """Paths are below `feedhandler/`, where the folders at the top are, too, as links."""
+    lines = (CHECKOUT / "docs" / "glossary.md").read_text().splitlines()
+    cells = [line.rpartition(" | ")[2] for line in lines if line.startswith("| ")]
+    paths = [path for cell in cells for path in re.findall(r"`([\w/]+(?:\.\w+|/))`", cell)]
+    assert len(paths) > 80
+    assert not [path for path in paths if not (CHECKOUT / "feedhandler" / path).exists()]
+
+
 def rooms() -> list[Path]:
     """The READMEs of rooms."""
     return room_files.readmes()
+
+
+def folder_of(package: str) -> str:
+    """Return where a package stands: of the linked ones, at the top."""
+    names = package.split(".")
+    return "/".join(names[1:] if names[1:] and names[1] in LINKED else names)
 
 
 def test_every_room_has_a_readme_that_lists_its_files() -> None:
@@ -215,7 +231,19 @@ def test_every_room_has_a_readme_that_lists_its_files() -> None:
         if not any(name == room or name.startswith(f"{room}/") for room in there)
     }  # fmt: skip
     assert not homeless
+    named = (part for room in read_table(room_files.ROOMS.read_text()) for part in room.parts)
+    folders = {folder_of(part) for part in named} & packages
+    assert len(folders) > 30
+    assert folders <= there | {"feedhandler"}
     assert room_files.main(["--check"]) == 0
+
+
+def test_a_rooms_readme_says_what_it_may_import_and_links_to_rooms_within(tmp_path: Path) -> None:
+    text = (CHECKOUT / "codecs" / "fix" / "README.md").read_text()
+    assert "\nMay import: `codecs.errors`.\n" in text
+    text = (CHECKOUT / "codecs" / "README.md").read_text()
+    assert "\n**[`fix/`](fix/README.md)**: FIX messages as bytes" in text
+    assert "`fix/framing.py` |" not in text.partition(room_files.BEGIN)[2]
 
 
 def test_a_readme_whose_list_is_old_is_found(tmp_path: Path) -> None:
