@@ -29,7 +29,7 @@ from feedhandler.codecs.description import (
     SideDescription,
     StateDescription,
 )
-from feedhandler.codecs.field_builder import FieldBuilder
+from feedhandler.codecs.field_builder import FieldBuilder, tells_time
 from feedhandler.codecs.field_values import (
     fault_of_integer,
     fault_of_text,
@@ -398,7 +398,7 @@ class BookBuilder:
     def _time(self, layout: Layout) -> EventTime | None:
         """Return how a message tells the event's time: the first rule whose fields it has."""
         book = self.fields.description.book
-        fields = {field.wire: field for field in layout.named if field.kind in "ui"}
+        fields = {field.wire: field for field in layout.named if tells_time(field)}
         for rule in self.times:
             parts = [
                 (rule.seconds, UNIT_NS["s"]),

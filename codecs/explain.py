@@ -169,7 +169,10 @@ def _control(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
 
 
 def _count(feed: "Feed", data: bytes, header: PacketHeader) -> Fault:
-    field = _header_field(feed, feed.description.packet.count or "")
+    if feed.description.packet.count is None:  # and a packet that should have no messages
+        found = f"{header.length - header.body} bytes behind the header"
+        return Fault(Reject.COUNT_MISMATCH, "packet", header.body, found, "none")
+    field = _header_field(feed, feed.description.packet.count)
     *_, (number, end, _, _) = _messages(feed, data, header)
     if number < header.count:
         wanted = f"{number}: the packet ends behind them"

@@ -72,6 +72,11 @@ def fault_of_name(name: str) -> str:
     return f"{name!r} is reserved" if name in _RESERVED_NAMES else ""
 
 
+def tells_time(field: Field) -> bool:
+    """Return whether a `[[times]]` rule may name the field: an unsigned integer, or an `i64`."""
+    return field.kind == "u" or (field.kind == "i" and field.size == 8)
+
+
 def names_of(fields: Iterable[Field]) -> Iterator[str]:
     """Yield the attributes of fields and of their bits."""
     for field in fields:

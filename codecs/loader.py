@@ -42,6 +42,7 @@ from feedhandler.codecs.field_builder import (
     fault_of_name,
     names_of,
     renamed,
+    tells_time,
     type_text,
 )
 from feedhandler.codecs.field_values import nearest
@@ -462,11 +463,7 @@ class _Builder:
         named = [field for field in fields if field.kind != "x"]
         for field in named:
             self._types[field.wire].add(type_text(field))
-        positions = {
-            field.wire: i
-            for i, field in enumerate(named)
-            if field.kind == "u" or (field.kind == "i" and field.size == 8)
-        }
+        positions = {field.wire: i for i, field in enumerate(named) if tells_time(field)}
         taken = {*names_of(fields), *(part.name for part in parts)}
         times: dict[str, TimeReader] = {}
         for index, rule in enumerate(self.description.times):

@@ -753,6 +753,9 @@ def _find_reset(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader
         return FINE
     out.kind = RESET
     if table.reset_size:
+        size: cython.Py_ssize_t = _size_at(table, first, at, end - at)
+        if at + size < end:
+            end = at + cython.cast(cython.int, size)
         at += table.reset_at
         if at + table.reset_size > end:
             return TRUNCATED
@@ -812,21 +815,7 @@ def _count_messages(table: FeedTable, first: cython.p_const_uchar, out: PacketHe
     while end - at > table.trailing_max:
         if end - at < table.message_header_size:
             return MESSAGE_OVERRUN
-        size = end - at
-        if table.message_length_size:
-            size = cython.cast(
-                cython.Py_ssize_t,
-                _field(
-                    first,
-                    cython.cast(cython.int, at + table.message_length_at),
-                    table.message_length_size,
-                    table.big_endian,
-                    False,
-                ),
-            )
-            size += table.message_length_add
-        elif table.sized:
-            size = _layout_size(table, first + at if cython.compiled else first[at:], size)
+        size = _size_at(table, first, at, end - at)
         if size < table.message_header_size or size == 0:
             return MESSAGE_SHORT
         if size > end - at:
@@ -834,6 +823,34 @@ def _count_messages(table: FeedTable, first: cython.p_const_uchar, out: PacketHe
         at += padded(table, size, end - at)
         out.count += 1
     return FINE
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _size_at(
+    table: FeedTable,
+    first: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    room: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Return the size of the message that begins `at` bytes behind `first`, its header among `room`
+    bytes: as it says, by its layout, or all of them."""
+    if table.message_length_size:
+        return table.message_length_add + cython.cast(
+            cython.Py_ssize_t,
+            _field(
+                first,
+                cython.cast(cython.int, at + table.message_length_at),
+                table.message_length_size,
+                table.big_endian,
+                False,
+            ),
+        )
+    if table.sized:
+        return _layout_size(table, first + at if cython.compiled else first[at:], room)
+    return room
 
 
 def padded(table, size, room):

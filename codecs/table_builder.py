@@ -59,8 +59,8 @@ class TableBuilder:
         self._kinds(table, header, controls)
         self._messages(table, layouts)
         self._variations(table)
-        self._short_headers(table)
         self._high_bits(table, header)
+        self._short_headers(table)
         self._reset_message(table, layouts)
         table.varied = table.varied or bool(
             table.kind_mask != 0xFFFF
@@ -107,7 +107,10 @@ class TableBuilder:
             self.refuse("packet.kind.header_size", f"is not within 1..{table.header_size}")
         table.short_header = kind.header_size
         others = kind.heartbeat + kind.reset + kind.control
-        needed = {"kind": (table.kind_at, table.kind_size)}
+        needed = {
+            "kind": (table.kind_at, table.kind_size),
+            "length": (table.length_at, table.length_size),
+        }
         for value in others if kind.short is None else kind.short:
             if value not in kind.data + others:
                 self.refuse("packet.kind.short", f"{value} is no value of a kind")
@@ -115,7 +118,8 @@ class TableBuilder:
             if value in kind.data:
                 needed["sequence"] = table.sequence_at, table.sequence_size
                 needed["count"] = table.count_at, table.count_size
-                needed["length"] = table.length_at, table.length_size
+                needed["bits above the sequence"] = table.high_at, table.high_size
+                needed["session"] = table.session_at, table.session_size
         for name, (at, size) in needed.items():
             if at + size > table.short_header:
                 self.refuse("packet.kind.header_size", f"leaves out the {name}")
@@ -155,14 +159,20 @@ class TableBuilder:
             self.refuse(key, "the packet tells the type: name it in packet.kind.reset")
         if packet.kind is not None and packet.kind.reset:
             self.refuse(key, "packet.kind has resets: leave one of both out")
-        for layout, *_ in layouts.values():
-            if packet.reset_message in (layout.label, layout.code):
+        for ways in layouts.values():
+            if packet.reset_message in (ways[0].label, ways[0].code):
                 break
         else:
             self.refuse(key, f"{packet.reset_message!r} is no type of a message")
-        table.reset_message = layout.code
-        if packet.reset_next:
+        table.reset_message = ways[0].code
+        if not packet.reset_next:
+            return
+        self._set_reset_next(table, ways[0].named, 0)
+        place = table.reset_at, table.reset_size
+        for layout in ways[1:]:
             self._set_reset_next(table, layout.named, 0)
+            if (table.reset_at, table.reset_size) != place:
+                self.refuse("packet.reset_next", "stands elsewhere in the type's other layouts")
 
     def _unsequenced(self, table: FeedTable) -> None:
         """Set the sequence number that marks unsequenced packets, where there is one."""
@@ -287,6 +297,7 @@ class TableBuilder:
     def _set_reset_next(self, table: FeedTable, fields: list[Field], begin: int) -> None:
         """Set where a reset has the next number; the fields begin at `begin`."""
         name = self.description.packet.reset_next
+        table.reset_size = 0
         for field in fields:
             if name in (field.wire, field.name) and field.kind == "u" and not field.byte_order:
                 table.reset_at, table.reset_size = begin + field.at, field.size

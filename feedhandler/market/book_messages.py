@@ -142,7 +142,10 @@ class _Form:
     def _write_size(self, message: bytearray, entry: Entry) -> bool:
         """Write the size; return whether it fits."""
         if self.size.floating:
-            return _put_real(message, self.size, entry.size, self.size_decimals)
+            unit = 10**self.size_decimals
+            found = _put_real(message, self.size, entry.size / unit) * unit
+            # As the normaliser reads it.
+            return int(found + found * (1e-7 if self.size.size == 4 else 1e-12)) == entry.size
         size = entry.size * 10 ** max(self.size.decimals, 0)
         value, rest = divmod(size, 10**self.size_decimals)
         return rest == 0 and _put_number(message, self.size, value)
@@ -151,7 +154,7 @@ class _Form:
         """Write the price, and its scale where the message tells that; return whether it fits."""
         location, price = self.price, entry.price
         if location.floating:
-            return _put_real(message, location, price, DECIMALS)
+            return round(_put_real(message, location, price / 10**DECIMALS) * 10**DECIMALS) == price
         decimals = scales.get(location.scale_name) if location.scale_name else location.decimals
         if location.scale_location is not None:
             ways = (n for n in range(DECIMALS + 1) if price % 10 ** (DECIMALS - n) == 0)
@@ -198,12 +201,12 @@ def _put_number(message: bytearray, location: FieldLocation, value: int) -> bool
     return -half <= value < half and _put(message, location, value & (2 * half - 1))
 
 
-def _put_real(message: bytearray, location: FieldLocation, value: int, decimals: int) -> bool:
-    """Write a value of so many decimals as floating point; return whether it is read back."""
+def _put_real(message: bytearray, location: FieldLocation, value: float) -> float:
+    """Write a value as floating point; return the value that the bytes have."""
     form = (">" if location.big else "<") + ("f" if location.size == 4 else "d")
-    octets = struct.pack(form, value / 10**decimals)
+    octets = struct.pack(form, value)
     message[location.at : location.at + location.size] = octets
-    return round(struct.unpack(form, octets)[0] * 10**decimals) == value
+    return float(struct.unpack(form, octets)[0])
 
 
 class BookWriter:

@@ -36,6 +36,8 @@ class _Numbers:
     def __init__(self) -> None:
         self.following: int | None = None
         self.has_gap = False
+        #: Whether data of the session came before.
+        self.has_begun = False
         #: The lines that have brought the reset with which the numbers began.
         self.reset_by: set[Line] = set()
         #: The last number that each line brought.
@@ -84,8 +86,8 @@ class CaptureRecords:
         self._follows_days = day is None
         self._known = ReferenceData(feed)
         self._numbers: dict[tuple[int, int], _Numbers] = {}
-        #: The channels that had data, so that a further session of theirs begins without orders.
-        self._streams: set[int] = set()
+        #: The session of each line's latest data, by channel.
+        self._sessions: dict[tuple[int, Line], int] = {}
         self._refresh_lines: set[Line] = set()
         if day is not None:
             self._set_day(day)
@@ -144,11 +146,7 @@ class CaptureRecords:
     def _is_new(self, time_ns: int, line: Line, channel: int | None, header: Any) -> bool:
         """Return whether a packet is no copy; set what its records say of the books."""
         stream = header.service if channel is None else channel
-        numbers = self._numbers.get((stream, header.session))
-        if numbers is None:
-            numbers = self._numbers[stream, header.session] = _Numbers()
-            if stream in self._streams:
-                self.records.empty(header.service, time_ns)
+        numbers = self._numbers.setdefault((stream, header.session), _Numbers())
         is_new = True
         if header.kind == PacketKind.RESET:
             has_books = numbers.following is not None
@@ -158,10 +156,20 @@ class CaptureRecords:
         elif header.kind == PacketKind.DATA:
             fell_back = numbers.falls_back(line, header.sequence)
             is_new = numbers.advance(header.sequence, header.next_sequence)
-            self._streams.add(stream)
+            if self._begins_session(stream, line, header.session, numbers):
+                self.records.empty(header.service, time_ns)
             self.fallen_back += fell_back and not is_new
         self.records.normaliser.maybe_bad = numbers.has_gap
         return is_new
+
+    def _begins_session(self, stream: int, line: Line, session: int, numbers: _Numbers) -> bool:
+        """Note the session of a line's data; return whether it is the first line of a channel to
+        come from another one, whose orders are gone. Other lines may have sessions of their own."""
+        before = self._sessions.get((stream, line), session)
+        self._sessions[stream, line] = session
+        begins = before != session and not numbers.has_begun
+        numbers.has_begun = True
+        return begins
 
     def _packet(self, data: bytes, time_ns: int, begin: int, header: Any, index: Any) -> None:
         sent_ns = self._feed.send_time_ns(header.send_time, self._feed.midnights(self.day))

@@ -135,6 +135,8 @@ cdef class Normaliser:
     cdef int drop_level(self, Py_ssize_t slot) except -1
     cdef int keep_depth(self, unsigned char side, long long price) except -1
     cdef int set_depth(self, WireRule rule) except -1
+    cdef int trim(self, unsigned char side, Py_ssize_t depth) except -1
+    cdef list ranked(self, unsigned char side)
     cdef int delete_range(self, WireRule rule) except -1
     cdef int take_levels(
         self, Ladder ladder, unsigned char side, Py_ssize_t first, Py_ssize_t end

@@ -124,8 +124,6 @@ _SECOND_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 _LAST = cython.declare(cython.ulonglong, FLAG_LAST)
 _SNAPSHOT = cython.declare(cython.uchar, FLAG_SNAPSHOT)
 _MAYBE_BAD = cython.declare(cython.uchar, FLAG_MAYBE_BAD_BOOK)
-#: What a size is cut to is not a unit less because of the last bit of its floating point number.
-_ROUNDED = cython.declare(cython.double, 1e-6)
 _POWERS: cython.longlong[::1] = memoryview(10 ** numpy.arange(19))
 #: Length in words of four bytes, and kind, of every record.
 _HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
@@ -632,7 +630,8 @@ class Normaliser:
         if value > _SIZE_MAX - 1:
             self.clamped += 1
             return cython.cast(cython.uint, _SIZE_MAX - 1)
-        return cython.cast(cython.uint, value + _ROUNDED)
+        # What it is cut to is not a unit less because of the last bit of the number.
+        return cython.cast(cython.uint, value + value * (1e-7 if field.size == 4 else 1e-12))
 
     def side_of(self, codes):
         """Return the meaning of a field of codes; 0 where its value means nothing."""
@@ -994,10 +993,40 @@ class Normaliser:
             depth = self.integer(rule.depth_field)
             if self.absent:
                 return 0
-        if 0 < depth <= _POSITIONS_MAX:
-            self.depths[self.instrument] = depth
-            self.has_depth = True
+        if not 0 < depth <= _POSITIONS_MAX or self.depths.get(self.instrument) == depth:
+            return 0
+        self.depths[self.instrument] = depth
+        self.has_depth = True
+        for side in (_BUY, _SELL):
+            if self.by_level and (self.instrument, side) not in self.ladders:
+                self.trim(side, depth)
         return 0
+
+    def trim(self, side, depth):
+        """Take off the levels beyond a depth that is told after them."""
+        ranks: list = self.ranks.get((self.instrument, side))
+        if ranks is None and self.depth == 0 and self.orders.count:
+            # Without a depth from the beginning, levels were not ranked as they came.
+            ranks = [rank for rank, _, _ in self.ranked(side)]
+            self.ranks[self.instrument, side] = ranks
+        if ranks is None:
+            return 0
+        while len(ranks) > depth:
+            worst: cython.longlong = ranks.pop()
+            self.set_level(side, worst if side == _SELL else -worst, 0)
+        return 0
+
+    def ranked(self, side):
+        """Return (rank, id, scope) of the instrument's orders, or levels, of a side, the best
+        first; it walks the whole table."""
+        table: OrderTable = self.orders
+        slot: cython.Py_ssize_t
+        found: list = []
+        for slot in range(table.slots):
+            if table.sides[slot] == side and table.instruments[slot] == self.instrument:
+                rank: object = table.prices[slot] if side == _SELL else -table.prices[slot]
+                found.append((rank, table.ids[slot], table.scopes[slot]))
+        return [each for each in sorted(found) if table.find(each[2], each[1]) >= 0]
 
     def delete_range(self, rule):
         """Take off what a side has from its best position to one, or from one to its last."""
@@ -1016,12 +1045,7 @@ class Normaliser:
             end: cython.Py_ssize_t = min(position, count) if rule.does == _C_THROUGH else count
             return self.take_levels(ladder, side, first, end)
         table: OrderTable = self.orders
-        found: list = []
-        for slot in range(table.slots):
-            if table.sides[slot] == side and table.instruments[slot] == self.instrument:
-                rank: object = table.prices[slot] if side == _SELL else -table.prices[slot]
-                found.append((rank, table.ids[slot], table.scopes[slot]))
-        found = [each for each in sorted(found) if table.find(each[2], each[1]) >= 0]
+        found: list = self.ranked(side)
         chosen = found[:position] if rule.does == _C_THROUGH else found[position - 1 :]
         for _, order_id, scope in chosen:
             slot = table.find(scope, order_id)
@@ -1156,7 +1180,7 @@ class Normaliser:
         if ladder is None:
             self.unknown_orders += 1
             return 0
-        depth: cython.Py_ssize_t = self.depths.get(self.instrument, _POSITIONS_MAX)
+        depth: cython.Py_ssize_t = self.depths.get(self.instrument, self.depth or _POSITIONS_MAX)
         count: cython.Py_ssize_t = len(ladder.prices)
         limit: cython.Py_ssize_t = min(count + 1, depth) if rule.does == _C_INSERT else count
         if self.absent or position < 1 or position > limit:

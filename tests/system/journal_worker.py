@@ -64,16 +64,21 @@ class Work:
 
     async def _full(self) -> None:
         """Until the queue is full of what its consumers hold, who all wait for room in it: it stays
-        so (docs/journal.md), and nobody goes on."""
-        items = -1
+        so (docs/journal.md), and nobody goes on. It tries: `stalls` rises, for no block is to be
+        had. A queue that hangs otherwise is none of that."""
+        before = self.queue.statistics()
         while True:
             await asyncio.sleep(LOOK_S)
-            figures = self.queue.statistics()
-            used = figures["blocks"] == figures["blocks_max"]
-            if self.committing == self.consumers and used and figures["items"] == items:
+            now = self.queue.statistics()
+            none_left = (
+                now["blocks"] == now["blocks_max"]
+                and self.queue.engine._store._next_block() is None
+            )
+            tries = now["stalls"] > before["stalls"] and now["items"] == before["items"]
+            if self.committing == self.consumers and none_left and tries:
                 note("full")
                 return
-            items = figures["items"]
+            before = now
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         try:

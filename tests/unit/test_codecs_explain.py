@@ -1,5 +1,6 @@
 """The fault of a rejected packet is reported by message, field and value."""
 
+import random
 import zlib
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from feedhandler.codecs import BadPacket, Reject, load_feed
 from feedhandler.codecs.bad_packet import INFLATED_SIZE_MAX
 from feedhandler.codecs.explain import explain
+from tests.fuzz.scanner_fuzz import Mutator
 from tests.support.feeds import BINARY_FEEDS, FIX_REASONS
 
 UTP, IEX, PDP = (load_feed(n) for n in ("euronext-utp-md", "iex-deep", "nyse-openbook-ultra"))
@@ -126,3 +128,23 @@ def test_any_bytes_are_explained_exactly_where_they_are_rejected(name, data):
     fault = explain(feed, bytes(packet))
     assert (fault and fault.reason) == rejected
     assert fault is None or str(fault)
+
+
+@pytest.mark.parametrize("name", BINARY_FEEDS)
+def test_the_error_of_a_mutated_packet_has_a_text(name: str, seed: int) -> None:
+    feed, draw, rejected = load_feed(name), random.Random(seed), 0
+    packets = Mutator(feed, seed).packets
+    for _ in range(300):
+        data = bytearray(draw.choice(packets))
+        for _ in range(draw.randrange(1, 4)):
+            data[draw.randrange(min(len(data), 40))] = draw.choice([0, 1, 2, 8, 100, 255])
+        data = data[: draw.choice([len(data), draw.randrange(len(data) + 1)])]
+        data += bytes(draw.choice([0, 0, 3]))
+        texts: list[str] = []
+        try:
+            feed.decode_packet(bytes(data))
+        except BadPacket as error:
+            texts.append(str(error))
+        rejected += len(texts)
+        assert all(texts)
+    assert rejected > 20

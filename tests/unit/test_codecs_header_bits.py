@@ -191,6 +191,9 @@ def test_a_message_in_front_tells_a_reset_and_the_next_number(tmp_path: Path, tw
     fault = explain(feed, cut)
     assert (fault.what, fault.at, fault.wanted) == ("Next", 12, "16 bytes to hold it")
     assert scanned(feed, twin, reset[:9]) == (Reject.MESSAGE_OVERRUN,)
+    short = bytes([6, 0]) + feed.encode_message("restart")[2:6]
+    two = feed.encode_packet(sequence=70, messages=[short, *ticks(feed, 7)])
+    assert scanned(feed, twin, two) == (Reject.TRUNCATED,), "the number is not the next message's"
 
 
 def test_a_reset_by_message_without_a_number_goes_on_behind_its_own(tmp_path: Path, twin) -> None:
@@ -224,6 +227,9 @@ WRONG = [
     (FLAGGED, "header_size = 8, short", "short", "packet.kind.short", "needs packet.kind.header"),
     (FLAGGED, "header_size = 8, short", "header_size = 5, short", ".header_size", "kind"),
     (FLAGGED, "short = [0]", "short = [4]", "packet.kind.short", "4 is no value of a kind"),
+    (FLAGGED, "kind = {", 'session = "Moved"\nkind = {', ".header_size", "leaves out the session"),
+    (FLAGGED.replace('name = "Moved"', 'name = "Moved", bits = { Up = 9 }'),
+     'counts = "packets"', 'counts = "packets", high = "Up"', ".header_size", "out the bits"),
     (UPPER, 'high = "Upper"', 'high = "Uper"', "packet.sequence.high", "did you mean upper?"),
     (UPPER, 'high = "Upper"', 'high = "Flags"', "packet.sequence.high", "names no bits"),
     (UPPER, 'field = "Low", ', "", "packet.sequence.field", "empty"),

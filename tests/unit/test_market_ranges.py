@@ -119,11 +119,12 @@ def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:
     assert book.entry("B", 50) == "A B 0 1@0.5 | C B 0 1@0.5"
     assert book.entry("B", 300, size=0) == "C B 0 1@3"
     assert book.entry("B", 100) == "A B 0 1@1"
-    assert book("defined", book=5, depth=2) == book("defined", book=5, depth=None) == ""
+    assert book("defined", book=5, depth=2) == "C B 0 1@1"
+    assert book("defined", book=5, depth=None) == ""
     assert book.entry("S", 500) == "A A 0 1@5"
     assert book.entry("S", 600) == "A A 0 1@6"
     assert book.entry("S", 550) == "A A 0 1@5.5 | C A 0 1@6"
-    assert book.entry("B", 260) == "A B 0 1@2.6 | C B 0 1@1 | C B 0 1@2"
+    assert book.entry("B", 260) == "A B 0 1@2.6 | C B 0 1@2"
     for price in (-300, -200, -100):
         book("entry", book=6, side="S", price=price, size=1, order_id=0, place=1)
     worst = book("entry", book=6, side="S", price=-250, size=1, order_id=0, place=1)
@@ -131,6 +132,25 @@ def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:
     book.normaliser.empty(3, 1)
     assert [book.entry("B", price) for price in (100, 200)] == ["A B 0 1@1", "A B 0 1@2"]
     assert book.normaliser.unknown_orders == 0
+
+
+def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:  # noqa: F811
+    text = PLACES.replace('by = "level"', 'by = "level"\ndepth = 2')
+    book = Book(twin, described(tmp_path, text))
+    for price in (100, 200):
+        book.entry("B", price)
+    assert book.entry("B", 300) == "C B 0 1@1 | A B 0 1@3"
+
+
+def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:  # noqa: F811
+    book = Book(twin, described(tmp_path, LEVELS + DEPTH))
+    for price in (100, 200, 300):
+        book.entry("B", price)
+    book("entry", book=6, side="B", price=50, size=1, order_id=0, place=1)
+    assert book("defined", book=5, depth=2) == "C B 0 1@1"
+    assert book.entry("B", 250) == "A B 0 1@2.5 | C B 0 1@2"
+    assert book.entry("B", 250, size=0) == "C B 0 1@2.5"
+    assert book("defined", book=5, depth=1) == ""
 
 
 def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:  # noqa: F811

@@ -84,6 +84,28 @@ def test_prices_are_read_to_the_nearest_1e_9_and_sizes_cut(twin, tmp_path: Path)
     assert records.normaliser.unscaled == 1
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_a_size_is_the_one_that_was_meant_and_is_written_again(
+    twin,  # noqa: F811
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    text = LEVELS.replace('"f64", name = "Amount"', f'"{kind}", name = "Amount"')
+    feed = described(tmp_path, text.replace("size_decimals = 4", "size_decimals = 2"))
+    records, book = NormalisedRecords(twin, feed), DepthBook()
+    for units in range(1, 2_000):
+        level = records.of("level", book=5, side="B", price=units, amount=units / 100)
+        assert int(level["size"][0]) == units
+        if units % 100 == 7:
+            book.apply(level.copy())
+    writer = BookWriter(feed)
+    messages = writer.messages(book, 5, 5)
+    assert [round(feed.decode_message(each).amount * 100) for each in messages] == [
+        *range(1_907, 0, -100)
+    ]
+    assert writer.unwritten == 0
+
+
 def test_integers_have_the_records_units_too(twin, tmp_path: Path) -> None:  # noqa: F811
     records = NormalisedRecords(twin, described(tmp_path))
     assert records("trade", book=5, price=2.5, amount=150_000_000) == "T N 0 15000@2.5"

@@ -311,6 +311,18 @@ def test_a_further_session_empties_the_books_once() -> None:
     assert (source.packets, source.copies) == (6, 4)
 
 
+def test_lines_with_sessions_of_their_own_keep_their_books() -> None:
+    feed = load_feed(ITCH)
+    source = CaptureRecords(feed, "mbo")
+    for sequence in (1, 2):
+        for port, session in enumerate(("ONE", "TWO"), 1):
+            message = feed.encode_message("system_event")
+            packet = feed.encode_packet(session=session, sequence=sequence, messages=[message])
+            source.add(*datagram(packet, port))
+    assert len(source.pop()[0]) == 0
+    assert (source.packets, source.copies) == (4, 0)
+
+
 def compressed(sequence: int) -> bytes:
     """A packet of UTP-MD with a compressed body."""
     feed = load_feed("euronext-utp-md")
