@@ -596,6 +596,17 @@ class Feed:
             for i in range(index.count):
                 yield begin + index.offsets[i], index.sizes[i], index.types[i]
 
+    def sequence_of(self, data: bytes) -> int:
+        """Return the number of a datagram's first packet. Raises `BadPacket`."""
+        header, _ = lent = self._lend()
+        try:
+            verdict = scanner.parse_next(self.table, data, 0, len(data), header)
+            if verdict != Reject.FINE:
+                raise self._refusal(verdict, data)
+            return header.sequence
+        finally:
+            self._scratch.append(lent)
+
     def leaves(self, data: bytes) -> Iterator[Leaf]:
         """Yield each field of a packet as it stands in the bytes, from the header on.
 
@@ -934,7 +945,7 @@ class Feed:
         size = self.table.header_size
         if packet.kind is not None:
             packet_type = self._packet_type(kind, packet_type)
-            size = self._header_size(packet_type)
+            size = self.header_size_of(packet_type)
         body = body + b"".join(self._numbered(messages, sequence))
         body += b"\0" * (-(size + len(body)) % packet.align)
         values: dict[str, Any] = dict(packet.constants)
@@ -959,7 +970,7 @@ class Feed:
         named.update(header or {})
         return self.header.pack(named, {})[:size] + body
 
-    def _header_size(self, packet_type: int) -> int:
+    def header_size_of(self, packet_type: int) -> int:
         """Return the bytes of the header of packets whose kind field has this value."""
         table = self.table
         return table.short_header if table.has_short(packet_type) else table.header_size

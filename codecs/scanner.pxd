@@ -126,8 +126,14 @@ cpdef int scan_datagrams(
     const unsigned int[::1] sizes, PacketHeader header, MessageIndex out,
     unsigned long long[::1] rejects
 ) except -1 nogil
+cpdef int header_bytes(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size
+) except -1 nogil
 cpdef int patch_header(
     FeedTable table, unsigned char[::1] data, Py_ssize_t start, unsigned int length, int count
+) except -1 nogil
+cpdef int write_number(
+    FeedTable table, unsigned char[::1] data, Py_ssize_t start, unsigned long long number
 ) except -1 nogil
 cpdef unsigned long long symbol_of(
     FeedTable table, const unsigned char[::1] message, unsigned short message_type

@@ -209,6 +209,10 @@ class FeedTable:
         """Return whether packets whose kind field holds `packet_type` have the short header."""
         return bool(self.shorts[packet_type & self.kind_mask])
 
+    def number_bits(self) -> int:
+        """Return how many bits a packet's header has for its sequence number; 0: no field."""
+        return 8 * self.sequence_size + int(self.high_mask).bit_length()
+
     def set_control(self, packet_type: cython.ushort, body_size: cython.ushort) -> None:
         """Set the least body size of packets of `packet_type`, which have no messages."""
         self.control_sizes[packet_type] = body_size
@@ -1464,6 +1468,27 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     return cython.cast(cython.int, len(starts))
 
 
+def header_bytes(table, data, start, size):
+    """Return the bytes of the header of the packet in `data[start:start + size]`.
+
+    They are fewer than `table.header_size` where its kind has the short header. `size` may be less
+    than that: then the kind counts as soon as it is there.
+    """
+    kind: cython.ushort
+    if (
+        table.short_header == 0
+        or start < 0
+        or size < table.kind_at + table.kind_size
+        or start + size > len(data)
+    ):
+        return table.header_size
+    kind = cython.cast(
+        cython.ushort,
+        _read(data, start + table.kind_at, table.kind_size, table.big_endian) & table.kind_mask,
+    )
+    return table.short_header if table.shorts[kind] else table.header_size
+
+
 def patch_header(table, data, start, length, count):
     """Write `length` (of the whole packet) and `count` of messages into the header at `start`.
 
@@ -1471,16 +1496,47 @@ def patch_header(table, data, start, length, count):
     remains. Returns a `Reject` (TRUNCATED where the header does not fit into `data`). FIX has no
     header to patch; of other feeds the fields that are there are patched.
     """
+    body: cython.int
     if table.fix:
         return FINE
-    if start < 0 or start + table.header_size > len(data):
+    if start < 0 or start > len(data):
         return TRUNCATED
-    _write(
-        data,
-        start + table.length_at,
-        table.length_size,
-        table.big_endian,
-        length - table.length_add,
-    )
-    _write(data, start + table.count_at, table.count_size, table.big_endian, count)
+    body = header_bytes(table, data, start, len(data) - start)
+    if start + body > len(data):
+        return TRUNCATED
+    if table.length_at + table.length_size <= body:
+        _write(
+            data,
+            start + table.length_at,
+            table.length_size,
+            table.big_endian,
+            length - table.length_add,
+        )
+    if table.count_at + table.count_size <= body:
+        _write(data, start + table.count_at, table.count_size, table.big_endian, count)
+    return FINE
+
+
+def write_number(table, data, start, number):
+    """Write a packet's sequence number into the header at `start`, and the bits above its field.
+
+    The other bits beside those stay. Returns a `Reject` as `patch_header` does; of a number of more
+    than `table.number_bits()` bits the upper ones are lost.
+    """
+    body: cython.int
+    high: cython.ulonglong
+    if table.fix:
+        return FINE
+    if start < 0 or start > len(data):
+        return TRUNCATED
+    body = header_bytes(table, data, start, len(data) - start)
+    if start + body > len(data):
+        return TRUNCATED
+    if table.sequence_at + table.sequence_size <= body:
+        _write(data, start + table.sequence_at, table.sequence_size, table.big_endian, number)
+    if table.high_size and table.high_at + table.high_size <= body:
+        high = _read(data, start + table.high_at, table.high_size, table.big_endian)
+        high &= ~(table.high_mask << table.high_shift)
+        high |= ((number >> (8 * table.sequence_size)) & table.high_mask) << table.high_shift
+        _write(data, start + table.high_at, table.high_size, table.big_endian, high)
     return FINE

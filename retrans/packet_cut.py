@@ -5,11 +5,9 @@ a published packet of which the first messages are in a snapshot) becomes one wi
 messages alone. Everything else in its header stays.
 """
 
-from typing import Any
-
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import patch_header
+from feedhandler.codecs.scanner import header_bytes, patch_header, write_number
 
 
 def can_be_cut(feed: Feed) -> bool:
@@ -37,7 +35,6 @@ class PacketCutter:
                 f"packets of {feed.name} cannot be cut", "its numbers must count messages"
             )
         self._feed = feed
-        self._order: Any = feed.byte_order
 
     def cut(self, packet: bytes, first: int, end: int) -> bytes:
         """Return the packet with its messages of the numbers `first` to `end` - 1 alone.
@@ -46,12 +43,11 @@ class PacketCutter:
         `BadPacket` where it is not accepted.
         """
         table = self._feed.table
-        at, size = table.sequence_at, table.sequence_size
-        begin = int.from_bytes(packet[at : at + size], self._order)
+        begin = self._feed.sequence_of(packet)
         spans = list(self._feed.message_spans(packet))[first - begin : end - begin]
-        cut = bytearray(packet[: table.header_size])
+        cut = bytearray(packet[: header_bytes(table, packet, 0, len(packet))])
         for start, length, _ in spans:
             cut += packet[start : start + length]
-        cut[at : at + size] = first.to_bytes(size, self._order)
+        write_number(table, cut, 0, first)
         patch_header(table, cut, 0, len(cut), len(spans))
         return bytes(cut)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cython
-from cython.cimports.feedhandler.codecs.scanner import patch_header
+from cython.cimports.feedhandler.codecs.scanner import patch_header, write_number
 
 from feedhandler.codecs.errors import UsageError
 
@@ -61,8 +61,13 @@ class PacketFramer:
         table = self._table
         packet = bytearray(self._header)
         packet += body
-        at, size = table.sequence_at, table.sequence_size
-        packet[at : at + size] = sequence.to_bytes(size, self._order)
+        if table.high_size:
+            if sequence >> table.number_bits():
+                raise OverflowError(f"the number {sequence} does not fit the packet's header")
+            write_number(table, packet, 0, sequence)
+        else:
+            at, size = table.sequence_at, table.sequence_size
+            packet[at : at + size] = sequence.to_bytes(size, self._order)
         patch_header(table, packet, 0, len(packet), count)
         return bytes(packet)
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from feedhandler.lab.results import Sent
 from feedhandler.lab.workload import Stretch, Workload
+from feedhandler.replay.captures.packet_headers import write_sequences
 from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
@@ -195,7 +196,8 @@ class Feeder:
         ].copy()
         offsets = workload.offset[first:end] - np.uint32(start)
         slots = workload.slot[first:end]
-        self._write_numbers(data, offsets, bases[slots] + workload.ahead[first:end])
+        numbers = (bases[slots] + workload.ahead[first:end]).astype(np.uint64)
+        write_sequences(workload.feed.table, data, offsets, numbers, in_frames=False)
         return Block(
             data,
             np.repeat(offsets, lines),
@@ -203,14 +205,6 @@ class Feeder:
             np.ascontiguousarray(self._table[:, slots].T).reshape(-1),
             np.repeat(due_ns, lines),
         )
-
-    def _write_numbers(self, data: Array, offsets: Array, numbers: Array) -> None:
-        table = self.workload.feed.table
-        at = offsets.astype(np.int64) + table.sequence_at
-        size = table.sequence_size
-        for index in range(size):
-            shift = 8 * (size - 1 - index if table.big_endian else index)
-            data[at + index] = (numbers >> shift & 0xFF).astype(np.uint8)
 
     def _account(self, stretch: Stretch, duration_ns: int, peak_bps: float) -> Sent:
         workload, first, end = self.workload, stretch.warm_up, stretch.packets

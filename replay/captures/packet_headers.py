@@ -24,8 +24,10 @@ from cython.cimports.feedhandler.codecs.kinds import DATA, FINE
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     PacketHeader,
+    header_bytes,
     parse_header,
     parse_next,
+    write_number,
 )
 
 Array = np.ndarray[Any, Any]
@@ -210,13 +212,43 @@ def _forget_checksum(data: cython.uchar[::1], start: cython.Py_ssize_t) -> cytho
     return 0
 
 
-def write_sequences(table: FeedTable, data: Array, offset: Array, value: Array) -> None:
+def having_field(table: FeedTable, data: Array, offset: Array, end: int) -> Array:
+    """Return which packets at `offset[i]` (u32) of `data` have `end` bytes of header (bool).
+
+    `end` is where a field of the header ends: all have it but those whose short header leaves it
+    out. The caller has seen that each is a packet of the feed.
+    """
+    found = np.ones(len(offset), np.uint8)
+    if 0 < table.short_header < end:
+        _find_field(table, memoryview(data), memoryview(offset), memoryview(found), end)
+    return found.view(bool)
+
+
+@cython.cfunc
+def _find_field(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    offset: cython.const_uint[::1],
+    found: cython.uchar[::1],
+    end: cython.int,
+) -> cython.int:
+    index: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    for index in range(len(offset)):
+        start = offset[index]
+        found[index] = header_bytes(table, data, start, len(data) - start) >= end
+    return 0
+
+
+def write_sequences(
+    table: FeedTable, data: Array, offset: Array, value: Array, in_frames: bool = True
+) -> None:
     """Put the sequence number `value[i]` (u64) into the packet at `offset[i]` (u32) of `data`.
 
-    The caller has seen that each is a packet of the feed, behind its UDP header if anything. A
-    number too large for the field loses its upper bits.
+    The caller has seen that each is a packet of the feed, behind its UDP header if `in_frames`, or
+    else anything. A number too large for its field, with the bits above it, loses its upper bits.
     """
-    _write_sequences(table, memoryview(data), memoryview(offset), memoryview(value))
+    _write_sequences(table, memoryview(data), memoryview(offset), memoryview(value), in_frames)
 
 
 @cython.cfunc
@@ -225,19 +257,27 @@ def _write_sequences(
     data: cython.uchar[::1],
     offset: cython.const_uint[::1],
     value: cython.const_ulonglong[::1],
+    in_frames: cython.bint,
 ) -> cython.int:
     index: cython.Py_ssize_t
     start: cython.Py_ssize_t
     for index in range(len(offset)):
         start = offset[index]
-        _put(data, start + table.sequence_at, table.sequence_size, table.big_endian, value[index])
-        _forget_checksum(data, start)
+        if table.high_size or table.short_header:
+            write_number(table, data, start, value[index])
+        else:
+            _put(
+                data, start + table.sequence_at, table.sequence_size, table.big_endian, value[index]
+            )
+        if in_frames:
+            _forget_checksum(data, start)
     return 0
 
 
 def write_send_times(table: FeedTable, data: Array, offset: Array, value: Array) -> None:
     """Put the raw send time `value[i]` (u64) into the packet at `offset[i]`; else as
-    `write_sequences`. Where the feed has two fields, the value is seconds * 10**9 + nanoseconds."""
+    `write_sequences`. Where the feed has two fields, the value is seconds * 10**9 + nanoseconds.
+    A packet whose short header has no send time stays as it is."""
     _write_send_times(table, memoryview(data), memoryview(offset), memoryview(value))
 
 
@@ -252,9 +292,14 @@ def _write_send_times(
     start: cython.Py_ssize_t
     whole: cython.ulonglong
     big: cython.bint = table.big_endian
+    end: cython.int = max(
+        table.time_at + table.time_size, table.time_ns_at + (4 if table.time_ns_at >= 0 else 0)
+    )
     for index in range(len(offset)):
         start = offset[index]
         whole = value[index]
+        if table.short_header and header_bytes(table, data, start, len(data) - start) < end:
+            continue
         if table.time_ns_at >= 0:
             _put(data, start + table.time_ns_at, 4, big, whole % 1_000_000_000)
             whole = whole // 1_000_000_000

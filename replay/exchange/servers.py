@@ -100,11 +100,16 @@ class OfferedPackets(Mapping[int, PacketStore], DuePackets):
         table = feed.table
         self._number = slice(table.sequence_at, table.sequence_at + table.sequence_size)
         self._order: Any = feed.byte_order
+        #: What reads a number of which some bits stand elsewhere.
+        self._number_of = feed.sequence_of if table.high_size else None
         self._by_message = feed.counts_messages
 
     def _process(self, outgoing: Outgoing) -> None:
         _, channel, packet, messages = outgoing
-        number = int.from_bytes(packet[self._number], self._order)
+        if self._number_of is None:
+            number = int.from_bytes(packet[self._number], self._order)
+        else:
+            number = self._number_of(packet)
         following = number + (messages if self._by_message else 1)
         self._stores[self._services[channel]].append(number, following, packet, 0, len(packet))
 

@@ -108,7 +108,7 @@ class Renumberer:
 
     def _check(self, after: int) -> None:
         """Raise `UsageError` where numbers outgrow their field."""
-        if after > 1 << 8 * self._table.sequence_size:
+        if after > 1 << self._table.number_bits():
             raise UsageError(
                 "the sequence numbers have reached the end of their field",
                 "loop less often, or begin a new session",

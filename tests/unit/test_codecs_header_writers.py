@@ -1,0 +1,159 @@
+"""Who writes packet headers, or reads them in bulk: the feeds of `test_codecs_header_bits`.
+
+Numbers with bits above their field, sessions of some bits, data packets with a short header.
+"""
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.codecs import Feed, Reject
+from feedhandler.codecs import scanner as compiled_scanner
+from feedhandler.codecs.errors import UsageError
+from feedhandler.lab.feeder import Feeder
+from feedhandler.lab.workload import Stretch, Workload
+from feedhandler.replay.captures.packet_headers import (
+    read_headers,
+    write_sequences,
+)
+from feedhandler.replay.captures.reading import Capture, DatagramBatch
+from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.replay.exchange.servers import OfferedPackets
+from feedhandler.replay.generating.packets import Outgoing
+from feedhandler.replay.playing.renumbering import Renumberer
+from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.snapshots import PacketFramer
+from tests.unit.test_codecs_header_bits import FLAGGED, UPPER, feed_of, ticks
+
+PORTS = (30_001, 30_002)
+#: As `UPPER`, but numbers count messages.
+UPPER_OF_MESSAGES = UPPER.replace('"packets"', '"messages"').replace(
+    '{ type = "x3" }', '{ type = "u8", name = "Count" }, { type = "x2" }'
+).replace('session = "', 'count = "Count"\nsession = "')  # fmt: skip
+#: As `FLAGGED`, with a count in the short header too.
+COUNTED = (
+    FLAGGED.replace("header_size = 8", "header_size = 9")
+    .replace("header_size = 16", 'header_size = 17\ncount = "Count"')
+    .replace('{ type = "u64"', '{ type = "u8", name = "Count" },\n    { type = "u64"')
+)
+TIMED = FLAGGED.replace(
+    "[packet]", '[packet]\nsend_time = { field = "Moved", unit = "ns", since = "epoch" }'
+)
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
+def twin(request) -> ModuleType:
+    if request.param == "compiled":
+        return compiled_scanner
+    return load_interpreted("feedhandler.codecs.scanner")
+
+
+def batch_of(folder: Path, packets: list[bytes]) -> DatagramBatch:
+    with CaptureWriter(folder / "x.pcap") as writer:
+        for number, packet in enumerate(packets):
+            writer.write(1_000 * number, "239.1.1.1", PORTS[0], packet)
+    return next(Capture(folder / "x.pcap").batches())
+
+
+def values(feed: Feed, packet: bytes) -> list[int]:
+    return [each.value for each in feed.decode_packet(packet).messages]
+
+
+# -- bits above the number -----------------------------------------------------------------------
+
+
+def test_a_number_is_written_with_the_bits_above_its_field(tmp_path: Path, twin) -> None:
+    feed = feed_of(tmp_path, UPPER)
+    table = feed.table_of(twin)
+    assert table.number_bits() == 19
+    for number in (7, 0xFFFF, 0x1_0000, (1 << 19) - 1):
+        packet = bytearray(b"??" + feed.encode_packet(sequence=0x2_0001, session=5))
+        packet[4] |= 1  # a bit of nobody's
+        assert twin.write_number(table, memoryview(packet), 2, number) == Reject.FINE
+        wanted = bytearray(feed.encode_packet(sequence=number, session=5))
+        wanted[2] |= 1
+        assert packet == b"??" + wanted
+        assert twin.write_number(table, memoryview(packet), 3, number) == Reject.TRUNCATED
+        assert twin.write_number(table, memoryview(packet), -1, number) == Reject.TRUNCATED
+
+
+def test_a_packet_is_cut_behind_a_number_with_bits_above_its_field(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, UPPER_OF_MESSAGES)
+    packet = feed.encode_packet(sequence=0xFFFE, session=3, messages=ticks(feed, 1, 2, 3, 4))
+    cut = feed.decode_packet(PacketCutter(feed).cut(packet, 0x1_0000, 0x1_0002))
+    assert (cut.sequence, cut.session) == (0x1_0000, 3)
+    assert [each.value for each in cut.messages] == [3, 4]
+
+
+def test_messages_are_framed_under_a_number_with_bits_above_its_field(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, UPPER_OF_MESSAGES)
+    framer, body = PacketFramer(feed, 0, 0), b"".join(ticks(feed, 1, 2))
+    packet = feed.decode_packet(framer.packet(0x2_0005, body, 2))
+    assert (packet.sequence, len(packet.messages)) == (0x2_0005, 2)
+    with pytest.raises(OverflowError, match="does not fit"):
+        framer.packet(1 << 19, body, 2)
+
+
+def test_a_loop_goes_on_behind_the_end_of_the_number_s_field(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, UPPER)
+    packets = [feed.encode_packet(sequence=n, messages=ticks(feed, 1)) for n in (0xFFFE, 0xFFFF)]
+    renumber = Renumberer(feed.table)
+    renumber(batch_of(tmp_path, packets))
+    renumber.next_pass()
+    again = renumber(batch_of(tmp_path, packets))
+    numbers = [feed.decode_packet(each.payload).sequence for each in again.datagrams()]
+    assert numbers == [0x1_0000, 0x1_0001]
+    last = feed.encode_packet(sequence=(1 << 19) - 1, messages=ticks(feed, 1))
+    renumber = Renumberer(feed.table)
+    renumber(batch_of(tmp_path, [last]))
+    with pytest.raises(UsageError, match="end of their field"):
+        renumber.next_pass()
+
+
+def test_numbers_are_written_into_payloads_that_lie_side_by_side(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, UPPER)
+    packets = [feed.encode_packet(sequence=n, messages=ticks(feed, n)) for n in (1, 2)]
+    data = np.frombuffer(b"".join(packets), np.uint8).copy()
+    numbers = [0x3_0001, 0x7_FFFF]
+    length = np.array([len(each) for each in packets], np.uint32)
+    offset = np.array([0, len(packets[0])], np.uint32)
+    write_sequences(feed.table, data, offset, np.array(numbers, np.uint64), in_frames=False)
+    assert data.tobytes() == b"".join(
+        feed.encode_packet(sequence=number, messages=ticks(feed, value))
+        for value, number in enumerate(numbers, 1)
+    )
+    assert read_headers(feed.table, data, offset, length).sequence.tolist() == numbers
+
+
+def test_the_laboratory_numbers_packets_beyond_the_field(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, UPPER)
+    packets = [feed.encode_packet(sequence=1, messages=ticks(feed, 1, 2))] * 3
+    player = Feeder(
+        Workload(feed, packets, [0] * 3, [2] * 3),
+        [MulticastLine("A", {0: ("239.111.1.1", 40_000)})],
+    )
+    player.next_numbers[:] = 0xFFFF
+    try:
+        (block,) = player.blocks(Stretch(3, 0), 2e6)
+    finally:
+        player.close()
+    sent = [
+        feed.decode_packet(block.data[at : at + size].tobytes())
+        for at, size in zip(block.offsets.tolist(), block.lengths.tolist(), strict=True)
+    ]
+    assert [each.sequence for each in sent] == [0xFFFF, 0x1_0000, 0x1_0001]
+    assert {len(each.messages) for each in sent} == {2}
+
+
+def test_an_exchange_offers_packets_beyond_the_field(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, UPPER)
+    stores = OfferedPackets(feed, {0: 0}, 1 << 12, lambda: 10)
+    packets = [feed.encode_packet(sequence=n, messages=ticks(feed, n)) for n in (0xFFFF, 0x1_0000)]
+    stores.publish([Outgoing(1, 0, packet, 1) for packet in packets])
+    assert stores[0].packets(0xFFFF, 0x1_0001) == [
+        (0xFFFF, 0x1_0000, packets[0]), (0x1_0000, 0x1_0001, packets[1])
+    ]  # fmt: skip
