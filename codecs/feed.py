@@ -752,14 +752,15 @@ class Feed:
         `INFLATED_SIZE_MAX`.
         """
         table = self.table
+        begin = scanner.header_bytes(table, data, 0, len(data))
         inflater = zlib.decompressobj()
         try:
-            body = inflater.decompress(data[table.header_size :], INFLATED_SIZE_MAX)
+            body = inflater.decompress(data[begin:], INFLATED_SIZE_MAX)
         except zlib.error as error:
             raise self._refusal(Reject.COMPRESSED, data, "compressed packet") from error
         if inflater.unconsumed_tail:
             raise self._refusal(Reject.LENGTH_MISMATCH, data, "inflated packet")
-        packet = bytearray(data[: table.header_size] + body)
+        packet = bytearray(data[:begin] + body)
         size = table.count_size
         count = int.from_bytes(packet[table.count_at : table.count_at + size], self._int_order)
         scanner.patch_header(table, packet, 0, len(packet), count)

@@ -10,8 +10,8 @@ headers in the recording (service, number, send time) get the time at which the 
 due, as long as they come within `REMEMBERED_BATCHES` of it.
 
 Times are in the feed's own units. Where it counts from midnight, that is midnight of its own zone,
-and times begin at 0 again past midnight. Datagrams that are no packets of the feed are not changed.
-Sans-IO.
+and times begin at 0 again past midnight. Datagrams that are no packets of the feed are not changed,
+nor are packets whose short header has no send time. Sans-IO.
 """
 
 import enum
@@ -24,7 +24,11 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.times import DAY_NS, UNIT_NS, day_of, day_start_ns
-from feedhandler.replay.captures.packet_headers import PacketHeaders, write_send_times
+from feedhandler.replay.captures.packet_headers import (
+    PacketHeaders,
+    having_field,
+    write_send_times,
+)
 from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.selection import with_headers
 
@@ -61,6 +65,11 @@ class Stamper:
         self.stamped = 0
         given = feed.description.packet.send_time
         self._feed = feed
+        table = feed.table
+        #: Where the send time ends in a packet's header.
+        self._time_end = table.time_at + table.time_size
+        if table.time_ns_at >= 0:
+            self._time_end = max(self._time_end, table.time_ns_at + 4)
         self._stamps = stamps
         self._unit_ns = 1 if given.nanoseconds else UNIT_NS[given.unit]
         self._from_midnight = given.since == "midnight" and not given.nanoseconds
@@ -88,7 +97,10 @@ class Stamper:
             return
         batch = with_headers(batch, self._feed.table)
         assert batch.headers is not None
+        table = self._feed.table
         rows = np.flatnonzero(batch.headers.verdict == Reject.FINE)
+        if table.short_header:
+            rows = rows[having_field(table, batch.data, batch.offset[rows], self._time_end)]
         if not len(rows):
             return
         if self._stamps is Stamps.NOW:
@@ -99,7 +111,7 @@ class Stamper:
             value = self._shifted(batch.headers.send_time[rows].astype(np.int64), batch.moved_ns)
         if self._from_midnight:
             value = value % (DAY_NS // self._unit_ns)
-        write_send_times(self._feed.table, batch.data, batch.offset[rows], value.astype(np.uint64))
+        write_send_times(table, batch.data, batch.offset[rows], value.astype(np.uint64))
         self.stamped += len(rows)
 
     def _first_due_ns(self, headers: PacketHeaders, moved_ns: int, due_ns: Array) -> Array:

@@ -3,6 +3,7 @@
 Numbers with bits above their field, sessions of some bits, data packets with a short header.
 """
 
+import zlib
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import (
     read_headers,
+    write_send_times,
     write_sequences,
 )
 from feedhandler.replay.captures.reading import Capture, DatagramBatch
@@ -25,6 +27,7 @@ from feedhandler.replay.exchange.servers import OfferedPackets
 from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.playing.renumbering import Renumberer
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.snapshots import PacketFramer
 from tests.unit.test_codecs_header_bits import FLAGGED, UPPER, feed_of, ticks
@@ -157,3 +160,77 @@ def test_an_exchange_offers_packets_beyond_the_field(tmp_path: Path) -> None:
     assert stores[0].packets(0xFFFF, 0x1_0001) == [
         (0xFFFF, 0x1_0000, packets[0]), (0x1_0000, 0x1_0001, packets[1])
     ]  # fmt: skip
+
+
+# -- short headers -------------------------------------------------------------------------------
+
+
+def test_a_short_packet_is_patched_though_it_has_fewer_bytes_than_a_header(
+    tmp_path: Path, twin
+) -> None:
+    feed = feed_of(tmp_path, COUNTED)
+    table = feed.table_of(twin)
+    wanted = feed.encode_packet(sequence=6, packet_type=0)
+    packet = bytearray(wanted[:4] + b"\xff\xff" + wanted[6:8] + b"\xff")
+    assert twin.patch_header(table, memoryview(packet), 0, len(packet), 0) == Reject.FINE
+    assert packet == wanted
+    assert twin.patch_header(table, memoryview(packet), 1, 9, 0) == Reject.TRUNCATED
+    long = bytearray(feed.encode_packet(sequence=6)[:16])
+    assert twin.patch_header(table, memoryview(long), 0, 16, 0) == Reject.TRUNCATED
+
+
+def test_a_count_is_not_patched_into_what_follows_a_short_header(tmp_path: Path, twin) -> None:
+    counted = COUNTED.replace("header_size = 9, short = [0]", "header_size = 8, short = [0x100]")
+    feed = feed_of(tmp_path, counted)
+    control = bytearray(feed.encode_packet(kind="control", body=b"\x07" * 9))
+    before = bytes(control)
+    assert twin.patch_header(feed.table_of(twin), memoryview(control), 0, 17, 3) == Reject.FINE
+    assert control == before
+
+
+def test_a_packet_with_a_short_header_is_cut(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, COUNTED.replace('"packets"', '"messages"'))
+    for packet_type in (8, 0):
+        packet = feed.encode_packet(
+            sequence=5, messages=ticks(feed, 1, 2, 3), packet_type=packet_type
+        )
+        cut = PacketCutter(feed).cut(packet, 6, 8)
+        assert (feed.decode_packet(cut).sequence, values(feed, cut)) == (6, [2, 3])
+
+
+def test_a_compressed_body_begins_behind_the_packet_s_own_header(tmp_path: Path) -> None:
+    zipped = COUNTED.replace("[packet]", '[packet]\nflags = "Zip"\ncompressed_flags = [1]')
+    for old, new in (
+        ("header_size = 9", "header_size = 10"),
+        ("header_size = 17", "header_size = 18"),
+        ('name = "Count" }', 'name = "Count" },\n    { type = "u8", name = "Zip" }'),
+    ):
+        zipped = zipped.replace(old, new)
+    feed = feed_of(tmp_path, zipped)
+    body = zlib.compress(b"".join(ticks(feed, 3, 4)))
+    for packet_type in (8, 0):
+        packet = feed.encode_packet(
+            sequence=6, packet_type=packet_type, flags=1, body=body, count=2
+        )
+        assert values(feed, packet) == [3, 4]
+        assert values(feed, feed.inflated(packet)) == [3, 4]
+
+
+def test_send_times_are_written_where_the_header_has_one(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, TIMED)
+    short = feed.encode_packet(sequence=1, messages=ticks(feed, 3, 4), packet_type=0)
+    packets = [short, *(feed.encode_packet(sequence=n, send_time=100 * n) for n in (2, 3))]
+    for stamps, expected in ((Stamps.SHIFT, [1_000, 1_100]), (Stamps.NOW, [1_005, 1_007])):
+        batch = batch_of(tmp_path, packets)
+        stamper = Stamper(feed, stamps)
+        stamper.begin(1_000)
+        stamper(batch, np.array([0, 5, 7]))
+        first, *others = (each.payload for each in batch.datagrams())
+        assert first == short
+        assert [feed.decode_packet(each).send_time for each in others] == expected
+        assert stamper.stamped == 2
+    batch = batch_of(tmp_path, packets)
+    write_send_times(feed.table, batch.data, batch.offset, np.full(3, 77, np.uint64))
+    sent = [each.payload for each in batch.datagrams()]
+    assert sent[0] == short
+    assert [feed.decode_packet(each).send_time for each in sent[1:]] == [77, 77]
