@@ -7,11 +7,12 @@ cdef class StreamFramer:
     cdef FeedTable _table
     cdef Py_ssize_t _header_size, _packet_bytes_max, _type_at, _type_end
     cdef object _types, _order
+    cdef bint _type_is_masked
     cdef bytes _buffer
     cdef public object failure
 
     cpdef list feed(self, data)
-    cdef _judge(self, bytes data, Py_ssize_t length, Py_ssize_t at)
+    cdef _judge(self, bytes data, Py_ssize_t length, Py_ssize_t at, Py_ssize_t head)
 
 
 cdef class SendClock:

@@ -23,7 +23,12 @@ from typing import Any
 
 import cython
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT
-from cython.cimports.feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
+from cython.cimports.feedhandler.codecs.scanner import (
+    PacketHeader,
+    frame_length,
+    header_bytes,
+    parse_header,
+)
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
@@ -192,12 +197,14 @@ class StreamFramer:
 
     def __init__(self, feed: Feed, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
         self._table = feed.table
-        self._header_size = feed.table.header_size
+        #: The bytes of the shortest header.
+        self._header_size = feed.table.short_header or feed.table.header_size
         self._packet_bytes_max = packet_bytes_max
         kind = feed.description.packet.kind
         #: The wire bytes of the packet types that the feed knows; None where it has no such field.
         self._types: frozenset[bytes] | None = None
         self._type_at, self._type_end = 0, 0
+        self._type_is_masked = False
         self._order: Any = feed.byte_order
         if kind is not None:
             size = feed.table.kind_size
@@ -205,6 +212,7 @@ class StreamFramer:
             self._types = frozenset([code.to_bytes(size, self._order) for code in codes])
             self._type_at = feed.table.kind_at
             self._type_end = feed.table.kind_at + size
+            self._type_is_masked = kind.mask is not None
         self._buffer = b""
         self.failure: WireError | None = None
 
@@ -217,6 +225,7 @@ class StreamFramer:
         view=cython.const_uchar[::1],
         at=cython.Py_ssize_t,
         size=cython.Py_ssize_t,
+        head=cython.Py_ssize_t,
         length=cython.Py_ssize_t,
         whole=bytes,
     )
@@ -232,8 +241,11 @@ class StreamFramer:
         at, size = 0, len(whole)
         view = whole
         while size - at >= self._header_size:
+            head = header_bytes(self._table, view, at, size - at)
+            if size - at < head:
+                break
             length = frame_length(self._table, view, at, size - at)
-            self.failure = self._judge(whole, length, at)
+            self.failure = self._judge(whole, length, at, head)
             if self.failure is not None:
                 at = size
                 break
@@ -244,14 +256,17 @@ class StreamFramer:
         self._buffer = whole[at:]
         return packets
 
-    def _judge(self, data: bytes, length: int, at: int) -> WireError | None:
-        """Return the fault of the packet header at `at`, or None."""
-        if length < self._header_size:
+    def _judge(self, data: bytes, length: int, at: int, head: int) -> WireError | None:
+        """Return the fault of the packet header at `at`, of `head` bytes, or None."""
+        if length < head:
             return WireError("length_too_small", f"a packet of {length} bytes")
         if length > self._packet_bytes_max:
             return WireError("length_too_big", f"a packet of {length} bytes")
         if self._types is not None:
             kind = data[at + self._type_at : at + self._type_end]
+            if self._type_is_masked:
+                number = int.from_bytes(kind, self._order) & self._table.kind_mask
+                kind = number.to_bytes(len(kind), self._order)
             if kind not in self._types:
                 number = int.from_bytes(kind, self._order)
                 return WireError("unknown_type", f"a packet of unknown type {number}")
@@ -307,8 +322,14 @@ class _Form:
             "service": header[packet.service],
             "send_time": header[packet.send_time.field],
         }
+        begin = feed.header_size_of(code)
+        if any(at + size > begin for at, size in self._fields.values()):
+            raise UsageError(
+                f"{layout.name} of {feed.name} has a header without number, service or send time",
+                "leave its value out of packet.kind.short",
+            )
         for field in layout.named:
-            self._fields[field.name] = (packet.header_size + field.at, field.size)
+            self._fields[field.name] = (begin + field.at, field.size)
         self.size = len(self._blank)
 
     def fill(self, texts: Mapping[str, str], **numbers: int) -> bytes:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import Feed, Reject
+from feedhandler.codecs import Feed, Reject, load_feed
 from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import (
@@ -29,6 +30,7 @@ from feedhandler.replay.playing.renumbering import Renumberer
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.protocol import HeartbeatReply, RecoveryProtocol, StreamFramer
 from feedhandler.retrans.snapshots import PacketFramer
 from tests.unit.test_codecs_header_bits import FLAGGED, UPPER, feed_of, ticks
 
@@ -234,3 +236,42 @@ def test_send_times_are_written_where_the_header_has_one(tmp_path: Path) -> None
     sent = [each.payload for each in batch.datagrams()]
     assert sent[0] == short
     assert [feed.decode_packet(each).send_time for each in sent[1:]] == [77, 77]
+
+
+@pytest.mark.parametrize("share", [1, 5, 1_000])
+def test_a_stream_is_cut_by_the_bits_that_tell_the_kind(tmp_path: Path, share: int) -> None:
+    feed = feed_of(tmp_path, FLAGGED)
+    packets = [
+        feed.encode_packet(sequence=1, packet_type=0),
+        feed.encode_packet(sequence=2, messages=ticks(feed, 1), header={"last": 1, "above": 3}),
+        feed.encode_packet(sequence=3, messages=ticks(feed, 2), packet_type=0, header={"last": 1}),
+    ]
+    both = bytearray(packets[1])
+    both[7] |= 1  # a flag too many
+    framer, stream, found = StreamFramer(feed), b"".join([*packets, both]), []
+    for at in range(0, len(stream), share):
+        if framer.failure is None:
+            found += framer.feed(stream[at : at + share])
+    assert found == packets
+    assert framer.failure is not None
+    assert framer.failure.name == "unknown_type"
+
+
+def test_recovery_needs_control_packets_with_the_fields_that_it_writes(tmp_path: Path) -> None:
+    path, text = tmp_path / "utp.toml", (FEEDS_FOLDER / "euronext-utp-md.toml").read_text()
+    assert "control = [10, 20, 22, 23, 24] }" in text
+    for size, refused in ((8, True), (14, False)):
+        short = f"control = [10, 20, 22, 23, 24], header_size = {size}, short = [24] }}"
+        path.write_text(text.replace("control = [10, 20, 22, 23, 24] }", short))
+        feed = load_feed(str(path))
+        if refused:
+            with pytest.raises(UsageError, match="a header without number, service or send time"):
+                RecoveryProtocol(feed)
+            continue
+        protocol = RecoveryProtocol(feed)
+        reply = protocol.heartbeat_reply("ME", 0)
+        assert protocol.read(reply) == HeartbeatReply("ME")
+        assert (
+            len(reply)
+            == len(RecoveryProtocol(load_feed("euronext-utp-md")).heartbeat_reply("ME", 0)) - 2
+        )
