@@ -19,7 +19,11 @@ from feedhandler.characterise.tally import STRAY_MAX, Tally
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.packet_headers import (
+    PacketHeaders,
+    having_field,
+    read_headers,
+)
 from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
 
 Array = np.ndarray[Any, Any]
@@ -295,13 +299,19 @@ class _Epochs:
 
 
 def _field(table: FeedTable, batch: DatagramBatch) -> Array:
-    """Return the session in each packet's header (u64); 0 where the feed has none."""
+    """Return the session in each packet's header (u64); 0 where it has none."""
     found = np.zeros(len(batch), np.uint64)
-    size = table.session_size
+    at, size = table.session_at, table.session_size
+    rows: Any = slice(None)
+    if table.short_header:
+        rows = having_field(table, batch.data, batch.offset, at + size)
+    offset = batch.offset[rows].astype(np.int64)
     for index in range(size):
-        byte = batch.data[batch.offset.astype(np.int64) + table.session_at + index]
+        byte = batch.data[offset + at + index]
         shift = 8 * (size - 1 - index if table.big_endian else index)
-        found |= byte.astype(np.uint64) << np.uint64(shift)
+        found[rows] |= byte.astype(np.uint64) << np.uint64(shift)
+    if table.session_mask:
+        found = found >> np.uint64(table.session_shift) & np.uint64(table.session_mask)
     return found
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from feedhandler._compiled import load_interpreted
+from feedhandler.characterise.arbitrated import characterise_arbitrated
+from feedhandler.characterise.job import Request
 from feedhandler.codecs import Feed, Reject, load_feed
 from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.errors import UsageError
@@ -66,6 +68,22 @@ def batch_of(folder: Path, packets: list[bytes]) -> DatagramBatch:
 
 def values(feed: Feed, packet: bytes) -> list[int]:
     return [each.value for each in feed.decode_packet(packet).messages]
+
+
+def test_a_session_of_some_bits_is_not_a_new_one_where_its_neighbours_change(
+    tmp_path: Path,
+) -> None:
+    feed = feed_of(tmp_path, UPPER)
+    with CaptureWriter(tmp_path / "day.pcap") as writer:
+        for number in range(0xFFF0, 0x1_0010):
+            packet = feed.encode_packet(sequence=number, session=2, messages=ticks(feed, 1))
+            for port in PORTS:
+                if number % 7 != port % 7:
+                    writer.write(10**15 + 1_000 * number + port, "239.1.1.1", port, packet)
+    found = characterise_arbitrated(
+        [str(tmp_path / "day.pcap")], Request(str(tmp_path / "bits.toml"))
+    )
+    assert found.digest.totals[:, 0].tolist() == [32]
 
 
 # -- bits above the number -----------------------------------------------------------------------
