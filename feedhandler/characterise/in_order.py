@@ -117,8 +117,15 @@ class InOrder:
         after[reset] = first[reset] + 1
         service = keys_of(self._plan.channels, line, headers.service)
         chosen = self._first_copies(np.flatnonzero(data | reset), service, epoch, first, after)
+        number = first
+        if self._table.reset_message >= 0:
+            # Such resets have messages. One that leads back stands before what it leads to.
+            data |= reset
+            leads = headers.next_sequence.astype(np.int64)
+            back = reset & (leads + STRAY_MAX <= first)
+            number = np.where(back, np.maximum(leads - 1, 0), first)
         chosen = chosen[data[chosen]]
-        self._hold(_Rows(batch, service, epoch, first).take(chosen))
+        self._hold(_Rows(batch, service, epoch, number).take(chosen))
         self._let_go(self._ready())
         if self._held is not None and len(self._held.batch.data) > HELD_BYTES_MAX:
             self._wait_no_longer()

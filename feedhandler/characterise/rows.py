@@ -27,7 +27,11 @@ from feedhandler.codecs.scanner import (
     PacketHeader,
     scan_datagrams,
 )
-from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.packet_headers import (
+    PacketHeaders,
+    having_field,
+    read_headers,
+)
 from feedhandler.replay.captures.reading import DatagramBatch, address_text
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +84,7 @@ def refuse_rows_of_fix(feed: Feed) -> None:
         )
 
 
-#: Kinds of packets that have messages.
+#: Kinds of packets that have messages; resets do where a message makes them such.
 _WITH_MESSAGES = (PacketKind.DATA, PacketKind.UNSEQUENCED)
 
 
@@ -118,6 +122,8 @@ class RowMaker:
         self._rejected = 0
         #: Whether a datagram's header tells how many messages it has.
         self._counted = feed.table.count_size > 0 and not feed.table.several
+        resets = (PacketKind.RESET,) if feed.table.reset_message >= 0 else ()
+        self._with_messages = (*_WITH_MESSAGES, *resets)
 
     def _type_of(self, name: str) -> pa.DataType:
         types = {decoder.types[name] for decoder in self._decoders if name in decoder.types}
@@ -222,13 +228,15 @@ class RowMaker:
                 firsts = np.asarray(self._index.firsts)[: self._index.packets].astype(np.int64)
                 np.add.at(total, good, np.diff(np.append(firsts, self._index.count)))
             return total
-        for index in range(size):
-            byte = batch.data[batch.offset.astype(np.int64) + table.count_at + index]
-            total |= byte.astype(np.int64) << 8 * (size - 1 - index if table.big_endian else index)
-        # The end of a session stands in the count of a heartbeat; short headers have none.
-        total[headers.kind == PacketKind.HEARTBEAT] = 0
+        rows: Any = slice(None)
         if table.short_header:
-            total[headers.kind != PacketKind.DATA] = 0
+            rows = having_field(table, batch.data, batch.offset, table.count_at + size)
+        offset = batch.offset[rows].astype(np.int64) + table.count_at
+        for index in range(size):
+            shift = 8 * (size - 1 - index if table.big_endian else index)
+            total[rows] |= batch.data[offset + index].astype(np.int64) << shift
+        # The end of a session stands in the count of a heartbeat.
+        total[headers.kind == PacketKind.HEARTBEAT] = 0
         return total
 
     def _full(self, batch: DatagramBatch, headers: PacketHeaders) -> Array:
@@ -236,7 +244,7 @@ class RowMaker:
         if self._counted:
             has_messages = self._counts(batch, headers) > 0
         else:
-            has_messages = np.isin(headers.kind, _WITH_MESSAGES) | self.feed.table.several
+            has_messages = np.isin(headers.kind, self._with_messages) | self.feed.table.several
         return np.flatnonzero(has_messages & (headers.compressed == 0))
 
     def _scanned(self, batch: DatagramBatch, rows: Array) -> Iterator[Array]:

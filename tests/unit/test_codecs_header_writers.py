@@ -13,6 +13,7 @@ import pytest
 from feedhandler._compiled import load_interpreted
 from feedhandler.characterise.arbitrated import characterise_arbitrated
 from feedhandler.characterise.job import Request
+from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs import Feed, Reject, load_feed
 from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.errors import UsageError
@@ -34,7 +35,7 @@ from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import HeartbeatReply, RecoveryProtocol, StreamFramer
 from feedhandler.retrans.snapshots import PacketFramer
-from tests.unit.test_codecs_header_bits import FLAGGED, UPPER, feed_of, ticks
+from tests.unit.test_codecs_header_bits import FLAGGED, RESTARTED, UPPER, feed_of, ticks
 
 PORTS = (30_001, 30_002)
 #: As `UPPER`, but numbers count messages.
@@ -293,3 +294,62 @@ def test_recovery_needs_control_packets_with_the_fields_that_it_writes(tmp_path:
             len(reply)
             == len(RecoveryProtocol(load_feed("euronext-utp-md")).heartbeat_reply("ME", 0)) - 2
         )
+
+
+# -- rows and counts -----------------------------------------------------------------------------
+
+
+def rows_of(feed: Feed, folder: Path, packets: list[bytes]) -> tuple[int, list[int], list[int]]:
+    """The counts by headers and by packet, and the values of the messages."""
+    maker = RowMaker(feed, messages=True, fields=["value"])
+    batch = batch_of(folder, packets)
+    counts = [
+        number
+        for rows in RowMaker(feed).batches(iter([batch]), "", 0)
+        for number in rows["messages"].to_pylist()
+    ]
+    found = [
+        value
+        for rows in maker.batches(iter([batch]), "", 0)
+        for value in rows["value"].to_pylist()
+        if value is not None
+    ]
+    return maker.counts(batch)[0], counts, found
+
+
+def test_unsequenced_packets_with_short_headers_have_rows(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, COUNTED.replace('"packets" }', '"packets", unsequenced = 0 }'))
+    packets = [
+        feed.encode_packet(kind="unsequenced", messages=ticks(feed, 1), packet_type=0),
+        feed.encode_packet(sequence=1, messages=ticks(feed, 2)),
+        feed.encode_packet(sequence=2, messages=ticks(feed, 3, 4), packet_type=0),
+    ]
+    assert rows_of(feed, tmp_path, packets) == (4, [1, 1, 2], [1, 2, 3, 4])
+
+
+def test_short_headers_that_lack_the_count_have_no_messages(tmp_path: Path) -> None:
+    counted = COUNTED.replace("header_size = 9, short = [0]", "header_size = 8, short = [0x100]")
+    feed = feed_of(tmp_path, counted)
+    packets = [
+        feed.encode_packet(sequence=2, messages=ticks(feed, 3, 4)),
+        feed.encode_packet(kind="control", body=b"\x07"),
+        feed.encode_packet(kind="control"),  # and nothing behind it
+    ]
+    assert rows_of(feed, tmp_path, packets) == (2, [2, 0, 0], [3, 4])
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_messages_of_a_reset_have_rows_and_are_counted(tmp_path: Path, counted: bool) -> None:
+    restarted = RESTARTED if counted else RESTARTED.replace('count = "Count"\n', "")
+    feed = feed_of(tmp_path, restarted)
+    packets = [feed.encode_packet(sequence=n, messages=ticks(feed, n)) for n in range(1, 3_001)]
+    reset = [feed.encode_message("restart", next=1), *ticks(feed, 9)]
+    packets.append(feed.encode_packet(sequence=3_001, messages=reset))
+    packets += [feed.encode_packet(sequence=n, messages=ticks(feed, n)) for n in range(1, 8)]
+    total, counts, found = rows_of(feed, tmp_path, packets)
+    assert (total, sum(counts), len(found)) == (3_009, 3_009, 3_008)
+    request = Request(str(tmp_path / "bits.toml"))
+    for size in (None, 20_000):
+        outcome = characterise_arbitrated([str(tmp_path / "x.pcap")], request, slice_size=size)
+        cells = outcome.digest.cells
+        assert sorted(each.messages for each in cells.values()) == [1, 3_008]
