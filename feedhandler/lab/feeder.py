@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.results import Sent
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import write_sequences
@@ -118,8 +119,16 @@ class Feeder:
         """Send a stretch and return its account; blocks until all is sent.
 
         The account covers the timed part, but its lateness all of the stretch. Raises `OSError`
-        where the kernel refuses a datagram.
+        where the kernel refuses a datagram, `UsageError` where numbers would outgrow their field
+        and the bits above it.
         """
+        reached = self.next_numbers + self.workload.numbers_before(stretch.packets)
+        table = self.workload.feed.table
+        if table.high_size and int(reached.max()) > 1 << table.number_bits():
+            raise UsageError(
+                f"the sequence numbers outgrow their {table.number_bits()} bits",
+                "play for a shorter time, or at a lower rate",
+            )
         self._sender.progress[:] = 0
         blocks: Blocks = queue.Queue(BLOCKS_AHEAD)
         over = threading.Event()
@@ -144,7 +153,7 @@ class Feeder:
             warm_up_bits = self.workload.bits_in(0, stretch.warm_up) * self.lines
             warm_up_ns = round(warm_up_bits * 1e9 / rate_bps)
             peak_bps = rate_bps / self.lines
-        self.next_numbers += self.workload.numbers_before(stretch.packets)
+        self.next_numbers = reached
         duration_ns = time.monotonic_ns() - anchor_ns - warm_up_ns
         return self._account(stretch, duration_ns, peak_bps * self.lines)
 

@@ -163,6 +163,10 @@ def test_the_laboratory_numbers_packets_beyond_the_field(tmp_path: Path) -> None
     player.next_numbers[:] = 0xFFFF
     try:
         (block,) = player.blocks(Stretch(3, 0), 2e6)
+        player.next_numbers[:] = (1 << 19) - 2
+        with pytest.raises(UsageError, match="outgrow their 19 bits"):
+            player.play(Stretch(3, 0), 2e6)
+        player.play(Stretch(2, 0), 2e6)
     finally:
         player.close()
     sent = [
