@@ -259,11 +259,12 @@ def _write_sequences(
     value: cython.const_ulonglong[::1],
     in_frames: cython.bint,
 ) -> cython.int:
+    by_packet: cython.bint = table.high_size > 0 or table.short_header > 0
     index: cython.Py_ssize_t
     start: cython.Py_ssize_t
     for index in range(len(offset)):
         start = offset[index]
-        if table.high_size or table.short_header:
+        if by_packet:
             write_number(table, data, start, value[index])
         else:
             _put(
