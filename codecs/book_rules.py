@@ -28,6 +28,9 @@ BY_POSITION = frozenset(("level_insert", "level_change", "level_remove"))
 OF_QUOTES = frozenset(("quote", "quote_side", "quote_delete"))
 #: Levels by position of one side of a book, at most.
 POSITIONS_MAX = 255
+#: By the bytes of a floating point size, the share of it by which it may be too small: that it is
+#: cut to whole units takes none off because of the last bit of the number.
+REAL_SLACK = {4: 1e-7, 8: 1e-12}
 #: Where each side has ids of its own, the bit that is inverted in a sell order's id.
 SELL_ID_BIT = 1 << 63
 

@@ -194,7 +194,7 @@ def merged(packets: Iterable[Packet]) -> Packet:
 
 
 class Feed:
-    """One feed, shared and read-only: its methods keep no state between calls.
+    """One feed, shared and read-only: its methods keep no state between calls, but for `longer`.
 
     name, title, key, number, zone, byte_order   as described
     table       the compiled scanner's `FeedTable`

@@ -1489,6 +1489,21 @@ def header_bytes(table, data, start, size):
     return table.short_header if table.shorts[kind] else table.header_size
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-2, check=True)
+def _whole_header(
+    table: FeedTable, data: cython.uchar[::1], start: cython.Py_ssize_t
+) -> cython.int:
+    """Return the bytes of the header at `start`; -1 where `data` does not hold it whole."""
+    body: cython.int
+    if start < 0 or start > len(data):
+        return -1
+    body = header_bytes(table, data, start, len(data) - start)
+    return body if start + body <= len(data) else -1
+
+
 def patch_header(table, data, start, length, count):
     """Write `length` (of the whole packet) and `count` of messages into the header at `start`.
 
@@ -1499,10 +1514,8 @@ def patch_header(table, data, start, length, count):
     body: cython.int
     if table.fix:
         return FINE
-    if start < 0 or start > len(data):
-        return TRUNCATED
-    body = header_bytes(table, data, start, len(data) - start)
-    if start + body > len(data):
+    body = _whole_header(table, data, start)
+    if body < 0:
         return TRUNCATED
     if table.length_at + table.length_size <= body:
         _write(
@@ -1527,10 +1540,8 @@ def write_number(table, data, start, number):
     high: cython.ulonglong
     if table.fix:
         return FINE
-    if start < 0 or start > len(data):
-        return TRUNCATED
-    body = header_bytes(table, data, start, len(data) - start)
-    if start + body > len(data):
+    body = _whole_header(table, data, start)
+    if body < 0:
         return TRUNCATED
     if table.sequence_at + table.sequence_size <= body:
         _write(data, start + table.sequence_at, table.sequence_size, table.big_endian, number)

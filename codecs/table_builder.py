@@ -58,16 +58,10 @@ class TableBuilder:
         self._flags(table, header)
         self._kinds(table, header, controls)
         self._messages(table, layouts)
-        self._variations(table)
         self._high_bits(table, header)
         self._short_headers(table)
         self._reset_message(table, layouts)
-        table.varied = table.varied or bool(
-            table.kind_mask != 0xFFFF
-            or table.session_mask
-            or table.high_size
-            or table.reset_message >= 0
-        )
+        self._variations(table)
         return table
 
     def _variations(self, table: FeedTable) -> None:
@@ -91,7 +85,11 @@ class TableBuilder:
             or not table.time_size
             or table.session_size > 8
             or table.end_of_session >= 0
-            or (packet.kind is not None and packet.kind.header_size is not None)
+            or table.short_header
+            or table.kind_mask != 0xFFFF
+            or table.session_mask
+            or table.high_size
+            or table.reset_message >= 0
             or table.several
             or not table.sequence_size
         )

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 
 from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.book_rules import (
+    REAL_SLACK,
     SELL_ID_BIT,
     Codes,
     EventTime,
@@ -145,7 +146,7 @@ class _Form:
             unit = 10**self.size_decimals
             found = _put_real(message, self.size, entry.size / unit) * unit
             # As the normaliser reads it.
-            return int(found + found * (1e-7 if self.size.size == 4 else 1e-12)) == entry.size
+            return int(found + found * REAL_SLACK[self.size.size]) == entry.size
         size = entry.size * 10 ** max(self.size.decimals, 0)
         value, rest = divmod(size, 10**self.size_decimals)
         return rest == 0 and _put_number(message, self.size, value)

@@ -6,6 +6,7 @@ from feedhandler.market.order_table cimport OrderTable
 
 cdef class WireField:
     cdef int at, size, shift, decimals
+    cdef double slack
     cdef bint big, is_signed, is_text, is_real, in_element, has_null
     cdef signed char[::1] scale_codes
     cdef unsigned long long mask, null

@@ -42,6 +42,7 @@ from cython.cimports.feedhandler.market.order_table import OrderTable
 
 from feedhandler.codecs.book_rules import (
     POSITIONS_MAX,
+    REAL_SLACK,
     SELL_ID_BIT,
     Codes,
     FieldLocation,
@@ -136,6 +137,7 @@ class WireField:
         self.at, self.size, self.shift = location.at, location.size, location.shift
         self.big, self.is_signed, self.is_text = location.big, location.signed, location.text
         self.is_real = location.floating
+        self.slack = REAL_SLACK[location.size] if location.floating else 0.0
         self.in_element = location.in_element
         self.mask = (1 << (location.width or min(8 * location.size, 64))) - 1
         self.has_null = location.null is not None
@@ -630,8 +632,7 @@ class Normaliser:
         if value > _SIZE_MAX - 1:
             self.clamped += 1
             return cython.cast(cython.uint, _SIZE_MAX - 1)
-        # What it is cut to is not a unit less because of the last bit of the number.
-        return cython.cast(cython.uint, value + value * (1e-7 if field.size == 4 else 1e-12))
+        return cython.cast(cython.uint, value + value * field.slack)
 
     def side_of(self, codes):
         """Return the meaning of a field of codes; 0 where its value means nothing."""
@@ -980,10 +981,7 @@ class Normaliser:
         if ranks is None:
             ranks = self.ranks[self.instrument, side] = []
         insort(ranks, price if side == _SELL else -price)
-        while len(ranks) > depth:
-            worst: cython.longlong = ranks.pop()
-            self.set_level(side, worst if side == _SELL else -worst, 0)
-        return 0
+        return self.trim(side, depth)
 
     def set_depth(self, rule):
         """Note the depth of the book of the instrument that a directory message names."""
@@ -1003,7 +1001,7 @@ class Normaliser:
         return 0
 
     def trim(self, side, depth):
-        """Take off the levels beyond a depth that is told after them."""
+        """Take off the levels beyond a depth, also those that came before it was told."""
         ranks: list = self.ranks.get((self.instrument, side))
         if ranks is None and self.depth == 0 and self.orders.count:
             # Without a depth from the beginning, levels were not ranked as they came.

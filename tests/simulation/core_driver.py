@@ -1,4 +1,4 @@
-"""What drives the gateway's core in a simulated world: the ring, arbiters, connections and time.
+"""A driver of the gateway's core in a simulated world: ring, arbiters, connections and time.
 
 `GatewayCore` is what `feedhandler.gateway` runs. A `CoreDriver` is its `GatewayIO`, with arbiters
 in the place of the receive thread and simulated connections to its servers (`Outward`). Between the

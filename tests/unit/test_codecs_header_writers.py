@@ -1,4 +1,4 @@
-"""Who writes packet headers, or reads them in bulk: the feeds of `test_codecs_header_bits`.
+"""Writers and bulk readers of packet headers, with the feeds of `test_codecs_header_bits`.
 
 Numbers with bits above their field, sessions of some bits, data packets with a short header.
 """

@@ -1,4 +1,4 @@
-"""What an owner of a queue asks its engine: figures, items read and ended, days, groups checked."""
+"""The engine's interface for owners of a queue: figures, items read and ended, days, groups."""
 
 from collections.abc import Iterator
 from dataclasses import replace
