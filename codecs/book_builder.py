@@ -44,7 +44,7 @@ from feedhandler.codecs.times import UNIT_NS
 _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     does: (frozenset(needed.split()), frozenset(allowed.split()))
     for does, needed, allowed in [
-        ("add", "order side price size", ""),
+        ("add", "order side price size", "level_size level_orders"),
         ("modify", "order size", "side price"),
         ("replace", "order new_order price size", "side"),
         ("reduce", "order size", "side"),
@@ -81,7 +81,7 @@ _BY_LEVEL = {"level"}
 #: Rules of which the order, or the quote, alone tells the instrument, where it names no symbol.
 _BY_NAME = {"modify", "replace", "reduce", "execute", "delete", "quote_side", "quote_delete"}
 #: Keys of a rule whose fields are numbers, which no text is.
-_NUMBERS = {"price", "size", "remaining", "position"}
+_NUMBERS = {"price", "size", "level_size", "level_orders", "remaining", "position"}
 #: Keys whose fields may be floating point.
 _REALS = {"price", "size", "remaining"}
 #: Decimals of sizes in records, at most.
@@ -236,6 +236,8 @@ class BookBuilder:
             side=self._side(f"{key}.side", look, given.side),
             price=location("price"),
             size=location("size"),
+            level_size=location("level_size"),
+            level_orders=location("level_orders"),
             remaining=location("remaining"),
             bid=look.quote(f"{key}.bid", given.bid) if given.does == "quote" else None,
             ask=look.quote(f"{key}.ask", given.ask) if given.does == "quote" else None,

@@ -103,6 +103,10 @@ class Rule(msgspec.Struct, frozen=True):
     """codes, or `buy` or `sell` for all"""
     price: FieldLocation | None = None
     size: FieldLocation | None = None
+    level_size: FieldLocation | None = None
+    """of a level: what its orders have together, up to and with this one"""
+    level_orders: FieldLocation | None = None
+    """how many they are"""
     remaining: FieldLocation | None = None
     bid: tuple[FieldLocation, FieldLocation] | None = None
     ask: tuple[FieldLocation, FieldLocation] | None = None

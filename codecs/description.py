@@ -298,6 +298,8 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     side: SideDescription | Literal["buy", "sell"] | None = None
     price: str = ""
     size: str = ""
+    level_size: str = ""
+    level_orders: str = ""
     remaining: str = ""
     bid: QuoteSideDescription | None = None
     ask: QuoteSideDescription | None = None
@@ -338,6 +340,7 @@ class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     symbol: str = ""
     conflate: Literal["latest", "never", "book"] = "never"
     conflate_by: list[str] = []
+    revokes: list[str] = []
     group: GroupDescription | None = None
     doc: str = ""
 

@@ -706,6 +706,17 @@ class Feed:
             code = code << 8 | message[table.type_second_at]
         return code
 
+    def is_whole(self, message: bytes) -> bool:
+        """Return whether a message ends where its own length, if it tells one, says."""
+        table = self.table
+        if len(message) < table.message_header_size:
+            return False
+        if not table.message_length_size:
+            return True
+        index = slice(table.message_length_at, table.message_length_at + table.message_length_size)
+        told = int.from_bytes(message[index], self._int_order)
+        return told + table.message_length_add == len(message)
+
     def symbol_of(self, message: bytes, code: int | None = None) -> int:
         """Return the symbol of a whole message, as the scanner gives it.
 

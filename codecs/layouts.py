@@ -529,8 +529,8 @@ class Layout(Block):
 
     `conflate` says what replaces such a message where it waits too long: a newer one of the same
     symbol and the same fields `conflate_by` (`latest`), the symbol's book (`book`), or nothing
-    (`never`). `fixed_size`, where messages tell how long their fixed part is, reads it from a whole
-    message's bytes.
+    (`never`). `revokes` are the names of messages that no longer hold when it comes. `fixed_size`,
+    where messages tell how long their fixed part is, reads it from a whole message's bytes.
     """
 
     def __init__(
@@ -547,6 +547,7 @@ class Layout(Block):
         symbol: str = "",
         conflate: str = "never",
         conflate_by: Sequence[str] = (),
+        revokes: Sequence[str] = (),
         times: Sequence[tuple[str, TimeReader]] = (),
         parts: "Sequence[Part]" = (),
         symbols: "tuple[Group, Field] | None" = None,
@@ -560,6 +561,7 @@ class Layout(Block):
         self.symbol = symbol
         self.conflate = conflate
         self.conflate_by = tuple(conflate_by)
+        self.revokes = tuple(revokes)
         #: The group whose elements name the symbols, and the field that does.
         self.symbols = symbols
         if symbols is not None:

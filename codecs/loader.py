@@ -302,6 +302,8 @@ class _Builder:
         for index, spec in enumerate(self.description.controls):
             self.file.table = ("controls", index)
             key = f"controls[{spec.type}]"
+            if spec.revokes:
+                self.refuse(f"{key}.revokes", "control packets revoke no message")
             if spec.conflate != "never" or spec.conflate_by:
                 self.refuse(f"{key}.conflate", "control packets are never conflated")
             layout = self._layout(key, spec, 0)
@@ -366,6 +368,7 @@ class _Builder:
             symbol=symbol,
             conflate=spec.conflate,
             conflate_by=self._conflate_by(key, spec, fields, symbol),
+            revokes=self._revokes(key, spec),
             times=self._times(fields, built),
             parts=built,
             symbols=self._symbols(key, spec, built),
@@ -457,6 +460,15 @@ class _Builder:
         if len({*chosen, symbol}) <= len(chosen):
             self.refuse(f"{key}.conflate_by", "names a field twice, or the symbol")
         return chosen
+
+    def _revokes(self, key: str, spec: LayoutDescription) -> list[str]:
+        """Return the names of the messages that no longer hold when this one comes."""
+        known = [each.name for each in self.description.messages]
+        for name in spec.revokes:
+            if name not in known:
+                near = nearest(name, known)
+                self.refuse(f"{key}.revokes", f"no message is called {name!r}{near}")
+        return spec.revokes
 
     def _times(self, fields: list[Field], parts: list[Part]) -> list[tuple[str, TimeReader]]:
         """Return the readers of the first time rule of each name whose fields the layout has."""

@@ -1,7 +1,7 @@
 """A market-data gateway: two multicast lines in, one ordered AMQP 1.0 stream out.
 
 Subscribers begin at `feedhandler.subscribe`; `feedhandler.Market` keeps what they receive as books,
-trades and quotes. Both are imported on first use, so that `import feedhandler` alone stays light.
+trades and states. Both are imported on first use, so that `import feedhandler` alone stays light.
 """
 
 import os as _os
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from feedhandler.amqp.subscribing.subscriber import Subscriber, subscribe
     from feedhandler.amqp.subscribing.upstream import ConnectionEvent
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-    from feedhandler.replay.state.book import Book
-    from feedhandler.replay.state.markets import open_market as Market
+    from feedhandler.market.stream_market import Market
     from feedhandler.retrans.quality import Quality
 
 __all__ = [
     "Batch",
-    "Book",
     "ConfigError",
     "ConnectionEvent",
     "FeedhandlerError",

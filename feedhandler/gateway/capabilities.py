@@ -25,7 +25,7 @@ from feedhandler.gateway.server_clients import (
     server_fault_of,
     tcp_fault_of,
 )
-from feedhandler.replay.state.markets import open_market
+from feedhandler.market.stream_market import Market
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -203,8 +203,8 @@ CAPABILITIES = (
     Capability(
         "books",
         "books",
-        "`feedhandler.Market` rebuilds books and trades; of UTP-MD also quotes and reference data",
-        _works(open_market),
+        "`feedhandler.Market` rebuilds books and trades, and keeps the latest of other messages",
+        _works(Market),
     ),
     Capability(
         "records",

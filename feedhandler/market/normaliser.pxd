@@ -72,7 +72,7 @@ cdef class Normaliser:
     cdef unsigned long long[::1] words
     cdef unsigned char[::1] octets
     cdef Py_ssize_t room
-    cdef dict instruments, scales, clocks, snapshots
+    cdef dict instruments, scales, clocks, snapshots, held
     cdef dict ladders, depths
     cdef dict ranks
     cdef int size_decimals, depth

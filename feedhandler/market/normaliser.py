@@ -288,6 +288,8 @@ class Normaliser:
         if feed.clock is not None:
             self.teaches[feed.clock.code] = True
         self.instruments, self.clocks, self.snapshots = {}, {}, {}
+        #: Snapshots that are held, while books are told anew.
+        self.held = {}
         #: Decimal places of prices by instrument, by what prices say to have them.
         self.scales = {name: {} for name in feed.scale_names}
         #: The symbols by instrument id, from 1.
@@ -770,6 +772,23 @@ class Normaliser:
             self.put(_R, 0, 0, _NO_PRICE, 0)
         return 0
 
+    def snapshot_under_way(self, channel: int) -> set[int] | None:
+        """Return the instruments that a snapshot of a channel's orders has been through, the one it
+        is at included; None where none is under way."""
+        return self.snapshots.get(channel)
+
+    def hold_snapshot(self, channel: int, through: set[int]) -> None:
+        """Take what comes next for no part of the snapshot under way: books told anew, by orders
+        as it has them. It has been through these instruments, too."""
+        met = self.snapshots.pop(channel, None)
+        if met is not None:
+            self.held[channel] = met | through
+
+    def resume_snapshot(self, channel: int) -> None:
+        """Go on with a snapshot that was held."""
+        if channel in self.held:
+            self.snapshots[channel] = self.held.pop(channel)
+
     def clear_books(self, rule):
         """Empty the book of the instrument, or all books of the channel."""
         if not rule.whole:
@@ -812,6 +831,7 @@ class Normaliser:
         self.event_ns = self.received_ns = received_ns
         self.send_ns = _NO_TIME
         self.snapshots.pop(channel, None)
+        self.held.pop(channel, None)
         self.clocks.pop(channel, None)
         self.forget_orders()
         self.put(_R, 0, 0, _NO_PRICE, 0)

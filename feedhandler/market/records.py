@@ -215,17 +215,22 @@ class Records:
     `active` but `mbo` and `status`.
 
     `name_of` gives an instrument's name for definitions; without it, the symbol's text is taken.
-    Raises `UsageError` for a feed without `[book]`, and for another schema.
+    `book` keeps the books; without it, one of the usual bounds does. Raises `UsageError` for a feed
+    without `[book]`, and for another schema.
     """
 
     def __init__(
-        self, feed: Feed, *schemas: str, name_of: Callable[[int], str] | None = None
+        self,
+        feed: Feed,
+        *schemas: str,
+        name_of: Callable[[int], str] | None = None,
+        book: DepthBook | None = None,
     ) -> None:
         for schema in schemas:
             if schema not in SCHEMAS:
                 raise UsageError(f"unknown records {schema!r}", f"known: {', '.join(SCHEMAS)}")
         self.normaliser = FixNormaliser(feed) if isinstance(feed, FixFeed) else Normaliser(feed)
-        self.book = DepthBook()
+        self.book = DepthBook() if book is None else book
         self.normaliser.instruments_of = self.book.instruments
         self.keeps_events = not schemas or "mbo" in schemas
         self.outputs = {

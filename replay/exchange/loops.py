@@ -8,13 +8,12 @@ its packets are numbered from 1, as CME's are (`retrans.protocols.cme_snapshots`
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from feedhandler.codecs import Feed
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.exchange.due import DuePackets
 from feedhandler.replay.generating.order_flow import SIDE_ORDERS_MAX
 from feedhandler.replay.generating.packets import Outgoing
-from feedhandler.replay.state.markets import open_market
 from feedhandler.retrans.protocols.cme_replay import PACKET
 from feedhandler.retrans.protocols.cme_snapshots import BOOK, FIRST
 
@@ -31,7 +30,7 @@ class SnapshotLoops(DuePackets):
     def __init__(self, feed: Feed, cycle_ns: int, elapsed_ns: Callable[[], int]) -> None:
         super().__init__(elapsed_ns)
         self._feed, self._cycle_ns = feed, cycle_ns
-        self._market: Any = open_market(feed)
+        self._market = Market(feed)
         #: Number and send time of the latest packet.
         self._last = self._sent = 0
         #: Of the loop under way: the instruments that are left, and how many it has.
@@ -52,7 +51,7 @@ class SnapshotLoops(DuePackets):
         self._next_ns = max(self._next_ns, now_ns - LATE_NS)
         while self._next_ns <= now_ns and len(packets) < STEP_SNAPSHOTS_MAX:
             if not self._left:
-                self._left.extend(self._market.books)
+                self._left.extend(map(str, self._market.books))
                 self._total = len(self._left)
             if not self._left:
                 break

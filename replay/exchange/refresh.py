@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
-from feedhandler.replay.state.market import Market
 from feedhandler.retrans.protocol import RefreshReject
 from feedhandler.retrans.snapshots import SnapshotCutter
 

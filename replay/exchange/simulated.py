@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from feedhandler.codecs import Feed, load_feed
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.exchange.blocks import Block, BlockMaker, LineSet
 from feedhandler.replay.exchange.ledger import LedgerWriter
 from feedhandler.replay.exchange.plan import (
@@ -45,7 +46,6 @@ from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
-from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import SnapshotCutter
 
 __all__ = ["Exchange", "ExchangePlan", "ExchangeProgress", "ExchangeResult"]
@@ -133,7 +133,7 @@ class Exchange:
     def _refresh_flow(self) -> RefreshFlow:
         return RefreshFlow(
             self._feed,
-            Market(self._feed),
+            Market(self._feed, keeps_messages=True),
             SnapshotCutter(self._feed),
             cycle_ns=int((self.plan.refresh_s or 0) * 1e9),
             heartbeat_ns=self.plan.heartbeat_ms * 1_000_000,

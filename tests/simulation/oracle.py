@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from sessions import FEED, Session
 
-from feedhandler.replay.state.market import Market
+from feedhandler.market.stream_market import Market
 from feedhandler.retrans.ranges import RangeSet
 
 WHOLE = ("OK", "REFRESHED")
@@ -63,7 +63,7 @@ class Link:
 
     def __init__(self, attached_ns: int) -> None:
         self.attached_ns = attached_ns
-        self.market = Market(FEED)
+        self.market = Market(FEED, keeps_messages=True)
         #: Services whose state it has.
         self.based: set[int] = set()
         #: Services of which it was told that there is no snapshot.
@@ -85,7 +85,7 @@ class Subscriber:
 
     def __init__(self, session: Session, clock: Callable[[], int]) -> None:
         self.session = session
-        self.market = Market(FEED)
+        self.market = Market(FEED, keeps_messages=True)
         self.services = {service: _Service() for service in session.services}
         self.seen = Counter[str]()
         self.links: list[Link] = []

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.state.market import Market
 
 FEED = load_feed("euronext-utp-md")
 DATA, HEARTBEAT, RESET = int(PacketKind.DATA), int(PacketKind.HEARTBEAT), int(PacketKind.RESET)
@@ -163,7 +163,7 @@ class Session:
     def _market(self, service: int, index: int) -> Market:
         reached, market = self._cursors.get(service, (-1, None))
         if market is None or reached > index:
-            reached, market = -1, Market(FEED)
+            reached, market = -1, Market(FEED, keeps_messages=True)
         for sent in self.packets[service][reached + 1 : index + 1]:
             market.apply(sent.packet)
         self._cursors[service] = (index, market)

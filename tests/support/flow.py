@@ -9,18 +9,19 @@ import msgspec
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
-from feedhandler.replay.state.markets import open_market
+from feedhandler.market.stream_market import Market
 from tests.support.amqp import FEED, FakeLink, Rig, Sent
 from tests.support.market import DAY
 
 
 class Traffic:
     """One service's messages, as an exchange could send them: orders that come, change and go,
-    books that are cleared or sent again, and all else beside."""
+    books that are cleared or sent again, and all else beside. Its symbols begin at `first`: one
+    belongs to one service."""
 
-    def __init__(self, chance: random.Random, symbols: int = 6) -> None:
+    def __init__(self, chance: random.Random, symbols: int = 6, first: int = 1) -> None:
         self.chance = chance
-        self.symbols = range(1, symbols + 1)
+        self.symbols = range(first, first + symbols)
         self.resting: dict[int, dict[int, tuple[int, int]]] = {s: {} for s in self.symbols}
         self.again: list[bytes] = []
         self.order_id = self.trade_id = 0
@@ -99,10 +100,10 @@ def without(messages: list[bytes], *codes: int) -> list[bytes]:
 
 
 class Reader:
-    """A subscriber's market, from what a link was sent; of UTP-MD a `Market`."""
+    """A subscriber's market, from what a link was sent."""
 
     def __init__(self, feed: Any = FEED) -> None:
-        self.market = open_market(feed)
+        self.market = Market(feed, keeps_messages=True)
 
     def take(self, message: Sent) -> None:
         content = message.content.removesuffix("+json")

@@ -1,17 +1,17 @@
 """Shared by tests of markets and snapshots: both twins, sessions, order messages, books."""
 
 import functools
-import sys
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
+from feedhandler.market import stream_market
+from feedhandler.market.stream_market import Market
+from feedhandler.market.views import BookView
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.packets import Outgoing
-from feedhandler.replay.state import market as compiled_market
-from feedhandler.replay.state.book import Book
 
 FEED = load_feed("euronext-utp-md")
 MS = 1_000_000
@@ -19,14 +19,29 @@ SYMBOL = 10_001
 DAY = 20_110_315
 
 
-def _interpreted_market() -> ModuleType:
-    """The interpreted market above interpreted orders."""
-    name = "feedhandler.replay.state.market_orders"
-    with patch.dict(sys.modules, {name: load_interpreted(name)}):
-        return load_interpreted("feedhandler.replay.state.market")
+#: A price of 1, as markets have it.
+UNIT = 10**9
 
 
-TWINS = {"compiled": compiled_market, "interpreted": _interpreted_market()}
+def compiled(**options: Any) -> Market:
+    """A market of UTP-MD as exchanges keep it."""
+    return Market(FEED, keeps_messages=True, **options)
+
+
+def interpreted(**options: Any) -> Market:
+    """The same, whose compiled parts are interpreted."""
+    parts = {
+        name: getattr(load_interpreted(f"feedhandler.market.{module}"), name)
+        for module, name in (
+            ("depth_book", "DepthBook"), ("records", "Records"),
+            ("order_messages", "OrderMessages"), ("latest_messages", "LatestMessages"),
+        )
+    }  # fmt: skip
+    with patch.multiple(stream_market, **parts):
+        return Market(FEED, keeps_messages=True, **options)
+
+
+TWINS: dict[str, Callable[..., Market]] = {"compiled": compiled, "interpreted": interpreted}
 
 
 @functools.cache
@@ -51,14 +66,41 @@ def packet(*messages: bytes, service: int = 104, sequence: int = 1, **header: An
     return FEED.encode_packet(sequence=sequence, messages=messages, service=service, **header)
 
 
-def queues(book: Book) -> dict[int, list[tuple[Any, int, int]]]:
-    """Every level of a book by key (price times side): its orders in priority as (key, volume,
-    priority in microseconds, as messages tell it)."""
-    found = {}
+def same_levels(book: BookView, quote: Any) -> None:
+    """Check that a quote shows the level of a book that it is about; all zero where there is
+    none."""
+    for side, name in ((book.bids, "bid"), (book.asks, "ask")):
+        price = getattr(quote, f"{name}_price")
+        shown = (
+            price.raw * UNIT // 10**price.scale,
+            getattr(quote, f"{name}_size"),
+            getattr(quote, f"number_{name}_orders"),
+        )
+        levels = side.top(quote.quote_number)
+        assert shown == (levels[-1] if len(levels) == quote.quote_number else (0, 0, 0))
+
+
+def key_of(order: int) -> tuple[int, int]:
+    """An order's date and number, of its id in a book."""
+    return order >> 32, order & 0xFFFF_FFFF
+
+
+def keys(market: Market, symbol: int = SYMBOL) -> set[tuple[int, int]]:
+    """Date and number of every open order of a symbol."""
+    book = market.books[symbol]
+    return {key_of(order) for order, _, _ in (*book.bids.orders, *book.asks.orders)}
+
+
+def queues(book: BookView) -> list[list[tuple[int, int, int]]]:
+    """Both sides of a book: (id, price, size) of the orders in priority, whose sums are checked
+    against the levels."""
+    found = []
     for side in (book.bids, book.asks):
-        assert sorted(side.levels) == side.keys
-        for key, level in side.levels.items():
-            orders = [(o.key, o.volume, o.priority_ns // 1000) for o in level.orders.values()]
-            assert level.volume == sum(volume for _, volume, _ in orders)
-            found[key] = orders
+        levels: dict[int, list[int]] = {}
+        for _, price, size in side.orders:
+            level = levels.setdefault(price, [0, 0])
+            level[0] += size
+            level[1] += 1
+        assert side.top(1 << 20) == [(price, *both) for price, both in levels.items()]
+        found.append(side.orders)
     return found

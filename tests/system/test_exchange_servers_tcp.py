@@ -13,11 +13,11 @@ import pytest
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ingest.lines import set_receive_buffer
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
 from feedhandler.replay.generating.packets import ORDERS, REFERENCE, SERVICES
 from feedhandler.replay.playing.inject import LineFaults
-from feedhandler.replay.state.market import Market
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import (
@@ -259,11 +259,11 @@ def test_a_snapshot_and_the_live_packets_behind_it_give_the_exchanges_own_state(
     checked = 0
     for service in SERVICES:
         live = running.listener.live(service)
-        own = Market(FEED)
+        own = Market(FEED, keeps_messages=True)
         for number in sorted(live):
             own.apply(live[number])
         for last, packets in snapshots(running.listener.got["refresh A", service]):
-            rebuilt = Market(FEED)
+            rebuilt = Market(FEED, keeps_messages=True)
             for packet in packets:
                 rebuilt.apply(packet)
             for number in sorted(live):

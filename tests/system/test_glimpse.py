@@ -20,7 +20,7 @@ from test_line_answers import LAST, SERVICE, Publisher, until
 import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, Config, ServerConfig
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.retrans.actions import AskRefresh
 from feedhandler.retrans.events import RefreshFailed, RefreshSnapshot
 from feedhandler.retrans.protocols.glimpse import GlimpseClient
@@ -125,7 +125,7 @@ async def serving(session: Session) -> AsyncIterator[tuple[str, str, GlimpseServ
         await listener.close()
 
 
-def books(market: VenueMarket) -> dict[str, Any]:
+def books(market: Market) -> dict[str, Any]:
     """Every order of every book, in priority."""
     return {
         name: (market.books[name].bids.orders, market.books[name].asks.orders)
@@ -139,12 +139,12 @@ async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_tr
 ) -> None:
     session = Session(seed=19)
     market, records = feedhandler.Market(FEED), feedhandler.Market(FEED)
-    assert isinstance(market, VenueMarket)
-    assert isinstance(records, VenueMarket)
+    assert isinstance(market, Market)
+    assert isinstance(records, Market)
     reasons: list[str] = []
     numbers: set[int] = set()
 
-    async def follow(url: str, target: VenueMarket, **options: Any) -> None:
+    async def follow(url: str, target: Market, **options: Any) -> None:
         async with feedhandler.subscribe(url, "itch.#", **options) as subscribed:
             following.release()
             async for received in subscribed:
@@ -155,7 +155,7 @@ async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_tr
                     numbers.add(received.sequence)
 
     following = asyncio.Semaphore(0)
-    truth = VenueMarket(FEED)
+    truth = Market(FEED)
     for number in range(1, LAST + 1):
         truth.apply_message(message(number))
     async with (

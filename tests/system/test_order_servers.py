@@ -15,7 +15,7 @@ from test_line_answers import until
 import feedhandler
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.config import AmqpConfig, Config
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.ops.exchange_config import PASSWORD, order_config
 from feedhandler.replay.exchange.plan import Offered
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
@@ -61,7 +61,7 @@ def configuration(sent: ExchangePlan, exchange: Exchange) -> Config:
     )  # fmt: skip
 
 
-def books(market: VenueMarket) -> dict[str, Any]:
+def books(market: Market) -> dict[str, Any]:
     """Every order of every book, in priority, and its levels."""
     return {
         name: [
@@ -72,9 +72,9 @@ def books(market: VenueMarket) -> dict[str, Any]:
     }
 
 
-def truth(feed: Feed, sent: ExchangePlan) -> tuple[VenueMarket, int]:
+def truth(feed: Feed, sent: ExchangePlan) -> tuple[Market, int]:
     """The market of everything that the exchange generates, and how many messages that are."""
-    market = VenueMarket(feed)
+    market = Market(feed)
     session = OrderSession(
         feed, sent.seed, instruments=sent.instruments, messages_per_s=sent.messages_per_s,
         day=DAY, opening_ns=NINE_O_CLOCK_NS,
@@ -89,7 +89,7 @@ class Followed:
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
-        self.market = VenueMarket(feed)
+        self.market = Market(feed)
         self.live = 0
         self.reasons: list[str] = []
 

@@ -19,7 +19,7 @@ from feedhandler.config import (
     LineConfig,
     RefreshLineConfig,
 )
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support import free_addresses
 from tests.support.cme_books import (
@@ -99,7 +99,7 @@ class Exchange:
         )
 
 
-def levels_of(market: VenueMarket) -> Levels:
+def levels_of(market: Market) -> Levels:
     """The levels of a market, as the exchange has them."""
     found: Levels = {}
     for instrument in INSTRUMENTS:
@@ -119,7 +119,7 @@ async def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_
 ) -> None:
     exchange = Exchange()
     market = feedhandler.Market(FEED)
-    assert isinstance(market, VenueMarket)
+    assert isinstance(market, Market)
     reasons: list[str] = []
     looping: list[asyncio.Task[None]] = []
     try:

@@ -9,8 +9,8 @@ import pytest
 from feedhandler.codecs import ConfigError, Feed, Price, UsageError, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.market.book_messages import KeptBooks
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.kept_books import KeptBooks
+from feedhandler.market.stream_market import Market
 
 FEED = """
 name = "sample"
@@ -130,14 +130,14 @@ def test_a_price_has_the_decimals_that_its_scale_tells_wherever_it_is_read(
         assert record.price == record.fills[0].price == Price(-1234, decimals)
         columns = columns_of(feed, message)
         assert columns["price"][0] == columns["fills_price"][0] == float(price)
-        market = VenueMarket(feed)
+        market = Market(feed)
         market.apply_message(message)
         ((found, size, _),) = market.books["7"].bids.top(1)
         assert (found, size) == (int(price.scaleb(9)), 3)
     odd = feed.encode_message(1, **{**order, "price_scale": nonsense}, price=-1234)
     assert feed.decode_message(odd).price == Price(-1234, None)
     assert numpy.isnan(columns_of(feed, odd)["price"][0])
-    market = VenueMarket(feed)
+    market = Market(feed)
     market.apply_message(odd)
     assert market.problems["unscaled"] == 1
 

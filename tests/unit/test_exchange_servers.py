@@ -4,7 +4,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.exchange.loops import STEP_SNAPSHOTS_MAX, SnapshotLoops
 from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.refresh import Snapshot
@@ -233,7 +233,7 @@ def test_what_happens_is_in_the_state_from_its_due_time_on_also_without_an_offer
         due = [each for each in sent if each.due_ns <= clock.now_ns]
         last, messages = state(101)
         assert last == sum(each.messages for each in due)
-        whole, joined = VenueMarket(itch), VenueMarket(itch)
+        whole, joined = Market(itch), Market(itch)
         for each in due:
             whole.apply(each.packet)
         for message in messages:
@@ -248,7 +248,7 @@ def test_what_happens_is_in_the_state_from_its_due_time_on_also_without_an_offer
 
 def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
     cme, clock = load_feed("cme-mdp3"), Clock()
-    loops, whole = SnapshotLoops(cme, 300_000_000, clock), VenueMarket(cme)
+    loops, whole = SnapshotLoops(cme, 300_000_000, clock), Market(cme)
     assert loops.step() == []
     sent = list(OrderSession(cme, 5, instruments=3, messages_per_s=900.0).packets(10**9))
     loops.publish(sent)
@@ -265,7 +265,7 @@ def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
     assert len(found) == loops.loops
     assert not assembler.counts["malformed"] + assembler.counts["outside"]
     assert {event.last for event in found} == {cme.decode_packet(sent[-4].packet).sequence}
-    joined = VenueMarket(cme)
+    joined = Market(cme)
     for packet in found[-1].packets:
         joined.apply(packet)
     for name in ("AAAB", "AAAC", "AAAD"):

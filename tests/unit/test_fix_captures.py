@@ -21,7 +21,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import MBO
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.fixcast.exchange_plan import symbols_of
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures import packet_headers as compiled_headers
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -268,7 +268,7 @@ def test_records_of_a_capture_are_read_by_the_library_of_their_format(
     metadata, *records = decoder.decode()
     assert sorted(metadata.symbols) == sorted(symbols_of(1)[:8])
     read = numpy_records(records)
-    whole, of_records = VenueMarket(FEED), VenueMarket(FEED)
+    whole, of_records = Market(FEED), Market(FEED)
     for datagram in session():
         whole.apply(datagram)
     names = {number: name for name, number in whole.instruments().items()}

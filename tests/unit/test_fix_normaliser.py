@@ -13,7 +13,8 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.market import fix_normaliser
-from feedhandler.market.venue_market import Trade, VenueMarket
+from feedhandler.market.stream_market import Market
+from feedhandler.market.views import Trade
 from feedhandler.replay.generating.fix_market import PRICE_PLACES, FixMarket
 from feedhandler.replay.state.book import BUY, SELL
 from feedhandler.replay.state.fix_book import standing_of
@@ -35,10 +36,10 @@ ORDERS = (
 )
 
 
-def after(*messages: bytes) -> VenueMarket:
+def after(*messages: bytes) -> Market:
     """A market that was given these messages of service 1."""
     market = feedhandler.Market(FEED)
-    assert isinstance(market, VenueMarket)
+    assert isinstance(market, Market)
     for message in messages:
         market.apply_message(message, 1)
     return market

@@ -20,13 +20,14 @@ from feedhandler.codecs.fix.fields import fields
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.index import FieldIndex, read_message
 from feedhandler.codecs.fix.reasons import FixReject
-from feedhandler.replay.state.book import BUY, SELL, Book
+from feedhandler.market.stream_market import Market
+from feedhandler.market.views import BookView
+from feedhandler.replay.state.book import BUY, SELL, Book, Side
 from feedhandler.replay.state.fix_book import book_of
 from feedhandler.replay.state.fix_translation import FixTranslator
-from feedhandler.replay.state.market import Market
 from feedhandler.retrans.fix.market_state import MarketState
 from tests.support.fix_translation import Wire
-from tests.support.market import DAY, FEED, SYMBOL, order, packet, session
+from tests.support.market import DAY, FEED, SYMBOL, UNIT, order, packet, session
 
 #: The capture's level updates and trades, as an independent decode counts them.
 IEX_TYPES = {"8", "5", "T"}
@@ -43,13 +44,23 @@ def levels_of(state: MarketState, symbol: str) -> dict[str, dict[Decimal, int]]:
     }
 
 
-def same_queues(binary: Book, made: Book, unit: int) -> None:
+def same_queues(binary: BookView | Book, made: Book, unit: int) -> None:
     """Each level's orders in their priority, with their volumes, are the same."""
     for ours, theirs in ((binary.bids, made.bids), (binary.asks, made.asks)):
-        assert ours.keys == [key * unit for key in theirs.keys]
-        for key in theirs.keys:
-            orders = [each.volume for each in theirs.levels[key].orders.values()]
-            assert [o.volume for o in ours.levels[key * unit].orders.values()] == orders
+        expected = [(price * unit, volume) for price, volume in queue_of(theirs)]
+        if isinstance(ours, Side):
+            assert queue_of(ours) == expected
+        else:
+            assert [(price, volume) for _, price, volume in ours.orders] == expected
+
+
+def queue_of(side: Side) -> list[tuple[int, int]]:
+    """Price and volume of a side's orders, best first, in priority."""
+    return [
+        (side.levels[key].price, each.volume)
+        for key in reversed(side.keys)
+        for each in side.levels[key].orders.values()
+    ]
 
 
 # -- the real session of IEX ---------------------------------------------------------------------
@@ -311,20 +322,11 @@ def test_queues_of_a_generated_session_sent_as_fix_are_the_markets(seed: int) ->
 def _compare(market: Market, state: MarketState) -> int:
     """All books; how many were not empty."""
     full = 0
-    for symbol, binary in market.books.items():
-        made = book_of(state, FEED.symbol_text(symbol).encode())
-        scale = _scale_of(market, symbol)
-        same_queues(binary, made.book, 10 ** (scale - made.price_places))
-        full += bool(binary.orders)
+    for name, binary in market.books.items():
+        made = book_of(state, FEED.symbol_text(market.instruments()[name]).encode())
+        same_queues(binary, made.book, UNIT // 10**made.price_places)
+        full += bool(binary.bids.orders or binary.asks.orders)
     return full
-
-
-def _scale_of(market: Market, symbol: int) -> int:
-    """Decimal places of the symbol's prices, as its orders tell them."""
-    for state in market.services.values():
-        for message in market.book_messages(104, symbol) if state.orders else ():
-            return int(FEED.decode_message(message).price.scale)
-    return 0
 
 
 WHOLE = [
@@ -337,7 +339,7 @@ WHOLE = [
     ("it grows and goes behind", [("A", 1), ("A", 2), ("M", 1, 100, 15)], [(2, 10), (1, 15)]),
     ("it goes", [("A", 1), ("A", 2), ("D", 1)], [(2, 10)]),
     ("the book is cleared", [("A", 1), ("A", 2), ("F", 0), ("A", 3)], [(3, 10)]),
-    ("it comes again, at the back", [("A", 1), ("A", 2), ("A", 1, 100, 5)], [(2, 10), (1, 5)]),
+    ("it comes again, at the back", [("A", 1), ("A", 2), ("A", 1, 100, 15)], [(2, 10), (1, 15)]),
     ("one that was not there changes", [("M", 1), ("A", 2)], [(1, 10), (2, 10)]),
     ("one that was not there goes", [("A", 1), ("D", 9)], [(1, 10)]),
     ("orders are sent again", [("A", 1), ("S",), ("Y", 2), ("Y", 1), ("E",)], [(2, 10), (1, 10)]),
@@ -367,7 +369,7 @@ def test_orders_stand_as_in_the_market(
         for level in made.bids.levels.values()
         for each in level.orders.values()
     ] == expected
-    same_queues(market.books[SYMBOL], made, 1)
+    same_queues(market.books[SYMBOL], made, UNIT)
     assert not state.problems
 
 

@@ -31,7 +31,7 @@ def same_state(made: ConflatedLink, services: tuple[int, ...] = (104, 105)) -> N
 def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, seed: int) -> None:
     chance = random.Random(seed)
     made = ConflatedLink(f"#?as={grain}")
-    traffic = [Traffic(chance), Traffic(chance)]
+    traffic = [Traffic(chance), Traffic(chance, first=11)]
     pattern = {
         "long": lambda step: 100_000 if step % 100 == 99 else 0,
         "trickle": lambda step: 1,
@@ -190,7 +190,10 @@ def test_a_snapshot_block_waits_whole_and_books_come_behind_it() -> None:
     for _ in range(300):
         made.put(traffic.messages(3))
     made.rig.pump()
-    snapshot = made.rig.fanout.book_cache.market.snapshot(104)
+    whole = Reader()
+    for message in made.ideal.sent:
+        whole.take(message)
+    snapshot = whole.market.snapshot(104)
     made.rig.block([FEED.encode_packet(sequence=300, service=104, messages=snapshot[:200])], 300)
     for _ in range(300):
         made.put(traffic.messages(3))

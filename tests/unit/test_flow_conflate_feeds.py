@@ -119,12 +119,12 @@ def test_books_are_named_by_the_text_of_symbols_and_their_orders_by_what_the_tab
     blocks = [message for message in made.link.sent if message.block_position is not None]
     assert len(blocks) == begin["packets"]
     types = {feed.message_code(each) for block in blocks for each in feed.messages_of(block.body)}
-    assert types == {feed.layout("add_order_long").code}
+    assert types == {feed.layout("add_order_expanded").code}, "as they came"
     _, quick = markets(made)
     messages = [
         feed.decode_message(each) for block in blocks for each in feed.messages_of(block.body)
     ]
-    first = next(each for each in messages if each.symbol == "AAAB")
+    first = next(each for each in messages if each.symbol_extended == "AAAB")
     order, price, size = quick.books["AAAB"].bids.orders[0]
     assert (first.order_id, first.side_indicator, first.quantity) == (order, "B", size)
     assert first.price.raw * 100_000 == price

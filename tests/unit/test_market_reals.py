@@ -8,7 +8,7 @@ import pytest
 
 from feedhandler.codecs import Feed, load_feed, scanner
 from feedhandler.codecs.columns import Columns
-from feedhandler.market.book_messages import BookWriter
+from feedhandler.market.book_writer import BookWriter
 from feedhandler.market.depth_book import DepthBook
 from tests.support.refusal import refusal
 from tests.unit.test_market_normaliser import NormalisedRecords, twin  # noqa: F401

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import Feed, load_feed
-from feedhandler.market.book_messages import BookWriter
+from feedhandler.market.book_writer import BookWriter
 from feedhandler.market.depth_book import DepthBook
-from feedhandler.market.venue_market import VenueMarket
-from feedhandler.replay.state.markets import open_market
+from feedhandler.market.stream_market import Market
 from tests.support.refusal import refusal
 from tests.unit.test_market_normaliser import NormalisedRecords, twin  # noqa: F401
 
@@ -266,4 +265,4 @@ def test_a_message_that_utp_md_has_by_that_name_makes_no_market_of_utp_md(
     feed = described(tmp_path, ORDERS.replace('name = "added"', f'name = "{missing}"').replace(
         'messages = ["added"]', f'messages = ["{missing}"]'
     ))  # fmt: skip
-    assert type(open_market(feed)) is VenueMarket
+    assert type(Market(feed)) is Market

@@ -12,7 +12,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_start_ns
 from feedhandler.market.capture_records import CaptureRecords
 from feedhandler.market.normaliser import Normaliser
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating import order_flow
 from feedhandler.replay.generating.order_flow import OrderFlow, simple
 from feedhandler.replay.generating.order_session import LAST_PACKETS, OrderSession
@@ -215,7 +215,7 @@ def test_sessions_of_one_flow_have_the_same_records_whatever_their_packets():
 )
 def test_levels_are_sent_as_the_orders_add_up(name, depth):
     feed, writer = load_feed(name), WRITERS[name]
-    orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), VenueMarket(feed)
+    orders, market = OrderFlow(5, start_ns=START_NS, instruments=7), Market(feed)
     write = writer.new()
     for action in islice(orders.actions(), 1200):
         for message in writer.messages(feed, write(action, 0)):

@@ -6,7 +6,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.order_state import OrderState
 
@@ -103,7 +103,7 @@ def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> N
 )
 def test_a_fresh_book_of_the_state_is_the_book_of_the_session(name: str, seconds: float) -> None:
     feed = load_feed(name)
-    state, whole, joined = OrderState(feed), VenueMarket(feed), VenueMarket(feed)
+    state, whole, joined = OrderState(feed), Market(feed), Market(feed)
     session = OrderSession(feed, 8, instruments=5, messages_per_s=1_000.0)
     for each in session.packets(int(seconds * 1e9)):
         whole.apply(each.packet)

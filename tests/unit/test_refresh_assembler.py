@@ -9,8 +9,8 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.packets import ORDERS, SERVICES
-from feedhandler.replay.state.market import Market
 from feedhandler.retrans.refresh import (
     COUNTS,
     NEVER,
@@ -125,7 +125,7 @@ def test_a_whole_refresh_becomes_a_snapshot_of_plain_packets(line, compress):
 
 @drawn(2)
 def test_a_market_refreshed_by_every_service_equals_the_exchanges(seed):
-    exchange, user = Market(FEED), Market(FEED)
+    exchange, user = Market(FEED, keeps_messages=True), Market(FEED, keeps_messages=True)
     packets = session(seed)
     for outgoing in packets[: random.Random(seed).randrange(len(packets))]:
         exchange.apply(outgoing.packet)

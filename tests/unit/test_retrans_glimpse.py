@@ -11,7 +11,7 @@ import pytest
 from feedhandler import codecs
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.stream_market import Market
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import (
     Broken,
@@ -475,7 +475,7 @@ def test_a_snapshot_becomes_packets_and_a_market_of_it_and_what_follows_is_the_m
         keep(FEED, store, FEED.encode_packet(sequence=first, messages=live[first - 1 : last]))
     since = form.since(snapshot, store, 303)
     assert [each[:2] for each in since] == [(301, 302), (302, 303)]
-    of_all, of_both = VenueMarket(FEED), VenueMarket(FEED)
+    of_all, of_both = Market(FEED), Market(FEED)
     for message in live:
         of_all.apply_message(message)
     for packet in (*snapshot.packets, *(each[2] for each in since)):
@@ -587,7 +587,7 @@ def test_mutated_bytes_raise_nothing(seed: int) -> None:
         for event in client.feed(mutated(SNAPSHOT, draw), NOON_NS):
             if isinstance(event, RefreshSnapshot):
                 for packet in form.whole(event).packets:
-                    VenueMarket(FEED).apply(packet)
+                    Market(FEED).apply(packet)
         client.tick(NOON_NS + 10_000 * MS)
         session = server.session("c", NOON_NS)
         session.feed(mutated(LOGIN + BEATS + LOGOUT, draw), NOON_NS)

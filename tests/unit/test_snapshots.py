@@ -8,8 +8,8 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import PacketKind
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.packets import ORDERS, SERVICES
-from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import (
     INFLATED_BODY_MAX,
     MESSAGES_MAX,
@@ -66,7 +66,7 @@ def test_messages_of_any_size_and_likeness_come_back_as_they_were(seed, compress
 
 @pytest.mark.parametrize("level", [1, 6])
 def test_a_real_services_snapshot_is_cut_closely(level):
-    market = Market(FEED)
+    market = Market(FEED, keeps_messages=True)
     for outgoing in session(4, instruments=60)[:-150]:
         market.apply(outgoing.packet)
     cutter = SnapshotCutter(FEED, level)

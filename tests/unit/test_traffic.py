@@ -13,12 +13,12 @@ import pytest
 
 from feedhandler.codecs import PacketKind
 from feedhandler.codecs.errors import UsageError
+from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, SERVICES
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.tape import HEADER_BYTES, REALTIME
 from feedhandler.replay.generating.traffic import Traffic, packets
-from feedhandler.replay.state.book import BUY, SELL
-from feedhandler.replay.state.market import Market
+from tests.support.market import same_levels
 from tests.support.market_traffic import FEED, MARKET, packets_of, sent, stretch
 from tests.support.seeds import rerun, seed_of
 
@@ -34,39 +34,36 @@ def seed() -> int:
 
 
 def test_a_market_takes_all_of_it_without_a_problem_and_no_book_ever_crosses(seed: int) -> None:
-    market, looked = Market(FEED), 0
+    market, looked = Market(FEED, keeps_messages=True), 0
     for index, (channel, _, packet) in enumerate(sent(seed)):
         if channel >= REALTIME:
             continue
         market.apply(packet)
         if channel == 3 and index % 37 == 0:
-            symbol = next(s for s in FEED.decode_packet(packet).symbols if s)
-            assert not market.book(symbol).crossed()
-            looked += 1
+            symbols = [s for s in FEED.decode_packet(packet).symbols if s in market.books]
+            assert not any(market.books[symbol].crossed for symbol in symbols)
+            looked += bool(symbols)
     assert looked > 40
     assert not market.problems
     for book in market.books.values():
-        assert book.bids.best() is not None
-        assert book.asks.best() is not None
-        assert not book.crossed()
+        assert book.bids.top(1)
+        assert book.asks.top(1)
+        assert not book.crossed
     assert len(market.names) == len(stretch(seed).instruments)
 
 
 def test_quotes_show_the_books_that_orders_make(seed: int) -> None:
-    market = Market(FEED)
+    market = Market(FEED, keeps_messages=True)
     for channel, _, packet in sent(seed):
         if channel < REALTIME:
             market.apply(packet)
     compared = 0
-    for symbol, levels in market.quotes.items():
-        book = market.book(symbol)
-        if not book.orders:
+    for symbol, levels in market.latest("quote").items():
+        book = market.books.get(symbol)
+        if book is None or not (book.bids.orders or book.asks.orders):
             continue
-        for level, quote in levels.items():
-            bid = (quote.bid_price.raw, quote.bid_size, quote.number_bid_orders)
-            ask = (quote.ask_price.raw, quote.ask_size, quote.number_ask_orders)
-            assert bid == tuple(book.row(BUY, level))
-            assert ask == tuple(book.row(SELL, level))
+        for quote in levels.values():
+            same_levels(book, quote)
             compared += 1
     assert compared > 1_000
 
@@ -130,7 +127,7 @@ def test_nothing_of_a_halted_share_moves_until_it_is_reopened(seed: int) -> None
 
 def test_a_snapshot_and_what_follows_give_the_state_of_who_was_there_from_the_start() -> None:
     few = msgspec.structs.replace(MARKET, instruments=250)
-    whole, live, snapshots = Market(FEED), {}, {}
+    whole, live, snapshots = Market(FEED, keeps_messages=True), {}, {}
     for channel, _, packet in packets_of(stretch(3, profile=few, duration_s=8.0)):
         if channel < REALTIME:
             whole.apply(packet)
@@ -144,7 +141,7 @@ def test_a_snapshot_and_what_follows_give_the_state_of_who_was_there_from_the_st
             continue
         start = next(i for i, each in enumerate(types) if 580 in each)
         end = next(i for i, each in enumerate(types) if 581 in each and i >= start)
-        late = Market(FEED)
+        late = Market(FEED, keeps_messages=True)
         for packet in packets_[start : end + 1]:
             late.apply(packet)
         last = FEED.decode_packet(packets_[start]).messages[0].last_seq_num
@@ -278,7 +275,7 @@ def test_without_its_opening_a_stretch_begins_with_the_market_itself() -> None:
 
 
 def test_a_days_opening_and_quiet_hours_are_sound_too() -> None:
-    market, seen, traffic = Market(FEED), set(), morning()
+    market, seen, traffic = Market(FEED, keeps_messages=True), set(), morning()
     for channel, _, packet in packets_of(traffic):
         if channel < REALTIME:
             market.apply(packet)

@@ -15,10 +15,10 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market.records import Records
-from feedhandler.market.venue_market import Trade, VenueMarket
+from feedhandler.market.stream_market import Market
+from feedhandler.market.views import Trade
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.order_writers import ORDER_WRITERS
-from feedhandler.replay.state.market import Market
 from tests.unit.test_codecs_loader import GOOD, write
 
 ITCH = "nasdaq-totalview-itch"
@@ -72,7 +72,7 @@ def naive_levels(events: np.ndarray) -> dict[int, tuple[Levels, Levels]]:
     return found
 
 
-def shown(market: VenueMarket) -> dict[int, tuple[Levels, Levels]]:
+def shown(market: Market) -> dict[int, tuple[Levels, Levels]]:
     return {
         market.instrument_of(name): (book.bids.top(1000), book.asks.top(1000))
         for name, book in market.books.items()
@@ -154,14 +154,10 @@ def test_what_does_not_fit_is_counted() -> None:
 
 
 def test_the_front_door_opens_the_market_of_any_feed(tmp_path: Path) -> None:
-    assert isinstance(feedhandler.Market(), Market)
-    assert isinstance(feedhandler.Market(load_feed("euronext-utp-md")), Market)
-    assert isinstance(feedhandler.Market(load_feed("cme-mdp3")), VenueMarket)
     for name in list_feeds():
         assert feedhandler.Market(load_feed(name)).books == {}
-    assert isinstance(feedhandler.Market(load_feed("fix-marketdata")), VenueMarket)
-    with pytest.raises(UsageError):
-        VenueMarket(load_feed(write(tmp_path, GOOD)))
+    with pytest.raises(UsageError, match=r"needs a \[book\] table"):
+        Market(load_feed(write(tmp_path, GOOD)))
     assert Trade(1, 2, "B", 3).side == "B"
     assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
 
@@ -189,11 +185,9 @@ def test_a_market_of_records_serves_every_feed() -> None:
     packet = feed.encode_packet(sequence=1, service=1, messages=orders)
     events = events_of("euronext-utp-md", [packet])
     message = handed_out("records", b"", records=lambda: events, symbols={})
-    of_records, of_packets = (feedhandler.Market(feed, records=True) for _ in range(2))
+    of_records, of_packets = (feedhandler.Market(feed) for _ in range(2))
     of_records.update(message)
     of_packets.update(handed_out("packet", packet))
     for market in (of_records, of_packets):
         assert market.books[7].bids.top(3) == [(10_100_000_000, 30, 1), (10_050_000_000, 30, 1)]
         assert market.books[7].asks.top(3) == [(10_200_000_000, 30, 1)]
-    with pytest.raises(UsageError, match="takes packets and messages"):
-        feedhandler.Market(feed).update(message)

@@ -5,7 +5,7 @@ it is when the receiver takes again. A `BookCache` maintains these books from ev
 fan-out publishes; it exists only where something may be conflated, as it costs about a microsecond
 a message.
 
-UTP-MD's books are kept by a `Market`, those of other feeds by their `[book]` table (`KeptBooks`).
+The books are kept by the feed's `[book]` table (`KeptBooks`).
 
 What it promises: a book is what a receiver would have that had received everything that was
 published since the gateway began, snapshot blocks included; no better where the stream has losses.
@@ -21,8 +21,7 @@ from feedhandler.codecs import Feed
 from feedhandler.codecs.book_rules import BY_POSITION, CHANGES, OF_QUOTES, MessageRules
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
-from feedhandler.market.book_messages import KeptBooks
-from feedhandler.replay.state.market import Market
+from feedhandler.market.kept_books import KeptBooks
 from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
 
 if TYPE_CHECKING:
@@ -42,12 +41,8 @@ class BookCache:
     kept, or not be sent; `book_cache_of` returns None for it."""
 
     def __init__(self, feed: Feed) -> None:
-        self.market: Market | KeptBooks
-        try:
-            self.market = Market(feed)
-        except UsageError:
-            check_conflatable(feed)
-            self.market = KeptBooks(feed)
+        check_conflatable(feed)
+        self.market = KeptBooks(feed)
         self._feed = feed
         self._next_index: dict[int, tuple[int, int]] = {}
 
@@ -55,10 +50,7 @@ class BookCache:
 
     def packet(self, data: bytes, service: int, skip: int = 0) -> None:
         """Apply a packet of a service that is published, but for its first `skip` messages."""
-        if isinstance(self.market, Market):
-            self.market.apply(data, refresh=False)
-        else:
-            self.market.apply(data, service, skip)
+        self.market.apply(data, service, skip)
 
     def clear(self, service: int) -> None:
         """Empty a service's books, as an epoch or a snapshot block begins."""
@@ -72,13 +64,11 @@ class BookCache:
 
     def symbol_of_order(self, service: int, order: int) -> int | None:
         """Return the symbol of an order that is open, or went lately; None of others."""
-        if isinstance(self.market, Market):
-            return None
         return self.market.symbol_of_order(service, order)
 
     def prices_known(self, service: int, symbol: int) -> bool:
         """Return whether a symbol's book can be sent: not before the scale of prices is known."""
-        return isinstance(self.market, Market) or self.market.prices_known(service, symbol)
+        return self.market.prices_known(service, symbol)
 
     def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
         """Return whether another symbol's book goes between the same borders as those of
@@ -118,12 +108,10 @@ class BookCache:
         """Return a symbol as quality messages name it: by its text, or by its index."""
         return self._feed.symbol_name(symbol) if self._feed.symbols_are_text else symbol
 
-    def _through(self, service: int, symbols: list[int]) -> list[int]:
-        """Return the symbols that a retransmission of orders under way has been through."""
-        market = self.market
-        if not isinstance(market, Market):
-            return []
-        return [symbol for symbol in symbols if market.through(service, symbol)]
+    def _through(self, service: int, symbols: list[int]) -> list[int | str | None]:
+        """Return the symbols that a snapshot of orders under way has been through."""
+        met = [symbol for symbol in symbols if self.market.through(service, symbol)]
+        return [self._named(symbol) for symbol in met]
 
     def _take_indexes(self, service: int, last: int, count: int) -> int:
         """Take `count` indexes in the tags of blocks with this `last`, each given once; return the

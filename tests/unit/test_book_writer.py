@@ -11,9 +11,10 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import MBO
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.loader import list_feeds
-from feedhandler.market.book_messages import BookWriter, KeptBooks
+from feedhandler.market.book_writer import BookWriter, moment_of
 from feedhandler.market.depth_book import DepthBook
-from feedhandler.market.venue_market import VenueMarket
+from feedhandler.market.kept_books import KeptBooks
+from feedhandler.market.stream_market import Market
 from tests.unit.test_codecs_loader import GOOD, write
 
 #: Decimal places of prices where reference data tells them.
@@ -69,7 +70,7 @@ def test_entries_are_counted(by_level: bool, seed: int) -> None:
 def test_a_reader_that_applies_a_written_book_has_it(name: str, seed: int) -> None:
     feed = load_feed(name)
     assert feed.book is not None
-    writer, market = BookWriter(feed), VenueMarket(feed)
+    writer, market = BookWriter(feed), Market(feed)
     book = random_book(random.Random(seed), feed.book.by == "level")
     symbol = int.from_bytes(b"AB      ", "big") if feed.symbols_are_text else 1
     if feed.needs_reference_scales:
@@ -94,18 +95,17 @@ def test_a_reader_that_applies_a_written_book_has_it(name: str, seed: int) -> No
 
 def test_a_message_that_cannot_hold_an_order_is_passed_over_and_none_is_counted() -> None:
     feed = load_feed("cboe-byx-pitch")
-    kept = KeptBooks(feed)
-    fields = {"order_id": 1, "side_indicator": "B", "price": 10_000}
-    for order, symbol, quantity in ((1, "AB", 5), (2, "ABCDEFGH", 100_000)):
-        fields.update(order_id=order, symbol_extended=symbol, quantity=quantity)
-        kept.apply_message(feed.encode_message("add_order_expanded", **fields), 1)
-    symbols = [kept.symbol_of_order(1, order) or 0 for order in (1, 2)]
-    messages = [feed.decode_message(each) for one in symbols for each in kept.book_messages(1, one)]
-    assert [type(each).__name__ for each in messages] == ["AddOrderLong", "AddOrderExpanded"]
-    assert (messages[0].symbol, messages[1].symbol_extended) == ("AB", "ABCDEFGH")
+    writer, messages = BookWriter(feed), []
+    for text in (b"AB      ", b"ABCDEFGH"):
+        book = random_book(random.Random(1), by_level=False, count=1)
+        messages += writer.messages(book, 1, int.from_bytes(text, "big"))
+    long, expanded = map(feed.decode_message, messages)
+    assert [type(each).__name__ for each in (long, expanded)] == [
+        "AddOrderLong", "AddOrderExpanded",
+    ]  # fmt: skip
+    assert (long.symbol, expanded.symbol_extended) == ("AB", "ABCDEFGH")
     book = DepthBook()
     book.apply(_fine_price())
-    writer = BookWriter(feed)
     assert writer.messages(book, 1, int.from_bytes(b"AB      ", "big")) == []
     assert writer.unwritten == 1
 
@@ -118,6 +118,30 @@ def _fine_price() -> Any:
     return record
 
 
+def test_an_order_is_told_by_its_own_message_with_what_is_left_of_it() -> None:
+    feed = load_feed("nasdaq-totalview-itch")
+    kept = KeptBooks(feed)
+    kept.apply_message(
+        feed.encode_message(
+            "add_order_with_mpid_attribution", stock_locate=5, order_reference_number=9,
+            buy_sell_indicator="S", shares=3, price=20_000, attribution="MPID", timestamp=77,
+        ),
+        1,
+    )  # fmt: skip
+    kept.apply_message(
+        feed.encode_message(
+            "order_cancel", stock_locate=5, order_reference_number=9, canceled_shares=1,
+            timestamp=99,
+        ),
+        1,
+    )  # fmt: skip
+    (added,) = (feed.decode_message(message) for message in kept.book_messages(1, 5))
+    assert type(added).__name__ == "AddOrderWithMpidAttribution"
+    assert (added.shares, added.attribution, added.timestamp) == (2, "MPID", 77)
+    kept.clear(1)
+    assert kept.book_messages(1, 5) == []
+
+
 def test_the_symbols_name_and_the_latest_time_are_written_where_the_message_has_their_fields() -> (
     None
 ):
@@ -126,15 +150,22 @@ def test_the_symbols_name_and_the_latest_time_are_written_where_the_message_has_
     kept.apply_message(feed.encode_message("stock_directory", stock_locate=5, stock="ZVZZT"), 1)
     kept.apply_message(
         feed.encode_message(
-            "add_order_with_mpid_attribution", stock_locate=5, order_reference_number=9,
-            buy_sell_indicator="S", shares=3, price=20_000, attribution="MPID", timestamp=77,
+            "add_order_no_mpid_attribution", stock_locate=5, order_reference_number=8,
+            buy_sell_indicator="S", shares=3, price=20_000, timestamp=70,
+        ),
+        1,
+    )  # fmt: skip
+    kept.apply_message(
+        feed.encode_message(
+            "order_replace", stock_locate=5, original_order_reference_number=8,
+            new_order_reference_number=9, shares=3, price=20_000, timestamp=77,
         ),
         1,
     )  # fmt: skip
     (added,) = (feed.decode_message(message) for message in kept.book_messages(1, 5))
     assert type(added).__name__ == "AddOrderNoMpidAttribution"
     assert (added.stock_locate, added.stock, added.shares) == (5, "ZVZZT", 3)
-    assert added.timestamp == 77, "the latest message's"
+    assert (added.order_reference_number, added.timestamp) == (9, 77), "of the latest message"
     kept.clear(1)
     assert kept.book_messages(1, 5) == kept.book_messages(2, 5) == []
 
@@ -277,7 +308,7 @@ def test_what_one_message_cannot_hold_another_does_of_its_side(
 
 
 def test_orders_gone_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedhandler.market.book_messages.GONE_ORDERS", 4)
+    monkeypatch.setattr("feedhandler.market.kept_books.GONE_ORDERS", 4)
     feed = load_feed("cboe-byx-pitch")
     kept = KeptBooks(feed)
     for order in range(1, 11):
@@ -307,8 +338,11 @@ def test_prices_whose_scale_is_not_known_are_not_written() -> None:
 
 def test_where_messages_tell_no_time_none_is_written(tmp_path: Path) -> None:
     feed = load_feed(write(tmp_path, GOOD + FORMS))
-    kept = KeptBooks(feed)
+    assert feed.book is not None
     order = {"index": 4, "day": 0, "number": 2, "side": 1, "price": 7, "size": 8}
-    kept.apply_message(feed.encode_message("bids", **order), 1)
-    (added,) = (feed.decode_message(each) for each in kept.book_messages(1, 4))
-    assert (added.small, added.day, added.number, added.size.raw) == (4, 0, 2, 800)
+    message = feed.encode_message("bids", **order)
+    rules = next(each for each in feed.book.messages if each.name == "bids")
+    assert moment_of(message, rules) is None
+    kept = KeptBooks(feed)
+    kept.apply_message(message, 1)
+    assert kept.book_messages(1, 4) == [message]

@@ -1,26 +1,26 @@
-"""Books of any feed kept from its stream, and written as messages of the feed itself.
+"""Books of any feed written as messages of the feed itself.
 
 A `BookWriter` makes an instrument's book into messages: for a book by order the feed's addition of
 each open order, in the order of priority; for one by level its level message of each price. Which
 messages those are, and where they have the order, side, price, size and symbol, the feed's `[book]`
 table says. A message that cannot hold an order (a short form, say) is passed over for the next that
-can. Fields that the table does not name are 0, blank or null, but for the symbol's name, where the
-message has the field of the reference message that tells it, and the event's time, which is that of
-the latest message that went into the book, where both tell it alike.
+can.
 
-`KeptBooks` is all that is needed to keep the books of a feed's services and to write them at any
-moment: a reader that applies the written messages to empty books has the books that it keeps.
+Where the latest message about an order is known (`order_messages`) it is written again, with what
+is left of the order's size. Else fields that the table does not name are 0, blank or null, but for
+the symbol's name, where the message has the field of the reference message that tells it, and the
+event's time, which is that of the latest message that went into the book, where both tell it alike.
+Fields with what a level has together (`level_size`, `level_orders`) count up to each order.
 
-Sans-IO. Nothing in a stream makes it raise; what no message can hold is counted in `unwritten`.
+Sans-IO. What no message can hold is counted in `unwritten`.
 """
 
 import contextlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.book_rules import (
     REAL_SLACK,
     SELL_ID_BIT,
@@ -30,15 +30,10 @@ from feedhandler.codecs.book_rules import (
     MessageRules,
     Rule,
 )
-from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.depth_book import ASK, BID, DepthBook
-from feedhandler.market.records import Records
 
-#: Orders that were taken off lately whose symbols are still known, at least; twice as many at most.
-GONE_ORDERS = 1 << 15
 #: Decimal places of the prices that books have.
 DECIMALS = 9
 _SIDES = {BID: "buy", ASK: "sell"}
@@ -51,6 +46,9 @@ class Entry(NamedTuple):
     side: int
     price: int
     size: int
+    level_size: int = 0
+    """of an order: what the orders of its level have together, up to and with it"""
+    level_orders: int = 0
 
 
 class Moment(NamedTuple):
@@ -89,11 +87,16 @@ class _Form:
         assert feed.book is not None
         if rule.size.scale_location is not None or rule.size.scale_name:
             raise UsageError(f"{given.name}: its sizes have a scale of their own")
+        self.code, self.least_size, self.when = layout.code, layout.size, rule.when
+        self.side, self.side_code = side, None
+        self.level_size, self.level_orders = rule.level_size, rule.level_orders
         for test in rule.when:
             _put(template, test.location, test.values[0])
         if isinstance(rule.side, Codes):
-            _put(template, rule.side.location, _code_of(rule, side))
+            self.side_codes, self.side_code = rule.side, _code_of(rule, side)
+            _put(template, rule.side.location, self.side_code)
         self.template = bytes(template)
+        self.message_code = feed.message_code
         self.size_decimals = feed.book.size_decimals
         self.id_bit = SELL_ID_BIT if feed.book.ids_per_side and side == "sell" else 0
         self.symbol, self.order, self.price, self.size = (
@@ -138,7 +141,37 @@ class _Form:
                 return None
             order >>= bits
         fits = not order and self._write_size(message, entry)
-        return bytes(message) if fits and self._write_price(message, entry, scales) else None
+        if not (fits and self._write_price(message, entry, scales)):
+            return None
+        self._write_totals(message, entry)
+        return bytes(message)
+
+    def is_of(self, message: bytes) -> bool:
+        """Return whether a message has this layout."""
+        return len(message) >= self.least_size and self.message_code(message) == self.code
+
+    def rewrite(self, known: bytes, entry: Entry) -> bytes | None:
+        """Return the latest message about an order as its addition, with what is left of it; None
+        where that does not fit."""
+        message = bytearray(known)
+        for test in self.when:
+            _put(message, test.location, test.values[0])
+        if self.side_code is not None:
+            codes = self.side_codes
+            if codes.meanings.get(_raw(message, codes.location)) != self.side:
+                _put(message, codes.location, self.side_code)
+        if not self._write_size(message, entry):
+            return None
+        self._write_totals(message, entry)
+        return bytes(message)
+
+    def _write_totals(self, message: bytearray, entry: Entry) -> None:
+        """Write what the order's level has, or the field's greatest value where that is more."""
+        for location, value in (
+            (self.level_size, entry.level_size), (self.level_orders, entry.level_orders),
+        ):  # fmt: skip
+            if location is not None:
+                _put(message, location, min(value, (1 << 8 * location.size) - 1))
 
     def _write_size(self, message: bytearray, entry: Entry) -> bool:
         """Write the size; return whether it fits."""
@@ -194,6 +227,13 @@ def _put(message: bytearray, location: FieldLocation, raw: int) -> bool:
     return location.null is None or raw != location.null
 
 
+def _raw(message: bytearray, location: FieldLocation) -> int:
+    """Return a value as its bytes have it, unsigned."""
+    order: Literal["big", "little"] = "big" if location.big else "little"
+    raw = int.from_bytes(message[location.at : location.at + location.size], order)
+    return raw >> location.shift & ((1 << location.width) - 1) if location.width else raw
+
+
 def _put_number(message: bytearray, location: FieldLocation, value: int) -> bool:
     """Write a number; return whether it fits, and is not the null value."""
     if not location.signed:
@@ -217,12 +257,32 @@ class BookWriter:
     def __init__(self, feed: Feed) -> None:
         if feed.book is None:
             raise UsageError(f"{feed.name} has no [book] table", "its books are not known")
+        self._book = feed.book
         self._by_level = feed.book.by == "level"
         self._forms = {side: _forms(feed, name) for side, name in _SIDES.items()}
         if not all(self._forms.values()):
             raise UsageError(f"{feed.name} has no message that tells a book's orders one by one")
+        #: The messages between which a book's orders stand, where the feed has such.
+        self.opening: bytes | None
+        self.closing: bytes | None
+        self.opening, self.closing = _borders(feed)
         #: Orders and levels that no message could hold.
         self.unwritten = 0
+
+    def rewritable(self) -> dict[int, int]:
+        """Return the least size, by type, of the messages that tell all of an order: those that
+        bring orders, where none that changes one may leave out the price."""
+        whole = {
+            given.code: given.size
+            for given in self._book.messages
+            if all(
+                rule.price is not None and rule.price.null is None
+                for rule in given.rules
+                if rule.does == "modify"
+            )
+        }
+        forms = [form for ways in self._forms.values() for form in ways]
+        return {form.code: form.least_size for form in forms if form.code in whole}
 
     def messages(
         self,
@@ -233,19 +293,23 @@ class BookWriter:
         name: str = "",
         scales: Mapping[str, int] = MappingProxyType({}),
         moment: Moment | None = None,
+        known: Mapping[int, bytes] = MappingProxyType({}),
     ) -> list[bytes]:
         """Return the messages of an instrument's book, bids first, each side from its best price.
 
         `symbol` is as the scanner's index has it, `name` for messages that have both, `scales`
-        those of the instrument's prices where reference data tells them.
+        those of the instrument's prices where reference data tells them; `known` are the latest
+        messages about orders, by order id, of types that are `rewritable`.
         """
         written: list[bytes] = []
         for side, forms in self._forms.items():
             begun = [(form, form.begun(symbol, name, moment)) for form in forms]
             ways = [(form, start) for form, start in begun if start is not None]
             for entry in self._entries(book, instrument, side):
-                tried = (form.write(start, entry, scales) for form, start in ways)
-                message = next((each for each in tried if each is not None), None)
+                message = _rewritten(forms, known.get(entry.order), entry)
+                if message is None:
+                    tried = (form.write(start, entry, scales) for form, start in ways)
+                    message = next((each for each in tried if each is not None), None)
                 if message is None:
                     self.unwritten += 1
                 else:
@@ -257,8 +321,39 @@ class BookWriter:
             for price, size, _ in book.levels(instrument, side, book.level_count):
                 yield Entry(0, side, price, size)
         else:
+            level = total = count = 0
             for order, price, size in book.orders(instrument, side):
-                yield Entry(order, side, price, size)
+                if price != level or not count:
+                    level, total, count = price, 0, 0
+                total, count = total + size, count + 1
+                yield Entry(order, side, price, size, total, count)
+
+
+def _rewritten(forms: Iterable[_Form], known: bytes | None, entry: Entry) -> bytes | None:
+    """Return the addition that the latest message about an order makes; None where there is none
+    such."""
+    if known is None:
+        return None
+    for form in forms:
+        if form.is_of(known):
+            return form.rewrite(known, entry)
+    return None
+
+
+def _borders(feed: Feed) -> tuple[bytes, bytes] | tuple[None, None]:
+    """Return the messages that begin and end orders that are told anew, each book by itself."""
+    found: dict[str, bytes] = {}
+    assert feed.book is not None
+    for given in feed.book.messages:
+        for rule in given.rules:
+            if rule.does in ("snapshot_begin", "snapshot_end") and rule.when and not rule.all:
+                message = bytearray(feed.encode_message(given.name))
+                for test in rule.when:
+                    _put(message, test.location, test.values[0])
+                found.setdefault(rule.does, bytes(message))
+    if len(found) < 2:
+        return None, None
+    return found["snapshot_begin"], found["snapshot_end"]
 
 
 def _forms(feed: Feed, side: str) -> list[_Form]:
@@ -276,132 +371,3 @@ def _forms(feed: Feed, side: str) -> list[_Form]:
                 with contextlib.suppress(UsageError):
                     found.append((rule.snapshot, rule.number, _Form(feed, given, rule, side)))
     return [form for _, _, form in sorted(found, key=lambda each: each[:2])]
-
-
-class KeptBooks:
-    """The books of every service of `feed`, each service's by itself. Raises `UsageError` where
-    they could not be written."""
-
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
-        self.writer = BookWriter(feed)
-        assert feed.book is not None
-        #: Whether changes of an order name its symbol.
-        self.names_symbols = feed.book.names_symbols
-        self._services: dict[int, Records] = {}
-        self._known = ReferenceData(feed)
-        self._rules = {message.code: message for message in feed.book.messages}
-        #: What was applied last, of each service: whether it is a packet, else it is a message.
-        self._latest: dict[int, tuple[bool, bytes]] = {}
-        #: The symbols of orders that were taken off lately, by service and order.
-        self._gone: dict[tuple[int, int], int] = {}
-        self._gone_before: dict[tuple[int, int], int] = {}
-
-    # -- what is published ------------------------------------------------------------------
-
-    def apply(self, packet: bytes, service: int, skip: int = 0) -> None:
-        """Apply a packet, but for its first `skip` messages."""
-        records = self._records_of(service)
-        with contextlib.suppress(BadPacket):
-            for begin, _, index in self.feed.scanned(packet):
-                self._known.learn_packet(packet, begin, index)
-                records.clear()
-                records.apply_packet(
-                    packet, begin, index, skip, UNDEFINED_TIME, UNDEFINED_TIME, service
-                )
-                if index.count > skip:
-                    self._latest[service] = (True, packet)
-                if not self.names_symbols:
-                    self._note_gone(service, records)
-
-    def apply_message(self, message: bytes, service: int) -> None:
-        """Apply one whole message."""
-        records, code = self._records_of(service), self.feed.message_code(message)
-        self._latest[service] = (False, message)
-        if code in self._known.references:
-            self._known.learn(code, message)
-        records.clear()
-        records.apply_message(
-            message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service
-        )
-        if not self.names_symbols:
-            self._note_gone(service, records)
-
-    def clear(self, service: int) -> None:
-        """Empty a service's books."""
-        if (records := self._services.get(service)) is not None:
-            records.clear()
-            records.empty(service, UNDEFINED_TIME)
-
-    def _records_of(self, service: int) -> Records:
-        records = self._services.get(service)
-        if records is None:
-            records = self._services[service] = Records(self.feed, "mbo")
-        return records
-
-    def _note_gone(self, service: int, records: Records) -> None:
-        """Remember the symbols of orders that were taken off: messages that name them may wait to
-        be looked at."""
-        events = records.of("mbo")
-        gone = events[events["action"] == b"C"]
-        symbol_of = records.normaliser.symbol_of
-        for order, instrument in zip(
-            gone["order_id"].tolist(), gone["instrument_id"].tolist(), strict=True
-        ):
-            self._gone[service, order] = symbol_of(instrument)
-        if len(self._gone) >= GONE_ORDERS:
-            self._gone, self._gone_before = {}, self._gone
-
-    # -- what is wanted ---------------------------------------------------------------------
-
-    def symbol_of_order(self, service: int, order: int) -> int | None:
-        """Return the symbol of an order that is open, or was taken off lately; None of others.
-
-        For feeds whose changes of orders do not name symbols: order ids are unique in a service.
-        """
-        records = self._services.get(service)
-        if records is None:
-            return None
-        orders = records.normaliser.orders
-        slot = orders.find(service, order)
-        if slot >= 0:
-            return records.normaliser.symbol_of(orders.instruments[slot])
-        key = (service, order)
-        return self._gone.get(key, self._gone_before.get(key))
-
-    def prices_known(self, service: int, symbol: int) -> bool:
-        """Return whether the scale of a symbol's prices is known, without which its book is not."""
-        if not self.feed.needs_reference_scales:
-            return True
-        records = self._services.get(service)
-        if records is None:
-            return False
-        normaliser = records.normaliser
-        return bool(normaliser.scales_of(normaliser.instrument_of(symbol)))
-
-    def orders_of(self, service: int, symbol: int) -> int:
-        """Return how many orders a book has; of a book by level, how many levels."""
-        records = self._services.get(service)
-        if records is None:
-            return 0
-        return records.book.entries_of(records.normaliser.instrument_of(symbol))
-
-    def book_messages(self, service: int, symbol: int) -> list[bytes]:
-        """Return the messages that tell a symbol's book as it is."""
-        records = self._services.get(service)
-        instrument = 0 if records is None else records.normaliser.instrument_of(symbol)
-        if records is None or not records.book.has(instrument):
-            return []
-        return self.writer.messages(
-            records.book, instrument, symbol, name=self._known.names.get(symbol, ""),
-            scales=records.normaliser.scales_of(instrument), moment=self._moment(service),
-        )  # fmt: skip
-
-    def _moment(self, service: int) -> Moment | None:
-        """Return the time of the latest message that tells one, of those applied last."""
-        found = None
-        is_packet, data = self._latest.get(service, (False, b""))
-        for message in self.feed.messages_of(data) if is_packet else (data,):
-            rules = self._rules.get(self.feed.message_code(message))
-            found = found if rules is None else moment_of(message, rules) or found
-        return found

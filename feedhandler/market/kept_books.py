@@ -1,0 +1,164 @@
+"""Books of a feed's services kept from its stream, to be written as the feed's messages.
+
+`KeptBooks` is all that is needed to keep the books of a feed's services and to write them at any
+moment: a reader that applies the written messages to empty books has the books that it keeps. Of
+each open order the latest message is kept, so that nothing is lost that the feed told of it.
+
+Sans-IO. Nothing in a stream makes it raise.
+"""
+
+import contextlib
+
+from feedhandler.codecs.bad_packet import BadPacket
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.market.book_writer import BookWriter, Moment, moment_of
+from feedhandler.market.order_messages import OrderMessages
+from feedhandler.market.records import Records
+
+#: Orders that were taken off lately whose symbols are still known, at least; twice as many at most.
+GONE_ORDERS = 1 << 15
+
+
+class KeptBooks:
+    """The books of every service of `feed`, each service's by itself. Raises `UsageError` where
+    they could not be written."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.writer = BookWriter(feed)
+        assert feed.book is not None
+        #: Whether changes of an order name its symbol.
+        self.names_symbols = feed.book.names_symbols
+        self._services: dict[int, OrderMessages] = {}
+        self._rewritable = self.writer.rewritable()
+        self._known = ReferenceData(feed)
+        self._rules = {message.code: message for message in feed.book.messages}
+        #: What was applied last, of each service: whether it is a packet, else it is a message.
+        self._latest: dict[int, tuple[bool, bytes]] = {}
+        #: The symbols of orders that were taken off lately, by service and order.
+        self._gone: dict[tuple[int, int], int] = {}
+        self._gone_before: dict[tuple[int, int], int] = {}
+
+    # -- what is published ------------------------------------------------------------------
+
+    def apply(self, packet: bytes, service: int, skip: int = 0) -> None:
+        """Apply a packet, but for its first `skip` messages."""
+        orders = self._orders_of(service)
+        with contextlib.suppress(BadPacket):
+            for begin, _, index in self.feed.scanned(packet):
+                self._known.learn_packet(packet, begin, index)
+                orders.records.clear()
+                orders.apply_packet(packet, begin, index, skip, service)
+                if index.count > skip:
+                    self._latest[service] = (True, packet)
+                if not self.names_symbols:
+                    self._note_gone(service, orders.records)
+
+    def apply_message(self, message: bytes, service: int) -> None:
+        """Apply one whole message."""
+        orders, code = self._orders_of(service), self.feed.message_code(message)
+        self._latest[service] = (False, message)
+        if code in self._known.references:
+            self._known.learn(code, message)
+        orders.records.clear()
+        orders.apply_message(message, 0, len(message), code, 0, service)
+        if not self.names_symbols:
+            self._note_gone(service, orders.records)
+
+    def clear(self, service: int) -> None:
+        """Empty a service's books."""
+        if (orders := self._services.get(service)) is not None:
+            orders.records.clear()
+            orders.empty(service)
+
+    def _orders_of(self, service: int) -> OrderMessages:
+        orders = self._services.get(service)
+        if orders is None:
+            records = Records(self.feed, "mbo")
+            orders = self._services[service] = OrderMessages(records, self._rewritable)
+        return orders
+
+    def _records_of(self, service: int) -> Records | None:
+        orders = self._services.get(service)
+        return None if orders is None else orders.records
+
+    def _note_gone(self, service: int, records: Records) -> None:
+        """Remember the symbols of orders that were taken off: messages that name them may wait to
+        be looked at."""
+        events = records.of("mbo")
+        gone = events[events["action"] == b"C"]
+        symbol_of = records.normaliser.symbol_of
+        for order, instrument in zip(
+            gone["order_id"].tolist(), gone["instrument_id"].tolist(), strict=True
+        ):
+            self._gone[service, order] = symbol_of(instrument)
+        if len(self._gone) >= GONE_ORDERS:
+            self._gone, self._gone_before = {}, self._gone
+
+    # -- what is wanted ---------------------------------------------------------------------
+
+    def symbol_of_order(self, service: int, order: int) -> int | None:
+        """Return the symbol of an order that is open, or was taken off lately; None of others.
+
+        For feeds whose changes of orders do not name symbols: order ids are unique in a service.
+        """
+        records = self._records_of(service)
+        if records is None:
+            return None
+        orders = records.normaliser.orders
+        slot = orders.find(service, order)
+        if slot >= 0:
+            return records.normaliser.symbol_of(orders.instruments[slot])
+        key = (service, order)
+        return self._gone.get(key, self._gone_before.get(key))
+
+    def prices_known(self, service: int, symbol: int) -> bool:
+        """Return whether the scale of a symbol's prices is known, without which its book is not."""
+        if not self.feed.needs_reference_scales:
+            return True
+        records = self._records_of(service)
+        if records is None:
+            return False
+        normaliser = records.normaliser
+        return bool(normaliser.scales_of(normaliser.instrument_of(symbol)))
+
+    def orders_of(self, service: int, symbol: int) -> int:
+        """Return how many orders a book has; of a book by level, how many levels."""
+        records = self._records_of(service)
+        if records is None:
+            return 0
+        return records.book.entries_of(records.normaliser.instrument_of(symbol))
+
+    def book_messages(self, service: int, symbol: int) -> list[bytes]:
+        """Return the messages that tell a symbol's book as it is."""
+        orders = self._services.get(service)
+        if orders is None:
+            return []
+        records = orders.records
+        instrument = records.normaliser.instrument_of(symbol)
+        if not records.book.has(instrument):
+            return []
+        return self.writer.messages(
+            records.book, instrument, symbol, name=self._known.names.get(symbol, ""),
+            scales=records.normaliser.scales_of(instrument), moment=self._moment(service),
+            known=orders.of(instrument),
+        )  # fmt: skip
+
+    def through(self, service: int, symbol: int) -> bool:
+        """Return whether a snapshot of orders under way in the stream has been through the symbol,
+        so that its further orders only add."""
+        records = self._records_of(service)
+        if records is None:
+            return False
+        met = records.normaliser.snapshot_under_way(service)
+        return met is not None and records.normaliser.instrument_of(symbol) in met
+
+    def _moment(self, service: int) -> Moment | None:
+        """Return the time of the latest message that tells one, of those applied last."""
+        found = None
+        is_packet, data = self._latest.get(service, (False, b""))
+        for message in self.feed.messages_of(data) if is_packet else (data,):
+            rules = self._rules.get(self.feed.message_code(message))
+            found = found if rules is None else moment_of(message, rules) or found
+        return found

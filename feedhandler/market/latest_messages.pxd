@@ -1,0 +1,26 @@
+# Declarations for other compiled modules; latest_messages.py describes each name.
+
+from feedhandler.codecs.scanner cimport MessageIndex
+
+
+cdef class KeptLayout:
+    cdef readonly Py_ssize_t size
+    cdef readonly list parts, revokes
+    cdef readonly bint opens
+
+
+cdef class LatestMessages:
+    cdef readonly Py_ssize_t messages_max
+    cdef readonly unsigned long long refused, unknown_types, short
+    cdef readonly dict layouts, services, counts, ranks
+    cdef unsigned char[::1] fates
+
+    cpdef int apply_packet(
+        self, bytes data, Py_ssize_t start, MessageIndex index, Py_ssize_t skip,
+        unsigned int service
+    ) except -1
+    cpdef int apply_message(
+        self, bytes data, Py_ssize_t at, Py_ssize_t size, unsigned short code,
+        unsigned long long symbol, unsigned int service
+    ) except -1
+    cpdef int clear(self, unsigned int service) except -1

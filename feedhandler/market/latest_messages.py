@@ -1,0 +1,173 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""The latest message of every type, symbol and part that is no change of a book, undecoded.
+
+What it is for: the state of a feed beside its books (reference data, quotes told as messages,
+trading states, auctions), for views of it and for snapshots. A *part* is what `conflate_by` names
+in the feed's description: a level, an instrument group; of each value of it the latest message is
+kept.
+
+Kept by service. At most `messages_max` messages of a service are kept; those beyond are counted in
+`refused`. Messages of unknown types, and those shorter than their layout, are counted in
+`unknown_types` and `short`, and not kept. A message that opens a snapshot of all of a service takes
+away what was kept of it; one that `revokes` others takes those away. Sans-IO.
+"""
+
+import cython
+
+from feedhandler.codecs.book_rules import CHANGES
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.fix_feed import FixFeed
+from feedhandler.codecs.layouts import Layout
+
+#: Messages kept of one service where nothing else is said: hundreds of times a busy one's.
+MESSAGES_MAX = 1 << 20
+_IGNORED = cython.declare(cython.uchar, 1)
+_KEPT = cython.declare(cython.uchar, 2)
+
+
+class KeptLayout:
+    """How messages of one type are kept: `parts` are (first byte, size) of the fields that tell
+    parts apart; `revokes` the types whose messages it takes away."""
+
+    def __init__(self, feed: Feed, ways: "list[Layout]") -> None:
+        layout = ways[0]
+        self.size = layout.least_size
+        fields = [layout.by_name[name] for name in layout.conflate_by]
+        self.parts = [(field.at, field.size) for field in fields]
+        self.revokes = [feed.layout(name).code for name in layout.revokes]
+        rules = feed.book.rules_of(layout.code) if feed.book is not None else []
+        self.opens = any(
+            rule.does == "snapshot_begin" and rule.all and not rule.when for rule in rules
+        )
+
+
+class LatestMessages:
+    """The messages of all services of a feed; see the module."""
+
+    def __init__(self, feed: Feed, messages_max: int = MESSAGES_MAX) -> None:
+        self.messages_max = messages_max
+        self.refused = self.unknown_types = self.short = 0
+        self.layouts = {code: KeptLayout(feed, ways) for code, ways in feed.layouts.items()}
+        #: By type: whether its messages are left to the books, or kept; 0: unknown.
+        self.fates = memoryview(bytearray(65_536))
+        if isinstance(feed, FixFeed):  # its messages are of books and states alone
+            self.fates = memoryview(bytearray(b"\1" * len(self.fates)))
+        for code in feed.layouts:
+            rules = feed.book.rules_of(code) if feed.book is not None else []
+            left = any(rule.does in CHANGES or rule.does == "snapshot_end" for rule in rules)
+            left = left or any(rule.does == "snapshot_begin" and not rule.all for rule in rules)
+            self.fates[code] = _IGNORED if left else _KEPT
+        self.ranks = _ranks(feed, self.layouts)
+        #: By service: by type, then by symbol and part: the message.
+        self.services = {}
+        #: Messages kept, by service.
+        self.counts = {}
+
+    # -- what comes in ----------------------------------------------------------------------
+
+    def apply_packet(self, data, start, index, skip, service):
+        """Take the messages of the packet at `start`, but for the first `skip`."""
+        i: cython.Py_ssize_t
+        for i in range(skip, index.count):
+            if self.fates[index.types[i]] != _IGNORED:
+                self.apply_message(
+                    data, start + index.offsets[i], index.sizes[i], index.types[i],
+                    index.symbols[i], service,
+                )  # fmt: skip
+        return 0
+
+    def apply_message(self, data, at, size, code, symbol, service):
+        """Take the message of `size` bytes at `at`; `symbol` as the scanner's index has it."""
+        layout: KeptLayout
+        kept: dict
+        if self.fates[code] == _IGNORED:
+            return 0
+        if self.fates[code] == 0:
+            self.unknown_types += 1
+            return 0
+        layout = self.layouts[code]
+        if size < layout.size:
+            self.short += 1
+            return 0
+        if layout.opens:
+            return self.clear(service)
+        kept = self.services.get(service)
+        if kept is None:
+            kept = self.services[service] = {}
+            self.counts[service] = 0
+        for other in layout.revokes:
+            self.counts[service] -= len(kept.pop(other, ()))
+        key: object = symbol
+        if layout.parts:
+            key = (symbol, b"".join([data[at + first : at + first + width]
+                                     for first, width in layout.parts]))  # fmt: skip
+        latest: dict = kept.get(code)
+        if latest is None:
+            latest = kept[code] = {}
+        if key not in latest:
+            if self.counts[service] >= self.messages_max:
+                self.refused += 1
+                return 0
+            self.counts[service] += 1
+        latest[key] = data[at : at + size]
+        return 0
+
+    def clear(self, service):
+        """Take away what is kept of a service."""
+        self.services.pop(service, None)
+        self.counts.pop(service, None)
+        return 0
+
+    # -- what is kept -----------------------------------------------------------------------
+
+    def of_type(self, code: int) -> list[tuple[int, bytes]]:
+        """Return symbol and message of all that are kept of a type; symbols with several parts come
+        several times."""
+        return [
+            (key[0] if isinstance(key, tuple) else key, message)
+            for kept in self.services.values()
+            for key, message in kept.get(code, {}).items()
+        ]
+
+    def of_symbol(self, code: int, symbol: int) -> list[bytes]:
+        """Return the messages of a type about a symbol, of each part one."""
+        found = []
+        for kept in self.services.values():
+            latest = kept.get(code, {})
+            if symbol in latest:
+                found.append(latest[symbol])
+            elif self.layouts[code].parts:
+                found += [message for key, message in latest.items() if key[0] == symbol]
+        return found
+
+    def snapshot(self, service: int) -> list[bytes]:
+        """Return the messages that tell what is kept: reference data first, in the order of a
+        session's, then the other types by number; of each type the first one first."""
+        kept = self.services.get(service, {})
+        return [
+            message
+            for code in sorted(kept, key=self.ranks.__getitem__)
+            for message in kept[code].values()
+        ]
+
+    def canonical(self, service: int) -> list[bytes]:
+        """Return the messages kept of a service in an order that does not depend on how they
+        came."""
+        kept = self.services.get(service, {})
+        ordered = (sorted(kept[code].items()) for code in sorted(kept))
+        return [message for latest in ordered for _, message in latest]
+
+
+def _ranks(feed: Feed, layouts: dict[int, KeptLayout]) -> dict[int, tuple[int, int]]:
+    """Return the order of types in a snapshot: beginnings of reference data, which revoke its end;
+    the data; its end; the others."""
+    revoked = {code for layout in layouts.values() for code in layout.revokes}
+
+    def rank(code: int) -> int:
+        if layouts[code].revokes:
+            return 0
+        if code in feed.references:
+            return 1
+        return 2 if code in revoked else 3
+
+    return {code: (rank(code), code) for code in layouts}

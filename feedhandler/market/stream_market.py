@@ -1,0 +1,368 @@
+"""The market of any feed, rebuilt from its stream: books, trades, states, the latest messages.
+
+`Market` is given what `feedhandler.subscribe` hands out (packets, batches, single messages, or
+records of `as_="mbo"`, and the quality messages between them), or packets of a capture. Its views
+are mappings by symbol: by name, or by the number that messages have for it. Prices are whole
+numbers with nine decimals (`PRICE_SCALE`).
+
+Books are kept by the feed's `[book]` table, in one compiled book for all feeds (`depth_book`). Of
+all other types the latest message is kept by symbol and part (`latest_messages`): reference data,
+quotes, states, auctions, indices. The simulated exchange cuts its snapshots from a market, and
+tests compare one market with another by `digest`.
+
+Promises: nothing in a stream makes it raise; what does not fit is counted by name in `problems`.
+Order and completeness of the stream are its caller's. Sans-IO.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy
+
+from feedhandler.codecs import scanner
+from feedhandler.codecs.bad_packet import BadPacket
+from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.codecs.feed import Feed, split_packets
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.loader import load_feed
+from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.market.book_writer import BookWriter
+from feedhandler.market.depth_book import ASK, BID, ORDERS_MAX, DepthBook
+from feedhandler.market.latest_messages import MESSAGES_MAX, LatestMessages
+from feedhandler.market.order_messages import OrderMessages
+from feedhandler.market.records import Records
+from feedhandler.market.views import BookView, LatestView, Trade, View
+
+#: What `Market.problems` counts.
+PROBLEMS: dict[str, str] = {
+    "bad_packet": "packets that the scanner rejects, or whose compressed body cannot be inflated",
+    "bad_message": "messages that do not end where their size says, odd quality messages",
+    "other_records": "records that are no order events (`as_` other than mbo)",
+    "unknown_types": "messages of a type that the feed's description does not have; not kept",
+    "short": "messages shorter than their layout; not kept",
+    "unknown_orders": "orders changed or deleted that are not known; a change adds them",
+    "sideless": "orders that are neither bought nor sold; not kept",
+    "unscaled": "prices whose decimal places are not known",
+    "clamped": "sizes beyond what records hold",
+    "unnamed": "messages of symbols beyond those that are numbered; not kept",
+    "odd": "orders without size or price, and levels that have orders set as a whole; not kept",
+    "refused": "orders and messages beyond the bounds; not kept",
+}
+#: Trading states by DBN's action.
+_STATE_OF = {action: state for state, (action, _) in STATUS_ACTIONS.items()}
+#: Counts of the normaliser that are problems of the stream.
+_COUNTED = ("unknown_orders", "short", "sideless", "unscaled", "clamped", "unnamed")
+
+
+class Market:
+    """The state of every service of a feed; see the module.
+
+    `feed`: `euronext-utp-md` where none is given. `books` (`BookView`), `trades` (the last `Trade`)
+    and `states` (trading, halted, auction, quoting, closed) are by symbol. `keeps_messages`:
+    whether the latest message about each open order is kept, too, so that snapshots and digests
+    have all that the feed told of it. `orders_max` and `messages_max` (of a service) bound what is
+    kept. One instrument belongs to one service.
+    Raises `UsageError` for a feed without `[book]`.
+    """
+
+    def __init__(
+        self,
+        feed: Feed | None = None,
+        *,
+        clears_on_reset: bool = True,
+        keeps_messages: bool = False,
+        orders_max: int = ORDERS_MAX,
+        messages_max: int = MESSAGES_MAX,
+    ) -> None:
+        self.feed = load_feed("euronext-utp-md") if feed is None else feed
+        self.clears_on_reset = clears_on_reset
+        self._records = Records(self.feed, "mbo", book=DepthBook(orders_max))
+        self._normaliser, self._book = self._records.normaliser, self._records.book
+        self._writer = _writer_of(self.feed)
+        kept = self._writer.rewritable() if keeps_messages and self._writer is not None else {}
+        self._orders = OrderMessages(self._records, kept)
+        self.latest_messages = LatestMessages(self.feed, messages_max)
+        self._known = ReferenceData(self.feed)
+        #: Names that came with records: by instrument.
+        self._named: dict[int, str] = {}
+        self._trades: dict[int, Trade] = {}
+        self._states: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()
+        #: Instruments by name, and of how many instruments and names they were made.
+        self._instruments: dict[str, int] = {}
+        self._made_of = (-1, -1)
+        self.books = View(self, self._book_of)
+        self.trades = View(self, self._trades.get)
+        self.states = View(self, self._states.get)
+
+    # -- what comes in ----------------------------------------------------------------------
+
+    def apply(self, packet: bytes, service: int = 0) -> int:
+        """Take in the packets of a datagram, compressed or not; return how many messages they have.
+
+        `service` is theirs where the feed's headers have none.
+        """
+        return self._apply(packet, None if self.feed.table.service_size else service)
+
+    def _apply(self, packet: bytes, service: int | None) -> int:
+        """Take in the packets of a datagram, of a service, or of that in their headers."""
+        try:
+            try:
+                return self._scan(packet, service)
+            except BadPacket as error:
+                if error.reason is not Reject.COMPRESSED:
+                    raise
+                return self._scan(self.feed.inflated(packet), service)
+        except BadPacket:
+            self._counts["bad_packet"] += 1
+        return 0
+
+    def _scan(self, packet: bytes, service: int | None) -> int:
+        """Take in the packets of a datagram. Raises `BadPacket`."""
+        count = 0
+        for begin, header, index in self.feed.scanned(packet):
+            channel = header.service if service is None else service
+            if header.kind == PacketKind.RESET and self.clears_on_reset:
+                self.clear(channel)
+            count += index.count
+            self._known.learn_packet(packet, begin, index)
+            self._records.clear()
+            self._orders.apply_packet(packet, begin, index, 0, channel)
+            self.latest_messages.apply_packet(packet, begin, index, 0, channel)
+            self._note()
+        return count
+
+    def apply_message(self, message: bytes, service: int = 0) -> None:
+        """Take in one whole message of a service."""
+        if not self.feed.is_whole(message):
+            self._counts["bad_message"] += 1
+            return
+        code = self.feed.message_code(message)
+        if code in self._known.references:
+            self._known.learn(code, message)
+        self._records.clear()
+        self._orders.apply_message(message, 0, len(message), code, 0, service)
+        symbol = self.feed.symbol_of(message, code)
+        self.latest_messages.apply_message(message, 0, len(message), code, symbol, service)
+        self._note()
+
+    def update(self, message: Any) -> None:
+        """Take in what `feedhandler.subscribe` hands out, quality messages included. Give one
+        market the messages of one feed, and of one link a service: a snapshot belongs to the link
+        on which it comes, and clears the service."""
+        content = message.content
+        try:
+            if content == "quality":
+                self._quality(message)
+            elif content == "records":
+                self._apply_records(message)
+            elif content == "batch":
+                for packet in split_packets(self.feed, message.body):
+                    self._apply(packet, message.service)
+            elif content == "packet" or (content == "message" and self.feed.table.type_in_packet):
+                self._apply(message.body, message.service)
+            elif content == "message":
+                self.apply_message(bytes(message.body), message.service)
+        except (FeedhandlerError, msgspec.DecodeError):
+            self._counts["bad_message"] += 1
+
+    def clear(self, service: int) -> None:
+        """Empty the books of a service, and take away its latest messages."""
+        self._records.clear()
+        self._orders.empty(service)
+        self.latest_messages.clear(service)
+
+    def _quality(self, message: Any) -> None:
+        """Clear where a snapshot or a sequence epoch begins; empty books that are told anew."""
+        quality = message.quality or {}
+        if not isinstance(quality, dict):
+            self._counts["bad_message"] += 1
+            return
+        reason, service = quality.get("reason"), message.service
+        if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
+            self.clear(service)
+        elif reason == "books-begin":
+            through = self._instruments_named(quality.get("through", ()))
+            for instrument in self._instruments_named(quality.get("symbols", ())):
+                self._orders.empty_book(instrument)
+            self._normaliser.hold_snapshot(service, through)
+        elif reason == "books-end":
+            self._normaliser.resume_snapshot(service)
+
+    def _instruments_named(self, symbols: Any) -> set[int]:
+        """Return the instruments of symbols as a gateway names them."""
+        numbers = (number for symbol in symbols for number in self.symbols_of(symbol))
+        return {self._normaliser.instrument_of(number) for number in numbers} - {0}
+
+    def _apply_records(self, message: Any) -> None:
+        """Take in order events that a gateway has normalised already."""
+        records = message.records()
+        self._named.update(message.symbols)
+        if not len(records):
+            return
+        if records.dtype != MBO:
+            self._counts["other_records"] += 1
+            return
+        self._records.apply(records)
+        self._note_trades(records)
+
+    def _note(self) -> None:
+        """Keep the trades and statuses of what was taken in."""
+        for status in self._records.of("status"):
+            self._states[int(status["instrument_id"])] = _STATE_OF[int(status["action"])]
+        self._note_trades(self._records.of("mbo"))
+
+    def _note_trades(self, events: numpy.ndarray) -> None:
+        for event in events[events["action"] == b"T"]:
+            self._trades[int(event["instrument_id"])] = Trade(
+                int(event["price"]),
+                int(event["size"]),
+                event["side"].decode(),
+                int(event["ts_event"]),
+            )
+
+    # -- what it knows ----------------------------------------------------------------------
+
+    def latest(self, type: int | str) -> LatestView:
+        """Return the latest messages of a type (number, label or layout name) by symbol, as
+        records. Raises `UsageError` for a type that the feed does not have."""
+        return LatestView(self, self.feed.layout(type))
+
+    @property
+    def problems(self) -> Counter[str]:
+        """Number of times that something did not fit, by name; see `PROBLEMS`."""
+        counted = Counter({name: getattr(self._normaliser, name) for name in _COUNTED})
+        latest = self.latest_messages
+        counted["short"] += latest.short
+        counted["unknown_types"] = latest.unknown_types
+        counted["odd"] = self._book.odd
+        counted["refused"] = self._normaliser.orders.refused + self._book.refused + latest.refused
+        return +(counted + self._counts)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names that reference data has told, by the number that messages have."""
+        return dict(self._known.names)
+
+    def instruments(self) -> dict[str, int]:
+        """Return the instrument ids by name; of those that have none by the number in messages."""
+        numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._trades])
+        size = (len(numbers), len(self._known.names) + len(self._named))
+        if size != self._made_of:
+            self._instruments = {self._name_of(number): number for number in numbers}
+            self._made_of = size
+        return self._instruments
+
+    def instrument_of(self, symbol: str | int) -> int:
+        """Return the instrument id of a symbol, by its name or the number in messages; 0 where it
+        is not known."""
+        if isinstance(symbol, int):
+            return self._normaliser.instrument_of(symbol)
+        return self.instruments().get(symbol, 0)
+
+    def symbols_of(self, symbol: str | int | None) -> tuple[int, ...]:
+        """Return the symbols, as the scanner's index has them, of a name or a number; None is that
+        of messages without one."""
+        if symbol is None:
+            return (scanner.NO_SYMBOL,)
+        if isinstance(symbol, int):
+            return (symbol,)
+        named = tuple(number for number, name in self._known.names.items() if name == symbol)
+        return named or self.feed.symbols_named(symbol)
+
+    def name_of(self, symbol: int) -> str | None:
+        """Return the name of a symbol as the scanner's index has it: told by reference data, or the
+        text in messages, or the number; None of messages without one."""
+        text = self._normaliser.texts.get(symbol) or self.feed.symbol_name(symbol)
+        return self._known.names.get(symbol) or text
+
+    def decode(self, code: int, message: bytes) -> Any:
+        """Return the record of a message of a type, with the scales and names that are known."""
+        type = self.feed.type_label(code) if self.feed.table.type_in_packet else None
+        return self.feed.decode_message(message, type=type, known=self._known)
+
+    def _name_of(self, instrument: int) -> str:
+        if instrument in self._named:
+            return self._named[instrument]
+        symbol = self._normaliser.symbol_of(instrument)
+        return self.name_of(symbol) or str(symbol)
+
+    def _book_of(self, instrument: int) -> BookView | None:
+        if not instrument or not self._book.has(instrument):
+            return None
+        return BookView(self._book, instrument)
+
+    # -- what goes out ----------------------------------------------------------------------
+
+    def snapshot(self, service: int) -> list[bytes]:
+        """Return messages from which a fresh market reaches this service's state: the latest
+        messages, reference data first, then the orders, each book's in its priority.
+
+        Where the feed marks the beginning and the end of orders that are told anew, they stand
+        between. Where the stream is doing so itself, the books that it has been through come last,
+        and the end is left to the stream. Raises `UsageError` for a feed whose books no messages
+        tell one by one.
+        """
+        writer = self._writer or BookWriter(self.feed)
+        messages = self.latest_messages.snapshot(service)
+        through = self._normaliser.snapshot_under_way(service)
+        instruments = self._book.instruments(service)
+        if writer.opening is None or writer.closing is None:
+            return [*messages, *self._orders_of(writer, instruments)]
+        rest = self._orders_of(writer, [n for n in instruments if n not in (through or ())])
+        if rest:
+            messages += [writer.opening, *rest, writer.closing]
+        if through is not None:
+            messages.append(writer.opening)
+            messages += self._orders_of(writer, [n for n in instruments if n in through])
+        return messages
+
+    def _orders_of(self, writer: BookWriter, instruments: list[int]) -> list[bytes]:
+        return [message for each in instruments for message in self._book_messages(writer, each)]
+
+    def _book_messages(self, writer: BookWriter, instrument: int) -> list[bytes]:
+        """Return the messages that tell an instrument's book."""
+        symbol = self._normaliser.symbol_of(instrument)
+        return writer.messages(
+            self._book, instrument, symbol, name=self._known.names.get(symbol, ""),
+            scales=self._normaliser.scales_of(instrument), known=self._orders.of(instrument),
+        )  # fmt: skip
+
+    def digest(self, service: int) -> str:
+        """Compute 32 hexadecimal digits that are equal exactly where a service's states are equal:
+        its latest messages, and its books with the priority of orders."""
+        through = self._normaliser.snapshot_under_way(service)
+        parts = chain(
+            self.latest_messages.canonical(service),
+            self._canonical_books(service, through or set()),
+            [b"" if through is None else b"under way"],
+        )
+        return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
+
+    def _canonical_books(self, service: int, through: set[int]) -> Iterator[bytes]:
+        """Yield a service's books in an order that does not depend on how they came."""
+        instruments = self._book.instruments(service)
+        for instrument in sorted(instruments, key=self._normaliser.symbol_of):
+            if not self._book.entries_of(instrument):
+                continue
+            if self._writer is not None:
+                yield from self._book_messages(self._writer, instrument)
+            else:
+                yield repr([self._book.levels(instrument, side) for side in (BID, ASK)]).encode()
+            if instrument in through:
+                yield b"through"
+
+
+def _writer_of(feed: Feed) -> BookWriter | None:
+    """Return what writes the feed's books; None where no messages tell them."""
+    try:
+        return BookWriter(feed)
+    except UsageError:
+        if feed.book is None:
+            raise
+        return None
