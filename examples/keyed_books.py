@@ -4,7 +4,7 @@
 
 A session is generated, and each of its messages about a symbol is put into a keyed queue of a
 gateway; the key is the symbol, which the queue reads from the message by the feed's description.
-Workers take messages side by side and apply each to its symbol's book. Two messages of one symbol
+Workers take messages side by side and apply each to its symbol's book in one market. Two messages of one symbol
 are never with two workers, and come in their order: so a book needs no lock, whoever worked on it.
 At the end each book is compared, byte for byte, with that of one reader who went through the
 session by himself.
@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,9 +59,9 @@ def messages(path: Path) -> Iterator[Update]:
                 yield header.service, index.symbols[row], message
 
 
-async def play(gateway: LocalGateway, updates: list[Update], workers: int) -> dict[int, Market]:
+async def play(gateway: LocalGateway, updates: list[Update], workers: int) -> Market:
     """Put the messages, and have workers keep each symbol's book."""
-    books: dict[int, Market] = defaultdict(lambda: Market(FEED))
+    market = Market(FEED, keeps_messages=True)
     busy: set[int] = set()
     side_by_side = left = 0
     done = asyncio.Event()
@@ -74,7 +73,7 @@ async def play(gateway: LocalGateway, updates: list[Update], workers: int) -> di
         busy.add(symbol)
         side_by_side = max(side_by_side, len(busy))
         await asyncio.sleep(0)
-        books[symbol].apply_message(message.body, message.properties["service"])
+        market.apply_message(message.body, message.properties["service"])
         busy.remove(symbol)
         left += 1
         if left == len(updates):
@@ -89,7 +88,7 @@ async def play(gateway: LocalGateway, updates: list[Update], workers: int) -> di
         await put.flush()
         await done.wait()
     print(f"at most {side_by_side} workers at a time")
-    return books
+    return market
 
 
 def main() -> int:
@@ -105,26 +104,26 @@ def main() -> int:
         folder = Path(name)
         session(folder / "session.pcap", options.seconds, options.rate)
         updates = list(messages(folder / "session.pcap"))
-        alone = Market(FEED)
+        alone = Market(FEED, keeps_messages=True)
         for service, _, message in updates:
             alone.apply_message(message, service)
         gateway = LocalGateway(folder, options.port or free_ports(1)[0], "books", key=definition)
         gateway.start()
         try:
-            books = asyncio.run(play(gateway, updates, options.workers))
+            together = asyncio.run(play(gateway, updates, options.workers))
         finally:
             gateway.end(signal.SIGTERM)
-    pairs = sorted({(service, symbol) for service, symbol, _ in updates})
+    symbols = [symbol for symbol, number in alone.instruments().items() if number in alone.books]
     orders = same = 0
-    for service, symbol in pairs:
-        wanted = alone.book_messages(service, symbol)
-        same += books[symbol].book_messages(service, symbol) == wanted
+    for symbol in symbols:
+        wanted = alone.book_messages(symbol)
+        same += together.book_messages(symbol) == wanted
         orders += len(wanted)
     print(
-        f"{len(updates):,} messages, {len(pairs):,} books with {orders:,} orders,"
+        f"{len(updates):,} messages, {len(symbols):,} books with {orders:,} orders,"
         f" {same:,} of them byte for byte those of one reader"
     )
-    return 0 if same == len(pairs) and orders else 1
+    return 0 if same == len(symbols) and orders else 1
 
 
 if __name__ == "__main__":

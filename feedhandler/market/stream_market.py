@@ -322,6 +322,13 @@ class Market:
             messages += self._orders_of(writer, [n for n in instruments if n in through])
         return messages
 
+    def book_messages(self, symbol: str | int) -> list[bytes]:
+        """Return the messages that tell a symbol's book, as `snapshot` has them. Raises
+        `UsageError` as that does."""
+        instrument = self.instrument_of(symbol)
+        writer = self._writer or BookWriter(self.feed)
+        return self._orders_of(writer, [instrument] if self._book.has(instrument) else [])
+
     def _orders_of(self, writer: BookWriter, instruments: list[int]) -> list[bytes]:
         return [message for each in instruments for message in self._book_messages(writer, each)]
 
