@@ -4,10 +4,10 @@
 
 A session is generated, and each of its messages about a symbol is put into a keyed queue of a
 gateway; the key is the symbol, which the queue reads from the message by the feed's description.
-Workers take messages side by side and apply each to its symbol's book in one market. Two messages of one symbol
-are never with two workers, and come in their order: so a book needs no lock, whoever worked on it.
-At the end each book is compared, byte for byte, with that of one reader who went through the
-session by himself.
+Workers take messages side by side and apply each to its symbol's book in one market. Two messages
+of one symbol are never with two workers, and come in their order: so a book needs no lock, whoever
+worked on it. At the end each book is compared, byte for byte, with that of one reader who went
+through the session by himself.
 """
 
 import argparse

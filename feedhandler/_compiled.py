@@ -150,6 +150,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "market.order_messages",
         "market.order_table",
         "market.records",
+        "market.stream_reader",
     ),
     "characterise": (
         "characterise.boundaries",
@@ -247,6 +248,13 @@ TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
     "market.fix_normaliser": ("market.normaliser",),
     "market.records": ("market.depth_book", "market.normaliser"),
     "market.order_messages": ("market.depth_book", "market.normaliser", "market.records"),
+    "market.stream_reader": (
+        "market.depth_book",
+        "market.latest_messages",
+        "market.normaliser",
+        "market.order_messages",
+        "market.records",
+    ),
     "fixcast.stamping": ("codecs.fix.values", "codecs.fix.framing"),
     "overlay.releasing": ("overlay.release",),
     "fixcast.send_queue": ("codecs.fix.values", "codecs.fix.framing", "fixcast.stamping"),

@@ -17,7 +17,7 @@ Sans-IO. What no message can hold is counted in `unwritten`.
 
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -293,20 +293,20 @@ class BookWriter:
         name: str = "",
         scales: Mapping[str, int] = MappingProxyType({}),
         moment: Moment | None = None,
-        known: Mapping[int, bytes] = MappingProxyType({}),
+        known: Callable[[int], bytes | None] | None = None,
     ) -> list[bytes]:
         """Return the messages of an instrument's book, bids first, each side from its best price.
 
         `symbol` is as the scanner's index has it, `name` for messages that have both, `scales`
-        those of the instrument's prices where reference data tells them; `known` are the latest
-        messages about orders, by order id, of types that are `rewritable`.
+        those of the instrument's prices where reference data tells them; `known` returns
+        the latest message about an order, by its id, of a type that is `rewritable`.
         """
         written: list[bytes] = []
         for side, forms in self._forms.items():
             begun = [(form, form.begun(symbol, name, moment)) for form in forms]
             ways = [(form, start) for form, start in begun if start is not None]
             for entry in self._entries(book, instrument, side):
-                message = _rewritten(forms, known.get(entry.order), entry)
+                message = _rewritten(forms, known(entry.order), entry) if known else None
                 if message is None:
                     tried = (form.write(start, entry, scales) for form, start in ways)
                     message = next((each for each in tried if each is not None), None)

@@ -7,14 +7,14 @@ each open order the latest message is kept, so that nothing is lost that the fee
 Sans-IO. Nothing in a stream makes it raise.
 """
 
-import contextlib
+from functools import partial
 
-from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.book_writer import BookWriter, Moment, moment_of
 from feedhandler.market.order_messages import OrderMessages
 from feedhandler.market.records import Records
+from feedhandler.market.stream_reader import StreamReader
 
 #: Orders that were taken off lately whose symbols are still known, at least; twice as many at most.
 GONE_ORDERS = 1 << 15
@@ -30,7 +30,7 @@ class KeptBooks:
         assert feed.book is not None
         #: Whether changes of an order name its symbol.
         self.names_symbols = feed.book.names_symbols
-        self._services: dict[int, OrderMessages] = {}
+        self._services: dict[int, StreamReader] = {}
         self._rewritable = self.writer.rewritable()
         self._known = ReferenceData(feed)
         self._rules = {message.code: message for message in feed.book.messages}
@@ -44,44 +44,36 @@ class KeptBooks:
 
     def apply(self, packet: bytes, service: int, skip: int = 0) -> None:
         """Apply a packet, but for its first `skip` messages."""
-        orders = self._orders_of(service)
-        with contextlib.suppress(BadPacket):
-            for begin, _, index in self.feed.scanned(packet):
-                self._known.learn_packet(packet, begin, index)
-                orders.records.clear()
-                orders.apply_packet(packet, begin, index, skip, service)
-                if index.count > skip:
-                    self._latest[service] = (True, packet)
-                if not self.names_symbols:
-                    self._note_gone(service, orders.records)
+        reader = self._reader_of(service)
+        if reader.read(packet, service, skip) > skip:
+            self._latest[service] = (True, packet)
+        if not self.names_symbols:
+            self._note_gone(service, reader.records)
 
     def apply_message(self, message: bytes, service: int) -> None:
         """Apply one whole message."""
-        orders, code = self._orders_of(service), self.feed.message_code(message)
-        self._latest[service] = (False, message)
-        if code in self._known.references:
-            self._known.learn(code, message)
-        orders.records.clear()
-        orders.apply_message(message, 0, len(message), code, 0, service)
+        reader = self._reader_of(service)
+        if reader.read_message(message, service):
+            self._latest[service] = (False, message)
         if not self.names_symbols:
-            self._note_gone(service, orders.records)
+            self._note_gone(service, reader.records)
 
     def clear(self, service: int) -> None:
         """Empty a service's books."""
-        if (orders := self._services.get(service)) is not None:
-            orders.records.clear()
-            orders.empty(service)
+        if (reader := self._services.get(service)) is not None:
+            reader.records.clear()
+            reader.empty(service)
 
-    def _orders_of(self, service: int) -> OrderMessages:
-        orders = self._services.get(service)
-        if orders is None:
-            records = Records(self.feed, "mbo")
-            orders = self._services[service] = OrderMessages(records, self._rewritable)
-        return orders
+    def _reader_of(self, service: int) -> StreamReader:
+        reader = self._services.get(service)
+        if reader is None:
+            orders = OrderMessages(Records(self.feed, "mbo"), self._rewritable)
+            reader = self._services[service] = StreamReader(self.feed, orders, self._known)
+        return reader
 
     def _records_of(self, service: int) -> Records | None:
-        orders = self._services.get(service)
-        return None if orders is None else orders.records
+        reader = self._services.get(service)
+        return None if reader is None else reader.records
 
     def _note_gone(self, service: int, records: Records) -> None:
         """Remember the symbols of orders that were taken off: messages that name them may wait to
@@ -132,17 +124,17 @@ class KeptBooks:
 
     def book_messages(self, service: int, symbol: int) -> list[bytes]:
         """Return the messages that tell a symbol's book as it is."""
-        orders = self._services.get(service)
-        if orders is None:
+        reader = self._services.get(service)
+        if reader is None:
             return []
-        records = orders.records
+        records = reader.records
         instrument = records.normaliser.instrument_of(symbol)
         if not records.book.has(instrument):
             return []
         return self.writer.messages(
             records.book, instrument, symbol, name=self._known.names.get(symbol, ""),
             scales=records.normaliser.scales_of(instrument), moment=self._moment(service),
-            known=orders.of(instrument),
+            known=partial(reader.orders.message, instrument),
         )  # fmt: skip
 
     def through(self, service: int, symbol: int) -> bool:

@@ -7,13 +7,17 @@ cdef class KeptLayout:
     cdef readonly Py_ssize_t size
     cdef readonly list parts, revokes
     cdef readonly bint opens
+    cdef Py_ssize_t first, behind
+
+    cdef bytes part_of(self, bytes data, Py_ssize_t at)
 
 
 cdef class LatestMessages:
     cdef readonly Py_ssize_t messages_max
     cdef readonly unsigned long long refused, unknown_types, short
     cdef readonly dict layouts, services, counts, ranks
-    cdef unsigned char[::1] fates
+    cdef list rules
+    cdef unsigned short[::1] slots
 
     cpdef int apply_packet(
         self, bytes data, Py_ssize_t start, MessageIndex index, Py_ssize_t skip,

@@ -13,6 +13,7 @@ away what was kept of it; one that `revokes` others takes those away. Sans-IO.
 """
 
 import cython
+import numpy
 
 from feedhandler.codecs.book_rules import CHANGES
 from feedhandler.codecs.feed import Feed
@@ -21,8 +22,9 @@ from feedhandler.codecs.layouts import Layout
 
 #: Messages kept of one service where nothing else is said: hundreds of times a busy one's.
 MESSAGES_MAX = 1 << 20
-_IGNORED = cython.declare(cython.uchar, 1)
-_KEPT = cython.declare(cython.uchar, 2)
+#: Slots of types that the description does not have, and of those that are left to the books.
+_UNKNOWN = cython.declare(cython.ushort, 0)
+_IGNORED = cython.declare(cython.ushort, 1)
 
 
 class KeptLayout:
@@ -35,10 +37,19 @@ class KeptLayout:
         fields = [layout.by_name[name] for name in layout.conflate_by]
         self.parts = [(field.at, field.size) for field in fields]
         self.revokes = [feed.layout(name).code for name in layout.revokes]
+        self.first, self.behind = (
+            (fields[0].at, fields[0].at + fields[0].size) if len(fields) == 1 else (0, 0)
+        )
         rules = feed.book.rules_of(layout.code) if feed.book is not None else []
         self.opens = any(
             rule.does == "snapshot_begin" and rule.all and not rule.when for rule in rules
         )
+
+    def part_of(self, data, at):
+        """Return the bytes that tell the part of the message at `at`."""
+        if self.behind:
+            return data[at + self.first : at + self.behind]
+        return b"".join([data[at + first : at + first + width] for first, width in self.parts])
 
 
 class LatestMessages:
@@ -48,15 +59,14 @@ class LatestMessages:
         self.messages_max = messages_max
         self.refused = self.unknown_types = self.short = 0
         self.layouts = {code: KeptLayout(feed, ways) for code, ways in feed.layouts.items()}
-        #: By type: whether its messages are left to the books, or kept; 0: unknown.
-        self.fates = memoryview(bytearray(65_536))
-        if isinstance(feed, FixFeed):  # its messages are of books and states alone
-            self.fates = memoryview(bytearray(b"\1" * len(self.fates)))
-        for code in feed.layouts:
-            rules = feed.book.rules_of(code) if feed.book is not None else []
-            left = any(rule.does in CHANGES or rule.does == "snapshot_end" for rule in rules)
-            left = left or any(rule.does == "snapshot_begin" and not rule.all for rule in rules)
-            self.fates[code] = _IGNORED if left else _KEPT
+        #: Rules of types by slot; and slots by type.
+        self.rules = [None, None]
+        # The messages of a FIX feed are of books and states alone.
+        slots = numpy.full(65_536, _IGNORED if isinstance(feed, FixFeed) else 0, numpy.uint16)
+        for code, layout in self.layouts.items():
+            slots[code] = _IGNORED if _is_of_books(feed, code) else len(self.rules)
+            self.rules.append(layout)
+        self.slots = memoryview(slots)
         self.ranks = _ranks(feed, self.layouts)
         #: By service: by type, then by symbol and part: the message.
         self.services = {}
@@ -69,7 +79,7 @@ class LatestMessages:
         """Take the messages of the packet at `start`, but for the first `skip`."""
         i: cython.Py_ssize_t
         for i in range(skip, index.count):
-            if self.fates[index.types[i]] != _IGNORED:
+            if self.slots[index.types[i]] != _IGNORED:
                 self.apply_message(
                     data, start + index.offsets[i], index.sizes[i], index.types[i],
                     index.symbols[i], service,
@@ -79,37 +89,38 @@ class LatestMessages:
     def apply_message(self, data, at, size, code, symbol, service):
         """Take the message of `size` bytes at `at`; `symbol` as the scanner's index has it."""
         layout: KeptLayout
-        kept: dict
-        if self.fates[code] == _IGNORED:
+        slot: cython.ushort = self.slots[code]
+        if slot == _IGNORED:
             return 0
-        if self.fates[code] == 0:
+        if slot == _UNKNOWN:
             self.unknown_types += 1
             return 0
-        layout = self.layouts[code]
+        layout = self.rules[slot]
         if size < layout.size:
             self.short += 1
             return 0
         if layout.opens:
             return self.clear(service)
-        kept = self.services.get(service)
+        kept: dict = self.services.get(service)
         if kept is None:
             kept = self.services[service] = {}
             self.counts[service] = 0
         for other in layout.revokes:
             self.counts[service] -= len(kept.pop(other, ()))
-        key: object = symbol
-        if layout.parts:
-            key = (symbol, b"".join([data[at + first : at + first + width]
-                                     for first, width in layout.parts]))  # fmt: skip
         latest: dict = kept.get(code)
         if latest is None:
             latest = kept[code] = {}
-        if key not in latest:
-            if self.counts[service] >= self.messages_max:
-                self.refused += 1
-                return 0
-            self.counts[service] += 1
+        key: object = symbol
+        if layout.parts:
+            key = (symbol, layout.part_of(data, at))
+        before: cython.Py_ssize_t = len(latest)
         latest[key] = data[at : at + size]
+        if len(latest) > before:
+            if self.counts[service] >= self.messages_max:
+                del latest[key]
+                self.refused += 1
+            else:
+                self.counts[service] += 1
         return 0
 
     def clear(self, service):
@@ -156,6 +167,17 @@ class LatestMessages:
         kept = self.services.get(service, {})
         ordered = (sorted(kept[code].items()) for code in sorted(kept))
         return [message for latest in ordered for _, message in latest]
+
+
+def _is_of_books(feed: Feed, code: int) -> bool:
+    """Return whether messages of a type change books, or mark where they are told anew."""
+    rules = feed.book.rules_of(code) if feed.book is not None else []
+    return any(
+        rule.does in CHANGES
+        or rule.does == "snapshot_end"
+        or (rule.does == "snapshot_begin" and not rule.all)
+        for rule in rules
+    )
 
 
 def _ranks(feed: Feed, layouts: dict[int, KeptLayout]) -> dict[int, tuple[int, int]]:

@@ -14,21 +14,22 @@ Promises: nothing in a stream makes it raise; what does not fit is counted by na
 Order and completeness of the stream are its caller's. Sans-IO.
 """
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import msgspec
-import numpy
 
 from feedhandler.codecs import scanner
 from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.codecs.feed import Feed, split_packets
-from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.loader import load_feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.book_writer import BookWriter
@@ -36,6 +37,7 @@ from feedhandler.market.depth_book import ASK, BID, ORDERS_MAX, DepthBook
 from feedhandler.market.latest_messages import MESSAGES_MAX, LatestMessages
 from feedhandler.market.order_messages import OrderMessages
 from feedhandler.market.records import Records
+from feedhandler.market.stream_reader import StreamReader
 from feedhandler.market.views import BookView, LatestView, Trade, View
 
 #: What `Market.problems` counts.
@@ -88,16 +90,20 @@ class Market:
         self._orders = OrderMessages(self._records, kept)
         self.latest_messages = LatestMessages(self.feed, messages_max)
         self._known = ReferenceData(self.feed)
+        self._reader = StreamReader(
+            self.feed, self._orders, self._known, self.latest_messages, clears_on_reset
+        )
         #: Names that came with records: by instrument.
         self._named: dict[int, str] = {}
-        self._trades: dict[int, Trade] = {}
+        #: The last trade by instrument: price, size, side, time as records have them.
+        self._trades: dict[int, tuple[int, int, int, int]] = {}
         self._states: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
         #: Instruments by name, and of how many instruments and names they were made.
         self._instruments: dict[str, int] = {}
         self._made_of = (-1, -1)
         self.books = View(self, self._book_of)
-        self.trades = View(self, self._trades.get)
+        self.trades = View(self, self._trade_of)
         self.states = View(self, self._states.get)
 
     # -- what comes in ----------------------------------------------------------------------
@@ -111,45 +117,22 @@ class Market:
 
     def _apply(self, packet: bytes, service: int | None) -> int:
         """Take in the packets of a datagram, of a service, or of that in their headers."""
-        try:
-            try:
-                return self._scan(packet, service)
-            except BadPacket as error:
-                if error.reason is not Reject.COMPRESSED:
-                    raise
-                return self._scan(self.feed.inflated(packet), service)
-        except BadPacket:
+        channel = -1 if service is None else service
+        count = self._reader.read(packet, channel, 0)
+        if -count == Reject.COMPRESSED:
+            with contextlib.suppress(BadPacket):
+                count = self._reader.read(self.feed.inflated(packet), channel, 0)
+        if count < 0:
             self._counts["bad_packet"] += 1
-        return 0
-
-    def _scan(self, packet: bytes, service: int | None) -> int:
-        """Take in the packets of a datagram. Raises `BadPacket`."""
-        count = 0
-        for begin, header, index in self.feed.scanned(packet):
-            channel = header.service if service is None else service
-            if header.kind == PacketKind.RESET and self.clears_on_reset:
-                self.clear(channel)
-            count += index.count
-            self._known.learn_packet(packet, begin, index)
-            self._records.clear()
-            self._orders.apply_packet(packet, begin, index, 0, channel)
-            self.latest_messages.apply_packet(packet, begin, index, 0, channel)
-            self._note()
-        return count
+        self._note()
+        return max(count, 0)
 
     def apply_message(self, message: bytes, service: int = 0) -> None:
         """Take in one whole message of a service."""
-        if not self.feed.is_whole(message):
+        if self._reader.read_message(message, service):
+            self._note()
+        else:
             self._counts["bad_message"] += 1
-            return
-        code = self.feed.message_code(message)
-        if code in self._known.references:
-            self._known.learn(code, message)
-        self._records.clear()
-        self._orders.apply_message(message, 0, len(message), code, 0, service)
-        symbol = self.feed.symbol_of(message, code)
-        self.latest_messages.apply_message(message, 0, len(message), code, symbol, service)
-        self._note()
 
     def update(self, message: Any) -> None:
         """Take in what `feedhandler.subscribe` hands out, quality messages included. Give one
@@ -165,7 +148,7 @@ class Market:
                 for packet in split_packets(self.feed, message.body):
                     self._apply(packet, message.service)
             elif content == "packet" or (content == "message" and self.feed.table.type_in_packet):
-                self._apply(message.body, message.service)
+                self._apply(bytes(message.body), message.service)
             elif content == "message":
                 self.apply_message(bytes(message.body), message.service)
         except (FeedhandlerError, msgspec.DecodeError):
@@ -174,8 +157,7 @@ class Market:
     def clear(self, service: int) -> None:
         """Empty the books of a service, and take away its latest messages."""
         self._records.clear()
-        self._orders.empty(service)
-        self.latest_messages.clear(service)
+        self._reader.empty(service)
 
     def _quality(self, message: Any) -> None:
         """Clear where a snapshot or a sequence epoch begins; empty books that are told anew."""
@@ -189,7 +171,7 @@ class Market:
         elif reason == "books-begin":
             through = self._instruments_named(quality.get("through", ()))
             for instrument in self._instruments_named(quality.get("symbols", ())):
-                self._orders.empty_book(instrument)
+                self._records.empty_book(instrument)
             self._normaliser.hold_snapshot(service, through)
         elif reason == "books-end":
             self._normaliser.resume_snapshot(service)
@@ -209,22 +191,21 @@ class Market:
             self._counts["other_records"] += 1
             return
         self._records.apply(records)
-        self._note_trades(records)
+        for event in records[records["action"] == b"T"]:
+            price, size, moment = (int(event[name]) for name in ("price", "size", "ts_event"))
+            self._trades[int(event["instrument_id"])] = (price, size, event["side"][0], moment)
 
     def _note(self) -> None:
         """Keep the trades and statuses of what was taken in."""
-        for status in self._records.of("status"):
+        self._reader.note_trades(self._trades)
+        for status in self._records.of("status") if self._reader.has_statuses else ():
             self._states[int(status["instrument_id"])] = _STATE_OF[int(status["action"])]
-        self._note_trades(self._records.of("mbo"))
 
-    def _note_trades(self, events: numpy.ndarray) -> None:
-        for event in events[events["action"] == b"T"]:
-            self._trades[int(event["instrument_id"])] = Trade(
-                int(event["price"]),
-                int(event["size"]),
-                event["side"].decode(),
-                int(event["ts_event"]),
-            )
+    def _trade_of(self, instrument: int) -> Trade | None:
+        if instrument not in self._trades:
+            return None
+        price, size, side, time_ns = self._trades[instrument]
+        return Trade(price, size, chr(side), time_ns)
 
     # -- what it knows ----------------------------------------------------------------------
 
@@ -337,7 +318,8 @@ class Market:
         symbol = self._normaliser.symbol_of(instrument)
         return writer.messages(
             self._book, instrument, symbol, name=self._known.names.get(symbol, ""),
-            scales=self._normaliser.scales_of(instrument), known=self._orders.of(instrument),
+            scales=self._normaliser.scales_of(instrument),
+            known=partial(self._orders.message, instrument),
         )  # fmt: skip
 
     def digest(self, service: int) -> str:

@@ -35,6 +35,7 @@ def interpreted(**options: Any) -> Market:
         for module, name in (
             ("depth_book", "DepthBook"), ("records", "Records"),
             ("order_messages", "OrderMessages"), ("latest_messages", "LatestMessages"),
+            ("stream_reader", "StreamReader"),
         )
     }  # fmt: skip
     with patch.multiple(stream_market, **parts):

@@ -229,6 +229,8 @@ WRONG = [
     ('symbol = "Id"', 'symbol = "Ratio"', "messages[1].symbol", "must be an integer, or text"),
     ('name = "one"', 'name = "one"\nconflate = "latest"\nconflate_by = ["Prise"]',
      "messages[1].conflate_by", "did you mean Price?"),
+    ('name = "one"', 'name = "one"\nrevokes = ["onne"]', "messages[1].revokes",
+     "did you mean one?"),
     (COUNT, 'count = "Cuont"', "packet.count", "did you mean Count?"),
     ('field = "Second"', 'field = "Secnd"', "clock.field", "did you mean Second?"),
     ('index = "Id"', 'index = "ID"', "reference.index", "did you mean Id?"),

@@ -1,0 +1,131 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Packets of a stream read into books and, where they are kept, the latest messages.
+
+One reader has the books of one `OrderMessages`, and teaches one `ReferenceData` what reference
+messages tell. Sans-IO.
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs import scanner as scan
+from cython.cimports.feedhandler.codecs.scanner import MessageIndex, PacketHeader
+from cython.cimports.feedhandler.market.latest_messages import LatestMessages
+from cython.cimports.feedhandler.market.order_messages import OrderMessages
+
+from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.reference_data import ReferenceData
+
+_WORDS = cython.declare(cython.int, MBO.itemsize // 8)
+_LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
+_NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
+_TRADE = cython.declare(cython.int, 84)
+
+
+class StreamReader:
+    """Reads datagrams and messages of a feed; see the module.
+
+    `latest` keeps other messages, or None. With `clears_on_reset` a reset of sequence numbers
+    empties its service.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        orders: OrderMessages,
+        known: ReferenceData,
+        latest: LatestMessages | None = None,
+        clears_on_reset: bool = False,
+    ) -> None:
+        self.table, self.orders, self.known, self.latest = feed.table, orders, known, latest
+        self.feed = feed
+        self.records, self.normaliser = orders.records, orders.records.normaliser
+        self.clears_on_reset = clears_on_reset
+        self.header, self.index = PacketHeader(), MessageIndex()
+        #: By type: whether its messages tell reference data.
+        self.teaches = memoryview(bytearray(65_536))
+        for code in known.references:
+            self.teaches[code] = 1
+
+    def read(self, data, service, skip):
+        """Read the packets of a datagram, but for the first `skip` messages of each.
+
+        `service` is theirs, or -1: that in their headers. Return how many messages they have; where
+        the scanner rejects one, the negative of its `Reject`: those before it are read.
+        """
+        view: cython.const_uchar[::1] = data
+        begin: cython.Py_ssize_t = 0
+        count: cython.Py_ssize_t = 0
+        verdict: cython.int
+        channel: cython.uint
+        self.records.clear()
+        while begin < len(data) or begin == 0:
+            verdict = scan.parse_next(self.table, view, begin, len(data) - begin, self.header)
+            if verdict == kinds.FINE:
+                verdict = scan.scan_messages(self.table, view, begin, self.header, self.index)
+            if verdict != kinds.FINE:
+                return -verdict
+            channel = self.header.service if service < 0 else cython.cast(cython.uint, service)
+            if self.clears_on_reset and self.header.kind == kinds.RESET:
+                self.empty(channel)
+            self.learn(data, begin)
+            self.orders.apply_packet(view, begin, self.index, skip, channel)
+            if self.latest is not None:
+                self.latest.apply_packet(data, begin, self.index, skip, channel)
+            count += self.index.count
+            begin += self.header.length
+        return count
+
+    def read_message(self, data, service):
+        """Read one whole message of a service; return whether it ends where its size says."""
+        code: cython.ushort
+        if not self.feed.is_whole(data):
+            return False
+        self.records.clear()
+        code = self.feed.message_code(data)
+        if self.teaches[code]:
+            self.known.learn(code, data)
+        self.orders.apply_message(data, 0, len(data), code, 0, service)
+        if self.latest is not None:
+            symbol: cython.ulonglong = self.feed.symbol_of(data, code)
+            self.latest.apply_message(data, 0, len(data), code, symbol, service)
+        return True
+
+    def learn(self, data, begin):
+        """Learn from the reference messages of the packet that was scanned."""
+        i: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        for i in range(self.index.count):
+            if self.teaches[self.index.types[i]]:
+                at = begin + self.index.offsets[i]
+                self.known.learn(self.index.types[i], data[at : at + self.index.sizes[i]])
+        return 0
+
+    def empty(self, service):
+        """Empty the books of a service, and take away its latest messages."""
+        self.records.empty(service, _NO_TIME)
+        if self.latest is not None:
+            self.latest.clear(service)
+        return 0
+
+    def note_trades(self, trades):
+        """Put the latest trades of what was read last into `trades`, by instrument: (price, size,
+        side, time) as records have them."""
+        words: cython.ulonglong[::1] = self.normaliser.words
+        index: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        for index in range(self.normaliser.count):
+            at = index * _WORDS
+            if (words[at + 4] >> 48) & 0xFF == _TRADE:
+                trades[words[at] >> 32] = (
+                    cython.cast(cython.longlong, words[at + 3]),
+                    words[at + 4] & _LOW,
+                    words[at + 4] >> 56,
+                    words[at + 1],
+                )
+        return 0
+
+    @property
+    def has_statuses(self) -> bool:
+        """Whether what was read last told trading states."""
+        return bool(self.records.statuses)
