@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.programs import compiled
+from feedhandler.doctor.cpu_latency import staying_awake
 from feedhandler.lab.laboratory import (
     ASK_S,
     DRAIN_S,
@@ -39,8 +40,7 @@ from feedhandler.lab.plan import Plan, StepPlan
 from feedhandler.lab.results import Step, merged
 from feedhandler.lab.supervisor import RoleFailed
 from feedhandler.lab.view import View
-from feedhandler.ops.children import Child
-from feedhandler.ops.cpu_latency import staying_awake
+from feedhandler.terminal.children import Child
 
 #: Rates in Mbps and client counts: the laboratory's bars of whole packets.
 LOADS = ((40.0, 10), (200.0, 10), (400.0, 4))

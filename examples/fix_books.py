@@ -18,13 +18,13 @@ from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
 from feedhandler.config.show import to_toml
 from feedhandler.fixcast.exchange import FixExchange
 from feedhandler.fixcast.exchange_plan import FixExchangePlan, market_seed, symbols_of
-from feedhandler.ops.children import Family
-from feedhandler.ops.demo_scenes import FIX, SCENES
 from feedhandler.ops.exchange import RETRANSMISSION_PORT
+from feedhandler.ops.scenes import FIX, SCENES
 from feedhandler.replay.generating.fix_market import FixMarket
 from feedhandler.replay.state.fix_book import book_of
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.terminal.children import Family
 
 #: With this seed the second datagram of the exchange is lost on both lines, and others after it.
 SEED = 50

@@ -22,10 +22,10 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import PRICE_SCALE
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, GatewaySettings, LineConfig
 from feedhandler.config.show import to_toml
-from feedhandler.ops.children import Family
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
 from feedhandler.replay.generating.order_session import CHANNEL
 from feedhandler.replay.playing.inject import LineFaults
+from feedhandler.terminal.children import Family
 
 PATIENCE_S = 120.0
 #: After the exchange's end, nothing for so long means that there is no more.

@@ -2,8 +2,8 @@
 
 Each command only reads its arguments and answers with the work to do, a function of a module in
 `feedhandler/ops`. `main` runs that work outside the argument parser, so that errors, signals and
-exit codes are handled in one place (`feedhandler.ops.console`). Modules of commands are imported
-when a command is chosen: `--help` stays fast.
+exit codes are handled in one place (`feedhandler.terminal.console`). Modules of commands are
+imported when a command is chosen: `--help` stays fast.
 """
 
 import copy
@@ -52,8 +52,8 @@ from feedhandler.cli.options import (
     User,
     share,
 )
-from feedhandler.ops import arguments
-from feedhandler.ops.console import ExitCode, complain, run_command
+from feedhandler.terminal import arguments
+from feedhandler.terminal.console import ExitCode, complain, run_command
 
 #: What a command answers with: the work, which answers with the exit code.
 Work = Callable[[], int]
@@ -244,7 +244,7 @@ def demo(
       feedhandler demo --feed fix
       feedhandler demo --loop asyncio --json
     """
-    from feedhandler.ops import demo as ops
+    from feedhandler.demo import showing as ops
 
     options = ops.Options(
         feed=feed.value,
@@ -494,7 +494,7 @@ def user(
 @app.command(hidden=True)
 def ledger_client(url: str, pattern: str, granularity: str, feed: str, path: Path) -> Work:
     """One of the demo's subscribers: receives, counts, and writes down what it got."""
-    from feedhandler.ops import ledger_client as ops
+    from feedhandler.demo import ledger_client as ops
 
     return lambda: ops.run(url, pattern, granularity, feed, path)
 
@@ -585,7 +585,7 @@ def doctor(
       feedhandler doctor --interface eth1 --json
       feedhandler doctor --topology tree.toml
     """
-    from feedhandler.ops import doctor as ops
+    from feedhandler.doctor import examination as ops
 
     return lambda: ops.run(config, interface, as_json, topology or (), follow_clock)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from feedhandler.cli.options import Json, Overwrite
-from feedhandler.ops import arguments
+from feedhandler.terminal import arguments
 
 Work = Callable[[], int]
 
@@ -131,7 +131,7 @@ def replay_control(
       feedhandler replay-control ipc:///tmp/replay seek 09:30
       feedhandler replay-control tcp://127.0.0.1:5573 status --json
     """
-    from feedhandler.ops import replay_control as ops
+    from feedhandler.ops.replay import control as ops
 
     options = ops.Options(
         endpoint=endpoint, verb=verb.value, to=to, timeout_s=timeout, as_json=as_json

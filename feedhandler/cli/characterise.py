@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from feedhandler.cli.options import Json, RecordSchema, feed_names
-from feedhandler.ops import arguments
+from feedhandler.terminal import arguments
 
 Work = Callable[[], int]
 

@@ -113,7 +113,7 @@ def show(
       feedhandler feeds
       feedhandler feeds iex-deep
     """
-    from feedhandler.ops import feeds as ops
+    from feedhandler.ops.feeds import listing as ops
 
     return lambda: ops.run(name, as_json)
 
@@ -144,7 +144,7 @@ def check(
       feedhandler feeds check venue.toml day.pcap --limit 1000
       feedhandler feeds check venue.toml day.pcap --json | jq .misfits
     """
-    from feedhandler.ops import feeds_check as ops
+    from feedhandler.ops.feeds import check as ops
 
     return lambda: ops.run(description, capture, limit, as_json)
 
@@ -166,7 +166,7 @@ def new(
       feedhandler feeds new venue --framing moldudp64
       feedhandler feeds new venue --framing xdp --out feeds/venue.toml
     """
-    from feedhandler.ops import feeds_new as ops
+    from feedhandler.ops.feeds import beginning as ops
 
     return lambda: ops.run(name, framing.value, out)
 
@@ -189,7 +189,7 @@ def import_schema(
       feedhandler feeds import templates.xml --out venue.toml
       feedhandler feeds import schema.xml --framing b3
     """
-    from feedhandler.ops import feeds_import as ops
+    from feedhandler.ops.feeds import sbe_import as ops
 
     return lambda: ops.run(schema, framing.value, out)
 

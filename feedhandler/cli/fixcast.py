@@ -135,7 +135,7 @@ def publish(
     from feedhandler.fixcast.publisher import PublisherSettings
     from feedhandler.fixcast.sending import SendingSettings
     from feedhandler.fixcast.session import SessionSettings
-    from feedhandler.ops import fixcast as ops
+    from feedhandler.ops.fixcast import channels as ops
     from feedhandler.retrans.fix.server import ResendSettings
 
     settings = PublisherSettings(
@@ -210,7 +210,7 @@ def receive(
     """
     from feedhandler.fixcast.receiver import ReceiverSettings
     from feedhandler.fixcast.reception import ReceptionSettings
-    from feedhandler.ops import fixcast as ops
+    from feedhandler.ops.fixcast import channels as ops
     from feedhandler.retrans.fix.client import RequesterSettings
 
     settings = ReceiverSettings(
@@ -269,7 +269,7 @@ def plan(
       feedhandler fixcast plan volumes.csv --source-a 10.1.0.5 --source-b 10.2.0.5 > channels.toml
       feedhandler fixcast plan day.pcap.zst --feed euronext-utp-md > channels.toml
     """
-    from feedhandler.ops import fixcast_plan as ops
+    from feedhandler.ops.fixcast import plan as ops
 
     wanted = ops.Wanted(
         measured=measured,

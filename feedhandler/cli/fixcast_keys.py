@@ -36,7 +36,7 @@ def new(
     """
 
     def work() -> int:
-        from feedhandler.ops import fixcast_keys as ops
+        from feedhandler.ops.fixcast import keys as ops
 
         return ops.new(folder, channels, hours, sign)
 
@@ -53,7 +53,7 @@ def list_keys(folder: Folder, as_json: Json = False) -> Work:
     """
 
     def work() -> int:
-        from feedhandler.ops import fixcast_keys as ops
+        from feedhandler.ops.fixcast import keys as ops
 
         return ops.list_keys(folder, as_json)
 
@@ -81,7 +81,7 @@ def rotate(
     """
 
     def work() -> int:
-        from feedhandler.ops import fixcast_keys as ops
+        from feedhandler.ops.fixcast import keys as ops
 
         return ops.rotate(folder, channels or (), in_s, overlap_s, hours)
 
@@ -102,7 +102,7 @@ def give(
     """
 
     def work() -> int:
-        from feedhandler.ops import fixcast_keys as ops
+        from feedhandler.ops.fixcast import keys as ops
 
         return ops.give(folder, channels, to)
 
@@ -122,7 +122,7 @@ def serve(
     """
 
     def work() -> int:
-        from feedhandler.ops import fixcast_keys as ops
+        from feedhandler.ops.fixcast import keys as ops
 
         return ops.serve(config, plain)
 
@@ -151,7 +151,7 @@ def fetch(
 
     def work() -> int:
         from feedhandler.amqp.security import TlsSettings
-        from feedhandler.ops import fixcast_keys as ops
+        from feedhandler.ops.fixcast import keys as ops
 
         settings = TlsSettings(ca=ca) if tls and not plain else None
         return ops.fetch(server, user, password_file, to, settings, plain, follow, wait_s)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed, refuse_beside
-from feedhandler.ops import arguments
+from feedhandler.terminal import arguments
 
 Work = Callable[[], int]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops import arguments
+from feedhandler.terminal import arguments
 
 
 class RecordSchema(StrEnum):

@@ -97,7 +97,7 @@ def plan(
       feedhandler overlay plan tree.toml --receivers 100 --hedging 1 --host 10.0.0.5 --host 10.0.0.6
       feedhandler overlay plan tree.toml --replace proxy-0-3=10.0.0.9:7000
     """
-    from feedhandler.ops import overlay_plan as ops
+    from feedhandler.ops.overlay import plan as ops
     from feedhandler.overlay.tree import Costs
 
     if replace:
@@ -162,7 +162,7 @@ def send(
       feed | feedhandler overlay send tree.toml -
       feedhandler overlay send tree.toml --from 239.1.1.1:5001 --interface 10.0.0.5
     """
-    from feedhandler.ops import overlay as ops
+    from feedhandler.ops.overlay import members as ops
 
     running = ops.Running(
         (topology, *(also or ())), "sender", 1, False, cpu, False, as_json, metrics, control
@@ -193,7 +193,7 @@ def proxy(
     Example:
       feedhandler overlay proxy tree.toml proxy-0-0 --cpu 1 --metrics 127.0.0.1:9465
     """
-    from feedhandler.ops import overlay as ops
+    from feedhandler.ops.overlay import members as ops
 
     running = ops.Running(
         (topology,), member, slots, follow_clock, cpu, busy, as_json, metrics, control
@@ -240,7 +240,7 @@ def receive(
       feedhandler overlay receive tree.toml receiver-0 --to 239.1.1.1:5001
       feedhandler overlay receive tree.toml receiver-0 --also tree-2.toml
     """
-    from feedhandler.ops import overlay as ops
+    from feedhandler.ops.overlay import members as ops
 
     running = ops.Running(
         (topology, *(also or ())),
@@ -272,7 +272,7 @@ def status(
     Example:
       feedhandler overlay status ipc:///run/proxy.ipc
     """
-    from feedhandler.ops import overlay_status as ops
+    from feedhandler.ops.overlay import status as ops
 
     return lambda: ops.status(endpoint, timeout, as_json)
 
@@ -296,7 +296,7 @@ def echo(
       feedhandler overlay echo 10.0.0.7:6001 --only 10.0.0.5:7003
       feedhandler overlay receive tree.toml receiver-0 --to 10.0.0.7:6000 --echo 10.0.0.7:6001
     """
-    from feedhandler.ops import overlay_echo as ops
+    from feedhandler.ops.overlay import echo as ops
 
     echoing = ops.Echoing(listen, only, cpu, busy, as_json)
     return lambda: ops.echo(echoing)
@@ -328,7 +328,7 @@ def simulate(
       feedhandler overlay simulate table-1 figure-5
       feedhandler overlay simulate --receivers 1000 --report overlay.html
     """
-    from feedhandler.ops import overlay_simulate as ops
+    from feedhandler.ops.overlay import simulate as ops
     from feedhandler.overlay.simulation.experiments import Setting
 
     setting = Setting(receivers, hedging, messages, iterations, seed)

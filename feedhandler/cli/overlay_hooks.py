@@ -78,7 +78,7 @@ def attach(
     """
 
     def work() -> int:
-        from feedhandler.ops import overlay_hooks as ops
+        from feedhandler.ops.overlay import hooks as ops
 
         return ops.attach(
             ops.Wanted(role, device, match, to, tree, key_file, hold_us, messages_per_second, mode)
@@ -103,7 +103,7 @@ def detach(
     """
 
     def work() -> int:
-        from feedhandler.ops import overlay_hooks as ops
+        from feedhandler.ops.overlay import hooks as ops
 
         return ops.detach(device, role)
 
@@ -123,7 +123,7 @@ def hold(
     """
 
     def work() -> int:
-        from feedhandler.ops import overlay_hooks as ops
+        from feedhandler.ops.overlay import hooks as ops
 
         return ops.hold(device, us)
 
@@ -140,7 +140,7 @@ def show(as_json: Json = False) -> Work:
     """
 
     def work() -> int:
-        from feedhandler.ops import overlay_hooks as ops
+        from feedhandler.ops.overlay import hooks as ops
 
         return ops.show(as_json)
 

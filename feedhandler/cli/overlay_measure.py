@@ -122,13 +122,13 @@ def measure(
                           as_json)  # fmt: skip
     if last_hop:
         refuse_beside(context, "beside --last-hop", *_OF_TECHNIQUES, *_OF_TRIANGLES)
-        from feedhandler.ops import overlay_last_hop
+        from feedhandler.ops.overlay import last_hop as overlay_last_hop
 
         hop = overlay_last_hop.LastHopWanted(seconds, rate or 8_000, echo, cpu or [])
         return lambda: overlay_last_hop.measure_last_hop(hop, report, as_json)
     others = (*_OF_TRIANGLES, *_OF_LAST_HOP, "seconds", "report")
     refuse_beside(context, "by itself", *others, hint="give --triangles or --last-hop with it")
-    from feedhandler.ops import overlay_measure as ops
+    from feedhandler.ops.overlay import measure as ops
     from feedhandler.overlay.measuring import Spikes
 
     if shape:
@@ -157,7 +157,7 @@ def _triangles(
     as_json: bool,
 ) -> Work:
     """`measure --triangles`: here, as a member of a mesh, or from what its members printed."""
-    from feedhandler.ops import overlay_triangles as ops
+    from feedhandler.ops.overlay import triangles as ops
 
     hosts, topology, member, read = which
     probing = ops.Probing(seconds, rate or 50)

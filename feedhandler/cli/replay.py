@@ -19,10 +19,10 @@ from feedhandler.cli.options import (
     feed_names,
     share,
 )
-from feedhandler.ops import arguments
+from feedhandler.terminal import arguments
 
 if TYPE_CHECKING:
-    from feedhandler.ops.replay import Options
+    from feedhandler.ops.replay.playing import Options
 
 
 class Stamps(StrEnum):
@@ -242,7 +242,7 @@ def replay(
     as_json: Json = False,
 ) -> Work:
     """Declare the arguments of `feedhandler replay`, whose help text is `HELP`."""
-    from feedhandler.ops import replay as ops
+    from feedhandler.ops.replay import playing as ops
 
     options = ops.Options(
         captures=tuple(captures),

@@ -7,15 +7,15 @@ import socket
 from feedhandler._compiled import require_units
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.doctor import host
 from feedhandler.lab import report, report_tables
 from feedhandler.lab.broker_laboratory import BrokerLaboratory
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
-from feedhandler.ops import host
-from feedhandler.ops.captures import open_capture
-from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
+from feedhandler.terminal.captures import open_capture
+from feedhandler.terminal.console import ExitCode, complain, run_async, until_stopped
 
 #: The feed that the generator knows.
 GENERATED_KEY = "euronext"

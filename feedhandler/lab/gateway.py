@@ -12,8 +12,8 @@ from pathlib import Path
 
 from feedhandler.config import load_config
 from feedhandler.lab.control import attach
-from feedhandler.ops.console import ExitCode, run_async, run_guarded
 from feedhandler.ops.run import serve
+from feedhandler.terminal.console import ExitCode, run_async, run_guarded
 
 
 def run(path: Path, address: str, grain: str) -> int:

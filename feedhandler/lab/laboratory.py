@@ -37,6 +37,7 @@ from feedhandler.config import (
 )
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.show import to_toml
+from feedhandler.doctor import cpu_latency
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import machine, processors, thresholds
 from feedhandler.lab.feeder import FAST_BPS
@@ -56,7 +57,6 @@ from feedhandler.lab.stamping import STAMPER, Stamping, latency_of_answer, start
 from feedhandler.lab.supervisor import Supervisor
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
-from feedhandler.ops import cpu_latency
 from feedhandler.ports import free_ports
 from feedhandler.rpc import ask
 

@@ -20,11 +20,11 @@ from feedhandler.lab.processors import preferred
 from feedhandler.lab.results import Sent
 from feedhandler.lab.symbols import WorkloadSymbols
 from feedhandler.lab.workload import Stretch, Workload, workload_of
-from feedhandler.ops.captures import open_captures
 from feedhandler.replay.generating.traffic import packets as packets_of_market
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.rpc import Verb
+from feedhandler.terminal.captures import open_captures
 
 #: Market messages of a generated workload by default: at the source paper's rate some forty
 #: seconds, then it loops.

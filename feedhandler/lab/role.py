@@ -17,8 +17,8 @@ import uvloop
 from feedhandler.lab.client import Client
 from feedhandler.lab.replayer import Replayer
 from feedhandler.lab.stamper import Stamper
-from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.rpc import FRAME_BYTES_MAX, ControlSocket, Verb
+from feedhandler.terminal.console import ExitCode, run_guarded
 
 
 class Role(Protocol):

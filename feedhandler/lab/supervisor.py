@@ -18,9 +18,9 @@ from typing import Any, Self, TypeVar
 import zmq.asyncio
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.ops.children import Child, ChildNotBuilt, Family, not_built
-from feedhandler.ops.console import HostFault
 from feedhandler.rpc import Caller
+from feedhandler.terminal.children import Child, ChildNotBuilt, Family, not_built
+from feedhandler.terminal.console import HostFault
 
 #: How long roles may take to end in order.
 END_TIMEOUT_S = 5.0

@@ -7,8 +7,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from feedhandler.lab import thresholds
 from feedhandler.lab.plan import StepPlan
 from feedhandler.lab.results import Step, Sweep, Trial
-from feedhandler.ops.console import stderr_console, stdout_console
-from feedhandler.ops.fitted import kept
+from feedhandler.terminal.console import stderr_console, stdout_console
+from feedhandler.terminal.fitted import kept
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 #: Columns of a step's line: width, and rank: the highest is dropped first on a narrow terminal.

@@ -1,0 +1,1 @@
+"""The work of the commands: each is a function that returns an exit code."""

@@ -10,9 +10,6 @@ from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line, source_addresses
-from feedhandler.ops.arguments import CaptureLine
-from feedhandler.ops.console import ExitCode, HostFault, complain, print_json, signal_handlers
-from feedhandler.ops.live import duration_text, live_line, size_text
 from feedhandler.recording.capture import (
     STOP_SECONDS,
     Account,
@@ -22,6 +19,9 @@ from feedhandler.recording.capture import (
     save_account,
 )
 from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
+from feedhandler.terminal.arguments import CaptureLine
+from feedhandler.terminal.console import ExitCode, HostFault, complain, print_json, signal_handlers
+from feedhandler.terminal.live import duration_text, live_line, size_text
 
 #: Interval of the progress line.
 PROGRESS_S = 0.25

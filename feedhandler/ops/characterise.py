@@ -35,13 +35,13 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.toml_text import read_text
-from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.ops.feed_guess import fitting_hint, is_packet
-from feedhandler.ops.fitted import FittedTable
-from feedhandler.ops.outputs import refuse_input
 from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
 from feedhandler.replay.playing.selection import parse_group
 from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
+from feedhandler.terminal.console import ExitCode, complain, print_json, progress, stdout_console
+from feedhandler.terminal.feed_guess import fitting_hint, is_packet
+from feedhandler.terminal.fitted import FittedTable
+from feedhandler.terminal.outputs import refuse_input
 
 #: Tables that are printed; all are written.
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")

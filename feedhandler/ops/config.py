@@ -4,7 +4,7 @@ from pathlib import Path
 
 from feedhandler.config import load_config, loopback_config
 from feedhandler.config.show import to_toml
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 
 
 def check(path: Path) -> int:

@@ -19,11 +19,11 @@ from feedhandler.codecs import Feed, ReferenceData, load_feed
 from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
-from feedhandler.ops.captures import complain_if_cut, open_capture, report_reading
-from feedhandler.ops.console import ExitCode, complain, progress
-from feedhandler.ops.feed_guess import fitting_hint
-from feedhandler.ops.outputs import refuse_input, refuse_taken
 from feedhandler.replay.captures.reading import Capture, Datagram
+from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
+from feedhandler.terminal.console import ExitCode, complain, progress
+from feedhandler.terminal.feed_guess import fitting_hint
+from feedhandler.terminal.outputs import refuse_input, refuse_taken
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")

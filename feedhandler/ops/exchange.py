@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
-from feedhandler.ops.outputs import refuse_filled
 from feedhandler.replay.exchange.plan import FEED_NAME, Offered
 from feedhandler.replay.exchange.simulated import (
     Exchange,
@@ -25,6 +23,8 @@ from feedhandler.replay.exchange.simulated import (
 )
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
+from feedhandler.terminal.console import ExitCode, host_faults, print_json, progress, run_async
+from feedhandler.terminal.outputs import refuse_filled
 
 if TYPE_CHECKING:
     from feedhandler.fixcast.exchange_plan import FixExchangePlan

@@ -23,14 +23,14 @@ from feedhandler.config import (
 )
 from feedhandler.config.show import to_toml
 from feedhandler.ops import exchange
-from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.exchange import LOOPBACK, Options, plan
-from feedhandler.ops.outputs import refuse_filled
+from feedhandler.ops.scenes import SCENES
 from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.servers import PRODUCT, REFRESH, RETRANSMISSION
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
 from feedhandler.rpc import ENDPOINT_DEFAULT
+from feedhandler.terminal.outputs import refuse_filled
 
 Line = TypeVar("Line", bound=LineConfig)
 #: The environment variable with the password of GLIMPSE and of CME's replay, which take any.

@@ -6,7 +6,7 @@ from pathlib import Path
 from feedhandler.codecs.errors import UsageError, reason_of
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.explain import Explained, messages
-from feedhandler.ops.console import ExitCode, complain, print_json
+from feedhandler.terminal.console import ExitCode, complain, print_json
 
 #: Bytes of a file at most: it is read as a whole.
 FILE_BYTES_MAX = 1 << 30

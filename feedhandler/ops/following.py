@@ -34,9 +34,9 @@ from feedhandler.ops.characterise import (
     report_findings,
     request_of,
 )
-from feedhandler.ops.console import ExitCode, complain
 from feedhandler.ops.spark import AUTO, NO_SPARK, command_session
 from feedhandler.replay.playing.time_spec import check_zone
+from feedhandler.terminal.console import ExitCode, complain
 
 #: Where in the report's folder the batches are kept, and Spark's checkpoint.
 STATE = "_followed"

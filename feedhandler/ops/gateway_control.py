@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.status import endpoint_of
 from feedhandler.rpc import ask
+from feedhandler.terminal.console import ExitCode, print_json
 
 
 class Options(Struct, frozen=True, kw_only=True):

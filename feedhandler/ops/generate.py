@@ -9,8 +9,6 @@ from msgspec import Struct
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.console import ExitCode, print_json, progress
-from feedhandler.ops.outputs import refuse_input, refuse_taken
 from feedhandler.replay.generating.order_capture import write_session
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.profile import FEED_NAME, load_profile
@@ -22,6 +20,8 @@ from feedhandler.replay.generating.traffic_capture import (
     write_capture,
 )
 from feedhandler.spans import span_text
+from feedhandler.terminal.console import ExitCode, print_json, progress
+from feedhandler.terminal.outputs import refuse_input, refuse_taken
 
 #: The keys that `--json` prints; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",

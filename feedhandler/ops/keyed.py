@@ -13,7 +13,7 @@ from feedhandler import keyed
 from feedhandler.amqp.identity import Login
 from feedhandler.codecs.errors import HostFault, PeerError, UsageError, reason_of
 from feedhandler.keyed.definition import Definition
-from feedhandler.ops.console import (
+from feedhandler.terminal.console import (
     ExitCode,
     complain,
     host_faults,

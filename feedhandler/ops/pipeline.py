@@ -13,9 +13,9 @@ from feedhandler.characterise.lake import Written, fill_lake, here, read_about
 from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.codecs import load_feed
-from feedhandler.ops.console import ExitCode, complain, print_json, progress
-from feedhandler.ops.feed_guess import fitting_hint, is_packet
 from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, command_session
+from feedhandler.terminal.console import ExitCode, complain, print_json, progress
+from feedhandler.terminal.feed_guess import fitting_hint, is_packet
 
 #: Datagrams that are decoded to check whether a capture is of the feed, or which feed fits.
 PROBE_DATAGRAMS = 200

@@ -29,7 +29,7 @@ from feedhandler.journal.verify import Verified
 from feedhandler.journal.verify import verify as check
 from feedhandler.keyed.envelope import message_in
 from feedhandler.keyed.kept import read_definition
-from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, progress
+from feedhandler.terminal.console import ExitCode, complain, host_faults, print_json, progress
 
 #: Times that a queue is read: one that is being written may look wrong for a moment.
 LOOKS = 5

@@ -18,15 +18,13 @@ from typing import Any
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.kinds import Reject
 from feedhandler.config import Config
+from feedhandler.doctor.cpu_latency import AWAKE_HINT, staying_awake
+from feedhandler.doctor.openness import check_openness
 from feedhandler.operator_log import log_event, opened
-from feedhandler.ops.console import host_faults, run_async
-from feedhandler.ops.cpu_latency import staying_awake
-from feedhandler.ops.doctor_openness import check_openness
+from feedhandler.terminal.console import host_faults, run_async
 
 #: Prefix of a command's own lines, as of those of `console.complain`.
 COMMAND_PREFIX = "feedhandler: "
-#: Remedy where a gateway may not keep processors awake.
-AWAKE_HINT = "let its user write there, with a udev rule; or leave gateway.stay_awake out"
 #: Counters of a snapshot's channel that the account at the end names where they are not zero.
 CHANNEL_FAULTS = (
     "gaps", "lost", "withdrawn", "contradicted", "mismatches", "evicted", "hold_full", "ring_full",

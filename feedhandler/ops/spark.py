@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from feedhandler.characterise.cluster import missing, spark_session
 from feedhandler.characterise.files import COMPRESSED, find_captures, shown, size_of
-from feedhandler.ops.console import complain, signal_handlers
+from feedhandler.terminal.console import complain, signal_handlers
 
 #: Masters of our own: this process alone, without Spark; and the faster one for the captures.
 NO_SPARK, AUTO = "none", "auto"

@@ -23,9 +23,9 @@ from rich.text import Text
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.kinds import Reject
 from feedhandler.config import load_config
-from feedhandler.ops.console import ExitCode, print_json, stdout_console
-from feedhandler.ops.fitted import FittedTable
 from feedhandler.rpc import ENDPOINT_DEFAULT, ask
+from feedhandler.terminal.console import ExitCode, print_json, stdout_console
+from feedhandler.terminal.fitted import FittedTable
 
 #: Ranges shown of each kind, before the number of others.
 RANGES_MAX = 4

@@ -23,7 +23,7 @@ from feedhandler.amqp.subscribing.inbox import Message, feed_of
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.dbn import schema_of
 from feedhandler.codecs.feed import split_packets
-from feedhandler.ops.console import ExitCode, complain, run_async, until_stopped
+from feedhandler.terminal.console import ExitCode, complain, run_async, until_stopped
 
 #: Printed lines reach a reading program this soon, even when there are few.
 FLUSH_INTERVAL_S = 0.05

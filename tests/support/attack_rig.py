@@ -27,8 +27,8 @@ from feedhandler.config import Config, ControlConfig
 from feedhandler.config.amqp import LimitsConfig, TlsConfig, UserConfig
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.queues import DurableQueueConfig
+from feedhandler.doctor.memory_bounds import memory_bounds
 from feedhandler.histogram import Histogram
-from feedhandler.ops.memory_bounds import memory_bounds
 from feedhandler.rpc import KEEP_NS, ask
 from tests.support import free_addresses, gateway
 from tests.support.attacks import ATTACKS

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedhandler.cli.app import chosen
-from feedhandler.ops.console import run_guarded
+from feedhandler.terminal.console import run_guarded
 
 #: A channel of one line, for configurations.
 CHANNEL = """

@@ -20,7 +20,6 @@ from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN
-from feedhandler.ops.console import run_guarded
 from feedhandler.recording import capture as module
 from feedhandler.recording.capture import Account, Capturing, Settings
 from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
@@ -29,6 +28,7 @@ from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
 
 CHECKOUT = Path(__file__).resolve().parents[2]

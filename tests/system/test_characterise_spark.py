@@ -21,11 +21,11 @@ from feedhandler.characterise.cluster import SparkRunner, exact_interarrival
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs import load_feed
-from feedhandler.ops.console import ExitCode
 from feedhandler.ops.pipeline import spark_mapper
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 from feedhandler.replay.captures.reading import address_text
 from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.terminal.console import ExitCode
 from tests.support.channels import NYSE, rows_of, write_rows
 from tests.support.characterise import FEED, OPENING_NS, Independent, table_rows, write_session
 from tests.support.needs import long_where

@@ -21,8 +21,8 @@ import pytest
 from feedhandler.__main__ import interrupted_code
 from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
-from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.terminal.console import ExitCode
 from tests.support import free_addresses
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,8 @@ from feedhandler.codecs import ConfigError
 from feedhandler.config import Config, ControlConfig
 from feedhandler.config.recording import RecordConfig
 from feedhandler.gateway import Gateway
-from feedhandler.ops import replay, status
+from feedhandler.ops import status
+from feedhandler.ops.replay import playing as replay
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.playing.pace import Pace
 from feedhandler.rpc import ask

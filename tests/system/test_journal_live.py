@@ -6,7 +6,7 @@ from pathlib import Path
 
 from feedhandler.cli.app import chosen
 from feedhandler.journal import BlockingQueue
-from feedhandler.ops.console import run_guarded
+from feedhandler.terminal.console import run_guarded
 from tests.support.journal_writer import SETTINGS, work
 
 PATIENCE_S = 60.0

@@ -21,10 +21,10 @@ import pytest
 from feedhandler.lab import commands as lab
 from feedhandler.lab import results, supervisor
 from feedhandler.lab.plan import Plan
-from feedhandler.ops.console import ExitCode
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture
+from feedhandler.terminal.console import ExitCode
 
 MARK = "FEEDHANDLER_TEST_LAB"
 #: What a run does that the command line cannot say: a short session, little patience, no figures.
@@ -34,7 +34,7 @@ from feedhandler import drawing
 from feedhandler.lab import supervisor
 from feedhandler.lab.plan import Plan
 from feedhandler.lab import commands as lab
-from feedhandler.ops.console import run_command
+from feedhandler.terminal.console import run_command
 plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, value: kind(value))
 supervisor.END_TIMEOUT_S = float(sys.argv[2])
 drawing.available = lambda: False

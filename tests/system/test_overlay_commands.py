@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from feedhandler.cli.app import chosen
-from feedhandler.ops.console import run_command
 from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
+from feedhandler.terminal.console import run_command
 from tests.support import free_addresses
 from tests.support.commands import Done, run_here, signals_kept
 

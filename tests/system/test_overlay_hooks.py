@@ -576,7 +576,7 @@ import sys
 from pathlib import Path
 import typer
 from feedhandler.cli import overlay_hooks as cli_overlay_hooks
-from feedhandler.ops.console import run_command
+from feedhandler.terminal.console import run_command
 from feedhandler.overlay.hooks import attaching
 attaching.FOLDER = Path(sys.argv[1])
 app = typer.Typer()

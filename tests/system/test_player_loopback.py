@@ -18,7 +18,7 @@ from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.records import RecordKind
-from feedhandler.ops import replay
+from feedhandler.ops.replay import playing as replay
 from feedhandler.recording.recorder import Recorder
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter

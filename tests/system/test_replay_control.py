@@ -18,8 +18,7 @@ from feedhandler.cli.app import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.ingest.lines import set_receive_buffer
-from feedhandler.ops.console import run_guarded
-from feedhandler.ops.replay_verbs import ReplayControl, ReplayVerbs
+from feedhandler.ops.replay.verbs import ReplayControl, ReplayVerbs
 from feedhandler.recording.sinks import create_file
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -28,6 +27,7 @@ from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.rpc import ask
+from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
 
 CHECKOUT = Path(__file__).resolve().parents[2]

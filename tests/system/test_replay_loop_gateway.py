@@ -15,7 +15,7 @@ from test_gateway_loopback import QUICK, configured, running
 import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import Config
-from feedhandler.ops.ledger_client import LedgerClient
+from feedhandler.demo.ledger_client import LedgerClient
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger

@@ -10,7 +10,6 @@ import pytest
 from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.cli import app as cli
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.frames import LinkType
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.records import frame_headers, multicast_mac
@@ -21,6 +20,7 @@ from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.senders import FrameSettings, raw
+from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.captures import PcapngBytes
 from tests.support.frames import PATIENCE_S, FrameReceiver, namespace
 

@@ -9,7 +9,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import parse_config
 from feedhandler.config.amqp import AmqpConfig, UserConfig
 from feedhandler.config.show import to_toml
-from feedhandler.ops.doctor import check_certificate
+from feedhandler.doctor.examination import check_certificate
 from tests.support.commands import CHANNEL
 from tests.support.security import SECRET, Certificates, cheap_hash
 

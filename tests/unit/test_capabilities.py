@@ -9,7 +9,8 @@ import pytest
 from feedhandler.codecs import ConfigError, list_feeds, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.gateway import CAPABILITIES, capabilities_of, open_config
-from feedhandler.ops import config, feeds, run
+from feedhandler.ops import config, run
+from feedhandler.ops.feeds import listing as feeds
 from tests.support.refusal import refusal
 from tests.unit.test_codecs_loader import GOOD, write
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from feedhandler.ops import capture
-from feedhandler.ops.arguments import CaptureLine, LineAddress
-from feedhandler.ops.console import run_guarded
 from feedhandler.recording.capture import Account, LineAccount, Settings
 from feedhandler.recording.rotation import Rotation, WrittenFile
+from feedhandler.terminal.arguments import CaptureLine, LineAddress
+from feedhandler.terminal.console import run_guarded
 
 LINE = LineAccount("A", "239.1.1.1", 5_001, "lo", None, 16 << 20, 16 << 20, 1_000, 344_000, 0, 0)
 ACCOUNT = Account(

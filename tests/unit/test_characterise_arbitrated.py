@@ -22,9 +22,9 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.histogram import FINE_BUCKETS, fine_bucket_of
 from feedhandler.ops import characterise as ops
-from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
 from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.terminal.console import ExitCode
 from tests.support.characterise import (
     FEED,
     LINE_A,

@@ -17,8 +17,8 @@ from feedhandler.characterise.tables import Table, tables_of
 from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.reading import Capture
+from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.channels import (
     A1,
     A2,

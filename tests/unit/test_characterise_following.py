@@ -22,8 +22,8 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally_blobs import packed, unpacked
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
-from feedhandler.ops.console import ExitCode
 from feedhandler.ops.following import follow
+from feedhandler.terminal.console import ExitCode
 from tests.support.characterise import FEED, write_session
 
 UTP = Request("euronext-utp-md")

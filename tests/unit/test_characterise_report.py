@@ -18,7 +18,7 @@ from feedhandler.characterise.report import verdict
 from feedhandler.characterise.tables import Table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 from tests.support.characterise import write_session
 from tests.support.pages import Page
 

@@ -8,9 +8,9 @@ import typer
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import plan
-from feedhandler.ops import arguments
-from feedhandler.ops.arguments import LineAddress
 from feedhandler.replay.playing.pace import Pace, PaceKind
+from feedhandler.terminal import arguments
+from feedhandler.terminal.arguments import LineAddress
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from feedhandler.lab.supervisor import Supervisor
-from feedhandler.ops.children import ChildEnded, ChildNotBuilt, Family
-from feedhandler.ops.console import ExitCode, report
+from feedhandler.terminal.children import ChildEnded, ChildNotBuilt, Family
+from feedhandler.terminal.console import ExitCode, report
 
 READY = "import sys, signal; print('ready', flush=True); signal.pause()"
 OBEDIENT = (
@@ -133,7 +133,7 @@ async def test_both_outputs_are_seen_line_by_line() -> None:
 
 PARENT = f"""
 import asyncio
-from feedhandler.ops.children import Family
+from feedhandler.terminal.children import Family
 
 async def main():
     child = await Family().start("thing", "-c", {READY!r})

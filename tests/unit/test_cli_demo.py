@@ -8,14 +8,14 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.config import GatewaySettings
+from feedhandler.demo.ledger_client import LedgerClient
+from feedhandler.demo.showing import Demo, Options, Verdict, free_port_base, line_texts
+from feedhandler.demo.view import PlainView, Rates, Row, milliseconds, table
 from feedhandler.gateway import misfit_of
-from feedhandler.ops.console import ExitCode
-from feedhandler.ops.demo import Demo, Options, Verdict, free_port_base, line_texts
-from feedhandler.ops.demo_scenes import SCENES
-from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
-from feedhandler.ops.ledger_client import LedgerClient
+from feedhandler.ops.scenes import SCENES
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Offender, Selection, check
+from feedhandler.terminal.console import ExitCode
 
 
 def snapshot(seconds: float, packets: int, messages: int) -> dict[str, Any]:

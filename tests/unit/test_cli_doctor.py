@@ -9,10 +9,12 @@ import pytest
 from feedhandler._compiled import NotCompiledError
 from feedhandler.config import LineConfig, ReceiveConfig, loopback_config
 from feedhandler.config.queues import DurableQueueConfig
-from feedhandler.ops import console, cpu_latency, doctor, host
-from feedhandler.ops.demo_scenes import SCENES
-from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
-from feedhandler.ops.memory_bounds import memory_bounds
+from feedhandler.doctor import cpu_latency, host
+from feedhandler.doctor import examination as doctor
+from feedhandler.doctor.host import ClockState, InterfaceState, SelfTest
+from feedhandler.doctor.memory_bounds import memory_bounds
+from feedhandler.ops.scenes import SCENES
+from feedhandler.terminal import console
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

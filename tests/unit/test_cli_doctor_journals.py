@@ -8,13 +8,15 @@ import pytest
 from crc32c import crc32c
 
 from feedhandler.config import Config, loopback_config, parse_config
+from feedhandler.doctor import examination as doctor
+from feedhandler.doctor import host
+from feedhandler.doctor import journals as doctor_journals
+from feedhandler.doctor.host import FileSystem
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.layout import CONTROL, CRC_BYTES, VERSION
 from feedhandler.journal.recovery import CONTROL_NAME
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.ops import doctor, doctor_journals, host
-from feedhandler.ops.checks import Check
-from feedhandler.ops.host import FileSystem
+from feedhandler.terminal.checks import Check
 from tests.support.commands import CHANNEL
 
 SMALL = QueueSettings(block_bytes=1 << 20, blocks=2, blocks_max=4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 from tests.support.commands import run_here
 from tests.support.free_addresses import group, port
 
@@ -259,7 +259,7 @@ KEYED = [
 def without_cryptography(patch: pytest.MonkeyPatch) -> None:
     """As if the library were not installed, for whatever imports it from now on."""
     for name in list(sys.modules):
-        if name.startswith(("feedhandler.fixcast.", "feedhandler.ops.fixcast")):
+        if name.startswith(("feedhandler.fixcast.", "feedhandler.ops.fixcast.")):
             parent, _, own = name.rpartition(".")
             patch.delattr(sys.modules[parent], own, raising=False)
             patch.delitem(sys.modules, name)

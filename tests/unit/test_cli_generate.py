@@ -13,13 +13,13 @@ import pytest
 
 from feedhandler.cli.app import chosen
 from feedhandler.codecs import UsageError, load_feed
-from feedhandler.ops.console import run_guarded
 from feedhandler.ops.generate import Options, run
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import forecast, ledger_path, write_capture
 from feedhandler.replay.generating.traffic_frames import RecordWriter
+from feedhandler.terminal.console import run_guarded
 
 FEED = load_feed("euronext-utp-md")
 SHORT = ["--rate", "4mbps", "--duration", "1s", "--seed", "3"]

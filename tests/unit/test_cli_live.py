@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from feedhandler.ops.live import PLAIN_EVERY_NS, duration_text, live_line, size_text
+from feedhandler.terminal.live import PLAIN_EVERY_NS, duration_text, live_line, size_text
 
 
 def test_on_a_terminal_the_line_is_written_anew_with_a_bar() -> None:

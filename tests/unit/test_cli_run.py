@@ -10,7 +10,7 @@ import feedhandler.gateway
 from feedhandler.config import ReceiveConfig, loopback_config
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ops import run
-from feedhandler.ops.console import HostFault
+from feedhandler.terminal.console import HostFault
 
 WANTED_BYTES = 1 << 20
 CONFIG = loopback_config(

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from feedhandler.codecs import list_feeds, load_feed
-from feedhandler.ops.demo_view import Row, table
-from feedhandler.ops.feeds import _capabilities
-from feedhandler.ops.fitted import FittedTable
+from feedhandler.demo.view import Row, table
+from feedhandler.ops.feeds.listing import _capabilities
 from feedhandler.ops.status import channel_table, line_table
+from feedhandler.terminal.fitted import FittedTable
 
 ROW = Row(
     service=104,

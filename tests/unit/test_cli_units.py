@@ -10,7 +10,7 @@ import pytest
 
 import feedhandler
 from feedhandler import _compiled
-from feedhandler.ops import demo_scenes
+from feedhandler.ops import scenes as demo_scenes
 
 PACKAGE = Path(feedhandler.__file__).parent
 

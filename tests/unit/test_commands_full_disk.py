@@ -19,8 +19,8 @@ from feedhandler.characterise.cluster import DiskFault, disk_fault_or
 from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import HostFault, UsageError, unwritable
 from feedhandler.ops import pipeline
-from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.recording.capture import save_account
+from feedhandler.terminal.console import ExitCode, run_guarded
 
 FILE_BYTES_MAX = 2_000
 REMEDY = "(larger than the file system or the shell's `ulimit -f` allows)"

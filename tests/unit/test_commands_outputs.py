@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 from tests.support.commands import run_here
 
 DEFINITION = """

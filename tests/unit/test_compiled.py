@@ -49,7 +49,7 @@ def test_twins_of_twins_leave_the_modules_themselves_where_they_were(name: str) 
 
 def test_the_demo_loads_only_units_that_make_demo_compiles() -> None:
     (units,) = re.findall(r"^DEMO_UNITS := (.*)$", (CHECKOUT / "Makefile").read_text(), re.M)
-    modules = "feedhandler.gateway, feedhandler.ops.demo, feedhandler.replay.exchange.simulated"
+    modules = "feedhandler.gateway, feedhandler.demo.showing, feedhandler.replay.exchange.simulated"
     program = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True

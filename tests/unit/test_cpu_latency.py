@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.ops import cpu_latency
-from feedhandler.ops.cpu_latency import DEVICE, staying_awake
+from feedhandler.doctor import cpu_latency
+from feedhandler.doctor.cpu_latency import DEVICE, staying_awake
 
 
 def held_open(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import list_feeds, load_feed
-from feedhandler.ops.feeds_new import FRAMINGS
+from feedhandler.ops.feeds.beginning import FRAMINGS
 from tests.support.commands import Done, run_here
 
 FEEDS = Path(__file__).resolve().parents[2] / "codecs" / "feeds"

@@ -22,10 +22,10 @@ from feedhandler.codecs.dbn import MBO
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.market.stream_market import Market
-from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures import packet_headers as compiled_headers
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.fix_market import FixMarket
+from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.characterise import TWIN
 from tests.support.fix_messages import sealed
 from tests.support.fix_readers import our_messages

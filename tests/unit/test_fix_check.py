@@ -13,7 +13,7 @@ from feedhandler.codecs.fix import explain
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.explain import messages
 from feedhandler.ops import fix
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 from tests.support.fix_messages import sealed, summed
 from tests.support.fix_twins import INTERPRETED
 

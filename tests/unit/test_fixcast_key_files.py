@@ -1,4 +1,4 @@
-"""Key files and the commands for them (`fixcast.key_files`, `ops.fixcast_keys`)."""
+"""Key files and the commands for them (`fixcast.key_files`, `ops.fixcast.keys`)."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from feedhandler.fixcast.entitlement_settings import (
 )
 from feedhandler.fixcast.key_files import KeyFolder, shown_time
 from feedhandler.fixcast.keys import FOREVER
-from feedhandler.ops import fixcast_keys as ops
-from feedhandler.ops.console import ExitCode
+from feedhandler.ops.fixcast import keys as ops
+from feedhandler.terminal.console import ExitCode
 from tests.support.fix_keys import CHANNEL, PUBLISHER, SECOND, START, key
 from tests.support.refusal import refusal
 from tests.support.security import cheap_hash

@@ -23,7 +23,7 @@ from feedhandler.fixcast import volumes
 from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.planner import SHARE_MAX, Volume, channels_at_most, definition, plan
 from feedhandler.fixcast.volumes import MINUTE_NS, VolumeMeter
-from feedhandler.ops.fixcast_plan import Wanted, make_plan
+from feedhandler.ops.fixcast.plan import Wanted, make_plan
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.profile import load_profile

@@ -250,5 +250,5 @@ def test_payloads_are_summed_as_rfc_1071_does_it() -> None:
 
 def test_where_everything_runs_interpreted_players_can_still_be_imported() -> None:
     environment = {**os.environ, "FEEDHANDLER_PURE": "1"}
-    command = [sys.executable, "-c", "import feedhandler.replay, feedhandler.ops.replay"]
+    command = [sys.executable, "-c", "import feedhandler.replay, feedhandler.ops.replay.playing"]
     subprocess.run(command, env=environment, check=True, timeout=200)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.ops import run
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 from tests.support.commands import CHANNEL, run_here
 
 TLS = """

@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler.cli.app import chosen
 from feedhandler.journal import BlockingQueue
-from feedhandler.ops.console import run_guarded
+from feedhandler.terminal.console import run_guarded
 from tests.support.journal import SMALL
 
 

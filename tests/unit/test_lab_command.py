@@ -13,7 +13,7 @@ from feedhandler.lab import commands as lab
 from feedhandler.lab import thresholds, view
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import ClientResult, Sent, Step, Sweep, Trial
-from feedhandler.ops.console import run_guarded
+from feedhandler.terminal.console import run_guarded
 from tests.support.report import latency_of
 
 

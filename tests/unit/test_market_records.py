@@ -22,9 +22,9 @@ from feedhandler.codecs.times import day_start_ns
 from feedhandler.market.capture_records import CaptureRecords
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
-from feedhandler.ops.console import run_guarded
 from feedhandler.ops.decode_records import FORMS
 from feedhandler.replay.generating.order_writers import WRITERS
+from feedhandler.terminal.console import run_guarded
 from tests.support.commands import run_here
 from tests.unit.test_codecs_loader import GOOD, write
 

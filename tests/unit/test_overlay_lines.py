@@ -14,14 +14,15 @@ import pytest
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import Config, OverlayConfig, load_config, parse_config
 from feedhandler.config.show import to_toml
+from feedhandler.doctor import overlay_members as doctor_overlay
+from feedhandler.doctor.openness import check_openness
 from feedhandler.gateway import Gateway, open_config
 from feedhandler.gateway.readings import readings
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.observe.metrics import Reading
-from feedhandler.ops import doctor_overlay, run, status
-from feedhandler.ops.doctor_openness import check_openness
+from feedhandler.ops import run, status
 from feedhandler.overlay import lines as overlay_lines
 from feedhandler.overlay.lines import OverlayLines
 from feedhandler.overlay.topology import Topology, make_topology

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from feedhandler.ops import overlay_measure
-from feedhandler.ops.overlay_measure import Wanted, measure
+from feedhandler.ops.overlay import measure as overlay_measure
+from feedhandler.ops.overlay.measure import Wanted, measure
 from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.measuring import Spikes
 from feedhandler.overlay.tree import Costs, Shape, best_shape

@@ -10,11 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from feedhandler.counters import OVERLAY_COUNTS as COUNTS
 from feedhandler.counters import OVERLAY_GAUGES as GAUGES
+from feedhandler.doctor import host
+from feedhandler.doctor import overlay_members as doctor_overlay
+from feedhandler.doctor.host import ClockState
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import Gathering
-from feedhandler.ops import doctor_overlay, host, overlay_status
-from feedhandler.ops.console import ExitCode
-from feedhandler.ops.host import ClockState
+from feedhandler.ops.overlay import status as overlay_status
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.observing import STILL_NS, MemberWatch
@@ -24,6 +25,7 @@ from feedhandler.overlay.topology import make_topology
 from feedhandler.overlay.topology_file import write_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
+from feedhandler.terminal.console import ExitCode
 
 S = 1_000_000_000
 KEYS = [bytes([n]) * 32 for n in range(20)]

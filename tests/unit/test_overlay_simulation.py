@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.overlay_simulate import simulate
+from feedhandler.ops.overlay.simulate import simulate
 from feedhandler.overlay.holding import hold_and_release
 from feedhandler.overlay.simulation import incast, last_hop, trading, uniform
 from feedhandler.overlay.simulation.cloud import SOURCE, Trace

@@ -11,12 +11,13 @@ import zmq
 
 from feedhandler.amqp.durable.creation import FILE_NAME
 from feedhandler.config import Config, parse_config
+from feedhandler.doctor import examination as doctor
+from feedhandler.doctor.openness import check_openness, is_reachable
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.recovery import CONTROL_NAME
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import BLOCK_NAME
-from feedhandler.ops import doctor, run
-from feedhandler.ops.doctor_openness import check_openness, is_reachable
+from feedhandler.ops import run
 from feedhandler.private_files import private_sockets
 from feedhandler.recording.recorder import LOCK_NAME, DiskFolder
 from feedhandler.recording.sinks import create_file

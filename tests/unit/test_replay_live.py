@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops import replay_control
-from feedhandler.ops.replay import _print_account
-from feedhandler.ops.replay_live import IMPATIENT_NS, ending, play, progress_text
+from feedhandler.ops.replay import control as replay_control
+from feedhandler.ops.replay.playing import _print_account
+from feedhandler.ops.replay.progress import IMPATIENT_NS, ending, play, progress_text
 from feedhandler.replay.playing.player import LineTotals, PlayResult
 from feedhandler.replay.playing.rates import PlayProgress
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops import replay
-from feedhandler.ops.captures import open_captures
+from feedhandler.ops.replay import playing as replay
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.pace import Pace
 from feedhandler.replay.playing.pipeline import Pipeline, endpoints
 from feedhandler.replay.playing.source import chunks_of
+from feedhandler.terminal.captures import open_captures
 
 GROUPS = [("239.1.1.2", 5_002), ("239.1.1.1", 5_001), ("239.1.1.1", 5_003)]
 

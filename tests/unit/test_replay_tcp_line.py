@@ -10,9 +10,9 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.soupbin import Login, LoginAccepted
 from feedhandler.ingest.tcp.length import LengthClient
 from feedhandler.ingest.tcp.soupbin import SoupBinClient
-from feedhandler.ops.arguments import TcpAddress, tcp_address
 from feedhandler.replay.playing.tcp_line import LengthFollower, TcpFrames, TcpLineServer
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
+from feedhandler.terminal.arguments import TcpAddress, tcp_address
 from tests.support.commands import run_here
 
 ITCH, UTP = load_feed("nasdaq-totalview-itch"), load_feed("euronext-utp-md")

@@ -14,7 +14,6 @@ import typer
 from feedhandler._compiled import load_interpreted
 from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
-from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.records import file_header, frame_headers, record_header
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -22,6 +21,7 @@ from feedhandler.replay.playing import block_records as compiled
 from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.source import Chunk
+from feedhandler.terminal.console import ExitCode, run_guarded
 
 SECOND = 10**9
 START_NS = 1_763_625_600 * SECOND

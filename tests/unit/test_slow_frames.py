@@ -20,7 +20,6 @@ from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import files_table, tables_of
 from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
-from feedhandler.ops.console import run_guarded
 from feedhandler.replay.captures import fragments as bounds
 from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures.fragments import Fragments, Key
@@ -29,6 +28,7 @@ from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.records import file_header, frame_headers, record_header
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
 from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.terminal.console import run_guarded
 from tests.support.captures import TWINS, PcapngBytes
 
 SECOND = 10**9

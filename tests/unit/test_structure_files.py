@@ -17,7 +17,7 @@ import yaml
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
 from feedhandler.config import load_config
 from feedhandler.ops.config import check
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 from tests.support.rooms import LINKED, read_table
 
 CHECKOUT = Path(__file__).resolve().parents[2]

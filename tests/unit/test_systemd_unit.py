@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.ops.console import ExitCode
+from feedhandler.terminal.console import ExitCode
 
 UNIT = Path(__file__).resolve().parents[2] / "docs" / "feedhandler.service"
 

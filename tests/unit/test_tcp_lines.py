@@ -18,6 +18,7 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.soupbin import Login, LoginAccepted
 from feedhandler.config import parse_config
 from feedhandler.config.show import to_toml
+from feedhandler.doctor import examination as doctor
 from feedhandler.gateway import Gateway, open_config
 from feedhandler.gateway.readings import readings
 from feedhandler.ingest.lines import ChannelPlan, Line, TcpServer
@@ -26,7 +27,7 @@ from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.tcp import lines as tcp_lines
 from feedhandler.ingest.tcp.lines import TcpLines
 from feedhandler.observe.metrics import Reading
-from feedhandler.ops import doctor, run, status
+from feedhandler.ops import run, status
 from feedhandler.recording.frame_writer import FrameWriter
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support.refusal import refusal

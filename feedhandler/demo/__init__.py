@@ -1,0 +1,1 @@
+"""The main job shown live and checked: exchange, gateway, subscribers."""

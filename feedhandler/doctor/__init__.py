@@ -1,0 +1,1 @@
+"""Checks of a host, a configuration and data on disk, each with its remedy."""

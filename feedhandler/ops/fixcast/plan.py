@@ -1,0 +1,121 @@
+"""`feedhandler fixcast plan`: channels for volumes given by a table, or measured in a capture."""
+
+import datetime
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.fixcast.planner import (
+    CHANNELS_USUAL,
+    SHARE_MAX,
+    Volume,
+    channels_at_most,
+    definition,
+    plan,
+    read_volumes,
+)
+from feedhandler.fixcast.volumes import VolumeMeter
+from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
+from feedhandler.terminal.console import ExitCode, complain, progress
+from feedhandler.terminal.feed_guess import fitting_hint
+
+#: Datagrams that are decoded to find the feed that fits.
+PROBE_DATAGRAMS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A plan that is asked for: `measured` is a table of volumes, or a capture of `feed`.
+
+    busiest     weigh instruments by a capture's busiest minute, not by all of it
+    by_service  each service of a capture is a content
+    """
+
+    measured: Path
+    feed: str = ""
+    channels: int = CHANNELS_USUAL
+    busiest: bool = False
+    by_service: bool = False
+    prefix: str = "239.10"
+    port: int = 31_001
+    sources: tuple[str, str] = ("", "")
+
+
+def make_plan(wanted: Wanted) -> int:
+    """Print a definition of channels for measured volumes; its spread goes to stderr.
+
+    Returns `FOUND` where it is not even, or the capture is cut short.
+    """
+    if not wanted.feed:
+        if wanted.busiest or wanted.by_service:
+            raise UsageError("a table tells neither minutes nor services", "give a capture: --feed")
+        return _plan_of(wanted, read_volumes(wanted.measured))
+    meter, whole = _measured(wanted)
+    day, minute = meter.volumes(), meter.busiest_volumes()
+    volumes, others = (minute, day) if wanted.busiest else (day, minute)
+    moment = datetime.datetime.fromtimestamp(meter.busiest_ns // 10**9, datetime.UTC)
+    what = (
+        "over the whole capture" if wanted.busiest else f"in the busiest minute, {moment:%H:%M} UTC"
+    )
+    code = _plan_of(wanted, volumes, what, others)
+    return code if whole else ExitCode.FOUND
+
+
+def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
+    """Return a capture's volumes, and whether it was whole.
+
+    Raises `UsageError` where nothing in it names an instrument.
+    """
+    feed = load_feed(wanted.feed)
+    meter = VolumeMeter(feed, wanted.by_service)
+    capture = open_capture(wanted.measured)
+    with progress(f"measuring {capture.path.name}", total=1.0) as advance:
+        for batch in capture.batches():
+            meter.add(batch)
+            advance(completed=capture.share_done)
+    report_reading(capture)
+    for reason, count in meter.rejected.items():
+        complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
+    if not meter.messages:
+        payloads = [each.payload for each in itertools.islice(capture, PROBE_DATAGRAMS)]
+        raise UsageError(f"{capture.path}: no messages of {feed.name}", fitting_hint(payloads))
+    text = f"{meter.messages:,} messages on all lines"
+    if meter.unnamed_bytes:
+        text += f"; {meter.unnamed_bytes:,} bytes name no instrument and are left out"
+    print(text, file=sys.stderr)
+    return meter, not complain_if_cut(capture)
+
+
+def _plan_of(
+    wanted: Wanted, volumes: list[Volume], when: str = "", others: Sequence[Volume] = ()
+) -> int:
+    """Plan and print the channels, and report how even the load is.
+
+    `others` are the volumes of the same instruments over the other span, which `when` describes.
+    """
+    planned = plan(volumes, wanted.channels)
+    sys.stdout.write(definition(planned, wanted.prefix, wanted.port, wanted.sources))
+    for number, share in enumerate(planned.shares, 1):
+        listed = sum(len(symbols) for symbols in share.symbols.values())
+        contents = ", ".join(filter(None, share.contents))
+        text = f"channel {number}: {share.volume:,}" + (f" of {contents}" if contents else "")
+        print(text + (f", {listed} listed" if listed else ""), file=sys.stderr)
+    heaviest = f"{float(planned.heaviest):.2f}"
+    print(f"heaviest channel: {heaviest} of the mean", file=sys.stderr)
+    if when:
+        print(f"{when}: {float(planned.heaviest_of(others)):.2f} of the mean", file=sys.stderr)
+    if planned.is_even:
+        return ExitCode.OK
+    heavy = max(volumes, key=lambda each: each.volume)
+    most = channels_at_most(volumes)
+    reason = "no spread of these instruments was found that is even"
+    if most < wanted.channels:
+        reason = f"{heavy.symbol} alone weighs {heavy.volume:,}: --channels {most} at most"
+    complain(
+        f"the heaviest channel has {heaviest} of the mean, more than {float(SHARE_MAX)}", reason
+    )
+    return ExitCode.FOUND

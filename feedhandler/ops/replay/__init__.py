@@ -1,0 +1,1 @@
+"""The replay command, and its control while it runs."""

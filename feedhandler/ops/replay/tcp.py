@@ -1,0 +1,109 @@
+"""`feedhandler replay --tcp`: captures served as a line by TCP, at their pace.
+
+The first message is sent when the first client is there, the others at the pace from then on. The
+server stays until a signal, since a later client may ask for all that was sent.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from feedhandler.codecs import UsageError
+from feedhandler.replay.playing.pace import Pace, Schedule
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.tcp_line import TcpFrames, TcpLineServer
+from feedhandler.retrans.settings import ServerSettings
+from feedhandler.retrans.tcp import serve
+from feedhandler.terminal.arguments import TcpAddress
+from feedhandler.terminal.console import ExitCode, complain, run_async
+
+#: A client that was silent, or took nothing, for so long is gone (SoupBinTCP).
+DEAD_US = 15_000_000
+#: Frames that are due are sent together after so long at the latest; a signal is heeded then.
+STEP_S = 0.05
+
+#: When frames are due, in ns after the start, and the frames.
+Due = Iterator[tuple[int, list[bytes]]]
+
+
+def run(source: Pipeline, pace: Pace, address: TcpAddress) -> int:
+    """Serve until a signal; print the account. Raises `UsageError` where nothing can be sent."""
+    assert source.feed is not None, "a line by TCP is one of a feed"
+    frames = TcpFrames(source.feed, address.framing)
+    due = _due(source, pace, frames)
+    first = next(due, None)
+    if first is None:
+        raise UsageError("there is nothing to send", "see what the capture has: --dry-run")
+
+    async def main(stop: asyncio.Event) -> int:
+        server = TcpLineServer(frames, address.framing, ServerSettings(dead_us=DEAD_US))
+        listener = await serve(server, address.host, address.port)
+        host, port = listener.address[:2]
+        named = f", session {frames.session} from number {frames.first} on"
+        print(
+            f"replay: {address.framing}{named if frames.session else ''} at {host}:{port}",
+            flush=True,
+        )
+        try:
+            if await _send(server, first, due, stop):
+                print(f"replay: all {len(server.sent):,} frames sent", flush=True)
+                await stop.wait()
+        finally:
+            await listener.close()
+        _account(server)
+        return ExitCode.OK
+
+    return run_async(main)
+
+
+def _due(source: Pipeline, pace: Pace, frames: TcpFrames) -> Due:
+    """Yield frames with the times at which they are due."""
+    schedule = Schedule(pace)
+    for batch in source.batches():
+        moments = schedule.due_ns(batch.time_ns, np.asarray(batch.length, np.int64))
+        for due_ns, datagram in zip(moments.tolist(), batch.datagrams(), strict=True):
+            if made := frames.of(bytes(datagram.payload)):
+                yield due_ns, made
+
+
+async def _send(
+    server: TcpLineServer, first: tuple[int, list[bytes]], due: Due, stop: asyncio.Event
+) -> bool:
+    """Send everything from when a client is there; return whether no signal came before the end."""
+    while not server.followed:
+        if await _stopped(stop, STEP_S):
+            return False
+    start_ns = time.monotonic_ns() - first[0]
+    server.publish(first[1])
+    for due_ns, frames in due:
+        while (wait_ns := start_ns + due_ns - time.monotonic_ns()) > 0:
+            if await _stopped(stop, min(wait_ns / 1e9, STEP_S)):
+                return False
+        server.publish(frames)
+        if stop.is_set():
+            return False
+    return True
+
+
+async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait so long at most; return whether a signal came."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await stop.wait()
+    except TimeoutError:
+        return False
+
+
+def _account(server: TcpLineServer) -> None:
+    counts = server.counts
+    print(
+        f"replay: {len(server.sent):,} frames to {counts['clients']:,} connections, "
+        f"{counts['logins']:,} logins"
+    )
+    if lacking := server.frames.lacking:
+        complain(
+            f"{lacking:,} sequence numbers are in no datagram of the capture",
+            "messages behind them have lower numbers in a SoupBinTCP session",
+        )

@@ -1,0 +1,1 @@
+"""What commands share: exit codes, one-line errors, progress, tables, arguments, children."""

@@ -1,0 +1,59 @@
+"""Captures as the commands open them: a file that is no capture is the caller's mistake."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.terminal.console import complain
+
+
+def open_capture(path: Path) -> Capture:
+    """Open the capture at `path`. Raises `UsageError` where it is missing or no capture."""
+    try:
+        return Capture(path)
+    except PeerError as error:
+        raise UsageError(error.message, error.hint) from None
+
+
+def open_captures(paths: Sequence[Path]) -> list[Capture]:
+    """Open all captures. Raises as `open_capture` does."""
+    return [open_capture(path) for path in paths]
+
+
+def read_slowly(captures: Sequence[Capture]) -> dict[str, int]:
+    """Count the datagrams that dpkt has read, by what made them slow (`slow_frames`)."""
+    slowly: dict[str, int] = {}
+    for capture in captures:
+        for how, count in capture.statistics.slowly.items():
+            slowly[how] = slowly.get(how, 0) + count
+    return slowly
+
+
+def not_read(captures: Sequence[Capture]) -> dict[str, int]:
+    """Count the records that held no readable datagram, by reason."""
+    reasons: dict[str, int] = {}
+    for capture in captures:
+        for skip, count in capture.statistics.skipped.items():
+            name = skip.name.lower().replace("_", " ")
+            reasons[name] = reasons.get(name, 0) + count
+    return reasons
+
+
+def report_reading(capture: Capture) -> None:
+    """Report on stderr what of the capture was read slowly, and what not at all."""
+    slowly, skipped = read_slowly([capture]), not_read([capture])
+    if slowly:
+        text = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
+        complain(f"{capture.path}: datagrams read slowly, by what they were in: {text}")
+    if skipped:
+        text = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+        complain(f"{capture.path}: records without a datagram that can be read: {text}")
+
+
+def complain_if_cut(capture: Capture) -> bool:
+    """Report a capture that is cut short; return whether it is."""
+    if capture.truncation is None:
+        return False
+    complain(f"{capture.path}: {capture.truncation}", "all before it was read")
+    return True
