@@ -253,6 +253,7 @@ class Feed:
         #: are, by name: the fixed bytes of the first one, and those that are described.
         self.longer: dict[str, tuple[int, int]] = {}
         self._scratch: list[tuple[scanner.PacketHeader, scanner.MessageIndex]] = []
+        self._header_names: dict[str, str] = {}
         self._send_unit_ns = UNIT_NS[description.packet.send_time.unit]
 
     # -- what there is --------------------------------------------------------------------------
@@ -978,7 +979,10 @@ class Feed:
                 values[name] = value
         if packet.kind is not None:  # its field may be the flags' too
             values[packet.kind.field] = packet_type
-        named = {self._header_name(name): value for name, value in values.items()}
+        names = self._header_names
+        named = {
+            names.get(name) or self._header_name(name): value for name, value in values.items()
+        }
         named.update(header or {})
         return self.header.pack(named, {})[:size] + body
 
@@ -1008,12 +1012,17 @@ class Feed:
         return int(listed[0])
 
     def _header_name(self, name: str) -> str:
+        """Return what the header calls the field, or bits, that the description calls `name`."""
+        bits, found = snake_case(name), name
         for field in self.header.named:
             if name in (field.wire, field.name):
-                return field.name
-            if snake_case(name) in field.bits:
-                return snake_case(name)
-        return name
+                found = field.name
+                break
+            if bits in field.bits:
+                found = bits
+                break
+        self._header_names[name] = found
+        return found
 
     def _send_time_fields(self, send_time: int) -> dict[str, int]:
         spec = self.description.packet.send_time

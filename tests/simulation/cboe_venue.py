@@ -57,5 +57,4 @@ VENUE = Venue(
         "gap", "MISSING", "CLOSED", "snapshot-begin", "rts packets", "rts rejected",
         "rts broken", "rts bad_packets", "rts cancelled", "snapshots spins", "snapshots broken",
     },
-    rare=(9, 20),
 )  # fmt: skip

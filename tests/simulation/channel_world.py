@@ -31,7 +31,7 @@ SERVICE = 7
 #: After this all is well.
 HEAL_NS = 600 * MS
 #: Seeds that are played where nobody says how many.
-SEEDS_USUAL = 8
+SEEDS_USUAL = 50
 #: Qualities of a stream of which nothing is missing.
 WHOLE = ("OK", "REFRESHED")
 LINES = tuple(

@@ -71,5 +71,4 @@ VENUE = Venue(
         "gap", "MISSING", "snapshot-begin", "rts packets", "refresh snapshots",
         "refresh failed_gap", "refresh malformed", "refresh outside", "refresh began",
     },
-    rare=(13, 37),
 )  # fmt: skip

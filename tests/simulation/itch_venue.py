@@ -58,5 +58,4 @@ VENUE = Venue(
         "snapshots snapshots", "snapshots broken", "snapshots cancelled",
         "snapshots failed_cut",
     },
-    rare=(13, 37),
 )  # fmt: skip

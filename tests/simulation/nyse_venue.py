@@ -77,5 +77,4 @@ VENUE = Venue(
         "snapshots accepted", "snapshots mappings", "snapshots broken",
         "refresh snapshots", "refresh failed_gap", "refresh outside", "refresh malformed",
     },
-    rare=(9, 27),
 )  # fmt: skip

@@ -47,7 +47,7 @@ from feedhandler.retrans.fix.market_follower import (
 from tests.support.fix_market import OPENING, SECOND, Flow, PublishedChannel, Truth
 from tests.support.fix_messages import summed
 
-SEEDS = int(os.environ.get("SEEDS", "15"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 MS = 1_000_000
 FORMAT = MarketDataFormat()
 CLIENT = MarketDataClientSettings(

@@ -50,7 +50,7 @@ from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedC
 from tests.support.fixcast import pop_due
 from tests.support.seeds import seeds_to_play
 
-SEEDS = int(os.environ.get("SEEDS", "15"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000

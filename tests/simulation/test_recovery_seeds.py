@@ -17,7 +17,7 @@ import pytest
 from campaign import campaign, play
 from world import World, drawn
 
-SEEDS = int(os.environ.get("SEEDS", "8"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 ONE = os.environ.get("SEED")
 #: From so many seeds on, rare refusals must have come too.
 CAMPAIGN = 1000

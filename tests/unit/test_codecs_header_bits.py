@@ -15,6 +15,7 @@ from feedhandler.codecs import BadPacket, Feed, PacketKind, Reject, UsageError, 
 from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
+from tests.support.feeds import table_of
 from tests.support.refusal import refusal
 from tests.support.seeds import seeds_to_play
 
@@ -106,7 +107,7 @@ def ticks(feed: Feed, *values: int) -> list[bytes]:
 
 def scanned(feed: Feed, twin: ModuleType, data: bytes) -> tuple[object, ...]:
     """The verdict of one twin, and what it found."""
-    table, header, index = feed.table_of(twin), twin.PacketHeader(), twin.MessageIndex(255)
+    table, header, index = table_of(feed, twin), twin.PacketHeader(), twin.MessageIndex(255)
     verdict = twin.parse_header(table, memoryview(data), 0, len(data), header)
     if verdict != Reject.FINE:
         return (Reject(verdict),)

@@ -13,6 +13,7 @@ from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
 from feedhandler.codecs.kinds import Reject
+from tests.support.feeds import table_of
 from tests.support.seeds import seeds_to_play
 
 #: Blocks like those of OPRA: quotes with appendages, texts, no length of a message anywhere.
@@ -151,7 +152,7 @@ def packet_of(feed: Feed, messages: list[bytes]) -> bytes:
 
 def scanned(feed: Feed, twin: ModuleType, data: bytes) -> tuple[Reject, list[tuple[int, int]]]:
     """The verdict of one twin, and offset and size of each message."""
-    table, header, index = feed.table_of(twin), twin.PacketHeader(), twin.MessageIndex(255)
+    table, header, index = table_of(feed, twin), twin.PacketHeader(), twin.MessageIndex(255)
     verdict = twin.parse_header(table, memoryview(data), 0, len(data), header)
     if verdict == Reject.FINE:
         checked = twin.check_messages(table, memoryview(data), 0, header)
