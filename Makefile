@@ -24,7 +24,7 @@ ALONE := tests/interop tests/system
 # What `make check` runs: the tree's shape, not what the product does.
 SHAPE := tests/unit/test_structure_imports.py tests/unit/test_structure_files.py \
 	tests/unit/test_structure_journal.py
-WAITING := $(shell expr $(JOBS) + 2)
+WAITING := $(shell expr $(JOBS) + 4)
 # Tests start hundreds of processes; where none may keep what it compiled to byte code, each compiles
 # all of it again, and so does pytest: a third of the suite's time.
 unexport PYTHONDONTWRITEBYTECODE

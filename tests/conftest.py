@@ -32,6 +32,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
 #: making its own code faster. Commands in processes of their own have it too.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+#: Tests start hundreds of processes that import numpy. None multiplies matrices: threads for that,
+#: which spin while they wait, take a third of the time that a command needs to start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 #: For every Spark session of the tests: one partition for each processor, not 200, and no web page.
 SPARK_DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
 #: In which order folders' tests begin where several processes share them: those that wait most,
