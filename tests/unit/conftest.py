@@ -24,3 +24,12 @@ def started(channel):
     channel.data(1, 1, 2, 3)
     channel.story()
     return channel
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Reports of `characterise` have their tables alone: to draw takes longer than to calculate."""
+    from feedhandler.characterise import figures, report
+
+    for module in (figures, report):
+        monkeypatch.setattr(module, "available", lambda: False)

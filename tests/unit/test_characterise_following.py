@@ -57,6 +57,7 @@ def follow_to(folder: Path, state: Path, **asked: bool) -> Following:
     return following
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_growing_and_rotating_recordings_give_the_job_s_tables_after_any_restart(
     recordings: list[bytes], tmp_path: Path, seed: int
 ) -> None:

@@ -140,6 +140,7 @@ def test_the_ledger_says_the_same_of_repeats_and_lines(
     assert longest <= ledger["skew"]["most_ns"] * 1.01
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_profile_that_was_measured_generates_a_session_like_it(
     generated: tuple[Tables, dict[str, Any], Path], tmp_path: Path
 ) -> None:

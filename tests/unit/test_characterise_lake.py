@@ -97,6 +97,7 @@ def test_every_message_is_in_the_table_of_its_type(session: Path, tmp_path: Path
     assert len(list(tmp_path.rglob("slice-*"))) == 0
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_tables_from_the_lake_are_those_from_the_captures(session: Path, tmp_path: Path) -> None:
     fill_lake([str(session)], UTP, tmp_path / "lake")
     there = outcome_of(tmp_path / "lake", UTP)
@@ -276,6 +277,7 @@ def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(
     assert "is it a part of that?" in fill_lake([str(folder / "b.pcap")], UTP, lake)[0].problem
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_what_no_table_can_hold_is_kept_as_bytes_or_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

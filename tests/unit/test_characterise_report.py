@@ -131,12 +131,6 @@ def _page_of(first: str, last: str) -> tuple[list[Table], list[Figure], dict[str
     return tables, [], {"zone": "Europe/Paris"}
 
 
-@pytest.fixture
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (figures, report):
-        monkeypatch.setattr(module, "available", lambda: False)
-
-
 @pytest.mark.usefixtures("without_figures")
 def test_odd_files_are_reported_in_one_line_each_and_in_the_report(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
