@@ -211,7 +211,6 @@ class ChannelWorld(CoreDriver):
             self.arbiters[0].receive(line, self.header, data, at, now_ns, now_ns)
             at = end
         self.received(0, now_ns)
-        self.settle()
 
     def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function(now_ns, *arguments)` at `at`."""

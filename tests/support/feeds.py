@@ -1,4 +1,4 @@
-"""Lists of the built-in feeds, for tests that go through all of a kind; and tables of the latest."""
+"""Lists of the built-in feeds, for tests that go through all of a kind; a feed's table, kept."""
 
 import functools
 from types import ModuleType
