@@ -780,8 +780,9 @@ class Normaliser:
     def hold_snapshot(self, channel: int, through: set[int]) -> None:
         """Take what comes next for no part of the snapshot under way: books told anew, by orders
         as it has them. It has been through these instruments, too."""
-        met = self.snapshots.pop(channel, None)
+        met = self.snapshots.get(channel)
         if met is not None:
+            del self.snapshots[channel]
             self.held[channel] = met | through
 
     def resume_snapshot(self, channel: int) -> None:

@@ -97,6 +97,10 @@ class OrderMessages:
         self.row_sizes, self.octets = memoryview(sizes), memoryview(octets)
         return 0
 
+    def forget(self) -> None:
+        """Keep no message: the books were changed by records."""
+        self.row_sizes = memoryview(numpy.zeros(len(self.row_sizes), numpy.uint16))
+
     def message(self, instrument: int, order: int) -> bytes | None:
         """Return the latest message about an open order; None where none is kept."""
         book: cython.Py_ssize_t = self.book.book_of(instrument, False, 0)

@@ -95,8 +95,6 @@ class Market:
         )
         #: Names that came with records: by instrument.
         self._named: dict[int, str] = {}
-        #: The last trade by instrument: price, size, side, time as records have them.
-        self._trades: dict[int, tuple[int, int, int, int]] = {}
         self._states: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
         #: Instruments by name, and of how many instruments and names they were made.
@@ -166,19 +164,23 @@ class Market:
             self._counts["bad_message"] += 1
             return
         reason, service = quality.get("reason"), message.service
+        symbols, through = quality.get("symbols", ()), quality.get("through", ())
         if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
             self.clear(service)
         elif reason == "books-begin":
-            through = self._instruments_named(quality.get("through", ()))
-            for instrument in self._instruments_named(quality.get("symbols", ())):
+            for instrument in self._instruments_named(symbols):
                 self._records.empty_book(instrument)
-            self._normaliser.hold_snapshot(service, through)
+            self._normaliser.resume_snapshot(service)
+            self._normaliser.hold_snapshot(service, self._instruments_named(through))
         elif reason == "books-end":
             self._normaliser.resume_snapshot(service)
 
     def _instruments_named(self, symbols: Any) -> set[int]:
-        """Return the instruments of symbols as a gateway names them."""
-        numbers = (number for symbol in symbols for number in self.symbols_of(symbol))
+        """Return the instruments of symbols as a gateway names them; what names none is counted."""
+        named = symbols if isinstance(symbols, (list, tuple)) else [None]
+        known = [symbol for symbol in named if isinstance(symbol, (str, int))]
+        self._counts["bad_message"] += len(named) > len(known)
+        numbers = (number for symbol in known for number in self.symbols_of(symbol))
         return {self._normaliser.instrument_of(number) for number in numbers} - {0}
 
     def _apply_records(self, message: Any) -> None:
@@ -191,20 +193,24 @@ class Market:
             self._counts["other_records"] += 1
             return
         self._records.apply(records)
+        self._orders.forget()
         for event in records[records["action"] == b"T"]:
             price, size, moment = (int(event[name]) for name in ("price", "size", "ts_event"))
-            self._trades[int(event["instrument_id"])] = (price, size, event["side"][0], moment)
+            instrument = int(event["instrument_id"])
+            self._reader.put_trade(instrument, (price, size, event["side"][0], moment))
 
     def _note(self) -> None:
         """Keep the trades and statuses of what was taken in."""
-        self._reader.note_trades(self._trades)
+        self._reader.note_trades()
         for status in self._records.of("status") if self._reader.has_statuses else ():
-            self._states[int(status["instrument_id"])] = _STATE_OF[int(status["action"])]
+            instrument = int(status["instrument_id"])
+            if instrument in self._states or len(self._states) < self.latest_messages.messages_max:
+                self._states[instrument] = _STATE_OF[int(status["action"])]
 
     def _trade_of(self, instrument: int) -> Trade | None:
-        if instrument not in self._trades:
+        if instrument not in self._reader.trades:
             return None
-        price, size, side, time_ns = self._trades[instrument]
+        price, size, side, time_ns = self._reader.trades[instrument]
         return Trade(price, size, chr(side), time_ns)
 
     # -- what it knows ----------------------------------------------------------------------
@@ -223,6 +229,7 @@ class Market:
         counted["unknown_types"] = latest.unknown_types
         counted["odd"] = self._book.odd
         counted["refused"] = self._normaliser.orders.refused + self._book.refused + latest.refused
+        counted["refused"] += self._reader.refused
         return +(counted + self._counts)
 
     @property
@@ -232,7 +239,7 @@ class Market:
 
     def instruments(self) -> dict[str, int]:
         """Return the instrument ids by name; of those that have none by the number in messages."""
-        numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._trades])
+        numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._reader.trades])
         size = (len(numbers), len(self._known.names) + len(self._named))
         if size != self._made_of:
             self._instruments = {self._name_of(number): number for number in numbers}

@@ -15,6 +15,7 @@ from cython.cimports.feedhandler.market.order_messages import OrderMessages
 from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.market.latest_messages import MESSAGES_MAX
 
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
 _LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
@@ -46,6 +47,11 @@ class StreamReader:
         self.teaches = memoryview(bytearray(65_536))
         for code in known.references:
             self.teaches[code] = 1
+        #: The last trade by instrument: price, size, side, time as records have them; of as many
+        #: instruments as messages are kept of a service. Those beyond are counted.
+        self.trades = {}
+        self.trades_max = MESSAGES_MAX if latest is None else latest.messages_max
+        self.refused = 0
 
     def read(self, data, service, skip):
         """Read the packets of a datagram, but for the first `skip` messages of each.
@@ -108,20 +114,29 @@ class StreamReader:
             self.latest.clear(service)
         return 0
 
-    def note_trades(self, trades):
-        """Put the latest trades of what was read last into `trades`, by instrument: (price, size,
-        side, time) as records have them."""
+    def put_trade(self, instrument: int, trade: tuple[int, int, int, int]) -> None:
+        """Keep the last trade of an instrument."""
+        if instrument in self.trades or len(self.trades) < self.trades_max:
+            self.trades[instrument] = trade
+        else:
+            self.refused += 1
+
+    def note_trades(self):
+        """Keep the trades of what was read last."""
         words: cython.ulonglong[::1] = self.normaliser.words
         index: cython.Py_ssize_t
         at: cython.Py_ssize_t
         for index in range(self.normaliser.count):
             at = index * _WORDS
             if (words[at + 4] >> 48) & 0xFF == _TRADE:
-                trades[words[at] >> 32] = (
-                    cython.cast(cython.longlong, words[at + 3]),
-                    words[at + 4] & _LOW,
-                    words[at + 4] >> 56,
-                    words[at + 1],
+                self.put_trade(
+                    words[at] >> 32,
+                    (
+                        cython.cast(cython.longlong, words[at + 3]),
+                        words[at + 4] & _LOW,
+                        words[at + 4] >> 56,
+                        words[at + 1],
+                    ),
                 )
         return 0
 

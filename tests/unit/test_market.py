@@ -16,6 +16,7 @@ import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
+from feedhandler.market.records import Records
 from feedhandler.market.stream_market import PROBLEMS, Market
 from feedhandler.market.views import BookView
 from feedhandler.replay.generating.generator import SessionGenerator
@@ -478,6 +479,49 @@ def test_books_told_anew_are_no_part_of_orders_that_the_stream_tells_anew(market
     assert keys(market) == {(DAY, 8), (DAY, 9), (DAY, 6)}, "it had been through"
     assert keys(market, 7) == {(DAY, 4), (DAY, 3)}, "so it had, as the gateway said"
     assert not market.problems
+
+
+def test_odd_quality_messages_are_counted_and_change_nothing(market):
+    market.apply_message(order("A", 1), ORDERS)
+    before = market.digest(ORDERS)
+    for number, odd in enumerate((7, None, [["x"]], [{}], {"a": 1}, [None]), 1):
+        market.update(quality("books-begin", symbols=odd))
+        market.update(quality("books-end"))
+        assert market.problems["bad_message"] == number
+    market.update(quality("books-begin", symbols=["9" * 40, "nothing"], through=[2**70]))
+    market.update(quality(["reset"]))
+    assert market.digest(ORDERS) == before
+
+
+def test_books_told_anew_twice_without_an_end_between_are_told_once(market):
+    for message in (order("A", 1), delimiter("S"), order("Y", 5)):
+        market.apply_message(message, ORDERS)
+    for through in ([], [SYMBOL]):
+        market.update(quality("books-begin", symbols=[SYMBOL], through=through))
+        market.apply_message(order("Y", 8), ORDERS)
+    market.update(quality("books-end"))
+    market.apply_message(order("Y", 6), ORDERS)
+    assert keys(market) == {(DAY, 8), (DAY, 6)}
+
+
+def test_records_and_packets_of_one_market_do_not_mix_orders_messages(make, market):
+    """A row of the book that a message was kept for goes to an order that came by a record."""
+    market.apply_message(order("A", 1, volume=10, order_origin="C"), ORDERS)
+    market.apply_message(order("D", 1), ORDERS)
+    events = Records(FEED, "mbo")
+    message = order("A", 2, volume=7)
+    events.apply_message(message, 0, len(message), 230, 0, 0, 1, ORDERS)
+    market.update(SimpleNamespace(content="records", records=lambda: events.of("mbo"), symbols={}))
+    (told,) = map(FEED.decode_message, market.book_messages(SYMBOL))
+    assert (told.order_id, told.volume, told.order_origin) == (2, 7, "")
+
+
+def test_trades_of_more_instruments_than_the_bound_are_counted(make):
+    market = make(messages_max=2)
+    for symbol in (1, 2, 3):
+        market.apply_message(FEED.encode_message(240, symbol_index=symbol, price=5), 102)
+    assert len(market.trades) == 2
+    assert market.problems == {"refused": 2}, "the trade, and its message"
 
 
 def test_a_message_of_unknown_content_is_left_alone(market):
