@@ -9,6 +9,7 @@ the message's own scale. Times are encoded from the raw wire fields.
 
 import contextlib
 import functools
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 KEY_RESERVED = ".,*#?& "
 _KEY_TABLE = str.maketrans(dict.fromkeys(KEY_RESERVED, "_"))
 
+#: Digits of a symbol that is an index, at most.
+_INDEX_DIGITS = 20
 _KINDS = {kind.name.lower(): kind for kind in PacketKind}
 
 
@@ -387,9 +390,12 @@ class Feed:
 
     def symbols_named(self, name: str) -> tuple[int, ...]:
         """Return the symbols of which `symbol_name` is `name`: texts of up to eight characters with
-        either padding, or the index. None for a longer text, which only messages have."""
+        either padding, the digest of a longer one in hexadecimal, or the index. None for a longer
+        text, which only messages have."""
         if not self.symbols_are_text:
-            return (int(name),) if name.isdecimal() else ()
+            return (int(name),) if name.isdecimal() and len(name) <= _INDEX_DIGITS else ()
+        if self.table.long_symbols and re.fullmatch("[89a-f][0-9a-f]{15}", name):
+            return (int(name, 16),)
         if len(name) > 8 or not name.isascii():
             return ()
         return tuple(int.from_bytes(name.encode().ljust(8, pad), "big") for pad in (b"\0", b" "))

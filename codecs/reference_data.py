@@ -24,6 +24,8 @@ class ReferenceData:
         self.all_scales: dict[str, dict[int, int]] = {name: {} for name in feed.scale_names}
         self.scales: dict[int, int] = next(iter(self.all_scales.values()), {})
         self.clocks: dict[int, int] = {}
+        #: How often a name was told that was not known so.
+        self.changes = 0
         #: The feed's reference messages by type; empty where it has none.
         self.references = feed.references
 
@@ -34,8 +36,9 @@ class ReferenceData:
         if len(message) < reference.least_size:
             return
         symbol = reference.symbol(message)
-        if named := reference.read(message):
+        if (named := reference.read(message)) and self.names.get(symbol) != named[1]:
             self.names[symbol] = named[1]
+            self.changes += 1
         for name, scale in reference.read_scales(message).items():
             self.all_scales[name][symbol] = scale
 

@@ -32,6 +32,7 @@ from feedhandler.codecs.book_rules import (
 )
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.market.depth_book import ASK, BID, DepthBook
 
 #: Decimal places of the prices that books have.
@@ -97,6 +98,7 @@ class _Form:
             _put(template, rule.side.location, self.side_code)
         self.template = bytes(template)
         self.message_code = feed.message_code
+        self.long_symbols = feed.table.long_symbols
         self.size_decimals = feed.book.size_decimals
         self.id_bit = SELL_ID_BIT if feed.book.ids_per_side and side == "sell" else 0
         self.symbol, self.order, self.price, self.size = (
@@ -117,6 +119,8 @@ class _Form:
         message = bytearray(self.template)
         index = self.symbol
         if index.text:
+            if self.long_symbols and symbol >= LONG_SYMBOL_BIT:
+                return None  # a digest: the text is in the messages alone
             text = symbol.to_bytes(8, "big")
             if any(each != self.pad for each in text[index.size :]):
                 return None
@@ -171,7 +175,8 @@ class _Form:
             (self.level_size, entry.level_size), (self.level_orders, entry.level_orders),
         ):  # fmt: skip
             if location is not None:
-                _put(message, location, min(value, (1 << 8 * location.size) - 1))
+                most = (1 << (location.width or 8 * location.size)) - 1
+                _put(message, location, min(value, most - (location.null == most)))
 
     def _write_size(self, message: bytearray, entry: Entry) -> bool:
         """Write the size; return whether it fits."""
@@ -316,6 +321,11 @@ class BookWriter:
                     written.append(message)
         return written
 
+    def rewritten(self, known: bytes, entry: Entry) -> bytes | None:
+        """Return the addition that the latest message about an order makes; None where it makes
+        none."""
+        return _rewritten(self._forms[entry.side], known, entry)
+
     def _entries(self, book: DepthBook, instrument: int, side: int) -> Iterator[Entry]:
         if self._by_level:
             for price, size, _ in book.levels(instrument, side, book.level_count):
@@ -370,4 +380,9 @@ def _forms(feed: Feed, side: str) -> list[_Form]:
             if rule.does == does and not rule.group and rule.symbol and on_side == side:
                 with contextlib.suppress(UsageError):
                     found.append((rule.snapshot, rule.number, _Form(feed, given, rule, side)))
-    return [form for _, _, form in sorted(found, key=lambda each: each[:2])]
+    first: dict[int, tuple[bool, int]] = {}
+    for snapshot, number, form in found:
+        first[form.code] = min(first.get(form.code, (True, number)), (snapshot, number))
+    # Of one type the form of snapshots is tried first: that is what a book told anew is.
+    found.sort(key=lambda each: (first[each[2].code], not each[0], each[1]))
+    return [form for _, _, form in found]

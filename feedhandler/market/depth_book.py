@@ -568,13 +568,22 @@ class DepthBook:
     # -- instruments ------------------------------------------------------------------------
 
     def book_of(self, instrument, make, channel):
-        """Return the row of an instrument's book; -1 where there is none, or beyond the bound."""
+        """Return the row of an instrument's book; -1 where there is none, or beyond the bound.
+
+        With `make` it is made where there is none; an empty one goes to `channel`.
+        """
         mixed: cython.uint = (instrument * _SPREAD_BOOKS) & _LOW
         slot: cython.Py_ssize_t = (mixed ^ (mixed >> 16)) & self.book_mask
         book: cython.Py_ssize_t
         while self.book_slots[slot]:
             book = self.book_slots[slot] - 1
             if self.book_ids[book] == instrument:
+                if (
+                    make
+                    and self.book_channels[book] != channel
+                    and (self.ladder_lengths[2 * book] == self.ladder_lengths[2 * book + 1] == 0)
+                ):
+                    self.book_channels[book] = channel
                 return book
             slot = (slot + 1) & self.book_mask
         if not make:

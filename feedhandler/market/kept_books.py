@@ -43,7 +43,8 @@ class KeptBooks:
     # -- what is published ------------------------------------------------------------------
 
     def apply(self, packet: bytes, service: int, skip: int = 0) -> None:
-        """Apply a packet, but for its first `skip` messages."""
+        """Apply a packet, but for its first `skip` messages. What the scanner rejects, and what is
+        compressed, is left out; a gateway publishes neither."""
         reader = self._reader_of(service)
         if reader.read(packet, service, skip) > skip:
             self._latest[service] = (True, packet)

@@ -6,7 +6,7 @@ from feedhandler.codecs.scanner cimport MessageIndex
 cdef class KeptLayout:
     cdef readonly Py_ssize_t size
     cdef readonly list parts, revokes
-    cdef readonly bint opens
+    cdef readonly bint opens, has_rules
     cdef Py_ssize_t first, behind
 
     cdef bytes part_of(self, bytes data, Py_ssize_t at)
@@ -14,7 +14,7 @@ cdef class KeptLayout:
 
 cdef class LatestMessages:
     cdef readonly Py_ssize_t messages_max
-    cdef readonly unsigned long long refused, unknown_types, short
+    cdef readonly unsigned long long refused, unknown_types, short, clears
     cdef readonly dict layouts, services, counts, ranks
     cdef list rules
     cdef unsigned short[::1] slots
@@ -28,3 +28,4 @@ cdef class LatestMessages:
         unsigned long long symbol, unsigned int service
     ) except -1
     cpdef int clear(self, unsigned int service) except -1
+    cdef list _messages(self, dict kept, object code)

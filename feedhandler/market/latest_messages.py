@@ -41,6 +41,7 @@ class KeptLayout:
             (fields[0].at, fields[0].at + fields[0].size) if len(fields) == 1 else (0, 0)
         )
         rules = feed.book.rules_of(layout.code) if feed.book is not None else []
+        self.has_rules = bool(rules)
         self.opens = any(
             rule.does == "snapshot_begin" and rule.all and not rule.when for rule in rules
         )
@@ -58,6 +59,8 @@ class LatestMessages:
     def __init__(self, feed: Feed, messages_max: int = MESSAGES_MAX) -> None:
         self.messages_max = messages_max
         self.refused = self.unknown_types = self.short = 0
+        #: How often a service was cleared.
+        self.clears = 0
         self.layouts = {code: KeptLayout(feed, ways) for code, ways in feed.layouts.items()}
         #: Rules of types by slot; and slots by type.
         self.rules = [None, None]
@@ -68,7 +71,7 @@ class LatestMessages:
             self.rules.append(layout)
         self.slots = memoryview(slots)
         self.ranks = _ranks(feed, self.layouts)
-        #: By service: by type, then by symbol and part: the message.
+        #: By service: by type, then by symbol, and by part where the type has some: the message.
         self.services = {}
         #: Messages kept, by service.
         self.counts = {}
@@ -97,7 +100,7 @@ class LatestMessages:
             return 0
         layout = self.rules[slot]
         if size < layout.size:
-            self.short += 1
+            self.short += not layout.has_rules  # else the books' normaliser counts it
             return 0
         if layout.opens:
             return self.clear(service)
@@ -106,18 +109,25 @@ class LatestMessages:
             kept = self.services[service] = {}
             self.counts[service] = 0
         for other in layout.revokes:
-            self.counts[service] -= len(kept.pop(other, ()))
+            self.counts[service] -= len(self._messages(kept, other))
+            kept.pop(other, None)
         latest: dict = kept.get(code)
         if latest is None:
             latest = kept[code] = {}
         key: object = symbol
         if layout.parts:
-            key = (symbol, layout.part_of(data, at))
+            whole: dict = latest
+            latest = whole.get(symbol)
+            if latest is None:
+                latest = whole[symbol] = {}
+            key = layout.part_of(data, at)
         before: cython.Py_ssize_t = len(latest)
         latest[key] = data[at : at + size]
         if len(latest) > before:
             if self.counts[service] >= self.messages_max:
                 del latest[key]
+                if layout.parts and before == 0:
+                    del whole[symbol]
                 self.refused += 1
             else:
                 self.counts[service] += 1
@@ -127,46 +137,57 @@ class LatestMessages:
         """Take away what is kept of a service."""
         self.services.pop(service, None)
         self.counts.pop(service, None)
+        self.clears += 1
         return 0
 
     # -- what is kept -----------------------------------------------------------------------
 
-    def of_type(self, code: int) -> list[tuple[int, bytes]]:
-        """Return symbol and message of all that are kept of a type; symbols with several parts come
-        several times."""
-        return [
-            (key[0] if isinstance(key, tuple) else key, message)
-            for kept in self.services.values()
-            for key, message in kept.get(code, {}).items()
-        ]
+    def keeps(self, code: int) -> bool:
+        """Return whether messages of a type of the feed are kept, and not left to the books."""
+        return bool(self.slots[code] > _IGNORED)
+
+    def symbols_of(self, code: int) -> list[int]:
+        """Return the symbols of which messages of a type are kept."""
+        return [symbol for kept in self.services.values() for symbol in kept.get(code, ())]
 
     def of_symbol(self, code: int, symbol: int) -> list[bytes]:
         """Return the messages of a type about a symbol, of each part one."""
-        found = []
+        found: list[bytes] = []
         for kept in self.services.values():
-            latest = kept.get(code, {})
-            if symbol in latest:
-                found.append(latest[symbol])
-            elif self.layouts[code].parts:
-                found += [message for key, message in latest.items() if key[0] == symbol]
+            message = kept.get(code, {}).get(symbol)
+            if isinstance(message, dict):
+                found += message.values()
+            elif message is not None:
+                found.append(message)
+        return found
+
+    def _messages(self, kept, code):
+        """Return the messages of a type, those of each symbol together."""
+        found: list = []
+        for message in kept.get(code, {}).values():
+            if isinstance(message, dict):
+                found.extend(message.values())
+            else:
+                found.append(message)
         return found
 
     def snapshot(self, service: int) -> list[bytes]:
         """Return the messages that tell what is kept: reference data first, in the order of a
         session's, then the other types by number; of each type the first one first."""
         kept = self.services.get(service, {})
-        return [
-            message
-            for code in sorted(kept, key=self.ranks.__getitem__)
-            for message in kept[code].values()
-        ]
+        ordered = sorted(kept, key=self.ranks.__getitem__)
+        return [message for code in ordered for message in self._messages(kept, code)]
 
     def canonical(self, service: int) -> list[bytes]:
         """Return the messages kept of a service in an order that does not depend on how they
         came."""
         kept = self.services.get(service, {})
-        ordered = (sorted(kept[code].items()) for code in sorted(kept))
-        return [message for latest in ordered for _, message in latest]
+        found = []
+        for code in sorted(kept):
+            for _, message in sorted(kept[code].items()):
+                several = isinstance(message, dict)
+                found += [part for _, part in sorted(message.items())] if several else [message]
+        return found
 
 
 def _is_of_books(feed: Feed, code: int) -> bool:

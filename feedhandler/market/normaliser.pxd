@@ -76,7 +76,7 @@ cdef class Normaliser:
     cdef dict ladders, depths
     cdef dict ranks
     cdef int size_decimals, depth
-    cdef bint has_depth
+    cdef bint has_depth, marks_snapshots
     cdef bint names_symbols, numbers_symbols, absent, by_level, keeps_quotes, ids_per_side
     cdef object clock, references, midnights
     cdef unsigned long long begins_ns, early_ns, late_ns

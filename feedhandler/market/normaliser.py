@@ -288,6 +288,12 @@ class Normaliser:
         if feed.clock is not None:
             self.teaches[feed.clock.code] = True
         self.instruments, self.clocks, self.snapshots = {}, {}, {}
+        #: Whether some rules are for snapshots alone: then no other opens a book of one.
+        self.marks_snapshots = any(
+            rule.snapshot and rule.does not in ("snapshot_begin", "snapshot_end")
+            for each in feed.book.messages
+            for rule in each.rules
+        )
         #: Snapshots that are held, while books are told anew.
         self.held = {}
         #: Decimal places of prices by instrument, by what prices say to have them.
@@ -744,8 +750,14 @@ class Normaliser:
             return 0
         if rule.does == _C_BEGIN:
             self.snapshots[self.channel] = None if rule.whole else set()
+            if rule.whole:
+                self.held.pop(self.channel, None)
             return self.clear_books(rule) if rule.whole else 0
-        if self.snapshots and self.channel in self.snapshots:
+        if (
+            self.snapshots
+            and self.channel in self.snapshots
+            and (rule.snapshot or not self.marks_snapshots)
+        ):
             self.open_snapshot(rule)
         if rule.does == _C_CLEAR:
             return self.clear_books(rule)
@@ -763,10 +775,12 @@ class Normaliser:
         return self.level(rule) if self.by_level else self.apply_order(rule)
 
     def open_snapshot(self, rule):
-        """Mark what belongs to a snapshot; an instrument's first event in it clears its book."""
+        """Mark what belongs to a snapshot; an instrument's first order in it clears its book."""
         seen: set = self.snapshots[self.channel]
         self.flags |= _SNAPSHOT
-        if seen is not None and self.instrument and self.instrument not in seen:
+        if seen is None or rule.does == _C_TRADE:
+            return 0
+        if self.instrument and self.instrument not in seen:
             seen.add(self.instrument)
             self.forget(self.instrument)
             self.put(_R, 0, 0, _NO_PRICE, 0)
@@ -793,6 +807,9 @@ class Normaliser:
     def clear_books(self, rule):
         """Empty the book of the instrument, or all books of the channel."""
         if not rule.whole:
+            if self.instrument == 0:  # in records it would be all of them
+                self.unnamed += 1
+                return 0
             self.forget(self.instrument)
         else:
             self.instrument = 0

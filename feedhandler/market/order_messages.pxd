@@ -26,4 +26,5 @@ cdef class OrderMessages:
     cdef int note(
         self, Py_ssize_t first, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
     ) except -1
+    cdef bint is_applied(self, Py_ssize_t row, Py_ssize_t word) except -1
     cdef int grow(self, Py_ssize_t row) except -1

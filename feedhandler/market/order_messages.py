@@ -19,6 +19,8 @@ from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
 _NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
 _ADD, _MODIFY = cython.declare(cython.int, 65), cython.declare(cython.int, 77)
+_LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
+_ALL = cython.declare(cython.ulonglong, (1 << 64) - 1)
 _ROWS_MIN = 1 << 10
 
 
@@ -78,7 +80,7 @@ class OrderMessages:
                 cython.cast(cython.uint, self.normaliser.words[word] >> 32), False, 0
             )
             row = -1 if book < 0 else self.book.find_order(book, self.normaliser.words[word + 2])
-            if row < 0:
+            if row < 0 or not self.is_applied(row, word):
                 continue
             if row >= len(self.row_sizes):
                 self.grow(row)
@@ -86,6 +88,15 @@ class OrderMessages:
             for octet in range(size):
                 self.octets[row * self.stride + octet] = data[at + octet]
         return 0
+
+    def is_applied(self, row, word):
+        """Return whether an order has the price and size of the event at `word`."""
+        return (
+            cython.cast(cython.ulonglong, self.book.level_prices[self.book.order_levels[row]])
+            & _ALL
+        ) == self.normaliser.words[word + 3] and self.book.order_sizes[row] == (
+            self.normaliser.words[word + 4] & _LOW
+        )
 
     def grow(self, row):
         """Make room for a row of the book, and as many again."""

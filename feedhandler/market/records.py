@@ -208,6 +208,16 @@ class LevelRecords:
         return 0
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _signed(word: cython.ulonglong) -> cython.longlong:
+    """Return a price of its word."""
+    if cython.compiled:
+        return cython.cast(cython.longlong, word)
+    return word - (1 << 64) if word >> 63 else word
+
+
 @cython.final
 @cython.cclass
 class Records:
@@ -323,12 +333,12 @@ class Records:
         self.normaliser.forget(instrument)
         self.book.apply_record(instrument, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), 0)
 
-    def apply(self, events: Array) -> None:
+    def apply(self, events: Array, channel: int = -1) -> None:
         """Take order events (dtype `MBO`) of whole messages, in the order of the stream; no records
-        of `mbo` follow from them."""
+        of `mbo` follow from them. `channel` is theirs; -1: that in the records, of eight bits."""
         if not len(events):
             return
-        self.channel = -1
+        self.channel = channel
         events = numpy.require(events, requirements=("C", "A", "W"))
         self.apply_words(memoryview(events.view(numpy.uint64)), 0, len(events))
 
@@ -379,7 +389,7 @@ class Records:
             else:
                 depth = self.book.apply_record(
                     instrument, events[at + 2],
-                    cython.cast(cython.longlong, events[at + 3]),
+                    _signed(events[at + 3]),
                     cython.cast(cython.uint, tail & _LOW), action,
                     cython.cast(cython.uchar, tail >> 56), self.channel_of(tail),
                 )  # fmt: skip

@@ -32,7 +32,7 @@ from feedhandler.codecs.feed import Feed, split_packets
 from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.loader import load_feed
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.market.book_writer import BookWriter
+from feedhandler.market.book_writer import BookWriter, Entry
 from feedhandler.market.depth_book import ASK, BID, ORDERS_MAX, DepthBook
 from feedhandler.market.latest_messages import MESSAGES_MAX, LatestMessages
 from feedhandler.market.order_messages import OrderMessages
@@ -67,8 +67,8 @@ class Market:
     `feed`: `euronext-utp-md` where none is given. `books` (`BookView`), `trades` (the last `Trade`)
     and `states` (trading, halted, auction, quoting, closed) are by symbol. `keeps_messages`:
     whether the latest message about each open order is kept, too, so that snapshots and digests
-    have all that the feed told of it. `orders_max` and `messages_max` (of a service) bound what is
-    kept. One instrument belongs to one service.
+    have all that the feed told of it. One instrument belongs to one service at a time. Bounds are
+    `orders_max` of all services, and `messages_max` of the messages of one, of trades and of states.
     Raises `UsageError` for a feed without `[book]`.
     """
 
@@ -95,23 +95,23 @@ class Market:
         )
         #: Names that came with records: by instrument.
         self._named: dict[int, str] = {}
-        self._states: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
         #: Instruments by name, and of how many instruments and names they were made.
         self._instruments: dict[str, int] = {}
         self._made_of = (-1, -1)
         self.books = View(self, self._book_of)
         self.trades = View(self, self._trade_of)
-        self.states = View(self, self._states.get)
+        self.states = View(self, self._state_of)
 
     # -- what comes in ----------------------------------------------------------------------
 
     def apply(self, packet: bytes, service: int = 0) -> int:
         """Take in the packets of a datagram, compressed or not; return how many messages they have.
 
+        A message that opens a snapshot of all of its service clears it, as a reset does.
         `service` is theirs where the feed's headers have none.
         """
-        return self._apply(packet, None if self.feed.table.service_size else service)
+        return self._apply(bytes(packet), None if self.feed.table.service_size else service)
 
     def _apply(self, packet: bytes, service: int | None) -> int:
         """Take in the packets of a datagram, of a service, or of that in their headers."""
@@ -122,21 +122,27 @@ class Market:
                 count = self._reader.read(self.feed.inflated(packet), channel, 0)
         if count < 0:
             self._counts["bad_packet"] += 1
-        self._note()
         return max(count, 0)
 
     def apply_message(self, message: bytes, service: int = 0) -> None:
-        """Take in one whole message of a service."""
-        if self._reader.read_message(message, service):
-            self._note()
-        else:
+        """Take in one whole message of a service. Raises `UsageError` for a feed whose messages do
+        not tell their type."""
+        if self.feed.table.type_in_packet:
+            raise UsageError(f"{self.feed.name} tells types in packets", "apply whole packets")
+        if not self._reader.read_message(bytes(message), service):
             self._counts["bad_message"] += 1
 
     def update(self, message: Any) -> None:
-        """Take in what `feedhandler.subscribe` hands out, quality messages included. Give one
-        market the messages of one feed, and of one link a service: a snapshot belongs to the link
-        on which it comes, and clears the service."""
+        """Take in what `feedhandler.subscribe` hands out, quality messages included.
+
+        Give one market the messages of one feed, and of one link a service: a snapshot belongs to
+        the link on which it comes, and clears the service. Contents other than packets, batches,
+        messages, records and quality are passed over; what is odd is counted in `bad_message`.
+        """
         content = message.content
+        if not 0 <= message.service < 1 << 32:
+            self._counts["bad_message"] += 1
+            return
         try:
             if content == "quality":
                 self._quality(message)
@@ -153,7 +159,10 @@ class Market:
             self._counts["bad_message"] += 1
 
     def clear(self, service: int) -> None:
-        """Empty the books of a service, and take away its latest messages."""
+        """Empty the books of a service, and take away its latest messages, trades and states.
+
+        Names and scales that reference data told stay.
+        """
         self._records.clear()
         self._reader.empty(service)
 
@@ -192,33 +201,35 @@ class Market:
         if records.dtype != MBO:
             self._counts["other_records"] += 1
             return
-        self._records.apply(records)
+        self._records.apply(records, message.service)
         self._orders.forget()
         for event in records[records["action"] == b"T"]:
             price, size, moment = (int(event[name]) for name in ("price", "size", "ts_event"))
-            instrument = int(event["instrument_id"])
-            self._reader.put_trade(instrument, (price, size, event["side"][0], moment))
-
-    def _note(self) -> None:
-        """Keep the trades and statuses of what was taken in."""
-        self._reader.note_trades()
-        for status in self._records.of("status") if self._reader.has_statuses else ():
-            instrument = int(status["instrument_id"])
-            if instrument in self._states or len(self._states) < self.latest_messages.messages_max:
-                self._states[instrument] = _STATE_OF[int(status["action"])]
+            side = (event["side"] or b"N")[0]
+            told = (message.service, price, size, side, moment)
+            self._reader.put(self._reader.trades, int(event["instrument_id"]), told)
 
     def _trade_of(self, instrument: int) -> Trade | None:
         if instrument not in self._reader.trades:
             return None
-        price, size, side, time_ns = self._reader.trades[instrument]
-        return Trade(price, size, chr(side), time_ns)
+        _, price, size, side, time_ns = self._reader.trades[instrument]
+        signed = price - (1 << 64) if price >> 63 > 0 else price
+        return Trade(signed, size, chr(side), time_ns)
+
+    def _state_of(self, instrument: int) -> str | None:
+        told = self._reader.states.get(instrument)
+        return None if told is None else _STATE_OF[told[1]]
 
     # -- what it knows ----------------------------------------------------------------------
 
     def latest(self, type: int | str) -> LatestView:
         """Return the latest messages of a type (number, label or layout name) by symbol, as
-        records. Raises `UsageError` for a type that the feed does not have."""
-        return LatestView(self, self.feed.layout(type))
+        records. Raises `UsageError` for a type that the feed does not have, or that changes
+        books."""
+        layout = self.feed.layout(type)
+        if not self.latest_messages.keeps(layout.code):
+            raise UsageError(f"messages {layout.name} change books", "see `books`")
+        return LatestView(self, layout)
 
     @property
     def problems(self) -> Counter[str]:
@@ -239,8 +250,10 @@ class Market:
 
     def instruments(self) -> dict[str, int]:
         """Return the instrument ids by name; of those that have none by the number in messages."""
-        numbers = dict.fromkeys([*self._book.instruments(), *self._states, *self._reader.trades])
-        size = (len(numbers), len(self._known.names) + len(self._named))
+        numbers = dict.fromkeys(
+            [*self._book.instruments(), *self._reader.states, *self._reader.trades]
+        )
+        size = (len(numbers), self._known.changes + len(self._named))
         if size != self._made_of:
             self._instruments = {self._name_of(number): number for number in numbers}
             self._made_of = size
@@ -277,8 +290,15 @@ class Market:
     def _name_of(self, instrument: int) -> str:
         if instrument in self._named:
             return self._named[instrument]
-        symbol = self._normaliser.symbol_of(instrument)
+        symbol = self._symbol_of(instrument)
         return self.name_of(symbol) or str(symbol)
+
+    def _symbol_of(self, instrument: int) -> int:
+        """Return the symbol of an instrument; of one that records alone told its number."""
+        try:
+            return self._normaliser.symbol_of(instrument)
+        except IndexError:
+            return instrument
 
     def _book_of(self, instrument: int) -> BookView | None:
         if not instrument or not self._book.has(instrument):
@@ -322,7 +342,7 @@ class Market:
 
     def _book_messages(self, writer: BookWriter, instrument: int) -> list[bytes]:
         """Return the messages that tell an instrument's book."""
-        symbol = self._normaliser.symbol_of(instrument)
+        symbol = self._symbol_of(instrument)
         return writer.messages(
             self._book, instrument, symbol, name=self._known.names.get(symbol, ""),
             scales=self._normaliser.scales_of(instrument),
@@ -331,27 +351,39 @@ class Market:
 
     def digest(self, service: int) -> str:
         """Compute 32 hexadecimal digits that are equal exactly where a service's states are equal:
-        its latest messages, and its books with the priority of orders."""
+        its latest messages, and its books with the priority of orders. Trades and states that no
+        latest message tells are no part of it."""
         through = self._normaliser.snapshot_under_way(service)
         parts = chain(
             self.latest_messages.canonical(service),
             self._canonical_books(service, through or set()),
             [b"" if through is None else b"under way"],
         )
-        return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
+        whole = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
     def _canonical_books(self, service: int, through: set[int]) -> Iterator[bytes]:
         """Yield a service's books in an order that does not depend on how they came."""
-        instruments = self._book.instruments(service)
-        for instrument in sorted(instruments, key=self._normaliser.symbol_of):
-            if not self._book.entries_of(instrument):
+        book = self._book
+        for instrument in sorted(book.instruments(service), key=self._symbol_of):
+            if not book.entries_of(instrument):
                 continue
-            if self._writer is not None:
-                yield from self._book_messages(self._writer, instrument)
-            else:
-                yield repr([self._book.levels(instrument, side) for side in (BID, ASK)]).encode()
-            if instrument in through:
-                yield b"through"
+            depth = book.level_count
+            sides = [
+                (book.levels(instrument, side, depth), book.orders(instrument, side))
+                for side in (BID, ASK)
+            ]
+            yield repr((self._symbol_of(instrument), sides, instrument in through)).encode()
+            for side in (BID, ASK):
+                for order, price, size in sides[side][1]:
+                    yield self._told_by(instrument, Entry(order, side, price, size))
+
+    def _told_by(self, instrument: int, entry: Entry) -> bytes:
+        """Return what the message about an order tells, but for the figures of its level."""
+        known = self._orders.message(instrument, entry.order)
+        if known is None or self._writer is None:
+            return b""
+        return self._writer.rewritten(known, entry) or b""
 
 
 def _writer_of(feed: Feed) -> BookWriter | None:

@@ -13,7 +13,7 @@ cdef class StreamReader:
     cdef readonly Records records
     cdef readonly object feed, known
     cdef readonly bint clears_on_reset
-    cdef readonly dict trades
+    cdef readonly dict trades, states
     cdef readonly Py_ssize_t trades_max, refused
     cdef FeedTable table
     cdef Normaliser normaliser
@@ -25,4 +25,4 @@ cdef class StreamReader:
     cpdef bint read_message(self, bytes data, unsigned int service) except -1
     cdef int learn(self, bytes data, Py_ssize_t begin) except -1
     cpdef int empty(self, unsigned int service) except -1
-    cpdef int note_trades(self) except -1
+    cpdef int note(self, unsigned int service) except -1

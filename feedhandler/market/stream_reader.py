@@ -47,9 +47,10 @@ class StreamReader:
         self.teaches = memoryview(bytearray(65_536))
         for code in known.references:
             self.teaches[code] = 1
-        #: The last trade by instrument: price, size, side, time as records have them; of as many
-        #: instruments as messages are kept of a service. Those beyond are counted.
-        self.trades = {}
+        #: By instrument, of as many as messages are kept of a service (those beyond are counted):
+        #: the last trade (price, size, side, time as records have them), the trading state as
+        #: records have it, each behind its service.
+        self.trades, self.states = {}, {}
         self.trades_max = MESSAGES_MAX if latest is None else latest.messages_max
         self.refused = 0
 
@@ -64,7 +65,7 @@ class StreamReader:
         count: cython.Py_ssize_t = 0
         verdict: cython.int
         channel: cython.uint
-        self.records.clear()
+        before: cython.ulonglong = 0
         while begin < len(data) or begin == 0:
             verdict = scan.parse_next(self.table, view, begin, len(data) - begin, self.header)
             if verdict == kinds.FINE:
@@ -74,10 +75,15 @@ class StreamReader:
             channel = self.header.service if service < 0 else cython.cast(cython.uint, service)
             if self.clears_on_reset and self.header.kind == kinds.RESET:
                 self.empty(channel)
+            self.records.clear()
             self.learn(data, begin)
             self.orders.apply_packet(view, begin, self.index, skip, channel)
             if self.latest is not None:
+                before = self.latest.clears
                 self.latest.apply_packet(data, begin, self.index, skip, channel)
+                if self.latest.clears != before:
+                    self.drop(channel)
+                self.note(channel)
             count += self.index.count
             begin += self.header.length
         return count
@@ -94,7 +100,11 @@ class StreamReader:
         self.orders.apply_message(data, 0, len(data), code, 0, service)
         if self.latest is not None:
             symbol: cython.ulonglong = self.feed.symbol_of(data, code)
+            before: cython.ulonglong = self.latest.clears
             self.latest.apply_message(data, 0, len(data), code, symbol, service)
+            if self.latest.clears != before:
+                self.drop(service)
+            self.note(service)
         return True
 
     def learn(self, data, begin):
@@ -108,39 +118,43 @@ class StreamReader:
         return 0
 
     def empty(self, service):
-        """Empty the books of a service, and take away its latest messages."""
+        """Empty the books of a service, and take away its latest messages, trades and states."""
+        self.drop(service)
         self.records.empty(service, _NO_TIME)
         if self.latest is not None:
             self.latest.clear(service)
         return 0
 
-    def put_trade(self, instrument: int, trade: tuple[int, int, int, int]) -> None:
-        """Keep the last trade of an instrument."""
-        if instrument in self.trades or len(self.trades) < self.trades_max:
-            self.trades[instrument] = trade
+    def put(self, kept: dict[int, object], instrument: int, value: object) -> None:
+        """Keep the last trade, or the state, of an instrument."""
+        if instrument in kept or len(kept) < self.trades_max:
+            kept[instrument] = value
         else:
             self.refused += 1
 
-    def note_trades(self):
-        """Keep the trades of what was read last."""
+    def drop(self, service: int) -> None:
+        """Forget the trades and the states of a service."""
+        self.trades = {each: told for each, told in self.trades.items() if told[0] != service}
+        self.states = {each: told for each, told in self.states.items() if told[0] != service}
+
+    def note(self, service):
+        """Keep the trades and states of what was read last, which was of a service."""
         words: cython.ulonglong[::1] = self.normaliser.words
         index: cython.Py_ssize_t
         at: cython.Py_ssize_t
         for index in range(self.normaliser.count):
             at = index * _WORDS
             if (words[at + 4] >> 48) & 0xFF == _TRADE:
-                self.put_trade(
+                self.put(
+                    self.trades,
                     words[at] >> 32,
                     (
-                        cython.cast(cython.longlong, words[at + 3]),
-                        words[at + 4] & _LOW,
-                        words[at + 4] >> 56,
+                        service, words[at + 3], words[at + 4] & _LOW, words[at + 4] >> 56,
                         words[at + 1],
                     ),
-                )
+                )  # fmt: skip
+        if self.records.statuses:
+            for status in self.records.of("status"):
+                told = (service, int(status["action"]))
+                self.put(self.states, int(status["instrument_id"]), told)
         return 0
-
-    @property
-    def has_statuses(self) -> bool:
-        """Whether what was read last told trading states."""
-        return bool(self.records.statuses)

@@ -101,8 +101,10 @@ class LatestView(Mapping[str | int | None, Any]):
         return values[0] if len(values) == 1 else values
 
     def __iter__(self) -> Iterator[str | None]:
-        kept = self._market.latest_messages.of_type(self._layout.code)
-        return iter(dict.fromkeys(self._market.name_of(symbol) for symbol, _ in kept))
+        symbols = self._market.latest_messages.symbols_of(self._layout.code)
+        for name in dict.fromkeys(map(self._market.name_of, symbols)):
+            if not set(self._market.symbols_of(name)).isdisjoint(symbols):
+                yield name
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -511,9 +511,81 @@ def test_records_and_packets_of_one_market_do_not_mix_orders_messages(make, mark
     events = Records(FEED, "mbo")
     message = order("A", 2, volume=7)
     events.apply_message(message, 0, len(message), 230, 0, 0, 1, ORDERS)
-    market.update(SimpleNamespace(content="records", records=lambda: events.of("mbo"), symbols={}))
+    market.update(
+        SimpleNamespace(
+            content="records", service=ORDERS, records=lambda: events.of("mbo"), symbols={}
+        )
+    )
     (told,) = map(FEED.decode_message, market.book_messages(SYMBOL))
     assert (told.order_id, told.volume, told.order_origin) == (2, 7, "")
+
+
+@pytest.mark.parametrize("live", ["A", "M", "D", "trade"])
+def test_live_events_between_delimiters_empty_no_book(market, live):
+    """Only an order that is sent again begins its book anew."""
+    for message in (order("A", 1, symbol_index=7), order("A", 2, symbol_index=7), delimiter("S")):
+        market.apply_message(message, ORDERS)
+    market.apply_message(order("Y", 5), ORDERS)
+    if live == "trade":
+        market.apply_message(FEED.encode_message(240, symbol_index=7, price=5), ORDERS)
+    else:
+        market.apply_message(order(live, 9 if live == "A" else 1, symbol_index=7), ORDERS)
+    market.apply_message(delimiter("E"), ORDERS)
+    there = {"A": {1, 2, 9}, "M": {1, 2}, "D": {2}, "trade": {1, 2}}[live]
+    assert keys(market, 7) == {(DAY, number) for number in there}
+    assert not market.problems
+
+
+def test_a_clear_takes_trades_and_states_with_it(market):
+    for message in (
+        FEED.encode_message(240, symbol_index=7, price=5),
+        FEED.encode_message(505, symbol_index=7, instrument_state="H"),
+    ):
+        market.apply_message(message, 102)
+        market.apply_message(message, 103)
+    market.apply_message(FEED.encode_message(580), 102)
+    assert (set(market.states), set(market.trades)) == ({"7"}, {"7"}), "of 103"
+    market.apply(FEED.encode_packet(kind="reset", sequence=1, service=103))
+    assert (dict(market.states), dict(market.trades)) == ({}, {})
+
+
+def test_a_clear_of_no_symbol_clears_none(market):
+    market.apply_message(order("A", 1), ORDERS)
+    market.apply_message(order("F", 0, symbol_index=0), ORDERS)
+    assert keys(market) == {(DAY, 1)}
+    assert market.problems == {"unnamed": 1}
+
+
+@pytest.mark.parametrize("action", ["A", "M"])
+def test_a_change_that_the_book_refuses_leaves_the_orders_message(make, market, action):
+    market.apply_message(order("A", 1), ORDERS)
+    market.apply_message(order(action, 1, price_scale_code=40), ORDERS)
+    again = fresh_from_snapshot(make, market, ORDERS)
+    assert again.digest(ORDERS) == market.digest(ORDERS)
+    assert keys(again) == {(DAY, 1)}
+
+
+def test_a_symbol_may_move_to_another_service_when_its_book_is_empty(market):
+    market.apply_message(order("A", 1), ORDERS)
+    market.clear(ORDERS)
+    market.apply_message(order("A", 5), 105)
+    assert (len(market.snapshot(ORDERS)), len(market.snapshot(105))) == (0, 3)
+    market.update(quality("snapshot-begin", service=105))
+    assert keys(market) == set()
+
+
+def test_a_name_that_is_told_anew_takes_the_old_ones_place(market):
+    for text in ("OLD", "NEW"):
+        message = FEED.encode_message(553, symbol_index=SYMBOL, mnemo=text, mic="XPAR")
+        market.apply_message(message, 101)
+        market.apply_message(order("A", 1), ORDERS)
+        assert list(market.books) == [f"{text}.XPAR"]
+        assert market.books[f"{text}.XPAR"].bids.orders
+
+
+def test_messages_of_books_are_none_of_the_latest(market):
+    with pytest.raises(UsageError, match="change books"):
+        market.latest("order_update")
 
 
 def test_trades_of_more_instruments_than_the_bound_are_counted(make):
