@@ -203,6 +203,24 @@ DEFINITION: Final = np.dtype(
 )  # fmt: skip
 
 
+#: Characters of a definition, by the words that descriptions have for them.
+DEFINITION_CODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "instrument_class": {
+        "stock": "K", "future": "F", "call": "C", "put": "P", "bond": "B", "index": "I",
+        "fx_spot": "X", "commodity_spot": "Y", "future_spread": "S", "option_spread": "T",
+        "mixed_spread": "M",
+    },
+    "match_algorithm": {
+        "fifo": "F", "configurable": "K", "pro_rata": "C", "fifo_lmm": "T",
+        "threshold_pro_rata": "O", "fifo_top_lmm": "S", "threshold_pro_rata_lmm": "Q",
+        "eurodollar_futures": "Y", "time_pro_rata": "P", "institutional_prioritization": "V",
+        "allocation": "A",
+    },
+    "security_update_action": {"add": "A", "modify": "M", "delete": "D"},
+    "user_defined_instrument": {"yes": "Y", "no": "N"},
+}  # fmt: skip
+
+
 class Schema(NamedTuple):
     """A kind of records: DBN's number of the schema, the records, and their `rtype`."""
 
@@ -301,23 +319,45 @@ def _undefined() -> np.ndarray:
     made["leg_price"] = made["leg_delta"] = UNDEFINED_PRICE
     made["match_algorithm"] = b" "
     made["user_defined_instrument"] = made["leg_side"] = b"N"
+    made["security_update_action"] = b"A"
     made["length"], made["rtype"] = made.itemsize // 4, RTYPE_DEFINITION
     return made
 
 
-_UNDEFINED_INSTRUMENT: Final = _undefined()
+_UNDEFINED_INSTRUMENT: Final = _undefined().tobytes()
+#: Kind and offset of each field of a definition.
+_PLACES: Final = {name: DEFINITION.fields[name][:2] for name in DEFINITION.names or ()}
+
+
+def pack_definition(values: Mapping[str, int | bytes]) -> bytes:
+    """Return a definition with these values by the names of `DEFINITION`, all else undefined."""
+    made = bytearray(_UNDEFINED_INSTRUMENT)
+    for name, value in values.items():
+        kind, at = _PLACES[name]
+        size = kind.itemsize
+        if isinstance(value, bytes):
+            made[at : at + size] = value.ljust(size, b"\0")
+        else:
+            made[at : at + size] = value.to_bytes(size, "little", signed=kind.kind == "i")
+    return bytes(made)
 
 
 def encode_definition(
-    publisher_id: int, instrument_id: int, symbol: str, event_ns: int, received_ns: int
+    publisher_id: int,
+    instrument_id: int,
+    symbol: str,
+    event_ns: int,
+    received_ns: int,
+    packed: bytes = _UNDEFINED_INSTRUMENT,
 ) -> bytes:
-    """Return the record that defines an instrument: its symbol, all else undefined."""
-    made = _UNDEFINED_INSTRUMENT.copy()
+    """Return the record that defines an instrument: what `pack_definition` has of its terms, and
+    `symbol` where they have none. A symbol that is too long is cut."""
+    made = np.frombuffer(bytearray(packed), DEFINITION)
     made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
     made["raw_instrument_id"] = instrument_id
     made["ts_event"], made["ts_recv"] = event_ns, received_ns
-    made["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
-    made["security_update_action"] = b"A"
+    if not made["raw_symbol"][0]:
+        made["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
     return made.tobytes()
 
 

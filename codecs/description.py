@@ -286,6 +286,27 @@ class QuoteSideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
     when: list[BookCondition] = []
 
 
+class TermDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Where a directory message has one value of an instrument's definition.
+
+    `field` names the field, of a text perhaps only `size` characters from `at` on; or `year`,
+    `month`, `day` and `week` name the parts of a date. `scale`: a number's decimals, or the field
+    that tells them. `none`: values that tell nothing. `codes`: what values mean.
+    """
+
+    field: str = ""
+    at: int = 0
+    size: int = 0
+    scale: int | str | None = None
+    none: list[int | str] = []
+    form: Literal["", "yyyymmdd", "yymmdd", "yyyymm", "days", "s", "ms", "us", "ns"] = ""
+    year: str = ""
+    month: str = ""
+    day: str = ""
+    week: str = ""
+    codes: dict[str, list[int | str]] = {}
+
+
 class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A rule of `[book]`: what some messages, or each element of one of their groups, do to it."""
 
@@ -306,6 +327,7 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     of: str = ""
     position: str = ""
     depth: int | str = 0
+    definition: dict[str, str | TermDescription] = {}
     state: StateDescription | None = None
     all: bool = False
     snapshot: bool = False
