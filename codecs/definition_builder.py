@@ -6,6 +6,7 @@ the nearest one that it has, and what a key has no use for or lacks.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from feedhandler.codecs.field_lookup import FieldLookup
 from feedhandler.codecs.field_values import nearest
 from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.times import UNIT_NS
+from feedhandler.codecs.toml_text import WrongKey, convert, path_text
 
 #: Keys of prices and of other numbers in units of 1e-9.
 PRICES = (
@@ -27,7 +29,7 @@ PRICES = (
 INTEGERS = (
     "min_lot_size", "min_lot_size_round_lot", "min_lot_size_block", "min_trade_vol",
     "max_trade_vol", "contract_multiplier", "contract_multiplier_unit", "original_contract_size",
-    "underlying_id", "market_depth_implied", "market_segment_id", "appl_id", "inst_attrib_value",
+    "underlying_id", "market_segment_id", "appl_id", "inst_attrib_value",
     "decay_quantity", "decay_start_date", "main_fraction", "sub_fraction", "price_display_format",
     "underlying_product", "flow_schedule_type", "tick_rule",
 )  # fmt: skip
@@ -71,16 +73,28 @@ class DefinitionBuilder:
                 self.look.refuse(key, f"a definition has no {name!r}{nearest(name, KEYS)}")
             if name in DEFINITION_CODES and isinstance(given, str):
                 found.append(Term(name, "constant", text=self._word(key, name, given)))
-                continue
-            whole = TermDescription(field=given) if isinstance(given, str) else given
-            self._check_keys(key, name, whole)
-            found.append(self._term(key, name, whole))
+            else:
+                whole = self._whole(key, given)
+                self._check_keys(key, name, whole)
+                found.append(self._term(key, name, whole))
         if isinstance(rule.depth, str):
             place = self.look.number(f"{self.key.rpartition('.')[0]}.depth", rule.depth)
             found.append(Term("market_depth", "integer", (place,)))
         elif rule.depth:
             found.append(Term("market_depth", "constant", text=str(rule.depth)))
         return tuple(found)
+
+    def _whole(self, key: str, given: Any) -> TermDescription:
+        """Return what a key has: the name of a field, or a table."""
+        if isinstance(given, str):
+            return TermDescription(field=given)
+        if not isinstance(given, dict):
+            self.look.refuse(key, "wants the name of a field, or a table")
+        try:
+            return convert(given, TermDescription)
+        except WrongKey as wrong:
+            hint = f"; {wrong.hint}" if wrong.hint and wrong.hint not in wrong.reason else ""
+            self.look.refuse(f"{key}.{path_text(wrong.path)}", wrong.reason + hint)
 
     def _check_keys(self, key: str, name: str, given: TermDescription) -> None:
         """Refuse keys that mean nothing for a term, and what it lacks."""

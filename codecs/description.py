@@ -308,7 +308,11 @@ class TermDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A rule of `[book]`: what some messages, or each element of one of their groups, do to it."""
+    """A rule of `[book]`: what some messages, or each element of one of their groups, do to it.
+
+    `definition` has names of fields, or tables that `definition_builder` reads as
+    `TermDescription`: so a fault in one is told with its key and line.
+    """
 
     messages: list[str]
     does: BookAction
@@ -327,7 +331,7 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     of: str = ""
     position: str = ""
     depth: int | str = 0
-    definition: dict[str, str | TermDescription] = {}
+    definition: dict[str, Any] = {}
     state: StateDescription | None = None
     all: bool = False
     snapshot: bool = False
