@@ -326,7 +326,7 @@ def _undefined() -> np.ndarray:
 
 _UNDEFINED_INSTRUMENT: Final = _undefined().tobytes()
 #: Kind and offset of each field of a definition.
-_PLACES: Final = {name: DEFINITION.fields[name][:2] for name in DEFINITION.names or ()}
+_PLACES: Final = {name: place[:2] for name, place in (DEFINITION.fields or {}).items()}
 
 
 def pack_definition(values: Mapping[str, int | bytes]) -> bytes:

@@ -14,9 +14,12 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import DEFINITION_CODES
 from feedhandler.codecs.definition_builder import KEYS
+from feedhandler.codecs.fix_feed import type_code
 from feedhandler.codecs.loader import list_feeds
+from feedhandler.market import fix_normaliser as fix_compiled
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.records import Records
+from tests.support.fix_messages import sealed
 from tests.support.refusal import refusal
 from tests.support.venues import FOLDERS, packets
 from tests.unit.test_codecs_loader import GOOD, write
@@ -488,6 +491,56 @@ def test_a_definition_that_comes_again_has_the_new_values_alone() -> None:
     assert [each.get("security_type") for each in found] == ["BOND", None]
 
 
+OPTION = (
+    "55=AB|48=7|167=OPT|201=1|200=202612|541=20261218|202=12.5|15=USD|207=XOPT|1151=G|"
+    "969=0.05|561=10|562=1|1140=500|231=100|461=OCASPS|996=Shrs|1147=100|1149=20|1148=0.5|"
+    "980=M|947=USD|120=USD|762=X|311=ABU|1146=5|1143=1.25|311=OTHER"
+)
+OF_OPTION = {
+    "raw_symbol": "AB", "security_type": "OPT", "instrument_class": "C", "maturity_year": 2026,
+    "maturity_month": 12, "expiration": at_ns(2026, 12, 18), "strike_price": 12_500_000_000,
+    "currency": "USD", "exchange": "XOPT", "group": "G", "min_price_increment": 50_000_000,
+    "min_lot_size_round_lot": 10, "min_trade_vol": 1, "max_trade_vol": 500,
+    "contract_multiplier": 100, "cfi": "OCASPS", "unit_of_measure": "Shrs",
+    "unit_of_measure_qty": 100 * NANO, "high_limit_price": 20 * NANO,
+    "low_limit_price": NANO // 2, "security_update_action": "M", "strike_price_currency": "USD",
+    "settl_currency": "USD", "secsubtype": "X", "underlying": "ABU",
+    "min_price_increment_amount": 5 * NANO, "max_price_variation": 1_250_000_000,
+}  # fmt: skip
+FUTURE = "55=CD|167=FUT|200=20261218|541=20261399|202=x|561=1.5|980=Q"
+OF_FUTURE = {
+    "raw_symbol": "CD", "security_type": "FUT", "instrument_class": "F", "maturity_year": 2026,
+    "maturity_month": 12, "maturity_day": 18,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("d", f"964=1|{OPTION}", [OF_OPTION]),
+        ("BP", FUTURE, [OF_FUTURE]),
+        ("y", f"893=Y|146=2|{OPTION}|{FUTURE}", [OF_OPTION, OF_FUTURE]),
+        ("BK", f"146=1|{FUTURE}", [OF_FUTURE]),
+        ("y", "893=Y", []),
+        ("d", "167=FUT", []),
+    ],
+)
+def test_definitions_in_fix_have_what_its_tags_tell(
+    kind: str, body: str, expected: list[Values]
+) -> None:
+    feed = load_feed("fix-marketdata")
+    message = sealed(f"35={kind}|49=X|56=Y|34=1|52=20261201-10:00:00.000|{body}|".encode())
+    records, market = Records(feed, "definition"), Records(feed, "mbo")
+    for each in (records, market):
+        each.apply_message(message, 0, len(message), type_code(kind), 1, 1, 1, 1)
+    assert read(records.of("definition").tobytes()) == expected
+    assert not market.normaliser.named, "nobody asks"
+    twin = load_interpreted(fix_compiled.__name__).FixNormaliser(feed)
+    twin.keeps_terms = True
+    twin.message(message, 0, len(message), type_code(kind), 1, 1, 1, 1)
+    assert len(twin.terms) == len(expected)
+
+
 RULE = """
 [book]
 by = "level"
@@ -529,7 +582,7 @@ does = "directory"
         ('currency = { field = "Index", codes = { EUR = [] } }', "currency.codes", "no value"),
         ('instrument_class = "stok"', "instrument_class", "is not 'stok'; did you mean stock?"),
         ('instrument_class = { field = "Index" }', "instrument_class", "needs codes: which values"),
-        ('min_lot_size = { field = "Index", scale = 19 }', "min_lot_size.scale", "not within 0..18"),
+        ('min_lot_size = { field = "Index", scale = 19 }', "min_lot_size.scale", "within 0..18"),
         ('min_lot_size = { field = "Index", scale = "Ticker" }', "min_lot_size.scale",
          "'Ticker' is no field of one byte"),
         ('strike_price = { field = "Ticker", scale = "Scale" }', "strike_price.scale", "of digits"),
