@@ -163,8 +163,6 @@ class DefinitionBuilder:
             if not (given.at >= 0 and 0 < given.size <= place.size - given.at):
                 self.look.refuse(key, f"at and size are not within the {place.size} of the text")
             place = msgspec.structs.replace(place, at=place.at + given.at, size=given.size)
-        if not place.text and place.size > 8:
-            self.look.refuse(key, f"{given.field!r} has more than 8 bytes")
         if given.scale is None:
             return place
         if isinstance(given.scale, str):

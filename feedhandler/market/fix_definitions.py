@@ -37,7 +37,7 @@ _TERMS = {
     **{tag: Term(name, "text") for tag, name in _TEXTS.items()},
     _MATURITY_DATE: Term("expiration", "yyyymmdd"),
 }
-_DAY, _MONTH = Term("maturity", "yyyymmdd"), Term("maturity", "yyyymm")
+_MATURITY = Term("maturity", "parts")
 
 
 def securities(found: Sequence[tuple[int, bytes]], is_list: bool) -> list[dict[int, bytes]]:
@@ -62,9 +62,9 @@ def terms_of(said: Mapping[int, bytes]) -> dict[str, int | bytes]:
     kind = said.get(201, b"") if said.get(167) == b"OPT" else said.get(167, b"")
     if kind in _CLASSES:
         found["instrument_class"] = _CLASSES[kind]
-    month = said.get(_MONTH_YEAR, b"")
-    if len(month) in (6, 8):
-        found.update(_read(_MONTH if len(month) == 6 else _DAY, month))
+    text = said.get(_MONTH_YEAR, b"")  # YYYYMM, YYYYMMDD or YYYYMMwN
+    day, week = (b"", text[7:]) if text[6:7] == b"w" else (text[6:], b"")
+    found.update(read_term(_MATURITY, (text[:4], text[4:6], day, week)))
     return found
 
 

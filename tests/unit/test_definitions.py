@@ -12,12 +12,14 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.book_rules import Term
 from feedhandler.codecs.dbn import DEFINITION_CODES
 from feedhandler.codecs.definition_builder import KEYS
 from feedhandler.codecs.fix_feed import type_code
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import fix_normaliser as fix_compiled
 from feedhandler.market import normaliser as compiled
+from feedhandler.market.definitions import Raw, read_term
 from feedhandler.market.records import Records
 from tests.support.fix_messages import sealed
 from tests.support.refusal import refusal
@@ -521,6 +523,12 @@ OF_FUTURE = {
         ("BP", FUTURE, [OF_FUTURE]),
         ("y", f"893=Y|146=2|{OPTION}|{FUTURE}", [OF_OPTION, OF_FUTURE]),
         ("BK", f"146=1|{FUTURE}", [OF_FUTURE]),
+        (
+            "d",
+            "55=EF|200=202612w2",
+            [{"raw_symbol": "EF", "maturity_year": 2026, "maturity_month": 12, "maturity_week": 2}],
+        ),
+        ("d", "55=EF|167=OPT|200=2026", [{"raw_symbol": "EF", "security_type": "OPT"}]),
         ("y", "893=Y", []),
         ("d", "167=FUT", []),
     ],
@@ -541,6 +549,30 @@ def test_definitions_in_fix_have_what_its_tags_tell(
     assert len(twin.terms) == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("term", "raw", "expected"),
+    [
+        (Term("asset", "text"), None, {}),
+        (Term("asset", "text"), b"AB\0CD  ", {"asset": b"AB"}),
+        (Term("asset", "text"), b"\xe9t\xe9", {}),
+        (Term("asset", "text"), b"ELEVEN CHAR", {}),
+        (Term("instrument_class", "code", codes={1: "C"}), None, {}),
+        (Term("min_lot_size", "integer"), None, {}),
+        (Term("min_lot_size", "integer"), b"00100", {"min_lot_size": 100}),
+        (Term("min_lot_size", "integer"), 2**31 - 1, {}),
+        (Term("min_lot_size", "whole"), NANO // 2, {}),
+        (Term("expiration", "moment", unit_ns=NANO), None, {}),
+        (Term("expiration", "moment", unit_ns=NANO), 2**40, {}),
+        (Term("expiration", "yyyymmdd"), 0, {}),
+        (Term("expiration", "yyyymmdd"), b"        ", {}),
+        (Term("expiration", "yyyymmdd"), b"20261218", {"expiration": at_ns(2026, 12, 18)}),
+        (Term("expiration", "yyyymmdd"), 19_691_231, {}),
+    ],
+)
+def test_a_value_that_has_no_place_tells_nothing(term: Term, raw: Raw, expected: Values) -> None:
+    assert read_term(term, (raw,)) == expected
+
+
 RULE = """
 [book]
 by = "level"
@@ -559,6 +591,15 @@ does = "directory"
 
 [book.rules.definition]
 """
+
+
+#: With fields that few terms can be told by.
+WIDE = GOOD.replace("size = 20", "size = 37", 1).replace(
+    '{ at = 17, type = "x3" },',
+    '{ at = 17, type = "x3" },\n    { at = 20, type = "f64", name = "Real" },\n'
+    '    { at = 28, type = "c9", name = "Long" },',
+    1,
+)
 
 
 @pytest.mark.parametrize(
@@ -588,15 +629,21 @@ does = "directory"
         ('strike_price = { field = "Ticker", scale = "Scale" }', "strike_price.scale", "of digits"),
         ('asset = { field = "Index", at = 1, size = 1 }', "asset", "no text, of which at and size"),
         ('asset = { field = "Ticker", at = 1 }', "asset", "at and size are not within the"),
+        ('match_algorithm = "lifo-x-y"', "match_algorithm", "'lifo-x-y', but fifo, configurable"),
+        ('exchange = { field = "Ticker", at = 0, size = 3, codes = { XPAR = ["PARIS"] } }',
+         "exchange.codes", "'PARIS' is no text of at most 3"),
+        ('strike_price = { field = "Scale", scale = "Scal" }', "strike_price.scale", "mean Scale?"),
+        ('min_lot_size = { field = "Real" }', "min_lot_size", "'Real' is floating point, which"),
+        ('currency = { field = "Long", codes = { EUR = ["A"] } }', "currency", "more than 8 bytes"),
         ('asset = { field = "Ticker", none = [1] }', "asset", "1 is no text of at most"),
     ],
 )  # fmt: skip
 def test_a_wrong_key_is_refused_with_its_place(
     tmp_path: Path, line: str, key: str, reason: str
 ) -> None:
-    path = write(tmp_path, GOOD + RULE + line + "\n")
+    path = write(tmp_path, WIDE + RULE + line + "\n")
     found = refusal(load_feed, path)
-    number = (GOOD + RULE + line).count("\n") + 1
+    number = (WIDE + RULE + line).count("\n") + 1
     assert f"{path}:{number}: " in found
     assert f" book.rules[1].definition.{key}: " in found
     assert reason in found
@@ -613,9 +660,9 @@ def test_a_wrong_key_is_refused_with_its_place(
 def test_a_wrong_key_or_value_of_a_term_is_refused_with_its_place(
     tmp_path: Path, line: str, hint: str
 ) -> None:
-    path = write(tmp_path, GOOD + RULE + line + "\n")
+    path = write(tmp_path, WIDE + RULE + line + "\n")
     found = refusal(load_feed, path)
-    assert f"{path}:{(GOOD + RULE + line).count(chr(10)) + 1}: " in found
+    assert f"{path}:{(WIDE + RULE + line).count(chr(10)) + 1}: " in found
     assert hint in found
 
 
