@@ -325,21 +325,37 @@ def _undefined() -> np.ndarray:
 
 
 _UNDEFINED_INSTRUMENT: Final = _undefined().tobytes()
-#: Kind and offset of each field of a definition.
-_PLACES: Final = {name: place[:2] for name, place in (DEFINITION.fields or {}).items()}
+
+
+class _Place(NamedTuple):
+    """Where a field of a definition stands."""
+
+    kind: str
+    size: int
+    at: int
+
+
+_PLACES: Final = {
+    name: _Place(place[0].kind, place[0].itemsize, place[1])
+    for name, place in (DEFINITION.fields or {}).items()
+}
 
 
 def pack_definition(values: Mapping[str, int | bytes]) -> bytes:
     """Return a definition with these values by the names of `DEFINITION`, all else undefined."""
     made = bytearray(_UNDEFINED_INSTRUMENT)
+    _put(made, values)
+    return bytes(made)
+
+
+def _put(made: bytearray, values: Mapping[str, int | bytes]) -> None:
+    """Write fields of a definition."""
     for name, value in values.items():
-        kind, at = _PLACES[name]
-        size = kind.itemsize
+        kind, size, at = _PLACES[name]
         if isinstance(value, bytes):
             made[at : at + size] = value.ljust(size, b"\0")
         else:
-            made[at : at + size] = value.to_bytes(size, "little", signed=kind.kind == "i")
-    return bytes(made)
+            made[at : at + size] = value.to_bytes(size, "little", signed=kind == "i")
 
 
 def encode_definition(
@@ -352,13 +368,18 @@ def encode_definition(
 ) -> bytes:
     """Return the record that defines an instrument: what `pack_definition` has of its terms, and
     `symbol` where they have none. A symbol that is too long is cut."""
-    made = np.frombuffer(bytearray(packed), DEFINITION)
-    made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
-    made["raw_instrument_id"] = instrument_id
-    made["ts_event"], made["ts_recv"] = event_ns, received_ns
-    if not made["raw_symbol"][0]:
-        made["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
-    return made.tobytes()
+    made = bytearray(packed)
+    own: dict[str, int | bytes] = {
+        "publisher_id": publisher_id,
+        "instrument_id": instrument_id,
+        "raw_instrument_id": instrument_id,
+        "ts_event": event_ns,
+        "ts_recv": received_ns,
+    }
+    if not made[_PLACES["raw_symbol"].at]:
+        own["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
+    _put(made, own)
+    return bytes(made)
 
 
 class RecordBody(NamedTuple):
