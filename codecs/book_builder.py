@@ -5,10 +5,8 @@ that is), a key that a rule has no use for or lacks, and a rule that can never f
 values cannot stand in the field or earlier rules take every message that it fits.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
-
-import msgspec
 
 from feedhandler.codecs.book_rules import (
     BY_POSITION,
@@ -23,6 +21,7 @@ from feedhandler.codecs.book_rules import (
     Rule,
     Test,
 )
+from feedhandler.codecs.definition_builder import DefinitionBuilder
 from feedhandler.codecs.description import (
     BookRuleDescription,
     QuoteSideDescription,
@@ -30,13 +29,9 @@ from feedhandler.codecs.description import (
     StateDescription,
 )
 from feedhandler.codecs.field_builder import FieldBuilder, tells_time
-from feedhandler.codecs.field_values import (
-    fault_of_integer,
-    fault_of_text,
-    nearest,
-    snake_case,
-)
-from feedhandler.codecs.layouts import Block, Field, Layout, in_reference
+from feedhandler.codecs.field_lookup import FieldLookup, location_of
+from feedhandler.codecs.field_values import nearest
+from feedhandler.codecs.layouts import Field, Layout
 from feedhandler.codecs.parts import Dimensions, Group, Part
 from feedhandler.codecs.times import UNIT_NS
 
@@ -62,7 +57,7 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         ("quote_side", "side price size", "of bid ask"),
         ("quote_delete", "", "of"),
         ("status", "state", ""),
-        ("directory", "", "depth"),
+        ("directory", "", "depth definition"),
         ("snapshot_begin", "", "all"),
         ("snapshot_end", "", ""),
     ]
@@ -82,8 +77,6 @@ _BY_LEVEL = {"level"}
 _BY_NAME = {"modify", "replace", "reduce", "execute", "delete", "quote_side", "quote_delete"}
 #: Keys of a rule whose fields are numbers, which no text is.
 _NUMBERS = {"price", "size", "level_size", "level_orders", "remaining", "position"}
-#: Keys whose fields may be floating point.
-_REALS = {"price", "size", "remaining"}
 #: Decimals of sizes in records, at most.
 _SIZE_DECIMALS_MAX = 9
 _STATES = ("trading", "halted", "auction", "quoting", "closed")
@@ -202,7 +195,7 @@ class BookBuilder:
     ) -> Rule:  # fmt: skip
         """Resolve a rule for one layout."""
         element = self._group(key, given.group, layout)
-        look = _Lookup(self, layout, element)
+        look = FieldLookup(layout, element, self.fields.byte_order, self.refuse)
 
         def location(name: str) -> FieldLocation | None:
             wire = getattr(given, name)
@@ -227,9 +220,7 @@ class BookBuilder:
             number=number,
             does=given.does,
             group=given.group,
-            when=tuple(
-                self._test(f"{key}.when", look, each.field, each.among) for each in given.when
-            ),
+            when=tuple(look.test(f"{key}.when", each.field, each.among) for each in given.when),
             symbol=symbol,
             order=order,
             new_order=location("new_order"),
@@ -239,8 +230,8 @@ class BookBuilder:
             level_size=location("level_size"),
             level_orders=location("level_orders"),
             remaining=location("remaining"),
-            bid=look.quote(f"{key}.bid", given.bid) if given.does == "quote" else None,
-            ask=look.quote(f"{key}.ask", given.ask) if given.does == "quote" else None,
+            bid=_quote(f"{key}.bid", look, given.bid) if given.does == "quote" else None,
+            ask=_quote(f"{key}.ask", look, given.ask) if given.does == "quote" else None,
             bid_when=self._side_tests(f"{key}.bid", look, given.does, given.bid),
             ask_when=self._side_tests(f"{key}.ask", look, given.does, given.ask),
             of=location("of"),
@@ -249,6 +240,7 @@ class BookBuilder:
             depth_field=look.number(f"{key}.depth", given.depth)
             if isinstance(given.depth, str)
             else None,
+            terms=DefinitionBuilder(key, look).terms(given),
             state=self._state(f"{key}.state", look, given.state),
             all=given.all,
             snapshot=given.snapshot,
@@ -256,7 +248,7 @@ class BookBuilder:
         )
 
     def _side_tests(
-        self, key: str, look: "_Lookup", does: str, given: QuoteSideDescription | None
+        self, key: str, look: FieldLookup, does: str, given: QuoteSideDescription | None
     ) -> tuple[Test, ...]:
         """Return the conditions under which a side of a quote is in the book."""
         if given is None:
@@ -265,7 +257,7 @@ class BookBuilder:
             if bool(getattr(given, name)) != (does == "quote"):
                 reason = "is missing" if does == "quote" else _without_meaning(does)
                 self.refuse(f"{key}.{name}", reason)
-        return tuple(self._test(f"{key}.when", look, each.field, each.among) for each in given.when)
+        return tuple(look.test(f"{key}.when", each.field, each.among) for each in given.when)
 
     def _group(self, key: str, name: str, layout: Layout) -> Group | None:
         """Return the group that a rule names."""
@@ -284,51 +276,31 @@ class BookBuilder:
         return groups[name]
 
     def _side(
-        self, key: str, look: "_Lookup", given: SideDescription | str | None
+        self, key: str, look: FieldLookup, given: SideDescription | str | None
     ) -> Codes | str | None:
         if given is None or isinstance(given, str):
             return given
         return self._codes(key, look, given.field, {"buy": given.buy, "sell": given.sell})
 
-    def _state(self, key: str, look: "_Lookup", given: StateDescription | None) -> Codes | None:
+    def _state(self, key: str, look: FieldLookup, given: StateDescription | None) -> Codes | None:
         if given is None:
             return None
         return self._codes(key, look, given.field, {each: getattr(given, each) for each in _STATES})
 
     def _codes(
-        self, key: str, look: "_Lookup", field: str, meanings: Mapping[str, list[int | str]]
+        self, key: str, look: FieldLookup, field: str, meanings: Mapping[str, list[int | str]]
     ) -> Codes:
         """Resolve a field whose values have meanings."""
         location = look.location(key, field)
         codes: dict[int, str] = {}
         for meaning, labels in meanings.items():
             for label in labels:
-                for value in self._values(key, location, label):
+                for value in look.values(key, location, label):
                     if codes.setdefault(value, meaning) != meaning:
                         self.refuse(key, f"{label!r} means {codes[value]} and {meaning}")
         if not codes:
             self.refuse(key, "names no value")
         return Codes(location, codes)
-
-    def _test(self, key: str, look: "_Lookup", field: str, among: Iterable[int | str]) -> Test:
-        location = look.location(key, field)
-        values = [value for label in among for value in self._values(key, location, label)]
-        if not values:
-            self.refuse(key, "names no value: the rule could never fire")
-        return Test(location, tuple(values))
-
-    def _values(self, key: str, location: FieldLocation, label: int | str) -> list[int]:
-        """Return a label as the unsigned integers that mean it: text with either padding."""
-        if location.text:
-            if fault := fault_of_text(label, location.size):
-                self.refuse(key, fault)
-            data = str(label).encode()
-            return [int.from_bytes(data.ljust(location.size, pad), "big") for pad in (b"\0", b" ")]
-        width = location.width or 8 * location.size
-        if fault := fault_of_integer(label, width, signed=location.signed):
-            self.refuse(key, fault)
-        assert isinstance(label, int), "which is no fault"
-        return [label & ((1 << width) - 1)]
 
     def _check_fires(self, key: str, rule: Rule, earlier: Iterable[Rule], layout: Layout) -> None:
         """Check that an earlier rule does not take all messages that this one fits."""
@@ -374,28 +346,17 @@ class BookBuilder:
         given: Dimensions | None = part.dimensions
         if given is not None:
             text = given.block_length
-            length = None if text is None else self.location_of(text)
+            length = None if text is None else self._location(text)
             return GroupStep(
-                given.size, self.location_of(given.count), False, length, part.elements.size
+                given.size, self._location(given.count), False, length, part.elements.size
             )
         if part.count and part.count not in layout.by_name:
             self.refuse("rules", f"{part.count!r}, the count of {part.name}, is bits of a field")
-        count = self.location_of(layout.by_name[part.count]) if part.count else None
+        count = self._location(layout.by_name[part.count]) if part.count else None
         return GroupStep(0, count, count is not None, None, part.elements.size)
 
-    def location_of(self, field: Field, *, in_element: bool = False) -> FieldLocation:
-        """Return where a field stands, without its scale."""
-        width = 8 * field.size
-        return FieldLocation(
-            at=field.at,
-            size=field.size,
-            big=(field.byte_order or self.fields.byte_order) == "big" or field.kind == "c",
-            signed=field.kind == "i",
-            text=field.kind == "c",
-            floating=field.kind == "f",
-            in_element=in_element,
-            null=None if field.null is None else field.null & ((1 << width) - 1),
-        )
+    def _location(self, field: Field) -> FieldLocation:
+        return location_of(field, self.fields.byte_order)
 
     def _time(self, layout: Layout) -> EventTime | None:
         """Return how a message tells the event's time: the first rule whose fields it has."""
@@ -412,99 +373,18 @@ class BookBuilder:
             if book and rule.name == book.event_time and all(name in fields for name, _ in named):
                 return EventTime(
                     rule.since,
-                    tuple((self.location_of(fields[name]), unit) for name, unit in named),
+                    tuple((self._location(fields[name]), unit) for name, unit in named),
                 )
         return None
 
 
-class _Lookup:
-    """Finds fields by name: in the element of a rule's group first, then in its message."""
-
-    def __init__(self, builder: BookBuilder, layout: Layout, group: Group | None) -> None:
-        self.builder = builder
-        self.layout = layout
-        self.group = group
-        self.blocks: list[tuple[Block, bool]] = [(layout, False)]
-        if group is not None:
-            self.blocks.insert(0, (group.elements, True))
-
-    def location(self, key: str, name: str) -> FieldLocation:
-        """Return where a field or named bits stand. Raises `ConfigError` where there are none."""
-        found = self._find(name)
-        if found is None:
-            names = [each for block, _ in self.blocks for each in _names(block)]
-            where = f"{self.layout.name!r} has no field {name!r}"
-            self.builder.refuse(key, where + nearest(name, names))
-        location, field, in_element = found
-        if location.size > 8:
-            self.builder.refuse(key, f"{name!r} has more than 8 bytes")
-        if field.kind == "f" and key.rpartition(".")[2] not in _REALS:
-            self.builder.refuse(key, f"{name!r} is floating point, which prices and sizes may be")
-        return self._scaled(location, field, in_element)
-
-    def number(self, key: str, name: str) -> FieldLocation:
-        """Return where a number stands: a field or named bits that are no text."""
-        found = self.location(key, name)
-        if found.text:
-            self.builder.refuse(key, f"{name!r} is text, and must be an integer")
-        return found
-
-    def _find(self, name: str) -> tuple[FieldLocation, Field, bool] | None:
-        for block, in_element in self.blocks:
-            for field in block.named:
-                location = self.builder.location_of(field, in_element=in_element)
-                if name in (field.wire, field.name):
-                    return location, field, in_element
-                for bits in (name, snake_case(name)):
-                    if bits in field.bits:
-                        shift, width = field.bits[bits]
-                        return _with_bits(location, shift, width), field, in_element
+def _quote(
+    key: str, look: FieldLookup, given: QuoteSideDescription | None
+) -> tuple[FieldLocation, FieldLocation] | None:
+    """Return price and size of one side of a quote."""
+    if given is None or not (given.price and given.size):
         return None
-
-    def _scaled(self, location: FieldLocation, field: Field, in_element: bool) -> FieldLocation:
-        """Return the location with the scale of its field's prices."""
-        name = field.exponent or field.price
-        if name is None:
-            return location
-        if isinstance(name, int):
-            return msgspec.structs.replace(location, decimals=name)
-        if in_reference(name):
-            return msgspec.structs.replace(location, scale_name=name)
-        found = self._find(name)
-        assert found is not None, "the loader has checked the scale's field"
-        assert field.scale_codes is not None, "prices whose scale a field tells have its codes"
-        decimals = field.scale_codes.decimals
-        return msgspec.structs.replace(location, scale_location=found[0], scale_codes=decimals)
-
-    def quote(
-        self, key: str, given: QuoteSideDescription | None
-    ) -> tuple[FieldLocation, FieldLocation] | None:
-        """Return price and size of one side of a quote."""
-        if given is None or not (given.price and given.size):
-            return None
-        return self.number(f"{key}.price", given.price), self.number(f"{key}.size", given.size)
-
-    def symbol(self) -> FieldLocation | None:
-        """Return where the symbol stands: in the element, or else in the message."""
-        layout, builder = self.layout, self.builder
-        if layout.symbols is not None:
-            group, field = layout.symbols
-            if group is self.group:
-                return builder.location_of(field, in_element=True)
-        if layout.symbol:
-            return builder.location_of(layout.by_name[layout.symbol])
-        return None
-
-
-def _with_bits(location: FieldLocation, shift: int, width: int) -> FieldLocation:
-    return FieldLocation(
-        location.at,
-        location.size,
-        location.big,
-        in_element=location.in_element,
-        shift=shift,
-        width=width,
-    )
+    return look.number(f"{key}.price", given.price), look.number(f"{key}.size", given.size)
 
 
 def _is_even(part: Part) -> bool:
@@ -515,12 +395,6 @@ def _is_even(part: Part) -> bool:
         and not part.elements.parts
         and part.length is None
     )
-
-
-def _names(block: Block) -> Iterator[str]:
-    for field in block.named:
-        yield field.wire
-        yield from field.bits
 
 
 def _without_meaning(does: str) -> str:

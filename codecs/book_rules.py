@@ -74,6 +74,32 @@ class Codes(msgspec.Struct, frozen=True):
     meanings: dict[int, str]
 
 
+#: How the fields of a term become values of a definition: a number of 1e-9, a whole number, the
+#: same of a number with decimals, text, the text that a code means, one that is the same for all,
+#: ns since 1970 of a number of units, and dates of numbers or of their parts.
+TermKind = Literal[
+    "price", "integer", "whole", "text", "code", "constant", "moment", "yyyymmdd", "yymmdd",
+    "yyyymm", "parts",
+]  # fmt: skip
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One key of a rule's `definition`: the fields that tell it, and how they are read."""
+
+    name: str
+    """of the field of DBN's definition; `maturity`: of those of which it is made"""
+    kind: TermKind
+    locations: tuple[FieldLocation | None, ...] = ()
+    """one, or those of year, month, day and week"""
+    none: tuple[Test, ...] = ()
+    """where it holds, the value tells nothing"""
+    codes: dict[int, str] = {}
+    text: str = ""
+    """of a constant"""
+    unit_ns: int = 0
+    """of a moment"""
+
+
 class GroupStep(msgspec.Struct, frozen=True):
     """Walk of one group: bytes in front of it, its count, and the size of an element.
 
@@ -119,6 +145,8 @@ class Rule(msgspec.Struct, frozen=True):
     """levels that each side of the instrument's book has; 0: not told"""
     depth_field: FieldLocation | None = None
     """the field that tells them"""
+    terms: tuple[Term, ...] = ()
+    """of a directory: what it tells of its instrument"""
     state: Codes | None = None
     all: bool = False
     snapshot: bool = False

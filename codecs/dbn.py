@@ -203,6 +203,24 @@ DEFINITION: Final = np.dtype(
 )  # fmt: skip
 
 
+#: Characters of a definition, by the words that descriptions have for them.
+DEFINITION_CODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "instrument_class": {
+        "stock": "K", "future": "F", "call": "C", "put": "P", "bond": "B", "index": "I",
+        "fx_spot": "X", "commodity_spot": "Y", "future_spread": "S", "option_spread": "T",
+        "mixed_spread": "M",
+    },
+    "match_algorithm": {
+        "fifo": "F", "configurable": "K", "pro_rata": "C", "fifo_lmm": "T",
+        "threshold_pro_rata": "O", "fifo_top_lmm": "S", "threshold_pro_rata_lmm": "Q",
+        "eurodollar_futures": "Y", "time_pro_rata": "P", "institutional_prioritization": "V",
+        "allocation": "A",
+    },
+    "security_update_action": {"add": "A", "modify": "M", "delete": "D"},
+    "user_defined_instrument": {"yes": "Y", "no": "N"},
+}  # fmt: skip
+
+
 class Schema(NamedTuple):
     """A kind of records: DBN's number of the schema, the records, and their `rtype`."""
 
@@ -301,24 +319,67 @@ def _undefined() -> np.ndarray:
     made["leg_price"] = made["leg_delta"] = UNDEFINED_PRICE
     made["match_algorithm"] = b" "
     made["user_defined_instrument"] = made["leg_side"] = b"N"
+    made["security_update_action"] = b"A"
     made["length"], made["rtype"] = made.itemsize // 4, RTYPE_DEFINITION
     return made
 
 
-_UNDEFINED_INSTRUMENT: Final = _undefined()
+_UNDEFINED_INSTRUMENT: Final = _undefined().tobytes()
+
+
+class _Place(NamedTuple):
+    """Where a field of a definition stands."""
+
+    kind: str
+    size: int
+    at: int
+
+
+_PLACES: Final = {
+    name: _Place(place[0].kind, place[0].itemsize, place[1])
+    for name, place in (DEFINITION.fields or {}).items()
+}
+
+
+def pack_definition(values: Mapping[str, int | bytes]) -> bytes:
+    """Return a definition with these values by the names of `DEFINITION`, all else undefined."""
+    made = bytearray(_UNDEFINED_INSTRUMENT)
+    _put(made, values)
+    return bytes(made)
+
+
+def _put(made: bytearray, values: Mapping[str, int | bytes]) -> None:
+    """Write fields of a definition."""
+    for name, value in values.items():
+        kind, size, at = _PLACES[name]
+        if isinstance(value, bytes):
+            made[at : at + size] = value.ljust(size, b"\0")
+        else:
+            made[at : at + size] = value.to_bytes(size, "little", signed=kind == "i")
 
 
 def encode_definition(
-    publisher_id: int, instrument_id: int, symbol: str, event_ns: int, received_ns: int
+    publisher_id: int,
+    instrument_id: int,
+    symbol: str,
+    event_ns: int,
+    received_ns: int,
+    packed: bytes = _UNDEFINED_INSTRUMENT,
 ) -> bytes:
-    """Return the record that defines an instrument: its symbol, all else undefined."""
-    made = _UNDEFINED_INSTRUMENT.copy()
-    made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
-    made["raw_instrument_id"] = instrument_id
-    made["ts_event"], made["ts_recv"] = event_ns, received_ns
-    made["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
-    made["security_update_action"] = b"A"
-    return made.tobytes()
+    """Return the record that defines an instrument: what `pack_definition` has of its terms, and
+    `symbol` where they have none. A symbol that is too long is cut."""
+    made = bytearray(packed)
+    own: dict[str, int | bytes] = {
+        "publisher_id": publisher_id,
+        "instrument_id": instrument_id,
+        "raw_instrument_id": instrument_id,
+        "ts_event": event_ns,
+        "ts_recv": received_ns,
+    }
+    if not made[_PLACES["raw_symbol"].at]:
+        own["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
+    _put(made, own)
+    return bytes(made)
 
 
 class RecordBody(NamedTuple):

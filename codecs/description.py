@@ -286,8 +286,33 @@ class QuoteSideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
     when: list[BookCondition] = []
 
 
+class TermDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Where a directory message has one value of an instrument's definition.
+
+    `field` names the field, of a text perhaps only `size` characters from `at` on; or `year`,
+    `month`, `day` and `week` name the parts of a date. `scale`: a number's decimals, or the field
+    that tells them. `none`: values that tell nothing. `codes`: what values mean.
+    """
+
+    field: str = ""
+    at: int = 0
+    size: int = 0
+    scale: int | str | None = None
+    none: list[int | str] = []
+    form: Literal["", "yyyymmdd", "yymmdd", "yyyymm", "days", "s", "ms", "us", "ns"] = ""
+    year: str = ""
+    month: str = ""
+    day: str = ""
+    week: str = ""
+    codes: dict[str, list[int | str]] = {}
+
+
 class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A rule of `[book]`: what some messages, or each element of one of their groups, do to it."""
+    """A rule of `[book]`: what some messages, or each element of one of their groups, do to it.
+
+    `definition` has names of fields, or tables that `definition_builder` reads as
+    `TermDescription`: so a fault in one is told with its key and line.
+    """
 
     messages: list[str]
     does: BookAction
@@ -306,6 +331,7 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     of: str = ""
     position: str = ""
     depth: int | str = 0
+    definition: dict[str, Any] = {}
     state: StateDescription | None = None
     all: bool = False
     snapshot: bool = False

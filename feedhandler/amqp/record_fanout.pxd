@@ -43,7 +43,7 @@ cdef class RecordFanout(RecordSink):
     cdef list instruments
     cdef dict selections
     cdef unsigned int[::1] ordinals
-    cdef dict last_statuses
+    cdef dict last_statuses, terms
     cdef long long received_ns
 
     cdef int give_statuses(

@@ -40,6 +40,7 @@ from feedhandler.codecs.dbn import (
     UNDEFINED_TIME,
     encode_definition,
     encode_symbol_mapping,
+    pack_definition,
 )
 from feedhandler.codecs.feed import key_word
 
@@ -205,19 +206,24 @@ class RecordFanout(RecordSink):
         super().__init__()
         self.feed, self.name_of, self.alias_of, self.names = feed, name_of, alias_of, names
         self.records = Records(feed)
+        self.records.normaliser.keeps_terms = True
         self.has_send_time = feed.send_time_ns(0, feed.midnights(day)) is not None
         self.instruments = [Instruments(stream) for stream in streams]
         self.selections: dict[SenderQueue, dict[int, Selection]] = {}
         self.ordinals = memoryview(numpy.zeros(_ROOM, numpy.uint32))
         #: The last trading status of each instrument, by service.
         self.last_statuses = {}
+        #: What directory messages told of each instrument, as `pack_definition` has it.
+        self.terms = {}
         #: When the newest packet with records was received.
         self.received_ns = 0
         self.set_day(day)
 
     def set_day(self, day: date) -> None:
-        """Set the trading day; symbols have no names and statuses until they are told anew."""
+        """Set the trading day; symbols have no names, terms and statuses until they are told
+        anew."""
         self.last_statuses.clear()
+        self.terms.clear()
         self.midnights = self.feed.midnights(day)
         self.records.normaliser.set_day(day)
         for selections in self.selections.values():
@@ -301,7 +307,8 @@ class RecordFanout(RecordSink):
         name = self.names.get(symbol) or self.records.normaliser.text_of(symbol)
         at_ns = received_ns or UNDEFINED_TIME
         if definition:
-            return encode_definition(self.feed.number, instrument, name, at_ns, at_ns)
+            terms = self.terms.get(instrument) or pack_definition({})
+            return encode_definition(self.feed.number, instrument, name, at_ns, at_ns, terms)
         return encode_symbol_mapping(self.feed.number, instrument, name, at_ns)
 
     # -- what is published ------------------------------------------------------------------
@@ -376,6 +383,8 @@ class RecordFanout(RecordSink):
         messages have named."""
         instruments: Instruments = self.instruments[stream.index]
         selection: Selection
+        for instrument, terms in self.records.normaliser.terms.items():
+            self.terms[instrument] = pack_definition(terms)
         rows = self.records.of("status")
         for row in rows:
             self.last_statuses[stream.index, int(row["instrument_id"])] = row.tobytes()

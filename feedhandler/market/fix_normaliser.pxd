@@ -15,6 +15,7 @@ cdef class FixNormaliser(Normaliser):
     cdef int stamp(self, dict root, dict said) except -1
     cdef int empty_book(self) except -1
     cdef unsigned int security_of(self, dict said) except? 4294967295
+    cdef int define(self, list found, bint is_list) except -1
     cdef int note_status(self, dict root) except -1
     cdef int entry(self, dict root, dict said, bytes action) except -1
     cdef int trade(self, dict said, bytes action) except -1

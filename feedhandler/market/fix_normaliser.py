@@ -2,9 +2,10 @@
 """Market data in FIX normalised to order events: what `normaliser` makes of other feeds' messages.
 
 A full refresh (W) empties a security's book and tells it anew, an incremental one (X) changes it,
-a security status (f) tells a trading state. An entry is an order where it has an MDEntryID (278),
-else a price level: by its position (MDPriceLevel, 1023) or by its price. Bids, offers and trades
-have events; entries of other types have none.
+a security status (f) tells a trading state. Where `keeps_terms` is set, SecurityDefinition and
+SecurityList (d, y) and their updates (BP, BK) define instruments. An entry is an order where it has
+an MDEntryID (278), else a price level: by its position (MDPriceLevel, 1023) or by its price. Bids,
+offers and trades have events; entries of other types have none.
 
 Order ids are the MDEntryIDs that are whole numbers; of others a digest in the upper half of the
 numbers. Symbols of more than eight bytes are digests, too (`texts` has what they stand for).
@@ -42,6 +43,7 @@ from feedhandler.codecs.fix.market_entries import (
 )
 from feedhandler.codecs.fix_feed import FixFeed, type_code
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
+from feedhandler.market.fix_definitions import securities, terms_of
 from feedhandler.market.normaliser import LADDERS_MAX, ROOM, STATES
 
 #: Levels by position of one side of a book, at most: further ones drop out.
@@ -51,6 +53,11 @@ _ID_DIGITS = 18
 _FULL = cython.declare(cython.ushort, type_code("W"))
 _INCREMENTAL = cython.declare(cython.ushort, type_code("X"))
 _STATUS = cython.declare(cython.ushort, type_code("f"))
+#: Messages that define instruments, and whether they define several.
+_DEFINITIONS = {
+    **dict.fromkeys((type_code("d"), type_code("BP")), False),
+    **dict.fromkeys((type_code("y"), type_code("BK")), True),
+}
 _BUY, _SELL = cython.declare(cython.uchar, 1), cython.declare(cython.uchar, 2)
 _A, _R = cython.declare(cython.uchar, 65), cython.declare(cython.uchar, 82)
 _T = cython.declare(cython.uchar, 84)
@@ -88,9 +95,12 @@ class FixNormaliser(Normaliser):
         first: cython.Py_ssize_t = self.count
         if at < 0 or size < 0 or at + size > len(data):
             return 0
+        defines: cython.bint = False
         if message_type != _INCREMENTAL and message_type != _FULL and message_type != _STATUS:
             self.short += message_type == 0
-            return 0
+            defines = self.keeps_terms and message_type in _DEFINITIONS
+            if not defines:
+                return 0
         self.send_ns = send_ns
         self.received_ns, self.channel = received_ns, channel
         self.sequence = cython.cast(cython.uint, sequence & 0xFFFF_FFFF)
@@ -99,6 +109,8 @@ class FixNormaliser(Normaliser):
         except FixError:
             self.short += 1
             return 0
+        if defines:
+            return self.define(found, _DEFINITIONS[message_type])
         root, entries = split(found)
         self.stamp(root, {})
         if message_type == _STATUS:
@@ -107,6 +119,17 @@ class FixNormaliser(Normaliser):
         if self.count > first:
             self.mark_last(first)
         return cython.cast(cython.int, self.count - first)
+
+    def define(self, found, is_list):
+        """Note the instruments that a message defines, and what it tells of them."""
+        instrument: cython.uint
+        self.stamp(dict(found), {})
+        for said in securities(found, is_list):
+            instrument = self.security_of(said)
+            if instrument:
+                self.named.append((instrument, self.event_ns))
+                self.terms[instrument] = terms_of(said)
+        return 0
 
     def note_status(self, root):
         """Note the trading state that a security status tells."""

@@ -32,10 +32,16 @@ cdef class WireStep:
     cdef WireField count, length
 
 
+cdef class WireTerm:
+    cdef object term
+    cdef list fields, none
+    cdef bint is_code, is_price
+
+
 cdef class WireRule:
     cdef int does, depth
     cdef bint whole, snapshot, also
-    cdef list tests, orders
+    cdef list tests, orders, terms
     cdef WireField symbol, new_order, price, size, remaining, of, position, depth_field
     cdef list bid_tests, ask_tests
     cdef WireField bid_price, bid_size, ask_price, ask_size
@@ -68,6 +74,9 @@ cdef class Normaliser:
     cdef unsigned char[::1] slots, teaches
     cdef list messages, symbols
     cdef readonly list statuses, named
+    cdef public bint keeps_terms
+    cdef readonly dict terms
+    cdef tuple terms_of
     cdef readonly dict texts
     cdef unsigned long long[::1] words
     cdef unsigned char[::1] octets
@@ -120,6 +129,9 @@ cdef class Normaliser:
     ) except? 6148914691236517205
     cdef unsigned long long time_of(self, WireMessage message) except? 6148914691236517205
     cdef int name_instrument(self, WireRule rule) except -1
+    cpdef int clear_named(self) except -1
+    cdef int read_terms(self, WireRule rule) except -1
+    cdef object term_value(self, WireTerm term, WireField field)
     cdef int open_snapshot(self, WireRule rule) except -1
     cdef int apply(self, WireRule rule) except -1
     cdef int apply_order(self, WireRule rule) except -1

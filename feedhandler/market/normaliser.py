@@ -49,6 +49,7 @@ from feedhandler.codecs.book_rules import (
     GroupStep,
     MessageRules,
     Rule,
+    Term,
     Test,
 )
 from feedhandler.codecs.dbn import (
@@ -63,6 +64,7 @@ from feedhandler.codecs.dbn import (
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.prices import NO_DECIMALS, SCALE_MAX
+from feedhandler.market.definitions import read_term
 
 #: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
 INSTRUMENTS_MAX = 1 << 22
@@ -184,6 +186,17 @@ class WireStep:
         self.count, self.length = _field(step.count), _field(step.length)
 
 
+class WireTerm:
+    """A key of a directory rule's definition, its fields as `WireField`."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.fields = [_field(location) for location in term.locations]
+        self.none = [WireTest(test) for test in term.none]
+        self.is_code = term.kind == "code"
+        self.is_price = term.kind in ("price", "whole")
+
+
 class WireRule:
     """A rule, its fields as `WireField`."""
 
@@ -202,6 +215,7 @@ class WireRule:
         self.ask_tests = [WireTest(test) for test in rule.ask_when]
         self.position, self.depth = _field(rule.position), rule.depth
         self.depth_field = _field(rule.depth_field)
+        self.terms = [WireTerm(term) for term in rule.terms]
         self.side = WireCodes(rule.side, ("", "buy", "sell")) if rule.side else None
         self.state = WireCodes(rule.state, STATES) if rule.state else None
 
@@ -245,7 +259,9 @@ class Normaliser:
     `orders` holds what messages about orders leave out; one that the caller gives is used, so that
     it may be bounded otherwise. `records` are those of the messages since the last `clear`.
     `instruments_of(channel)`, where it is set, gives the instruments that a clear of a channel is
-    about; else, where orders are known by their symbols, it is about all.
+    about; else, where orders are known by their symbols, it is about all. Where `keeps_terms` is
+    set, `terms` has what directory messages told of their instruments since the last `clear`:
+    fields of DBN's definition by name, by instrument, of the last such message.
     """
 
     def __init__(self, feed: Feed, orders: OrderTable | None = None, room: int = ROOM) -> None:
@@ -306,6 +322,7 @@ class Normaliser:
         self.sideless = self.unnamed = 0
         self.instruments_of = None
         self.statuses, self.named = [], []
+        self.keeps_terms, self.terms, self.terms_of = False, {}, None
         self.maybe_bad = False
         self.room = max(room, 1)
         self.count = 0
@@ -324,7 +341,14 @@ class Normaliser:
         if self.statuses:
             self.statuses.clear()
         if self.named:
-            self.named.clear()
+            self.clear_named()
+        return 0
+
+    def clear_named(self):
+        """Forget which instruments messages have named, and what they told of them."""
+        self.named.clear()
+        self.terms.clear()
+        self.terms_of = None
         return 0
 
     def set_day(self, day: date) -> None:
@@ -744,6 +768,8 @@ class Normaliser:
                 if not self.named or self.named[-1] != entry:
                     self.named.append(entry)
                 self.set_depth(rule)
+                if self.keeps_terms and rule.terms:
+                    self.read_terms(rule)
             return 0
         if rule.does == _C_END:
             self.snapshots.pop(self.channel, None)
@@ -773,6 +799,48 @@ class Normaliser:
                 return self.apply_level_position(rule)
             return self.change_quote(rule)
         return self.level(rule) if self.by_level else self.apply_order(rule)
+
+    def read_terms(self, rule):
+        """Keep what a directory message tells of its instrument; of its groups' elements the first
+        that tells a term counts."""
+        term: WireTerm
+        known: dict = {}
+        source: tuple = (self.at, self.sequence, self.instrument)
+        if self.terms_of == source:
+            known = self.terms[self.instrument]
+        else:
+            self.terms_of = source
+            self.terms[self.instrument] = known
+        for term in rule.terms:
+            if term.none and self.holds(term.none):
+                continue
+            raw: list = [self.term_value(term, field) for field in term.fields]
+            for name, value in read_term(term.term, raw).items():
+                known.setdefault(name, value)
+        return 0
+
+    def term_value(self, term, field):
+        """Return what a field tells: an integer, or a text's bytes; None where it tells nothing."""
+        offset: cython.Py_ssize_t
+        limit: cython.Py_ssize_t
+        price: cython.longlong
+        if field is None:
+            return None
+        if field.is_text and not term.is_code:
+            offset, limit = self.at + field.at, self.fixed_end
+            if field.in_element:
+                offset, limit = self.element_at + field.at, self.element_end
+            if offset + field.size > limit:
+                return None
+            return bytes(self.data[offset : offset + field.size])
+        if term.is_price:
+            price = self.price_of(field)
+            return None if price == _NO_PRICE else price
+        self.absent = False
+        value: object = self.raw(field)
+        if field.is_signed and not term.is_code:
+            value = self.integer(field)
+        return None if self.absent else value
 
     def open_snapshot(self, rule):
         """Mark what belongs to a snapshot; an instrument's first order in it clears its book."""

@@ -6,8 +6,8 @@
 
 * `mbo`: the events themselves.
 * `trades`: the trades.
-* `status`: trading statuses; `definition`: instruments, with their names, as messages name them
-  and where one has its first event.
+* `status`: trading statuses; `definition`: instruments, with their names and what directory
+  messages tell of them, as messages name them and where one has its first event.
 * `bbo`, `mbp10`: each trade, with the levels before it, and each event that changed the best level,
   or one of ten, with the levels behind it. An event is all that one message does to an instrument:
   of its parts the last one that changed such a level stands in the record.
@@ -32,6 +32,7 @@ from feedhandler.codecs.dbn import (
     Schema,
     encode_definition,
     encode_status,
+    pack_definition,
 )
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
@@ -250,6 +251,7 @@ class Records:
         }
         self.levels = list(self.outputs.values())
         self.makes_definitions = "definition" in schemas
+        self.normaliser.keeps_terms = self.makes_definitions
         self.statuses: list[bytes] = []
         self.definitions: list[bytes] = []
         self.defined: set[int] = set()
@@ -287,7 +289,6 @@ class Records:
         """Make definitions of instruments that a message named, and of those that are new in it."""
         events = self.normaliser.records[first:]
         defined = [*self.normaliser.named]
-        self.normaliser.named.clear()
         for instrument, event_ns in zip(
             events["instrument_id"].tolist(), events["ts_event"].tolist(), strict=True
         ):
@@ -297,6 +298,8 @@ class Records:
         for instrument, event_ns in defined:
             self.defined.add(instrument)
             self.definitions.append(self.definition(instrument, event_ns, received_ns))
+        if defined:
+            self.normaliser.clear_named()
 
     def definition(self, instrument: int, event_ns: int, received_ns: int) -> bytes:
         """Return the record that defines an instrument."""
@@ -305,7 +308,10 @@ class Records:
             name = normaliser.text_of(normaliser.symbol_of(instrument))
         else:
             name = self.name_of(instrument)
-        return encode_definition(normaliser.publisher_id, instrument, name, event_ns, received_ns)
+        return encode_definition(
+            normaliser.publisher_id, instrument, name, event_ns, received_ns,
+            pack_definition(normaliser.terms.get(instrument, {})),
+        )  # fmt: skip
 
     def apply_packet(self, data, start, index, skip, send_ns, received_ns, channel):
         """Take the messages of the packet at `start`, as the scanner found them, but for the first

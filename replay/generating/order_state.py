@@ -98,9 +98,10 @@ class OrderState:
     # -- what each message does ---------------------------------------------------------------
 
     def _doing(self, message: MessageRules) -> Do:
-        """Return what a message does by its one rule."""
+        """Return what a message does by its one rule, or by several that define an instrument."""
         rule = message.rules[0]
         plain = len(message.rules) == 1 and not (rule.group or rule.when or rule.snapshot)
+        plain |= all(each.does == DIRECTORY for each in message.rules)
         makers: dict[str, Callable[[], Do]] = {
             "add": lambda: self._adding(message, rule),
             "modify": lambda: self._modifying(rule),

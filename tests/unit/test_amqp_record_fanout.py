@@ -5,6 +5,7 @@ import functools
 import json
 import time
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import databento_dbn
@@ -237,6 +238,28 @@ def test_definitions_come_at_once_or_when_a_symbol_is_wanted() -> None:
     decoder.write(record.tobytes())
     (read,) = decoder.decode()
     assert (read.raw_symbol, bytes(read)) == ("AAAC", record.tobytes())
+
+
+def test_definitions_have_what_the_directory_told_for_who_comes_late_too() -> None:
+    market = Market()
+    _, link = market.attach("itch.*.AAAC?as=definition")
+    market.go_on(100)
+    for lot in (40, 100):
+        directory = market.feed.encode_message(
+            "stock_directory", stock_locate=2, stock="AAAC", round_lot_size=lot, market_category="Q"
+        )
+        sequence = market.streams[0].next_sequence
+        market.put(market.feed.encode_packet(sequence=sequence, messages=[directory]), sequence, 1)
+        market.pump()
+    records = records_of(link, "definition")[-2:]
+    assert records["min_lot_size_round_lot"].tolist() == [40, 100]
+    assert records["exchange"].tolist() == [b"XNAS", b"XNAS"]
+    late = records_of(present(market, "itch.#?as=definition&snapshot=1"), "definition")
+    lots = dict(zip(late["raw_symbol"].tolist(), late["min_lot_size_round_lot"], strict=True))
+    assert lots[b"AAAC"] == 100
+    market.fanout.records.set_day(date(2026, 1, 2))
+    anew = records_of(present(market, "itch.*.AAAC?as=definition&snapshot=1"), "definition")
+    assert anew["min_lot_size_round_lot"].tolist() in ([], [2**31 - 1])
 
 
 def test_a_slow_link_of_levels_gets_those_of_the_moment_once() -> None:

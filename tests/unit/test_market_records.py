@@ -145,6 +145,16 @@ def test_tables_hold_what_dbn_does(session: Path, tmp_path: Path) -> None:
         assert set(table["symbol"].to_pylist()) == {f"AAA{letter}" for letter in "BCDEF"}
 
 
+def test_tables_of_definitions_have_whole_texts(session: Path, tmp_path: Path) -> None:
+    for form in ("csv", "parquet"):
+        decoded(session, tmp_path / form, "definition", form)
+    text = pyarrow.csv.read_csv(tmp_path / "csv")
+    for table in (text, pyarrow.parquet.read_table(tmp_path / "parquet")):
+        assert table["raw_symbol"].to_pylist() == table["symbol"].to_pylist()
+        assert len(set(table["raw_symbol"].to_pylist())) == 5
+        assert set(table["instrument_class"].to_pylist()) <= {"K", "B"}
+
+
 def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path) -> None:
     decoded(session, tmp_path / "dbn", "mbo", "dbn")
     ours = records_of(tmp_path / "dbn", "mbo")
