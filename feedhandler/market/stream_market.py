@@ -67,8 +67,8 @@ class Market:
     `feed`: `euronext-utp-md` where none is given. `books` (`BookView`), `trades` (the last `Trade`)
     and `states` (trading, halted, auction, quoting, closed) are by symbol. `keeps_messages`:
     whether the latest message about each open order is kept, too, so that snapshots and digests
-    have all that the feed told of it. One instrument belongs to one service at a time. Bounds are
-    `orders_max` of all services, and `messages_max` of the messages of one, of trades and of states.
+    have all that the feed told of it. One instrument belongs to one service at a time. Bounds:
+    `orders_max` of all services; `messages_max` of a service's messages, of trades, of states.
     Raises `UsageError` for a feed without `[book]`.
     """
 
