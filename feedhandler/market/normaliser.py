@@ -765,7 +765,7 @@ class Normaliser:
         if rule.does == _C_DIRECTORY:
             if self.instrument:
                 entry: tuple = (self.instrument, self.event_ns)
-                if not self.named or self.named[-1] != entry:
+                if not self.named or self.named[len(self.named) - 1] != entry:
                     self.named.append(entry)
                 self.set_depth(rule)
                 if self.keeps_terms and rule.terms:

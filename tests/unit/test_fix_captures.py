@@ -272,7 +272,7 @@ def test_records_of_a_capture_are_read_by_the_library_of_their_format(
     for datagram in session():
         whole.apply(datagram)
     names = {number: name for name, number in whole.instruments().items()}
-    message = SimpleNamespace(content="records", records=lambda: read, symbols=names)
+    message = SimpleNamespace(content="records", service=1, records=lambda: read, symbols=names)
     of_records.update(message)
     assert len(whole.books) == len(of_records.books) == 8
     for name, book in whole.books.items():
