@@ -15,6 +15,7 @@ cdef class KeptLayout:
 cdef class LatestMessages:
     cdef readonly Py_ssize_t messages_max
     cdef readonly unsigned long long refused, unknown_types, short, clears
+    cdef readonly bint opens_snapshots
     cdef readonly dict layouts, services, counts, ranks
     cdef list rules
     cdef unsigned short[::1] slots

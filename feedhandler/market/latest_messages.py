@@ -62,6 +62,8 @@ class LatestMessages:
         #: How often a service was cleared.
         self.clears = 0
         self.layouts = {code: KeptLayout(feed, ways) for code, ways in feed.layouts.items()}
+        #: Whether a message opens snapshots of all of a service.
+        self.opens_snapshots = any(layout.opens for layout in self.layouts.values())
         #: Rules of types by slot; and slots by type.
         self.rules = [None, None]
         # The messages of a FIX feed are of books and states alone.

@@ -26,7 +26,7 @@ import msgspec
 
 from feedhandler.codecs import scanner
 from feedhandler.codecs.bad_packet import BadPacket
-from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS
+from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS, UNDEFINED_TIME
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.codecs.feed import Feed, split_packets
 from feedhandler.codecs.kinds import Reject
@@ -136,7 +136,8 @@ class Market:
         """Take in what `feedhandler.subscribe` hands out, quality messages included.
 
         Give one market the messages of one feed, and of one link a service: a snapshot belongs to
-        the link on which it comes, and clears the service. Contents other than packets, batches,
+        the link on which it comes, and clears what it tells: all of the service, or of a feed
+        whose snapshots are of books alone its books. Contents other than packets, batches,
         messages, records and quality are passed over; what is odd is counted in `bad_message`.
         """
         content = message.content
@@ -174,8 +175,10 @@ class Market:
             return
         reason, service = quality.get("reason"), message.service
         symbols, through = quality.get("symbols", ()), quality.get("through", ())
-        if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
+        if reason == "reset" and self.clears_on_reset:
             self.clear(service)
+        elif reason == "snapshot-begin":
+            self._begin_snapshot(service)
         elif reason == "books-begin":
             for instrument in self._instruments_named(symbols):
                 self._records.empty_book(instrument)
@@ -183,6 +186,15 @@ class Market:
             self._normaliser.hold_snapshot(service, self._instruments_named(through))
         elif reason == "books-end":
             self._normaliser.resume_snapshot(service)
+
+    def _begin_snapshot(self, service: int) -> None:
+        """Clear what a snapshot of a service tells anew: all of it where the feed has a message
+        that opens such a snapshot, else the books alone."""
+        if self.latest_messages.opens_snapshots:
+            self.clear(service)
+        else:
+            self._records.clear()
+            self._records.empty(service, UNDEFINED_TIME)
 
     def _instruments_named(self, symbols: Any) -> set[int]:
         """Return the instruments of symbols as a gateway names them; what names none is counted."""

@@ -127,6 +127,7 @@ def test_a_reset_and_a_snapshot_empty_the_books_of_their_service() -> None:
         for packet in packets_of(ITCH)[:20]:
             market.update(handed_out("packet", packet, service=0))
         market.update(handed_out("quality", b"", service=0, quality={"reason": reason}))
+        assert bool(market.states) == (reason != "reset"), "a snapshot of books tells no states"
         tops = [side.top(1) for book in market.books.values() for side in (book.bids, book.asks)]
         assert any(tops) != is_empty
     assert market.books["AAAB"].bids.orders == []
