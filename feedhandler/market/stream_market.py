@@ -96,7 +96,7 @@ class Market:
         #: Names that came with records: by instrument.
         self._named: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
-        #: Instruments by name, and of how many instruments and names they were made.
+        #: Instruments by name, and of how many instruments and changes of names they were made.
         self._instruments: dict[str, int] = {}
         self._made_of = (-1, -1)
         self.books = View(self, self._book_of)
@@ -207,7 +207,9 @@ class Market:
     def _apply_records(self, message: Any) -> None:
         """Take in order events that a gateway has normalised already."""
         records = message.records()
-        self._named.update(message.symbols)
+        if message.symbols:
+            self._named.update(message.symbols)
+            self._made_of = (-1, -1)
         if not len(records):
             return
         if records.dtype != MBO:
@@ -265,7 +267,7 @@ class Market:
         numbers = dict.fromkeys(
             [*self._book.instruments(), *self._reader.states, *self._reader.trades]
         )
-        size = (len(numbers), self._known.changes + len(self._named))
+        size = (len(numbers), self._known.changes)
         if size != self._made_of:
             self._instruments = {self._name_of(number): number for number in numbers}
             self._made_of = size
