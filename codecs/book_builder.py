@@ -59,7 +59,7 @@ _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         ("status", "state", ""),
         ("directory", "", "depth definition"),
         ("snapshot_begin", "", "all"),
-        ("snapshot_end", "", ""),
+        ("snapshot_end", "", "all"),
     ]
 }
 _ALL_KEYS = frozenset[str]().union(*(needed | allowed for needed, allowed in _KEYS.values()))

@@ -772,7 +772,9 @@ class Normaliser:
                     self.read_terms(rule)
             return 0
         if rule.does == _C_END:
-            self.snapshots.pop(self.channel, None)
+            # The end of one of all books leaves orders that the stream is telling anew.
+            if not rule.whole or self.snapshots.get(self.channel) is None:
+                self.snapshots.pop(self.channel, None)
             return 0
         if rule.does == _C_BEGIN:
             self.snapshots[self.channel] = None if rule.whole else set()

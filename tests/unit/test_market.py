@@ -536,6 +536,21 @@ def test_live_events_between_delimiters_empty_no_book(market, live):
     assert not market.problems
 
 
+def test_the_end_of_a_refresh_leaves_orders_that_the_stream_is_telling_anew(make, market):
+    for message in (order("A", 1), order("A", 1, symbol_index=7), delimiter("S"), order("Y", 5)):
+        market.apply_message(message, ORDERS)
+    again = make()
+    cutter = SnapshotCutter(FEED)
+    for part in cutter.cut(ORDERS, market.snapshot(ORDERS), 40, 1, 0, False):
+        again.apply(part)
+    assert again.digest(ORDERS) == market.digest(ORDERS)
+    for one in (market, again):
+        for message in (order("Y", 6), order("Y", 9, symbol_index=7), delimiter("E")):
+            one.apply_message(message, ORDERS)
+        assert keys(one) == {(DAY, 5), (DAY, 6)}
+        assert keys(one, 7) == {(DAY, 9)}
+
+
 def test_a_clear_takes_trades_and_states_with_it(market):
     for message in (
         FEED.encode_message(240, symbol_index=7, price=5),
