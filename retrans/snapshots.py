@@ -7,7 +7,7 @@ flag 17 everything after a packet's header is one zlib stream; a packet has at m
 the wire and at most 255 messages (its count is a u8), and its inflated length must still fit a u16.
 
 `SnapshotCutter` makes such packets. `PacketFramer` puts messages into plain packets; the cutter and
-`refresh` share it. The caller chooses the messages (`replay.state` makes them). No I/O; nothing
+`refresh` share it. The caller chooses the messages (`market` makes them). No I/O; nothing
 here keeps state between calls but an estimate of how well messages compress.
 
 Compiled; the types of attributes and methods stand in `snapshots.pxd`.

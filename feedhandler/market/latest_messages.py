@@ -37,6 +37,7 @@ class KeptLayout:
         fields = [layout.by_name[name] for name in layout.conflate_by]
         self.parts = [(field.at, field.size) for field in fields]
         self.revokes = [feed.layout(name).code for name in layout.revokes]
+        # Where parts are told by one field, its bytes: the usual way, without a list of slices.
         self.first, self.behind = (
             (fields[0].at, fields[0].at + fields[0].size) if len(fields) == 1 else (0, 0)
         )

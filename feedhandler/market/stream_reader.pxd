@@ -14,7 +14,7 @@ cdef class StreamReader:
     cdef readonly object feed, known
     cdef readonly bint clears_on_reset
     cdef readonly dict trades, states
-    cdef readonly Py_ssize_t trades_max, refused
+    cdef readonly Py_ssize_t kept_max, refused
     cdef FeedTable table
     cdef Normaliser normaliser
     cdef PacketHeader header

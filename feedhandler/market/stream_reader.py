@@ -51,7 +51,7 @@ class StreamReader:
         #: the last trade (price, size, side, time as records have them), the trading state as
         #: records have it, each behind its service.
         self.trades, self.states = {}, {}
-        self.trades_max = MESSAGES_MAX if latest is None else latest.messages_max
+        self.kept_max = MESSAGES_MAX if latest is None else latest.messages_max
         self.refused = 0
 
     def read(self, data, service, skip):
@@ -65,7 +65,6 @@ class StreamReader:
         count: cython.Py_ssize_t = 0
         verdict: cython.int
         channel: cython.uint
-        before: cython.ulonglong = 0
         while begin < len(data) or begin == 0:
             verdict = scan.parse_next(self.table, view, begin, len(data) - begin, self.header)
             if verdict == kinds.FINE:
@@ -79,7 +78,7 @@ class StreamReader:
             self.learn(data, begin)
             self.orders.apply_packet(view, begin, self.index, skip, channel)
             if self.latest is not None:
-                before = self.latest.clears
+                before: cython.ulonglong = self.latest.clears
                 self.latest.apply_packet(data, begin, self.index, skip, channel)
                 if self.latest.clears != before:
                     self.drop(channel)
@@ -126,8 +125,8 @@ class StreamReader:
         return 0
 
     def put(self, kept: dict[int, object], instrument: int, value: object) -> None:
-        """Keep the last trade, or the state, of an instrument."""
-        if instrument in kept or len(kept) < self.trades_max:
+        """Keep the last trade, or the state, of an instrument in `trades` or `states`."""
+        if instrument in kept or len(kept) < self.kept_max:
             kept[instrument] = value
         else:
             self.refused += 1

@@ -1,1 +1,1 @@
-"""What commands share: exit codes, one-line errors, progress, tables, arguments, children."""
+"""The terminal side of all commands: exit codes, errors, progress, tables, arguments, children."""

@@ -143,7 +143,7 @@ def test_a_new_epoch_empties_the_books_that_are_kept() -> None:
     )  # fmt: skip
     made.rig.pump()
     assert cache.orders_of(service, 1) == 0
-    assert cache.market.book_messages(service, 1) == []
+    assert cache.books.book_messages(service, 1) == []
 
 
 def test_what_was_published_before_is_not_applied_twice() -> None:
@@ -161,7 +161,7 @@ def test_what_was_published_before_is_not_applied_twice() -> None:
     made.rig.put(feed.encode_packet(sequence=1, messages=[add, reduce]), 1, 2)
     made.rig.put(feed.encode_packet(sequence=2, messages=[reduce, reduce]), 2, 2, skip=1)
     made.rig.pump()
-    (message,) = made.rig.fanout.book_cache.market.book_messages(101, 1)
+    (message,) = made.rig.fanout.book_cache.books.book_messages(101, 1)
     assert feed.decode_message(message).shares == 40
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import feedhandler
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.dbn import encode_symbol_mapping
+from feedhandler.codecs.dbn import MBO, encode_symbol_mapping
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.loader import list_feeds
@@ -192,3 +192,39 @@ def test_a_market_of_records_serves_every_feed() -> None:
     for market in (of_records, of_packets):
         assert market.books[7].bids.top(3) == [(10_100_000_000, 30, 1), (10_050_000_000, 30, 1)]
         assert market.books[7].asks.top(3) == [(10_200_000_000, 30, 1)]
+
+
+def test_records_of_a_service_above_255_are_cleared_with_it() -> None:
+    feed = load_feed(ITCH)
+    message = feed.encode_message(
+        "add_order_no_mpid_attribution", stock_locate=7, order_reference_number=1,
+        buy_sell_indicator="B", shares=5, price=20_000,
+    )  # fmt: skip
+    events = Records(feed, "mbo")
+    code = feed.message_code(message)
+    events.apply_message(message, 0, len(message), code, 1, 1, 1, 300)
+    market = feedhandler.Market(feed)
+    told = events.of("mbo").copy()
+    market.update(
+        handed_out("records", b"", service=300, records=lambda: told, symbols={7: "AAAB"})
+    )
+    assert market.books["AAAB"].bids.top(1) == [(2_000_000_000, 5, 1)]
+    market.update(handed_out("quality", b"", service=300, quality={"reason": "snapshot-begin"}))
+    assert market.books["AAAB"].bids.orders == []
+
+
+@pytest.mark.parametrize(("one", "other"), [((1, 7), (2, 7)), ((1, 7), (1, 8)), ((1, 7), (1, 7))])
+def test_digests_of_a_feed_whose_books_no_message_tells_differ_where_books_do(
+    one: tuple[int, int], other: tuple[int, int]
+) -> None:
+    """The same level of another instrument, and another size."""
+    feed = load_feed("cme-mdp3")
+    digests = []
+    for instrument, size in (one, other):
+        market = feedhandler.Market(feed)
+        event = np.zeros(1, MBO)
+        event["instrument_id"], event["price"], event["size"] = instrument, 10**9, size
+        event["action"], event["side"], event["flags"] = b"A", b"B", 128
+        market.update(handed_out("records", b"", records=lambda told=event: told, symbols={}))
+        digests.append(market.digest(1))
+    assert (digests[0] == digests[1]) == (one == other)

@@ -42,7 +42,7 @@ class BookCache:
 
     def __init__(self, feed: Feed) -> None:
         check_conflatable(feed)
-        self.market = KeptBooks(feed)
+        self.books = KeptBooks(feed)
         self._feed = feed
         self._next_index: dict[int, tuple[int, int]] = {}
 
@@ -50,32 +50,32 @@ class BookCache:
 
     def packet(self, data: bytes, service: int, skip: int = 0) -> None:
         """Apply a packet of a service that is published, but for its first `skip` messages."""
-        self.market.apply(data, service, skip)
+        self.books.apply(data, service, skip)
 
     def clear(self, service: int) -> None:
         """Empty a service's books, as an epoch or a snapshot block begins."""
-        self.market.clear(service)
+        self.books.clear(service)
 
     # -- what is wanted ---------------------------------------------------------------------
 
     def orders_of(self, service: int, symbol: int) -> int:
         """Return how many orders a book has."""
-        return self.market.orders_of(service, symbol)
+        return self.books.orders_of(service, symbol)
 
     def symbol_of_order(self, service: int, order: int) -> int | None:
         """Return the symbol of an order that is open, or went lately; None of others."""
-        return self.market.symbol_of_order(service, order)
+        return self.books.symbol_of_order(service, order)
 
     def prices_known(self, service: int, symbol: int) -> bool:
         """Return whether a symbol's book can be sent: not before the scale of prices is known."""
-        return self.market.prices_known(service, symbol)
+        return self.books.prices_known(service, symbol)
 
     def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
         """Return whether another symbol's book goes between the same borders as those of
         `symbols`."""
         if not symbols:
             return True
-        orders = sum(self.market.orders_of(service, each) for each in [*symbols, symbol])
+        orders = sum(self.books.orders_of(service, each) for each in [*symbols, symbol])
         return orders * ORDER_BYTES <= BLOCK_BYTES and len(symbols) < BLOCK_BOOKS
 
     def send(
@@ -89,7 +89,7 @@ class BookCache:
         """Send the books of these symbols to one receiver, as they are now."""
         service: int = stream.service
         messages = [
-            message for symbol in symbols for message in self.market.book_messages(service, symbol)
+            message for symbol in symbols for message in self.books.book_messages(service, symbol)
         ]
         framer = PacketFramer(self._feed, service, 0)
         last = max(stream.next_sequence - 1, 0)
@@ -110,7 +110,7 @@ class BookCache:
 
     def _through(self, service: int, symbols: list[int]) -> list[int | str | None]:
         """Return the symbols that a snapshot of orders under way has been through."""
-        met = [symbol for symbol in symbols if self.market.through(service, symbol)]
+        met = [symbol for symbol in symbols if self.books.through(service, symbol)]
         return [self._named(symbol) for symbol in met]
 
     def _take_indexes(self, service: int, last: int, count: int) -> int:
