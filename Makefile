@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What the compiled units are made from, and those that the demo runs; the table of units stands in
 # feedhandler/_compiled.py.
-SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
+SOURCES := setup.py feedhandler/_compiled.py feedhandler/_declarations.py \
 	$(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"\([a-z_.]*\)",$$/feedhandler.\1/p' feedhandler/_compiled.py | tr . / | \

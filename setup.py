@@ -2,10 +2,10 @@
 
 A unit (`feedhandler/_compiled.py` has the table) is one shared library made of several modules.
 First what is declared in one place is written where others read it: whole numbers of some plain
-modules into `.pxd` files, as C constants for Cython; types of the compiled modules into `.pyi`
-files, for type checkers. Then three steps, each on all processors and each skipping what has not
-changed: Cython translates the modules to C under `build/cython`, the C compiler makes an object
-file of each, the linker makes a library of each unit.
+modules into `.pxd` files, as C constants for Cython; types of the compiled modules into `.pxd`
+files for Cython and `.pyi` files for type checkers. Then three steps, each on all processors and
+each skipping what has not changed: Cython translates the modules to C under `build/cython`, the C
+compiler makes an object file of each, the linker makes a library of each unit.
 
 Environment:
 
@@ -32,6 +32,7 @@ from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 TABLE = runpy.run_path(str(HERE / "feedhandler" / "_compiled.py"))
+DECLARATIONS = runpy.run_path(str(HERE / "feedhandler" / "_declarations.py"))
 SOURCES: dict[str, str] = {**TABLE["PURE_MODE"], **TABLE["COMPILED_ONLY"]}
 CYTHON_FOLDER = "build/cython"
 DIRECTIVES = {
@@ -98,12 +99,9 @@ def declare_constants() -> None:
             }
             text = "# Written by setup.py from the module of this name.\n\ncdef enum:\n"
             text += "".join(f"    {key} = {value}\n" for key, value in numbers.items())
-            path = HERE / "feedhandler" / f"{name.replace('.', '/')}.pxd"
-            if not path.exists() or path.read_text() != text:
-                # At once: another build may be reading it.
-                new = path.with_name(f"{path.name}.{os.getpid()}")
-                new.write_text(text)
-                new.replace(path)
+            DECLARATIONS["write_if_new"](
+                HERE / "feedhandler" / f"{name.replace('.', '/')}.pxd", text
+            )
     finally:
         for name in sys.modules.keys() - before.keys() | {"feedhandler"}:
             del sys.modules[name]
@@ -111,10 +109,9 @@ def declare_constants() -> None:
 
 
 def declare_types() -> None:
-    """Write the `.pyi` of the modules that have a `.pxd` and are Python; see `_stubs.py`."""
-    package = HERE / "feedhandler"
-    write_stubs = runpy.run_path(str(package / "_stubs.py"))["write_stubs"]
-    write_stubs(package, [HERE / source for source in TABLE["PURE_MODE"].values()])
+    """Write the `.pxd` and `.pyi` of compiled modules that are Python; see `_declarations.py`."""
+    modules = {name: HERE / path for name, path in SOURCES.items()}
+    DECLARATIONS["write_declarations"](HERE / "feedhandler", modules)
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from cython.cimports.feedhandler.codecs.fix.reasons import FINE, NO_MESSAGES
 from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT, RESET, SKIP
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 #: The bit of symbols that are made of a name longer than eight bytes, or not of ASCII characters.
 LONG_SYMBOL_BIT = 1 << 63
 #: Most digits of BodyLength, as in `framing`.
@@ -37,6 +39,7 @@ _FACTOR = cython.declare(cython.ulonglong, 0x1E3779B97F4A7C15)
 _MASK_64 = (1 << 64) - 1
 
 
+@cython.cclass
 class Run:
     """One run, written by `begin_run` and `extend_run`; holds the state of walks over it, too.
 
@@ -56,6 +59,23 @@ class Run:
     `body`, `end`: what `envelope` found. `symbol_at`, `symbol_size`: the value that `next_symbol`
     found, and `field_at` where it goes on.
     """
+
+    frame: Readonly[Frame]
+    datagram: Readonly[Datagram]
+    kind: Public[cython.int]
+    count: Public[cython.int]
+    sequence: Public[cython.ulonglong]
+    next_sequence: Public[cython.ulonglong]
+    send_time: Public[cython.ulonglong]
+    length: Public[cython.Py_ssize_t]
+    message_type: Public[cython.uint]
+    poss_dup: Public[cython.bint]
+    body: Public[cython.Py_ssize_t]
+    end: Public[cython.Py_ssize_t]
+    field_at: Public[cython.Py_ssize_t]
+    symbol_at: Public[cython.Py_ssize_t]
+    symbol_size: Public[cython.Py_ssize_t]
+    unknown: Public[cython.int]
 
     def __init__(self) -> None:
         self.frame = Frame()
@@ -78,7 +98,12 @@ def is_administrative(message_type: cython.uint) -> cython.bint:
     return 0x30 <= message_type <= 0x35
 
 
-def begin_run(first, size, slots, run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def begin_run(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, slots: cython.p_const_uchar, run: Run
+) -> cython.int:
     """Read the first message of the datagram of `size` bytes at `first`, as a run of its own.
 
     `slots` is indexed by type, 0 for unknown ones. Returns a `FixReject`.
@@ -105,7 +130,12 @@ def begin_run(first, size, slots, run):
     return FINE
 
 
-def extend_run(first, size, slots, run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def extend_run(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, slots: cython.p_const_uchar, run: Run
+) -> cython.int:
     """Extend the run that has just begun by the messages that continue it.
 
     A fault behind the run's last message is not part of the run: the next run finds it.
@@ -183,7 +213,12 @@ def _length_at(
     return at + 3 if at + 3 + _TRAILER < end and first[at] == _SOH else end
 
 
-def message_bytes(first, at, end):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def message_bytes(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the size of the message at `at`, by BodyLength alone; 0 where `end` comes before."""
     begin: cython.Py_ssize_t = at
     length: cython.Py_ssize_t
@@ -197,7 +232,12 @@ def message_bytes(first, at, end):
     return at - begin if at <= end else 0
 
 
-def envelope(first, at, end, run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def envelope(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, run: Run
+) -> cython.int:
     """Find `run.body`, at `35=`, and `run.end` of the message at `at`, by BodyLength alone.
 
     Returns 1, or 0 where it does not end by `end`.
@@ -213,7 +253,10 @@ def envelope(first, at, end, run):
     return 1
 
 
-def type_of(first, run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def type_of(first: cython.p_const_uchar, run: Run) -> cython.uint:
     """Return the type of the message that `envelope` found, as `Frame.message_type` has it."""
     at: cython.Py_ssize_t = run.body + 3
     if first[at + 1] == _SOH:
@@ -223,7 +266,10 @@ def type_of(first, run):
     return 0xFFFF
 
 
-def begin_symbols(run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def begin_symbols(run: Run) -> cython.int:
     """Let `next_symbol` begin at the first field of the message that `envelope` found."""
     run.field_at = run.body
     run.frame.body_end = run.end - _TRAILER
@@ -231,7 +277,10 @@ def begin_symbols(run):
     return 0
 
 
-def next_symbol(first, tag, run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def next_symbol(first: cython.p_const_uchar, tag: cython.uint, run: Run) -> cython.int:
     """Find the next field `tag` of the message; return 1, or 0 where there is none any more.
 
     Sets `run.symbol_at` and `run.symbol_size`.
@@ -248,7 +297,12 @@ def next_symbol(first, tag, run):
     return 0
 
 
-def symbol_value(first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def symbol_value(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.ulonglong:
     """Return a symbol as a number.
 
     Its text big-endian where that is at most eight ASCII bytes, else a digest of it with
@@ -269,7 +323,8 @@ def symbol_value(first, at, size):
     return (value >> 2) | (cython.cast(cython.ulonglong, 1) << 63)
 
 
-def symbol_number(text):
+@cython.ccall
+def symbol_number(text: cython.const_uchar[::1]) -> cython.ulonglong:
     """Return the text of a symbol as a number, as `symbol_value` does; 0 for an empty one."""
     if len(text) == 0:
         return 0

@@ -6,6 +6,8 @@ other modules, too: `parse_first` and `parse_further` read a run in two steps, `
 and `next_symbol_of` the symbols of a message that names several.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs.fix import reasons
@@ -20,12 +22,25 @@ from cython.cimports.feedhandler.codecs.fix_runs import (
     type_of,
 )
 
+if TYPE_CHECKING:
+    from feedhandler.codecs.fix_runs import Run
+    from feedhandler.codecs.scanner import FeedTable, MessageIndex, PacketHeader
+
 #: Numbers from here on are rejected; inside the product they mean something else
 #: (`kinds.UNSEQUENCED_BIT`).
 SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
 
 
-def parse_run(table, first, room, size, out, alone):
+@cython.cfunc
+@cython.nogil
+def parse_run(
+    table: "FeedTable",
+    first: cython.p_const_uchar,
+    room: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: "PacketHeader",
+    alone: cython.bint,
+) -> cython.int:
     """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`.
 
     `alone`: the run must be all of the datagram. Returns a `Reject`.
@@ -38,7 +53,15 @@ def parse_run(table, first, room, size, out, alone):
     return verdict
 
 
-def parse_begin(table, first, room, size, out):
+@cython.cfunc
+@cython.nogil
+def parse_begin(
+    table: "FeedTable",
+    first: cython.p_const_uchar,
+    room: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: "PacketHeader",
+) -> cython.int:
     """Read the first message alone, as if it were all of its run; return a `Reject`.
 
     See `parse_run`.
@@ -52,13 +75,20 @@ def parse_begin(table, first, room, size, out):
     return _take_run(out)
 
 
-def parse_rest(table, first, size, out):
+@cython.cfunc
+@cython.nogil
+def parse_rest(
+    table: "FeedTable", first: cython.p_const_uchar, size: cython.Py_ssize_t, out: "PacketHeader"
+) -> cython.int:
     """Read the rest of the run whose first message `parse_begin` has read; return a `Reject`."""
     extend_run(first, size, table.slots, out.run)
     return _take_run(out)
 
 
-def _take_run(out):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _take_run(out: "PacketHeader") -> cython.int:
     """Fill the packet header from the run that was read; return a `Reject`."""
     if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
         return kinds.MALFORMED
@@ -79,7 +109,15 @@ def _take_run(out):
 
 
 @cython.boundscheck(False)  # the first line checks the datagram against the bounds
-def parse_first(table, data, start, size, out):
+@cython.ccall
+@cython.nogil
+def parse_first(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: "PacketHeader",
+) -> cython.int:
     """Read the first message alone, as if it were all of its run; return a `Reject`.
 
     A caller that recognises the datagram by that can skip the rest; else `parse_further` follows.
@@ -92,7 +130,15 @@ def parse_first(table, data, start, size, out):
 
 
 @cython.boundscheck(False)  # the first line checks the datagram against the bounds
-def parse_further(table, data, start, size, out):
+@cython.ccall
+@cython.nogil
+def parse_further(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: "PacketHeader",
+) -> cython.int:
     """Read the rest of the run whose first message `parse_first` found FINE; return a `Reject`."""
     if start < 0 or size < 1 or start + size > len(data):
         return kinds.TRUNCATED
@@ -118,7 +164,14 @@ def _reject_of(verdict: cython.int) -> cython.int:
     return kinds.MALFORMED
 
 
-def check_run(table, data, start, header):
+@cython.cfunc
+@cython.nogil
+def check_run(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    header: "PacketHeader",
+) -> cython.int:
     """Check the types of the run's messages (`check_messages`); return a `Reject`.
 
     The rest was checked when the header was read. Adds to `header.unknown`.
@@ -136,7 +189,16 @@ def check_run(table, data, start, header):
     return kinds.FINE
 
 
-def fill_run(table, data, start, base, header, out):
+@cython.cfunc
+@cython.nogil
+def fill_run(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    base: cython.Py_ssize_t,
+    header: "PacketHeader",
+    out: "MessageIndex",
+) -> cython.int:
     """Append the run's messages to the message index `out`, offsets counted from `base`.
 
     Returns a `Reject`; on any but FINE nothing is appended.
@@ -172,7 +234,16 @@ def fill_run(table, data, start, base, header, out):
     return kinds.FINE
 
 
-def scan_runs(table, data, start, size, header, out):
+@cython.cfunc
+@cython.nogil
+def scan_runs(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    header: "PacketHeader",
+    out: "MessageIndex",
+) -> cython.int:
     """Append the messages of all runs of a datagram to `out`, or of none where one is wrong.
 
     Returns a `Reject`.
@@ -199,7 +270,10 @@ def scan_runs(table, data, start, size, header, out):
     return kinds.FINE
 
 
-def _symbol_of(table, first, run):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _symbol_of(table: "FeedTable", first: cython.p_const_uchar, run: "Run") -> cython.ulonglong:
     """Return the symbol of the message that `envelope` found.
 
     `NO_SYMBOL` where it has none, `SEVERAL_SYMBOLS` where it names different ones.
@@ -215,7 +289,11 @@ def _symbol_of(table, first, run):
     return symbol
 
 
-def message_size_at(data, at, end):
+@cython.cfunc
+@cython.nogil
+def message_size_at(
+    data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the size of the message at `at`, which is in `data` and before `end`.
 
     0 where it does not end by `end`.
@@ -224,7 +302,14 @@ def message_size_at(data, at, end):
     return message_bytes(first, at, end)
 
 
-def begin_symbols_of(data, at, end, header):
+@cython.ccall
+@cython.nogil
+def begin_symbols_of(
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    header: "PacketHeader",
+) -> cython.int:
     """Begin to read the symbols of the message `data[at:end]`; return 0 where it is none."""
     if at < 0 or end > len(data) or at >= end:
         return 0
@@ -235,7 +320,12 @@ def begin_symbols_of(data, at, end, header):
     return 1
 
 
-def next_symbol_of(table, data, header):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(6148914691236517205, check=True)
+def next_symbol_of(
+    table: "FeedTable", data: cython.const_uchar[::1], header: "PacketHeader"
+) -> cython.ulonglong:
     """Return the next symbol of the message that `begin_symbols_of` found in `data`.
 
     NO_SYMBOL behind the last. Its text is `header.run.symbol_size` bytes from

@@ -11,18 +11,33 @@ file, interpreted, agree on every input.
 
 import cython
 
+from feedhandler.codecs.visibility import Public
+
 #: Parts of all message types of a feed together.
 PARTS_MAX = 1024
 #: Numbers that describe a part (`SizeTable.add_part`).
 PART_NUMBERS = 8
 
 
+@cython.cclass
 class SizeTable:
     """The sizes of a feed's messages by the slot of their type in the `FeedTable`.
 
     `header_size` and `block_at`, `block_size`: where messages tell how many bytes of fixed fields
     follow their header (size 0: they do not, and `fixed` has their bytes).
     """
+
+    big_endian: Public[cython.bint]
+    header_size: Public[cython.int]
+    block_at: Public[cython.int]
+    block_size: Public[cython.int]
+    part_count: Public[cython.int]
+    fixed: cython.uint[256]
+    first_part: cython.int[256]
+    part_end: cython.int[256]
+    parts: cython.int[1024][8]
+    mask: cython.ulonglong[1024]
+    among: cython.uchar[1024][256]
 
     def __init__(self) -> None:
         self.big_endian = False
@@ -80,7 +95,12 @@ def _integer(
     return value
 
 
-def layout_size(sizes, first, slot, room):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def layout_size(
+    sizes: SizeTable, first: cython.p_const_uchar, slot: cython.int, room: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the size of the message of a slot that begins at `first`, its parts included.
 
     `room` bytes are there, the message's header among them; the answer is `room` + 1 where the

@@ -7,23 +7,47 @@ digest of a long text, the message itself has to be read again: `begin_symbols` 
 it.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs.fix_scanning import begin_symbols_of, next_symbol_of
 from cython.cimports.feedhandler.codecs.scanner import open_group, symbol_at
 
+from feedhandler.codecs.visibility import Public
 
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable, PacketHeader
+
+
+@cython.cclass
 class SymbolWalk:
     """The state of a walk: which message, which element comes next, and the last symbol's bytes.
 
     `text_at` and `text_size` are where the symbol that `next_symbol` returned last stands.
     """
 
+    slot: Public[cython.int]
+    left: Public[cython.int]
+    at: Public[cython.Py_ssize_t]
+    text_at: Public[cython.Py_ssize_t]
+    text_size: Public[cython.Py_ssize_t]
+
     def __init__(self) -> None:
         self.slot = self.left = 0
         self.at = self.text_at = self.text_size = 0
 
 
-def begin_symbols(table, data, at, end, message_type, header, walk):
+@cython.ccall
+@cython.nogil
+def begin_symbols(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    message_type: cython.ushort,
+    header: "PacketHeader",
+    walk: SymbolWalk,
+) -> cython.int:
     """Begin to read the symbols of the message `data[at:end]`; return 0 where it has none.
 
     `header` is scratch for the walk, too; it must be the same in `next_symbol`.
@@ -44,7 +68,12 @@ def begin_symbols(table, data, at, end, message_type, header, walk):
     return 1 if walk.left else 0
 
 
-def next_symbol(table, data, header, walk):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(6148914691236517205, check=True)
+def next_symbol(
+    table: "FeedTable", data: cython.const_uchar[::1], header: "PacketHeader", walk: SymbolWalk
+) -> cython.ulonglong:
     """Return the next symbol of the message; NO_SYMBOL behind the last.
 
     A symbol that is named twice comes twice.

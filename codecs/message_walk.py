@@ -1,12 +1,21 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Ends of messages in a part of a packet, found by the messages' own sizes alone."""
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs.fix_scanning import message_size_at
 from cython.cimports.feedhandler.codecs.scanner import message_size_by_type, padded
 
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
-def message_size(table, data, at, end):
+
+@cython.ccall
+@cython.nogil
+def message_size(
+    table: "FeedTable", data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the size of the message that begins at `at`; 0 where none ends by `end`."""
     size: cython.Py_ssize_t = 0
     index: cython.int
@@ -28,7 +37,16 @@ def message_size(table, data, at, end):
     return padded(table, size, end - at) if table.odd_messages else size
 
 
-def message_end(table, data, at, end, count):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(-2, check=False)
+def message_end(
+    table: "FeedTable",
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.ulonglong,
+) -> cython.Py_ssize_t:
     """Return the end of `count` consecutive messages from `at` on; -1 where `end` is before."""
     size: cython.Py_ssize_t
     for _ in range(count):

@@ -64,6 +64,8 @@ from cython.cimports.feedhandler.codecs.kinds import (
 )
 from cython.cimports.feedhandler.codecs.layout_sizes import SizeTable, layout_size
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.first_bytes import first_bytes
 
@@ -88,6 +90,7 @@ GROUP_NUMBERS = 9
 INDEX_CAPACITY = 65_535
 
 
+@cython.cclass
 class FeedTable:
     """A feed description in the form that the scanner walks.
 
@@ -117,6 +120,90 @@ class FeedTable:
     field of a packet header is used, and messages keep their symbols in fields `symbol_tag`. The
     methods below write the small arrays, one entry at a time.
     """
+
+    big_endian: Public[cython.bint]
+    counts_messages: Public[cython.bint]
+    heartbeat_when_empty: Public[cython.bint]
+    type_in_packet: Public[cython.bint]
+    sets_aside: Public[cython.bint]
+    unsequenced: Public[cython.ulonglong]
+    header_size: Public[cython.int]
+    heartbeat_adds: Public[cython.int]
+    length_at: Public[cython.int]
+    length_size: Public[cython.int]
+    length_add: Public[cython.int]
+    kind_at: Public[cython.int]
+    kind_size: Public[cython.int]
+    type_at: Public[cython.int]
+    type_size: Public[cython.int]
+    sequence_at: Public[cython.int]
+    sequence_size: Public[cython.int]
+    session_at: Public[cython.int]
+    session_size: Public[cython.int]
+    service_at: Public[cython.int]
+    service_size: Public[cython.int]
+    flags_at: Public[cython.int]
+    flags_size: Public[cython.int]
+    count_at: Public[cython.int]
+    count_size: Public[cython.int]
+    time_at: Public[cython.int]
+    time_size: Public[cython.int]
+    time_ns_at: Public[cython.int]
+    reset_at: Public[cython.int]
+    reset_size: Public[cython.int]
+    constant_count: Public[cython.int]
+    message_header_size: Public[cython.int]
+    message_length_at: Public[cython.int]
+    message_length_size: Public[cython.int]
+    message_length_add: Public[cython.int]
+    message_type_at: Public[cython.int]
+    message_type_size: Public[cython.int]
+    slot_count: Public[cython.int]
+    no_symbol: Public[cython.ulonglong]
+    several_symbols: Public[cython.ulonglong]
+    symbol_pad: Public[cython.ulonglong]
+    fix: Public[cython.bint]
+    symbol_tag: Public[cython.uint]
+    varied: Public[cython.bint]
+    several: Public[cython.bint]
+    alone: Public[cython.bint]
+    long_symbols: Public[cython.bint]
+    odd_messages: Public[cython.bint]
+    strips_symbols: Public[cython.bint]
+    short_header: Public[cython.int]
+    end_of_session: Public[cython.int]
+    kind_mask: Public[cython.int]
+    reset_message: Public[cython.int]
+    high_at: Public[cython.int]
+    high_size: Public[cython.int]
+    high_shift: Public[cython.int]
+    session_shift: Public[cython.int]
+    high_mask: Public[cython.ulonglong]
+    session_mask: Public[cython.ulonglong]
+    trailing_max: Public[cython.int]
+    message_align: Public[cython.int]
+    type_second_at: Public[cython.int]
+    type_second_size: Public[cython.int]
+    number_at: Public[cython.int]
+    number_size: Public[cython.int]
+    block_at: Public[cython.int]
+    block_size: Public[cython.int]
+    sized: Public[cython.bint]
+    sizes: Public[SizeTable]
+    constant_at: cython.int[4]
+    constant_size: cython.int[4]
+    constant_value: cython.ulonglong[4]
+    kinds: cython.uchar[65536]
+    shorts: cython.uchar[65536]
+    slots: cython.uchar[65536]
+    control_sizes: cython.ushort[65536]
+    compressed: cython.uchar[256]
+    symbol_at: cython.int[256]
+    symbol_size: cython.int[256]
+    symbol_big: cython.uchar[256]
+    least_size: cython.uint[256]
+    known_flags: cython.uchar[256]
+    group: cython.int[256][9]
 
     def __init__(self) -> None:
         self.big_endian = self.counts_messages = False
@@ -284,6 +371,7 @@ class FeedTable:
         self.symbol_big[self.slots[message_type]] = 2 if is_text else self.big_endian
 
 
+@cython.cclass
 class PacketHeader:
     """A packet's header as integers; written by `parse_header`, reused at will.
 
@@ -312,6 +400,23 @@ class PacketHeader:
     `element_at` and `element_size` are where `message_symbols` reads a message's symbols.
     """
 
+    sequence: Public[cython.ulonglong]
+    next_sequence: Public[cython.ulonglong]
+    session: Public[cython.ulonglong]
+    send_time: Public[cython.ulonglong]
+    service: Public[cython.uint]
+    length: Public[cython.uint]
+    body: Public[cython.uint]
+    packet_type: Public[cython.int]
+    kind: Public[cython.int]
+    flags: Public[cython.int]
+    count: Public[cython.int]
+    unknown: Public[cython.int]
+    short: Public[cython.int]
+    element_size: Public[cython.int]
+    element_at: Public[cython.Py_ssize_t]
+    run: Readonly[Run]
+
     def __init__(self) -> None:
         self.sequence = self.next_sequence = self.session = self.send_time = 0
         self.service = self.length = self.body = 0
@@ -321,6 +426,7 @@ class PacketHeader:
         self.run = Run()
 
 
+@cython.cclass
 class MessageIndex:
     """Positions of the messages of one packet or many, in preallocated arrays: 0..count-1.
 
@@ -343,6 +449,20 @@ class MessageIndex:
     shorter than their layout. Both are in the index like any other. `capacity` is at most 2**32 -
     1.
     """
+
+    types: Public[cython.ushort[::1]]
+    symbols: Public[cython.ulonglong[::1]]
+    offsets: Public[cython.uint[::1]]
+    sizes: Public[cython.uint[::1]]
+    sequences: Public[cython.ulonglong[::1]]
+    firsts: Public[cython.uint[::1]]
+    services: Public[cython.uint[::1]]
+    send_times: Public[cython.ulonglong[::1]]
+    count: Public[cython.Py_ssize_t]
+    packets: Public[cython.Py_ssize_t]
+    capacity: Public[cython.Py_ssize_t]
+    unknown: Public[cython.Py_ssize_t]
+    short: Public[cython.Py_ssize_t]
 
     def __init__(self, capacity: cython.Py_ssize_t = 65_535) -> None:
         self.capacity = capacity
@@ -463,7 +583,14 @@ def _write(
     return 0
 
 
-def frame_length(table, data, start, size):
+@cython.ccall
+@cython.nogil
+def frame_length(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.int:
     """Return the whole length of the packet that begins at `start`, from its length field.
 
     0 while `size` is too small to hold that field. For cutting a TCP stream into packets. FIX: of
@@ -533,7 +660,15 @@ def _walked_length(
 
 
 @cython.boundscheck(False)  # the first line checks the packet against the bounds
-def parse_header(table, data, start, size, out):
+@cython.ccall
+@cython.nogil
+def parse_header(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: PacketHeader,
+) -> cython.int:
     """Read the header of the packet `data[start:start + size]` into `out`; return a `Reject`.
 
     `out` is complete only where the answer is FINE. The messages are not examined: `check_messages`
@@ -546,7 +681,15 @@ def parse_header(table, data, start, size, out):
 
 
 @cython.boundscheck(False)  # the first line checks the datagram against the bounds
-def parse_next(table, data, start, size, out):
+@cython.ccall
+@cython.nogil
+def parse_next(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: PacketHeader,
+) -> cython.int:
     """Read the first packet header in the datagram `data[start:start + size]`; return a `Reject`.
 
     The next packet, where `out.length` is less than `size`, begins behind it. Only FIX, and feeds
@@ -562,7 +705,15 @@ def parse_next(table, data, start, size, out):
     return parse_run(table, first, len(data) - start, size, out, False)
 
 
-def parse_header_at(table, first, room, size, out):
+@cython.cfunc
+@cython.nogil
+def parse_header_at(
+    table: FeedTable,
+    first: cython.p_const_uchar,
+    room: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: PacketHeader,
+) -> cython.int:
     """Read a packet header for compiled callers that know its address; return a `Reject`.
 
     Of the `room` bytes from `first` on, the packet is the first `size`. See `parse_header`.
@@ -857,7 +1008,10 @@ def _size_at(
     return room
 
 
-def padded(table, size, room):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def padded(table: FeedTable, size: cython.Py_ssize_t, room: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the size of a message with its padding, as far as there is `room` for it."""
     over: cython.Py_ssize_t = size % table.message_align
     if over:
@@ -875,7 +1029,11 @@ def _layout_size(
     return layout_size(table.sizes, first, table.slots[_type_at(table, first, 0)], room)
 
 
-def message_size_by_type(table, data, at, end):
+@cython.ccall
+@cython.nogil
+def message_size_by_type(
+    table: FeedTable, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the size of the message at `at` by the layout of its type; above what is left where
     it does not end by `end`. Its header must be there."""
     first = cython.address(data[at]) if cython.compiled else memoryview(data)[at:]
@@ -980,7 +1138,11 @@ def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
     return -2
 
 
-def check_messages(table, data, start, header):
+@cython.ccall
+@cython.nogil
+def check_messages(
+    table: FeedTable, data: cython.const_uchar[::1], start: cython.Py_ssize_t, header: PacketHeader
+) -> cython.int:
     """Walk the messages of a packet whose header `parse_header` found FINE; return a `Reject`.
 
     FINE means: exactly `header.count` messages, ending exactly at the packet's end. Control
@@ -1073,7 +1235,16 @@ def _symbol(
     return symbol_at(table, data, index, symbol_size, table.symbol_big[slot])
 
 
-def symbol_at(table, data, at, size, order):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(6148914691236517205, check=True)
+def symbol_at(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.int,
+    order: cython.int,
+) -> cython.ulonglong:
     """Return the symbol whose `size` bytes begin at `at`.
 
     `order`: of an integer 0 for little-endian, 1 for big-endian; 2: text, which counts as padded to
@@ -1097,7 +1268,16 @@ def symbol_at(table, data, at, size, order):
     return symbol_value(first, 0, length)
 
 
-def element_symbol(table, data, at, message_type, otherwise):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(6148914691236517205, check=True)
+def element_symbol(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    message_type: cython.ushort,
+    otherwise: cython.ulonglong,
+) -> cython.ulonglong:
     """Return the symbol of the element at `at`; `otherwise` where elements have none."""
     slot: cython.int = table.slots[message_type]
     if table.group[slot][8] == 0:
@@ -1107,14 +1287,27 @@ def element_symbol(table, data, at, message_type, otherwise):
     )
 
 
-def fixed_size(table, data, at):
+@cython.ccall
+@cython.nogil
+def fixed_size(
+    table: FeedTable, data: cython.const_uchar[::1], at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the size of header and fixed part of the message at `at`, as it says itself."""
     return table.message_header_size + cython.cast(
         cython.Py_ssize_t, _read(data, at + table.block_at, table.block_size, table.big_endian)
     )
 
 
-def open_group(table, data, at, size, message_type, header):
+@cython.ccall
+@cython.nogil
+def open_group(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    message_type: cython.ushort,
+    header: PacketHeader,
+) -> cython.int:
     """Find the elements of the message of `size` bytes at `at` that have symbols.
 
     Sets `header.element_at`, of the first, and `element_size`; returns how many are whole. Where
@@ -1179,7 +1372,11 @@ def _group_symbol(
     return symbol
 
 
-def symbol_of(table, message, message_type):
+@cython.ccall
+@cython.exceptval(6148914691236517205, check=True)
+def symbol_of(
+    table: FeedTable, message: cython.const_uchar[::1], message_type: cython.ushort
+) -> cython.ulonglong:
     """Return the symbol of one whole message, as `MessageIndex.symbols` has it."""
     slot: cython.int = table.slots[message_type]
     return _symbol(table, message, 0, len(message), message_type, slot, PacketHeader())
@@ -1381,7 +1578,15 @@ def _fill(
     return _fill_other(table, data, start, base, header, out)
 
 
-def scan_messages(table, data, start, header, out):
+@cython.ccall
+@cython.nogil
+def scan_messages(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    header: PacketHeader,
+    out: MessageIndex,
+) -> cython.int:
     """Check the messages of a packet and write their positions to `out`; return a `Reject`.
 
     As `check_messages`, with every message's type, symbol, offset, size and number. `out` is
@@ -1391,7 +1596,16 @@ def scan_messages(table, data, start, header, out):
     return _fill(table, data, start, start, header, out)
 
 
-def scan_packets(table, data, start, size, header, out):
+@cython.ccall
+@cython.nogil
+def scan_packets(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    header: PacketHeader,
+    out: MessageIndex,
+) -> cython.int:
     """Scan the consecutive packets in `data[start:start + size]`, appending to `out`.
 
     Offsets count from the beginning of `data`. Returns FINE at the end of the bytes; else the
@@ -1444,7 +1658,17 @@ def _scan_several(
     return verdict
 
 
-def scan_datagrams(table, data, starts, sizes, header, out, rejects):
+@cython.ccall
+@cython.nogil
+def scan_datagrams(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    starts: cython.const_longlong[::1],
+    sizes: cython.const_uint[::1],
+    header: PacketHeader,
+    out: MessageIndex,
+    rejects: cython.ulonglong[::1],
+) -> cython.int:
     """Scan the datagrams `data[starts[i]:starts[i] + sizes[i]]`, appending to `out`.
 
     Offsets count from the beginning of `data`. A bad packet is counted in `rejects[reason]` and
@@ -1468,7 +1692,14 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     return cython.cast(cython.int, len(starts))
 
 
-def header_bytes(table, data, start, size):
+@cython.ccall
+@cython.nogil
+def header_bytes(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.int:
     """Return the bytes of the header of the packet in `data[start:start + size]`.
 
     They are fewer than `table.header_size` where its kind has the short header. `size` may be less
@@ -1504,7 +1735,15 @@ def _whole_header(
     return body if start + body <= len(data) else -1
 
 
-def patch_header(table, data, start, length, count):
+@cython.ccall
+@cython.nogil
+def patch_header(
+    table: FeedTable,
+    data: cython.uchar[::1],
+    start: cython.Py_ssize_t,
+    length: cython.uint,
+    count: cython.int,
+) -> cython.int:
     """Write `length` (of the whole packet) and `count` of messages into the header at `start`.
 
     A packet of which messages were left out keeps its header, with the length and count of what
@@ -1530,7 +1769,11 @@ def patch_header(table, data, start, length, count):
     return FINE
 
 
-def write_number(table, data, start, number):
+@cython.ccall
+@cython.nogil
+def write_number(
+    table: FeedTable, data: cython.uchar[::1], start: cython.Py_ssize_t, number: cython.ulonglong
+) -> cython.int:
     """Write a packet's sequence number into the header at `start`, and the bits above its field.
 
     The other bits beside those stay. Returns a `Reject` as `patch_header` does; of a number of more

@@ -9,7 +9,11 @@ fine one has 7 bits up to 2**47 ns, 39 hours: within 1 percent.
 import cython
 import numpy
 
-if not cython.compiled:
+from feedhandler.codecs.visibility import Readonly
+
+if cython.compiled:
+    from cython.cimports.feedhandler.highest_bit import highest_bit
+else:
 
     def highest_bit(value: int) -> int:
         """Return the index of the highest set bit of a number of at least 1."""
@@ -23,7 +27,12 @@ FINE_BUCKETS = (47 - FINE_BITS + 1) << FINE_BITS
 _FINE_LAST = cython.declare(cython.Py_ssize_t, FINE_BUCKETS - 1)
 
 
-def bucket_of(value, bits, last):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(check=False)
+def bucket_of(
+    value: cython.longlong, bits: cython.int, last: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Return the bucket of a value of at least 0, `last` at most, on a scale of `bits`."""
     if value >> bits == 0:
         return value
@@ -32,7 +41,10 @@ def bucket_of(value, bits, last):
     return bucket if bucket < last else last
 
 
-def fine_bucket_of(value):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(check=False)
+def fine_bucket_of(value: cython.longlong) -> cython.Py_ssize_t:
     """Return the bucket of a time of at least 0 ns on the fine scale."""
     return bucket_of(value, 7, _FINE_LAST)
 
@@ -53,6 +65,12 @@ FINE_BOUNDS = lower_bounds(FINE_BITS, FINE_BUCKETS)
 class Histogram:
     """Counts of values, in nanoseconds; `count`, `total`, `minimum` and `maximum` are exact."""
 
+    buckets: cython.ulonglong[::1]
+    count: Readonly[cython.ulonglong]
+    total: Readonly[cython.longlong]
+    minimum: Readonly[cython.longlong]
+    maximum: Readonly[cython.longlong]
+
     def __init__(self) -> None:
         self.buckets = memoryview(numpy.zeros(BUCKETS, numpy.uint64))
         self.count = 0
@@ -60,7 +78,9 @@ class Histogram:
         self.minimum = 0
         self.maximum = 0
 
-    def record(self, value):
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def record(self, value: cython.longlong) -> cython.int:
         """Count one value, in ns; a negative one in the first bucket."""
         self.buckets[bucket_of(value, 5, len(self.buckets) - 1) if value > 0 else 0] += 1
         if value < self.minimum or self.count == 0:

@@ -21,8 +21,10 @@ request.
 Left to others: time-outs and retries of requests (`recovery`), connecting (`tcp`), whether a
 snapshot makes sense (`refresh`).
 
-Compiled; the types of attributes and methods stand in `client.pxd`.
+Compiled.
 """
+
+from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.codecs.kinds import DATA
@@ -34,6 +36,7 @@ from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import (
     Accepted,
@@ -63,6 +66,9 @@ from feedhandler.retrans.protocol import (
 )
 from feedhandler.retrans.refresh_packets import FAULTS
 from feedhandler.retrans.settings import RecoverySettings
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
 #: Most requests under way, most that wait for a response, and most that were accepted and wait for
 #: packets. Of those that wait for a response the oldest that was cancelled is forgotten first: a
@@ -128,6 +134,17 @@ class _Request:
     more.
     """
 
+    request_id: Readonly[object]
+    service: Readonly[object]
+    first: Readonly[object]
+    end: Readonly[object]
+    refresh: Readonly[cython.bint]
+    over: Readonly[cython.bint]
+    due: Readonly[bytearray]
+    wanted: Readonly[bytearray]
+    due_count: Readonly[cython.Py_ssize_t]
+    wanted_count: Readonly[cython.Py_ssize_t]
+
     def __init__(self, request: Ask | AskRefresh) -> None:
         self.request_id = request.request_id
         self.service = request.service
@@ -140,11 +157,15 @@ class _Request:
         self.wanted_count = self.end - self.first
         self.wanted = bytearray(b"\1") * self.wanted_count
 
+    @cython.cfunc
     def accept(self) -> None:
         """Mark every number of the range as due: the server has accepted the request."""
         self.due_count = self.end - self.first
         self.due = bytearray(b"\1") * self.due_count
 
+    @cython.returns(cython.bint)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def sent(self, first: int, end: int) -> bool:
         """Mark `first` to `end` - 1 as sent by the server; return False where none is new.
 
@@ -154,6 +175,9 @@ class _Request:
         self.due_count -= new
         return new > 0
 
+    @cython.returns(cython.bint)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def given(self, first: int, end: int) -> bool:
         """Mark the numbers among `first` to `end` - 1 that are in the range as handed to the owner.
 
@@ -164,6 +188,7 @@ class _Request:
         self.wanted_count -= new
         return new > 0
 
+    @cython.ccall
     def finish(self) -> None:
         """Mark the request as over: the owner waits no more."""
         self.over = True
@@ -180,6 +205,29 @@ class RequestClient:
 
     Raises `UsageError` for a feed without recovery over TCP, and for a SourceID that does not fit.
     """
+
+    _feed: object
+    _table: "FeedTable"
+    _protocol: RecoveryProtocol
+    _due_requests: cython.Py_ssize_t
+    _heartbeat_ns: cython.longlong
+    _dead_ns: cython.longlong
+    _heard_ns: cython.longlong
+    _probed_ns: cython.longlong
+    _range_max: object
+    _number: object
+    _first_number: object
+    _up: cython.bint
+    source_id: Readonly[str]
+    counts: Readonly[dict]
+    _framer: StreamFramer
+    _reader: RefreshReader
+    _requests: dict
+    _ids: dict
+    _due: dict
+    _granted: dict
+    _refreshing: set
+    _output: bytearray
 
     def __init__(self, feed: Feed, source_id: str, settings: RecoverySettings) -> None:
         if not (source_id.isascii() and source_id.isprintable()) or source_id != source_id.strip():
@@ -277,6 +325,8 @@ class RequestClient:
         """
         return self._ask(request, now_ns)
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def _ask(self, request: Ask | AskRefresh, now_ns: int) -> bool:
         if request.request_id in self._ids:
             raise UsageError(f"request {request.request_id} is under way", "use a new number")
@@ -296,6 +346,7 @@ class RequestClient:
         self.counts["asked"] += 1
         return True
 
+    @cython.returns(cython.bint)
     def _make_room(self) -> bool:
         """Return whether there is room for a request; forgets the oldest cancelled one for it."""
         if len(self._ids) >= REQUESTS_MAX:
@@ -346,6 +397,8 @@ class RequestClient:
         self._up = False
         return Broken(reason)
 
+    @cython.locals(packet=bytes, now_ns=cython.longlong, events=list)
+    @cython.cfunc
     def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
         """Append the events of one packet to `events`. Raises `WireError` for a wrong one."""
         if self._protocol.open(packet) == DATA:
@@ -366,7 +419,8 @@ class RequestClient:
 
     # -- responses ------------------------------------------------------------------------------
 
-    @cython.locals(known=_Request)
+    @cython.locals(events=list, known=_Request)
+    @cython.cfunc
     def _response(self, response: Response, events: list[Event]) -> None:
         known = self._judge(response)
         del self._requests[response.number]
@@ -389,6 +443,8 @@ class RequestClient:
             events.append(Rejected(request_id, response.reason))
 
     @cython.locals(known=_Request)
+    @cython.returns(_Request)
+    @cython.cfunc
     def _judge(self, response: Response) -> _Request:
         """Return the request that a response answers. Raises `WireError` for a wrong response."""
         number = response.number
@@ -408,7 +464,8 @@ class RequestClient:
             )
         return known
 
-    @cython.locals(granted=RangeSet)
+    @cython.locals(known=_Request, granted=RangeSet)
+    @cython.cfunc
     def _grant(self, known: _Request) -> None:
         """Record that the server has promised the packets of a request.
 
@@ -427,13 +484,16 @@ class RequestClient:
         if len(granted) > GRANTED_RANGES_MAX:
             granted.coarsen(GRANTED_RANGES_MAX // 2)
 
+    @cython.locals(known=_Request)
+    @cython.cfunc
     def _finish(self, known: _Request) -> None:
         known.finish()
         self._ids.pop(known.request_id, None)
 
     # -- packets --------------------------------------------------------------------------------
 
-    @cython.locals(header=PacketHeader, known=_Request)
+    @cython.locals(packet=bytes, events=list, header=PacketHeader, known=_Request)
+    @cython.cfunc
     def _data(self, packet: bytes, events: list[Event]) -> None:
         """Handle a packet with messages, whose header the protocol has just read.
 
@@ -468,6 +528,7 @@ class RequestClient:
         self.counts["late_packets"] += late
 
     @cython.locals(known=_Request, granted=RangeSet)
+    @cython.cfunc
     def _note_sent(self, service: int, first: int, end: int) -> None:
         """Mark the numbers as sent for the request accepted earliest that they are due for.
 
@@ -486,6 +547,8 @@ class RequestClient:
             return  # sent twice
         raise _unasked(f"packet {first} of service {service}")
 
+    @cython.locals(packet=bytes)
+    @cython.cfunc
     def _check_refresh(self, packet: bytes) -> None:
         """Check that a snapshot's packet can be read. Raises `WireError` where not."""
         reader = self._reader
@@ -493,6 +556,8 @@ class RequestClient:
         if reader.fault:
             raise WireError(reader.fault, f"a packet of a snapshot that {FAULTS[reader.fault]}")
 
+    @cython.locals(packet=bytes)
+    @cython.cfunc
     def _check(self, packet: bytes) -> None:
         """Check the messages of the packet just read. Raises `WireError` for wrong ones."""
         verdict = check_messages(self._table, packet, 0, self._protocol.header)

@@ -23,7 +23,7 @@ A subscriber that has just attached may also want a snapshot: the phases are the
 nothing is lost there is no rest, and such refreshes begin at least `refresh_backoff_us` apart.
 Where none can be had for now, one `NoSnapshot` says so.
 
-Compiled; the types of attributes and methods stand in `healing.pxd`.
+Compiled.
 """
 
 from collections.abc import Callable
@@ -33,6 +33,7 @@ import cython
 from cython.cimports.feedhandler.retrans.ranges import RangeSet
 
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel, NoSnapshot
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
@@ -78,6 +79,28 @@ class Healing:
     "today" is not asked until `trading_day` turns. Actions are appended to `actions`, in order;
     `counts` has every key of `recovery.COUNTS`.
     """
+
+    service: Public[object]
+    settings: Public[object]
+    phase: Public[object]
+    configured: Public[cython.bint]
+    server: Public[cython.bint]
+    lost: Public[RangeSet]
+    deadline_ns: Readonly[cython.longlong]
+    _actions: list
+    _counts: dict
+    _new_id: object
+    _backoff: object
+    _open_id: object
+    _trading_day: object
+    _tries: cython.int
+    _asked_ns: cython.longlong
+    _barred_until_ns: cython.longlong
+    _attempt_ns: cython.longlong
+    _until_ns: cython.longlong
+    _early: cython.bint
+    _wanted: cython.bint
+    _alerted: set
 
     def __init__(
         self,
@@ -265,6 +288,8 @@ class Healing:
 
     # -- the clock --------------------------------------------------------------------------
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def tick(self, now_ns: int) -> None:
         """Handle what is due: the end of a rest or a pause, or a time-out."""
         if self.deadline_ns > now_ns:

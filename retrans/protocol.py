@@ -12,14 +12,14 @@ whether a packet makes sense at that moment (`client`, `server`).
 
 Ranges are half-open here and inclusive on the wire (BeginSeqNum to EndSeqNum).
 
-Compiled; the types of attributes and methods stand in `protocol.pxd`.
+Compiled.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT
@@ -34,6 +34,10 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.times import UNIT_NS, day_of, day_start_ns
+from feedhandler.codecs.visibility import Public, Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
 #: A deadline that never comes.
 NEVER_NS = 2**63 - 1
@@ -195,6 +199,17 @@ class StreamFramer:
     failure.
     """
 
+    _table: "FeedTable"
+    _header_size: cython.Py_ssize_t
+    _packet_bytes_max: cython.Py_ssize_t
+    _type_at: cython.Py_ssize_t
+    _type_end: cython.Py_ssize_t
+    _types: object
+    _order: object
+    _type_is_masked: cython.bint
+    _buffer: bytes
+    failure: Public[object]
+
     def __init__(self, feed: Feed, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
         self._table = feed.table
         #: The bytes of the shortest header.
@@ -229,6 +244,8 @@ class StreamFramer:
         length=cython.Py_ssize_t,
         whole=bytes,
     )
+    @cython.returns(list)
+    @cython.ccall
     def feed(self, data: bytes) -> list[bytes]:
         """Take in received bytes and return the packets that are whole now.
 
@@ -256,6 +273,10 @@ class StreamFramer:
         self._buffer = whole[at:]
         return packets
 
+    @cython.locals(
+        data=bytes, length=cython.Py_ssize_t, at=cython.Py_ssize_t, head=cython.Py_ssize_t
+    )
+    @cython.cfunc
     def _judge(self, data: bytes, length: int, at: int, head: int) -> WireError | None:
         """Return the fault of the packet header at `at`, of `head` bytes, or None."""
         if length < head:
@@ -281,6 +302,12 @@ class SendClock:
     Where the feed counts from midnight, it is the calendar day's midnight in the feed's time zone.
     """
 
+    _zone: object
+    _start: object
+    _end: object
+    _unit_ns: object
+    _from_midnight: cython.bint
+
     def __init__(self, feed: Feed) -> None:
         given = feed.description.packet.send_time
         self._zone = feed.zone
@@ -288,6 +315,7 @@ class SendClock:
         self._from_midnight = given.since == "midnight"
         self._start = self._end = 0
 
+    @cython.cfunc
     def _midnight_ns(self, now_ns: int) -> int:
         """Return the last midnight of the feed's time zone before `now_ns`, in ns since 1970."""
         if not self._start <= now_ns < self._end:
@@ -296,6 +324,7 @@ class SendClock:
             self._end = day_start_ns(day + timedelta(days=1), self._zone)
         return self._start
 
+    @cython.ccall
     def send_time(self, now_ns: int) -> int:
         """Return `now_ns` as a packet header's raw send time."""
         since = self._midnight_ns(now_ns) if self._from_midnight else 0
@@ -309,6 +338,11 @@ class _Form:
 
     Offsets are looked up once, since requests come by the thousand when a line is bad.
     """
+
+    _order: object
+    _blank: bytes
+    _fields: dict
+    size: Readonly[cython.Py_ssize_t]
 
     def __init__(self, feed: Feed, code: int) -> None:
         packet, layout = feed.description.packet, feed.controls[code]
@@ -348,11 +382,15 @@ class _Form:
             data[at : at + len(octets)] = octets
         return bytes(data)
 
+    @cython.locals(packet=bytes)
+    @cython.ccall
     def number(self, packet: bytes, name: str) -> int:
         """Return an integer field of a packet of `size` bytes."""
         at, size = self._fields[name]
         return int.from_bytes(packet[at : at + size], self._order)
 
+    @cython.locals(packet=bytes)
+    @cython.ccall
     def text(self, packet: bytes, name: str) -> str:
         """Return a text field of a packet of `size` bytes, without its padding."""
         at, size = self._fields[name]
@@ -366,6 +404,15 @@ class RecoveryProtocol:
 
     Raises `UsageError` for a feed whose description has no such packets.
     """
+
+    _clock: SendClock
+    header: Readonly[PacketHeader]
+    _feed: object
+    _heartbeat_reply: object
+    _requests: tuple
+    _responses: tuple
+    _table: "FeedTable"
+    _forms: dict
 
     def __init__(self, feed: Feed) -> None:
         codes = {layout.name: code for code, layout in feed.controls.items()}
@@ -389,11 +436,13 @@ class RecoveryProtocol:
 
     # -- reading --------------------------------------------------------------------------------
 
+    @cython.ccall
     def read(self, packet: bytes) -> Frame:
         """Decode one whole packet; `header` then has its header. Raises `WireError`."""
         self.open(packet)
         return self.meaning(packet)
 
+    @cython.returns(cython.int)
     def open(self, packet: bytes) -> int:
         """Read a packet's header into `header` and return its kind. Raises `WireError`."""
         verdict = parse_header(self._table, packet, 0, len(packet), self.header)
@@ -401,6 +450,7 @@ class RecoveryProtocol:
             raise WireError("bad_packet", REJECT_TEXT[Reject(verdict)])
         return self.header.kind
 
+    @cython.ccall
     def meaning(self, packet: bytes) -> Frame:
         """Decode the packet whose header `open` has just read. Raises `WireError`."""
         header = self.header
@@ -422,6 +472,8 @@ class RecoveryProtocol:
             raise WireError("wrong_count", f"type {code} with {header.count} entries", header)
         return self._control(packet, form, header)
 
+    @cython.locals(form=_Form, header=PacketHeader)
+    @cython.cfunc
     def _control(self, packet: bytes, form: _Form, header: PacketHeader) -> Frame:
         code, number, service = header.packet_type, header.sequence, header.service
         source_id = form.text(packet, "source_id")

@@ -16,12 +16,13 @@ is silent again.
 Time is an argument, in ns since 1970. A day is the trading day that the quota is given: when it
 turns, all counts of the day begin again. A clock that is set back turns nothing.
 
-Compiled; the types of attributes and methods stand in `quota.pxd`.
+Compiled.
 """
 
 import cython
 
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.codecs.visibility import Public
 
 SECOND_NS = 1_000_000_000
 #: How often a channel that waits for a slot looks again; its owner may let it look sooner.
@@ -50,6 +51,23 @@ class Quota:
     says when the day turns.
     """
 
+    outstanding_max: Public[cython.longlong]
+    per_day: Public[cython.longlong]
+    outstanding: Public[cython.longlong]
+    used_today: Public[cython.longlong]
+    closed: Public[cython.bint]
+    waiting: Public[dict]
+    _trading_day: object
+    _interval_ns: cython.longlong
+    _burst: cython.longlong
+    _theoretical_ns: cython.longlong
+    _paused_until_ns: cython.longlong
+    _width_max: cython.longlong
+    _turns_ns: cython.longlong
+    _round_ns: cython.longlong
+    _silent_until_ns: cython.longlong
+    _rounds: cython.int
+
     def __init__(
         self, per_s: int, per_day: int, outstanding_max: int, trading_day: TradingDay
     ) -> None:
@@ -75,6 +93,8 @@ class Quota:
         #: Services that wait for a slot, the longest waiting first.
         self.waiting: dict[int, None] = {}
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def take(self, service: int, now_ns: int) -> bool:
         """Take a slot for one request of `service`; where there is none, queue it.
 
@@ -90,16 +110,22 @@ class Quota:
             self._theoretical_ns = max(self._theoretical_ns, now_ns) + self._interval_ns
         return True
 
+    @cython.ccall
     def release(self) -> None:
         """Give back the slot of a request that is over: answered, refused, timed out, or void."""
         assert self.outstanding > 0
         self.outstanding -= 1
 
+    @cython.ccall
     def withdraw(self, service: int) -> None:
         """Remove `service` from the queue for a slot."""
         if self.waiting:
             self.waiting.pop(service, None)
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
     def ready_ns(self, now_ns: int) -> int:
         """Return when to try again after `take` refused; always later than `now_ns`."""
         if now_ns < self._paused_until_ns:
@@ -108,12 +134,16 @@ class Quota:
             return now_ns + _POLL_NS
         return self._theoretical_ns - (self._burst - 1) * self._interval_ns
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def exhausted(self, now_ns: int) -> bool:
         """Return whether no more requests can be made today; begins a new day where it turns."""
         if now_ns >= self._turns_ns:
             self.new_day(now_ns)
         return self.closed or bool(self.per_day and self.used_today >= self.per_day)
 
+    @cython.locals(sent_ns=cython.longlong, now_ns=cython.longlong, pause_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def refuse(self, sent_ns: int, now_ns: int, pause_ns: int) -> bool:
         """Record a refusal for today; return whether that closes the quota.
 
@@ -131,10 +161,16 @@ class Quota:
         """The end of the pause that a refusal caused, which may be past; 0 where there was none."""
         return self._paused_until_ns
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
     def closed_until_ns(self, now_ns: int) -> int:
         """Return when the day turns where no more requests can be made until then; else 0."""
         return self._turns_ns if self.exhausted(now_ns) else 0
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def resume(self, now_ns: int) -> bool:
         """Reset the day's count and refusals for the operator; return whether it was exhausted."""
         was_exhausted = self.exhausted(now_ns)
@@ -142,6 +178,8 @@ class Quota:
         self._paused_until_ns = self.used_today = 0
         return was_exhausted
 
+    @cython.locals(sent_ns=cython.longlong)
+    @cython.ccall
     def accept(self, sent_ns: int) -> None:
         """Forget an earlier refusal where a request sent after its pause was accepted.
 
@@ -150,6 +188,8 @@ class Quota:
         if sent_ns >= self._paused_until_ns:
             self._paused_until_ns = 0
 
+    @cython.locals(sent_ns=cython.longlong, now_ns=cython.longlong)
+    @cython.ccall
     def time_out(self, sent_ns: int, now_ns: int) -> None:
         """Count a round without an answer; after several of them the server is silent.
 
@@ -164,27 +204,38 @@ class Quota:
         if self._rounds >= SILENT_ROUNDS:
             self._silent_until_ns = now_ns + _SILENCE_NS
 
+    @cython.ccall
     def hear(self) -> None:
         """Note that the server has said something: it is not silent."""
         self._rounds = 0
         self._silent_until_ns = 0
 
+    @cython.ccall
     def give_chance(self) -> None:
         """Allow requests to a silent server again, though it has said nothing yet."""
         self._silent_until_ns = 0
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def silent(self, now_ns: int) -> bool:
         """Return whether the server is considered silent, so that a request would be in vain."""
         return now_ns < self._silent_until_ns
 
+    @cython.locals(width=cython.longlong)
+    @cython.ccall
     def narrow(self, width: int) -> None:
         """Halve the width of requests: the server refused `width` numbers as too wide."""
         self._width_max = min(self._width_max, max(1, width // 2))
 
+    @cython.locals(most=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
     def width(self, most: int) -> int:
         """Return the greatest width of a request, in numbers, where the settings allow `most`."""
         return min(self._width_max, most)
 
+    @cython.ccall
     def reopen(self) -> None:
         """Drop the limits that the server's answers imposed, for a new sequence epoch.
 
@@ -195,12 +246,17 @@ class Quota:
         self._silent_until_ns = 0
         self._width_max = UNLIMITED
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def new_day(self, now_ns: int) -> None:
         """Begin the counts of a new day."""
         self._turns_ns = self._trading_day.turns_ns(now_ns)
         self.used_today = 0
         self.reopen()
 
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _ahead(self, service: int) -> int:
         """Return how many services wait ahead of `service`; all where it does not wait yet."""
         if not self.waiting:
@@ -210,12 +266,20 @@ class Quota:
                 return at
         return len(self.waiting)
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _free(self, now_ns: int) -> int:
         """Return the number of slots that can be given now."""
         if now_ns < self._paused_until_ns:
             return 0
         return min(self.outstanding_max - self.outstanding, self._tokens(now_ns))
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _tokens(self, now_ns: int) -> int:
         """Return the number of requests that the rate allows now."""
         if not self._interval_ns or self._theoretical_ns <= now_ns:

@@ -13,7 +13,7 @@ needs exactness checks that `widened` is zero.
 It knows nothing of services, time or what the numbers count; the caller keeps one set for each
 sequence-number space.
 
-Compiled; the types of attributes and methods stand in `ranges.pxd`. Most sets are empty or hold one
+Compiled. Most sets are empty or hold one
 range most of the time, so that case is tested first.
 """
 
@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 import cython
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.visibility import Public
 
 #: Ranges a set may hold: at 100 bytes a range well under a megabyte for each channel.
 RANGES_MAX = 4096
@@ -36,6 +37,11 @@ class RangeSet:
     Raises `UsageError` for a `limit` below 1, and for an empty range.
     """
 
+    _firsts: list
+    _lasts: list
+    limit: Public[object]
+    widened: Public[object]
+
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), limit: int = RANGES_MAX) -> None:
         if limit < 1:
             raise UsageError(f"a range set cannot be limited to {limit} ranges", "use 1 or more")
@@ -47,6 +53,7 @@ class RangeSet:
         for first, last in ranges:
             self.add(first, last)
 
+    @cython.ccall
     def add(self, first: int, last: int) -> None:
         """Add `first` to `last`, both included. Raises `UsageError` for an empty range."""
         _check(first, last)
@@ -96,6 +103,7 @@ class RangeSet:
         at = max(len(self._firsts) - most, 0)
         return list(zip(self._firsts[at:], self._lasts[at:], strict=True))
 
+    @cython.ccall
     def discard(self, first: int, last: int) -> None:
         """Remove `first` to `last`, both included, whether or not they are in the set.
 
@@ -117,16 +125,20 @@ class RangeSet:
         while len(self._firsts) > self.limit:
             self._join_nearest()
 
+    @cython.ccall
     def discard_below(self, number: int) -> None:
         """Remove every number less than `number`."""
         if self._firsts and self._firsts[0] < number:
             self.discard(self._firsts[0], number - 1)
 
+    @cython.ccall
     def clear(self) -> None:
         """Remove every number; `widened` stays, as a counter does."""
         self._firsts.clear()
         self._lasts.clear()
 
+    @cython.returns(list)
+    @cython.ccall
     def missing_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges inside `first` to `last` that are not in the set, ascending."""
         _check(first, last)
@@ -139,6 +151,8 @@ class RangeSet:
             gaps.append((first, last))
         return gaps
 
+    @cython.returns(list)
+    @cython.ccall
     def within(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the parts of the set inside `first` to `last`, ascending."""
         _check(first, last)
@@ -150,6 +164,7 @@ class RangeSet:
             (max(first, self._firsts[at]), min(last, self._lasts[at])) for at in range(low, high)
         ]
 
+    @cython.returns(cython.bint)
     def touches(self, first: int, last: int) -> bool:
         """Return whether any number from `first` to `last` is in the set."""
         _check(first, last)
@@ -157,6 +172,7 @@ class RangeSet:
             return False
         return bool(self._firsts[bisect_left(self._lasts, first)] <= last)
 
+    @cython.returns(cython.bint)
     def covers(self, first: int, last: int) -> bool:
         """Return whether every number from `first` to `last` is in the set."""
         _check(first, last)

@@ -21,7 +21,7 @@ that channels share is the `Quota` of a server.
 
 Times are integers in ns, sequence numbers are integers, ranges half-open.
 
-Compiled; the types of attributes and methods stand in `recovery.pxd`.
+Compiled.
 """
 
 from collections.abc import Callable

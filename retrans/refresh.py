@@ -22,8 +22,7 @@ counted.
 
 Sans-IO: the time is an argument, `deadline_ns` says when `tick` must be called.
 
-Compiled, since cyclic snapshots come all day whether or not one is needed; the types of attributes
-and methods stand in `refresh.pxd`.
+Compiled, since cyclic snapshots come all day whether or not one is needed.
 """
 
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from cython.cimports.feedhandler.codecs.scanner import MessageIndex
 from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
 from cython.cimports.feedhandler.retrans.snapshots import PacketFramer
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import MESSAGES_MAX, PACKET_BYTES_MAX, RefreshTypes
 
@@ -110,6 +110,20 @@ class _Gathering:
     Messages that follow one another in a packet are copied as one stretch.
     """
 
+    last: Readonly[object]
+    send_time: Readonly[object]
+    bytes: Readonly[cython.Py_ssize_t]
+    messages: Readonly[cython.Py_ssize_t]
+    packets: Readonly[list]
+    _framer: PacketFramer
+    _body: bytearray
+    _data: bytes
+    _room: cython.Py_ssize_t
+    _used: cython.Py_ssize_t
+    _from: cython.Py_ssize_t
+    _to: cython.Py_ssize_t
+    _count: cython.int
+
     def __init__(self, framer: PacketFramer, room: int, last: int, send_time: int) -> None:
         self.last = last
         self.send_time = send_time
@@ -125,6 +139,10 @@ class _Gathering:
         self._data = b""
         self._from = self._to = 0
 
+    @cython.locals(at=cython.Py_ssize_t, size=cython.Py_ssize_t)
+    @cython.returns(cython.bint)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def add(self, data: bytes, at: int, size: int) -> bool:
         """Add the message at `data[at:at + size]`; return False where it fits into no packet."""
         if size > self._room:
@@ -141,6 +159,7 @@ class _Gathering:
         self.bytes += size
         return True
 
+    @cython.cfunc
     def close(self) -> None:
         """Frame the messages gathered since the last packet."""
         self._copy()
@@ -148,6 +167,7 @@ class _Gathering:
         self._body.clear()
         self._used = self._count = 0
 
+    @cython.cfunc
     def _copy(self) -> None:
         if self._from < self._to:
             self._body += self._data[self._from : self._to]
@@ -161,6 +181,22 @@ class RefreshAssembler:
 
     Raises `UsageError` for a feed that has no refresh.
     """
+
+    service: Readonly[object]
+    counts: Readonly[dict]
+    deadline_ns: Readonly[cython.longlong]
+    _feed: object
+    _order: object
+    _settings: object
+    _types: object
+    _expected: object
+    _reader: RefreshReader
+    _gathering: _Gathering
+    _events: list
+    _start_code: cython.int
+    _end_code: cython.int
+    _room: cython.Py_ssize_t
+    _bytes_max: cython.longlong
 
     def __init__(self, feed: Any, service: int, settings: RecoverySettings) -> None:
         self.service = service
@@ -184,11 +220,15 @@ class RefreshAssembler:
         """Whether a refresh is under way."""
         return self._gathering is not None
 
+    @cython.returns(list)
+    @cython.ccall
     def pop_events(self) -> list[RefreshEvent]:
         """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def packet(self, data: bytes, sequence: int, now_ns: int) -> None:
         """Take in the refresh line's next packet, with its `sequence` number on that line."""
         self.tick(now_ns)
@@ -200,22 +240,31 @@ class RefreshAssembler:
         if body is not None:
             self._walk(body, now_ns)
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def gap(self, now_ns: int) -> None:
         """Fail the refresh under way, as packets of the line were lost."""
         self.tick(now_ns)
         self._fail("gap")
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def reset(self, now_ns: int) -> None:
         """Fail the refresh under way, as the line's numbering restarts; any number may follow."""
         self.tick(now_ns)
         self._expected = None
         self._fail("reset")
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def tick(self, now_ns: int) -> None:
         """Fail the refresh under way where its time has run out."""
         if now_ns >= self.deadline_ns:
             self._fail("timed_out")
 
+    @cython.locals(data=bytes)
+    @cython.returns(bytes)
+    @cython.cfunc
     def _read(self, data: bytes) -> bytes | None:
         """Inflate a packet and index its messages; return None where none are of use."""
         body = self._reader.read(data)
@@ -226,12 +275,14 @@ class RefreshAssembler:
             return None
         return body
 
+    @cython.cfunc
     def _broken(self, name: str) -> None:
         """Count a useless packet under `name`, and fail the refresh under way, which lacks it."""
         self.counts[name] += 1
         self._fail("malformed")
 
     @cython.locals(
+        now_ns=cython.longlong,
         index=MessageIndex,
         types=cython.ushort[::1],
         offsets=cython.uint[::1],
@@ -242,6 +293,7 @@ class RefreshAssembler:
         code=cython.int,
         outside=cython.bint,
     )
+    @cython.cfunc
     def _walk(self, data: bytes, now_ns: int) -> None:
         """Handle every message of the packet that was just indexed."""
         index = self._reader.index
@@ -259,6 +311,8 @@ class RefreshAssembler:
                 self._gather(data, at, size)
         self.counts["outside"] += outside
 
+    @cython.locals(at=cython.Py_ssize_t, size=cython.Py_ssize_t, now_ns=cython.longlong)
+    @cython.cfunc
     def _start(self, data: bytes, at: int, size: int, now_ns: int) -> None:
         """Begin a refresh at message 580; one under way is dropped and counted."""
         if size < self._types.size:
@@ -275,6 +329,8 @@ class RefreshAssembler:
         self._events.append(SnapshotBegan(self.service, last))
         self._gather(data, at, size)
 
+    @cython.locals(at=cython.Py_ssize_t, size=cython.Py_ssize_t)
+    @cython.cfunc
     def _gather(self, data: bytes, at: int, size: int) -> None:
         """Add one message to the refresh under way, or fail it where a bound is exceeded."""
         gathering = self._gathering
@@ -284,6 +340,8 @@ class RefreshAssembler:
         elif gathering.bytes > self._bytes_max:
             self._fail("too_large")
 
+    @cython.locals(at=cython.Py_ssize_t, size=cython.Py_ssize_t)
+    @cython.cfunc
     def _end(self, data: bytes, at: int, size: int) -> None:
         """Complete the refresh at message 581; fail it where LastSeqNum is not the start's."""
         if self._gathering is None:
@@ -296,6 +354,7 @@ class RefreshAssembler:
             self._gather(data, at, size)
             self._complete()
 
+    @cython.cfunc
     def _complete(self) -> None:
         """Emit the snapshot, unless its last message has just made it too large."""
         gathering = self._gathering
@@ -309,6 +368,7 @@ class RefreshAssembler:
             Snapshot(self.service, gathering.last, packets, gathering.messages, gathering.send_time)
         )
 
+    @cython.cfunc
     def _fail(self, reason: str) -> None:
         """Fail the refresh under way, if there is one."""
         if self._gathering is None:
@@ -317,6 +377,7 @@ class RefreshAssembler:
         self.counts[f"failed_{reason}"] += 1
         self._events.append(SnapshotFailed(self.service, reason))
 
+    @cython.cfunc
     def _stop(self) -> None:
         self._gathering = None
         self.deadline_ns = _NEVER

@@ -6,10 +6,11 @@ server that sends unreadable ones, and the assembler of snapshots, which fails t
 compressed packet is one header and one zlib stream behind it; nothing is inflated beyond
 `inflated_bytes_max`, whatever the stream would come to.
 
-Compiled; the types of attributes and methods stand in `refresh_packets.pxd`.
+Compiled.
 """
 
 import zlib
+from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.codecs.kinds import COMPRESSED, DATA, FINE
@@ -21,7 +22,11 @@ from cython.cimports.feedhandler.codecs.scanner import (
 )
 
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.retrans.snapshots import MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
 #: Key of `RefreshReader.fault`: what is wrong with the packet just read.
 FAULTS: dict[str, str] = {
@@ -35,6 +40,12 @@ FAULTS: dict[str, str] = {
 class RefreshReader:
     """Reads snapshot packets of `feed`, one at a time, into `header` and `index`."""
 
+    _table: "FeedTable"
+    _most: object
+    header: Readonly[PacketHeader]
+    index: Readonly[MessageIndex]
+    fault: Public[str]
+
     def __init__(self, feed: Feed, inflated_bytes_max: int) -> None:
         self._table = feed.table
         self._most = inflated_bytes_max
@@ -44,6 +55,9 @@ class RefreshReader:
         #: The fault of the packet just read: a key of `FAULTS`, or "".
         self.fault = ""
 
+    @cython.locals(data=bytes)
+    @cython.returns(bytes)
+    @cython.ccall
     def read(self, data: bytes) -> bytes | None:
         """Return the packet, its body inflated; None without messages or where bad (`fault`).
 
@@ -70,6 +84,9 @@ class RefreshReader:
             return None
         return data
 
+    @cython.locals(data=bytes)
+    @cython.returns(bytes)
+    @cython.cfunc
     def _inflate(self, data: bytes) -> bytes | None:
         """Return the packet's body inflated; None, with `fault` set, where that fails."""
         inflater = zlib.decompressobj()

@@ -26,7 +26,7 @@ Bounds: `RUNS_MAX` runs that wait; a channel with more gaps than that is better 
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
 theirs (a full one claims too much, never too little).
 
-Compiled; the types of attributes and methods stand in `retransmission.pxd`.
+Compiled.
 """
 
 import heapq
@@ -36,6 +36,7 @@ import cython
 from cython.cimports.feedhandler.retrans.quota import Quota
 from cython.cimports.feedhandler.retrans.ranges import RangeSet
 
+from feedhandler.codecs.visibility import Public
 from feedhandler.retrans.actions import Action, Alert, Ask, Cancel, Disprove, GiveUp
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.reactions import RETRANSMISSION, UNKNOWN, Reaction
@@ -58,6 +59,14 @@ _CLAIMS_MAX = 1 << 20
 class Request:
     """One request under way for `first` to `end` - 1, sent at `sent_ns`, overdue at `due_ns`."""
 
+    first: Public[object]
+    end: Public[object]
+    come: Public[object]
+    tries: Public[cython.int]
+    accepted: Public[cython.bint]
+    sent_ns: Public[cython.longlong]
+    due_ns: Public[cython.longlong]
+
     def __init__(self, first: int, end: int, tries: int, sent_ns: int, due_ns: int) -> None:
         self.first, self.end = first, end
         self.tries = tries
@@ -75,6 +84,35 @@ class Retransmission:
     Actions are appended to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
     Requests are numbered from `first_id` on.
     """
+
+    service: Public[object]
+    settings: Public[object]
+    epoch: Public[object]
+    quota: Public[Quota]
+    connected: Public[cython.bint]
+    missing: Public[RangeSet]
+    abandoned: Public[RangeSet]
+    requests: Public[dict]
+    _actions: list
+    _ready: list
+    _later: list
+    _counts: dict
+    _backoff: object
+    _reported: object
+    _closing: object
+    _alerted: set
+    _wait_ns: cython.longlong
+    _reserve_ns: cython.longlong
+    _timeout_ns: cython.longlong
+    _quota_due_ns: cython.longlong
+    _grace_end_ns: cython.longlong
+    _gather_ns: cython.longlong
+    _asked_ns: cython.longlong
+    _gathered_ns: cython.longlong
+    _reported_end: object
+    _given_up: object
+    _next_id: object
+    _void_below: object
 
     def __init__(
         self,
@@ -151,6 +189,8 @@ class Retransmission:
 
     # -- control events of arbitration ------------------------------------------------------
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def report(self, first: int, end: int, epoch: int, now_ns: int) -> None:
         """Record that `first` to `end` - 1 is missing on every line, in the sequence epoch `epoch`.
 
@@ -171,17 +211,20 @@ class Retransmission:
             self._gathered_ns = self._asked_ns + self._gather_ns
         _append(self._reported, (now_ns + self._wait_ns - self._reserve_ns, first, end))
 
+    @cython.ccall
     def settle(self, first: int, end: int) -> None:
         """Remove `first` to `end` - 1, which has come or was announced lost."""
         self._gone(first, end)
         self._drop_settled()
 
+    @cython.ccall
     def settle_below(self, number: int) -> None:
         """Remove everything below `number`, which has come or was announced lost."""
         self.missing.discard_below(number)
         self.abandoned.discard_below(number)
         self._drop_settled()
 
+    @cython.ccall
     def settle_all(self) -> None:
         """Remove everything: nothing is missing any more."""
         self.missing.clear()
@@ -200,6 +243,7 @@ class Retransmission:
 
     # -- the server -------------------------------------------------------------------------
 
+    @cython.ccall
     def connect(self) -> None:
         """Note that the server can be reached; a silent one gets another chance."""
         self.connected = True
@@ -207,6 +251,8 @@ class Retransmission:
         if self.quota is not None:
             self.quota.give_chance()
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def disconnect(self, now_ns: int) -> None:
         """Turn the requests under way into runs that wait for the server, spending no try."""
         if self.connected:
@@ -216,7 +262,8 @@ class Retransmission:
             self._close(request_id)
             heapq.heappush(self._ready, (request.first, request.end, request.tries))
 
-    @cython.locals(request=Request)
+    @cython.locals(now_ns=cython.longlong, request=Request)
+    @cython.ccall
     def accept(self, request_id: int, now_ns: int) -> None:
         """Restart the time-out of an accepted request; count a late answer."""
         self._hear()
@@ -228,7 +275,8 @@ class Retransmission:
         self._served.accept(request.sent_ns)
         request.due_ns = now_ns + self._timeout_ns
 
-    @cython.locals(request=Request)
+    @cython.locals(now_ns=cython.longlong, request=Request)
+    @cython.ccall
     def record_answer(self, request_id: int, first: int, end: int, now_ns: int) -> None:
         """Record that `first` to `end` - 1 has come in answer to the request; restart its time-out.
 
@@ -249,7 +297,8 @@ class Retransmission:
         if not self._left(request):
             self._drop(request_id)
 
-    @cython.locals(request=Request)
+    @cython.locals(now_ns=cython.longlong, request=Request)
+    @cython.ccall
     def check(self, request_id: int, now_ns: int) -> None:
         """End a request whose answer is over, and request again what the answer left out."""
         request = self.requests.get(request_id)
@@ -261,7 +310,8 @@ class Retransmission:
             self._count("partial")
             self._again(request, now_ns)
 
-    @cython.locals(request=Request)
+    @cython.locals(now_ns=cython.longlong, request=Request)
+    @cython.ccall
     def react(self, request_id: int, reason: int, now_ns: int) -> None:
         """React to the server's refusal as `reactions.RETRANSMISSION` says for `reason`.
 
@@ -293,6 +343,7 @@ class Retransmission:
             self._alerted.add(reason)
             self._alert(f"refuses requests for service {self.service}: {reply.text} ({reason})")
 
+    @cython.ccall
     def count_late(self) -> None:
         """Count an answer to a request that is over."""
         self._hear()
@@ -300,6 +351,8 @@ class Retransmission:
 
     # -- the clock --------------------------------------------------------------------------
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def tick(self, now_ns: int) -> None:
         """Handle time-outs, and abandon what has run out of time."""
         overdue = [each for each, request in self.requests.items() if request.due_ns <= now_ns]
@@ -318,6 +371,8 @@ class Retransmission:
             self._count("out_of_time", self._abandon(first, end))
             self._drop_settled()
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.ccall
     def pump(self, now_ns: int) -> None:
         """Send the requests that are possible now, abandon the impossible, give up what is due."""
         self._quota_due_ns = NEVER
@@ -345,6 +400,8 @@ class Retransmission:
         assert self.quota is not None
         return self.quota
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def _is_gone(self, now_ns: int) -> bool:
         """Return whether the server is down for longer than it is waited for, or silent.
 
@@ -356,11 +413,14 @@ class Retransmission:
             self._grace_end_ns = now_ns + self._wait_ns
         return self._grace_end_ns <= now_ns
 
+    @cython.cfunc
     def _hear(self) -> None:
         """Note in the quota that the server has said something."""
         if self.quota is not None:
             self.quota.hear()
 
+    @cython.locals(quota=Quota, now_ns=cython.longlong)
+    @cython.returns(cython.bint)
     def _ask_all(self, quota: Quota, now_ns: int) -> bool:
         """Request the ready runs, lowest first; return False when the quota has no slot left."""
         width = quota.width(self.settings.request_packets_max)
@@ -376,6 +436,8 @@ class Retransmission:
                     begin = stop
         return True
 
+    @cython.locals(tries=cython.int, now_ns=cython.longlong)
+    @cython.cfunc
     def _ask(self, first: int, end: int, tries: int, now_ns: int) -> None:
         request_id = self.new_id()
         due_ns = now_ns + self._timeout_ns
@@ -385,6 +447,8 @@ class Retransmission:
         self._count("requested", end - first)
         self._actions.append(Ask(request_id, self.service, first, end, self.epoch))
 
+    @cython.locals(request=Request, now_ns=cython.longlong)
+    @cython.cfunc
     def _again(self, request: Request, now_ns: int) -> None:
         """Schedule another try after a back-off, or abandon the range where tries are used up."""
         tries = request.tries + 1
@@ -395,6 +459,8 @@ class Retransmission:
         ready_ns = now_ns + self._backoff.delay_ns(tries)
         heapq.heappush(self._later, (ready_ns, request.first, request.end, tries))
 
+    @cython.locals(request=Request, now_ns=cython.longlong)
+    @cython.cfunc
     def _refused_today(self, request: Request, now_ns: int) -> None:
         """Handle "too many requests today": pause once, spending no try; then abandon."""
         quota = self._served
@@ -411,14 +477,18 @@ class Retransmission:
                 "`feedhandler control resume-requests` has it asked again"
             )
 
+    @cython.cfunc
     def _gone(self, first: int, end: int) -> None:
         self.missing.discard(first, end - 1)
         self.abandoned.discard(first, end - 1)
 
+    @cython.locals(request=Request)
+    @cython.returns(cython.bint)
     def _left(self, request: Request) -> bool:
         """Return whether anything in the request is still missing."""
         return self.missing.touches(request.first, request.end - 1)
 
+    @cython.cfunc
     def _drop_settled(self) -> None:
         """Cancel requests in which nothing is missing any more."""
         if not self.requests:
@@ -427,11 +497,14 @@ class Retransmission:
             self._drop(request_id)
 
     @cython.locals(request=Request)
+    @cython.cfunc
     def _drop(self, request_id: int) -> None:
         """End a request in which nothing is missing; cancel it where its answer is incomplete."""
         request = self.requests[request_id]
         self._close(request_id, request.come < request.end)
 
+    @cython.locals(cancel=cython.bint)
+    @cython.cfunc
     def _close(self, request_id: int, cancel: bool = False) -> None:
         """Remove a request from those under way and free its slot; `cancel` appends a `Cancel`."""
         del self.requests[request_id]
@@ -440,6 +513,7 @@ class Retransmission:
             self._count("cancelled")
             self._actions.append(Cancel(request_id))
 
+    @cython.cfunc
     def _abandon(self, first: int, end: int) -> int:
         """Stop requesting what is missing in the range; return how many numbers that is."""
         parts = self.missing.within(first, end - 1)
@@ -456,6 +530,7 @@ class Retransmission:
         for begin, last in under_way.missing_in(first, end - 1):
             self._count("out_of_time", self._abandon(begin, last + 1))
 
+    @cython.cfunc
     def _abandon_runs(self) -> int:
         """Abandon everything that is not under way; return how many numbers that is."""
         total = 0
@@ -466,6 +541,7 @@ class Retransmission:
         self._forget_runs()
         return total
 
+    @cython.cfunc
     def _forget_runs(self) -> None:
         self._ready.clear()
         self._later.clear()
@@ -473,6 +549,7 @@ class Retransmission:
         if self.quota is not None:
             self.quota.withdraw(self.service)
 
+    @cython.cfunc
     def _trim(self) -> None:
         """Drop runs and deadlines in which nothing is missing any more."""
         missing = self.missing
@@ -487,6 +564,8 @@ class Retransmission:
             while bounds and not missing.touches(bounds[0][1], bounds[0][2] - 1):
                 bounds.popleft()
 
+    @cython.returns(list)
+    @cython.cfunc
     def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of the range that no request, run or abandoned range covers."""
         if first >= self._reported_end:
@@ -502,6 +581,7 @@ class Retransmission:
             claims.add(begin, stop - 1)
         return claims.missing_in(first, end - 1)
 
+    @cython.cfunc
     def _give_up(self) -> None:
         """Append `GiveUp` for what is abandoned with nothing before it that may still come."""
         until = self.abandoned.highest + 1
@@ -517,6 +597,7 @@ class Retransmission:
         self._count("alerts")
         self._actions.append(Alert(f"the retransmission server {text}"))
 
+    @cython.cfunc
     def _count(self, name: str, by: int = 1) -> None:
         self._counts[name] += by
 

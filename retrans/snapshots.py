@@ -10,17 +10,20 @@ the wire and at most 255 messages (its count is a u8), and its inflated length m
 `refresh` share it. The caller chooses the messages (`market` makes them). No I/O; nothing
 here keeps state between calls but an estimate of how well messages compress.
 
-Compiled; the types of attributes and methods stand in `snapshots.pxd`.
+Compiled.
 """
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 from cython.cimports.feedhandler.codecs.scanner import patch_header, write_number
 
 from feedhandler.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
 #: The specification's bound on a packet, header included.
 PACKET_BYTES_MAX = 1400
@@ -51,11 +54,17 @@ def deflated(body, level=LEVEL):
 class PacketFramer:
     """Makes packets of one service, with the same send time and flags, from message bytes."""
 
+    _table: "FeedTable"
+    _order: object
+    _header: bytes
+
     def __init__(self, feed: Any, service: int, send_time: int, flags: int = 0) -> None:
         self._table = feed.table
         self._order = feed.byte_order
         self._header = feed.encode_packet(service=service, send_time=send_time, flags=flags)
 
+    @cython.returns(bytes)
+    @cython.ccall
     def packet(self, sequence: int, body: bytes, count: int) -> bytes:
         """Return a packet with this body, which holds `count` messages, plain or compressed."""
         table = self._table

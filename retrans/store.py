@@ -38,6 +38,7 @@ from cython.cimports.feedhandler.retrans.entries import (
 )
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.codecs.visibility import Public, Readonly
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
@@ -82,6 +83,28 @@ class PacketStore:
                  next, since not all that follows the packet before it is held
     """
 
+    slab: cython.uchar[::1]
+    table: cython.ulonglong[::1]
+    oldest: cython.Py_ssize_t
+    write: cython.Py_ssize_t
+    keeping: Public[cython.bint]
+    trims: cython.bint
+    cut: object
+    bytes_max: Readonly[cython.Py_ssize_t]
+    packets_max: Readonly[cython.Py_ssize_t]
+    count: Readonly[cython.Py_ssize_t]
+    bytes: Readonly[cython.Py_ssize_t]
+    held: Readonly[cython.Py_ssize_t]
+    held_bytes: Readonly[cython.Py_ssize_t]
+    taken: Readonly[cython.Py_ssize_t]
+    first: Readonly[cython.ulonglong]
+    end: Readonly[cython.ulonglong]
+    evicted: Readonly[cython.ulonglong]
+    refused: Readonly[cython.ulonglong]
+    numbering: Readonly[cython.ulonglong]
+    gone_first: Readonly[cython.ulonglong]
+    gone_next: Readonly[cython.ulonglong]
+
     def __init__(self, bytes_max: int, packets_max: int = 0) -> None:
         if bytes_max < 1 or packets_max < 0:
             raise ValueError("a packet store needs room")
@@ -103,7 +126,10 @@ class PacketStore:
         self.cut = cut
         self.trims = True
 
-    def clear(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def clear(self) -> cython.int:
         """Forget every packet by number, as a new sequence epoch begins; the counters stay.
 
         A store that is `keeping` still has them by serial.
@@ -116,7 +142,20 @@ class PacketStore:
         return 0
 
     @cython.locals(run=cython.ulonglong)
-    def append(self, sequence, next_sequence, data, start, size, received_ns=0, skip=0, count=0):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def append(
+        self,
+        sequence: cython.ulonglong,
+        next_sequence: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        received_ns: cython.ulonglong = 0,
+        skip: cython.ulonglong = 0,
+        count: cython.ulonglong = 0,
+    ) -> cython.int:
         """Store the packet `data[start:start + size]`, numbers `sequence` to `next_sequence` - 1.
 
         Returns 1, or 0 where it is refused: numbers below `end`, no numbers at all, or longer than
@@ -148,7 +187,19 @@ class PacketStore:
         return 1
 
     @cython.locals(run=cython.ulonglong)
-    def append_unsequenced(self, number, following, data, start, size, received_ns=0, count=0):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def append_unsequenced(
+        self,
+        number: cython.ulonglong,
+        following: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        received_ns: cython.ulonglong = 0,
+        count: cython.ulonglong = 0,
+    ) -> cython.int:
         """Store an unsequenced packet, before the one that will carry the number `following`.
 
         It is found by `number` (with `UNSEQUENCED_BIT`). Returns 1, or 0 where it is longer than
@@ -168,7 +219,21 @@ class PacketStore:
         return 1
 
     @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t)
-    def _keep(self, sequence, next_sequence, run, data, start, size, received_ns, skip, count):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _keep(
+        self,
+        sequence: cython.ulonglong,
+        next_sequence: cython.ulonglong,
+        run: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        skip: cython.ulonglong,
+        count: cython.ulonglong,
+    ) -> cython.int:
         """Put a packet, for which there is room, behind all others."""
         word = self._entry(self.held)
         self.table[word + SEQUENCE] = sequence
@@ -193,7 +258,10 @@ class PacketStore:
         return 0
 
     @cython.locals(offset=cython.Py_ssize_t)
-    def _make_room(self, size):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _make_room(self, size: cython.Py_ssize_t) -> cython.int:
         """Evict the oldest packets until `size` bytes at `write`, and a table entry, are free.
 
         What lies at or behind `write` in the slab is older than anything before it, so the oldest
@@ -216,7 +284,10 @@ class PacketStore:
         return 0
 
     @cython.locals(word=cython.Py_ssize_t, size=cython.Py_ssize_t)
-    def _evict(self):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _evict(self) -> cython.int:
         """Evict the oldest packet."""
         word = self._entry(0)
         size = self.table[word + SIZE]
@@ -232,28 +303,42 @@ class PacketStore:
             self.first = self._begin(self._entry(0)) if self.count else self.end
         return 0
 
-    def _begin(self, word):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _begin(self, word: cython.Py_ssize_t) -> cython.ulonglong:
         """Return the first number that a packet is found by."""
         if self.trims and self.table[word + SKIP] < _UNSEQUENCED:
             return self.table[word + SEQUENCE] + self.table[word + SKIP]
         return self.table[word + SEQUENCE]
 
     @cython.locals(at=cython.Py_ssize_t)
-    def _entry(self, index):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def _entry(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the first table word of the packet at `index` (0: the oldest of all epochs)."""
         at = self.oldest + index
         if at >= self.packets_max:
             at -= self.packets_max
         return at * ENTRY_WORDS
 
-    def entry(self, serial):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def entry(self, serial: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the first table word of the packet with this serial; -1 where it is not held."""
         if serial >= self.taken or serial + self.held < self.taken:
             return -1
         return self._entry(serial + self.held - self.taken)
 
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
-    def _search(self, low, high, number):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def _search(
+        self, low: cython.Py_ssize_t, high: cython.Py_ssize_t, number: cython.ulonglong
+    ) -> cython.Py_ssize_t:
         """Return the first index, `low` to `high` - 1, whose packet ends above `number`; or `high`.
 
         The packets must be of one sequence epoch.
@@ -266,7 +351,8 @@ class PacketStore:
                 high = middle
         return low
 
-    def packet(self, serial) -> tuple[int, int, bytes, int, int, int] | None:
+    @cython.ccall
+    def packet(self, serial: cython.Py_ssize_t) -> tuple[int, int, bytes, int, int, int] | None:
         """Return (sequence, next sequence, bytes, received_ns, skip, count) of a serial.
 
         Returns None where it is not held.
@@ -283,7 +369,9 @@ class PacketStore:
             self.table[word + COUNT],
         )
 
-    def find(self, begin, end, number):
+    def find(
+        self, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, number: cython.ulonglong
+    ) -> cython.Py_ssize_t:
         """Return the serial of the first packet that ends beyond `number`, or `end`.
 
         Searches the packets held with the serials `begin` to `end` - 1, which must be of one
@@ -294,7 +382,10 @@ class PacketStore:
         return end if begin >= end else shift + self._search(begin - shift, end - shift, number)
 
     @cython.locals(index=cython.Py_ssize_t)
-    def find_unsequenced(self, number):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def find_unsequenced(self, number: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the serial of the latest unsequenced packet with this number, or -1."""
         for index in range(self.held - 1, -1, -1):
             if self.table[self._entry(index) + SKIP] == number:
@@ -302,7 +393,10 @@ class PacketStore:
         return -1
 
     @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
-    def covers(self, first, end):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def covers(self, first: cython.ulonglong, end: cython.ulonglong) -> cython.bint:
         """Return whether all numbers from `first` to `end` - 1 are held; an empty range is."""
         if first >= end:
             return True
@@ -315,7 +409,7 @@ class PacketStore:
         return self.table[word + SEQUENCE] < end and run <= first
 
     @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, total=cython.Py_ssize_t)
-    def bytes_of(self, first, end):
+    def bytes_of(self, first: cython.ulonglong, end: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the total bytes of the packets with numbers in `first` to `end` - 1."""
         total = 0
         for index in range(self._search(self.held - self.count, self.held, first), self.held):
@@ -353,7 +447,8 @@ class PacketStore:
         return found
 
     @cython.locals(offset=cython.Py_ssize_t, size=cython.Py_ssize_t)
-    def _data(self, word):
+    @cython.cfunc
+    def _data(self, word: cython.Py_ssize_t) -> object:
         """Return the bytes of the packet whose table entry begins at `word`."""
         offset = self.table[word + OFFSET]
         size = self.table[word + SIZE]

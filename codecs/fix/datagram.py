@@ -24,6 +24,8 @@ from cython.cimports.feedhandler.codecs.fix.reasons import (
 )
 from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 
+from feedhandler.codecs.visibility import Readonly
+
 #: Types of administrative messages, as `Frame.message_type` has them: one byte, or two big-endian.
 HEARTBEAT = 0x30
 TEST_REQUEST = 0x31
@@ -35,6 +37,7 @@ LOGON = 0x41
 TIME_BEACON = 0x5542
 
 
+@cython.cclass
 class Datagram:
     """The summary of the messages of one datagram; written by `walk_datagram`.
 
@@ -51,6 +54,18 @@ class Datagram:
     send_time_ns    SendingTime of the first message since 1970 UTC, or `NO_TIME`
     fault_at        offset of the fault of a rejected datagram
     """
+
+    messages: Readonly[cython.int]
+    applications: Readonly[cython.int]
+    sequence: Readonly[cython.ulonglong]
+    next_sequence: Readonly[cython.ulonglong]
+    consecutive: Readonly[cython.bint]
+    admin_sequence: Readonly[cython.ulonglong]
+    new_sequence: Readonly[cython.ulonglong]
+    gap_fill: Readonly[cython.bint]
+    reset_numbers: Readonly[cython.bint]
+    send_time_ns: Readonly[cython.longlong]
+    fault_at: Readonly[cython.Py_ssize_t]
 
     def __init__(self) -> None:
         self.messages = self.applications = 0
@@ -137,7 +152,12 @@ def _take_message(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> c
     return FINE
 
 
-def walk_datagram_at(first, size, frame, out):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def walk_datagram_at(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, frame: Frame, out: Datagram
+) -> cython.int:
     """Summarise a datagram for compiled callers; return a `FixReject`.
 
     The datagram is the first `size` bytes from `first` on, and offsets count from there. See
@@ -167,7 +187,15 @@ def walk_datagram_at(first, size, frame, out):
 
 
 @cython.boundscheck(False)  # the first line checks the datagram against the bounds
-def walk_datagram(data, start, size, frame, out):
+@cython.ccall
+@cython.nogil
+def walk_datagram(
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    frame: Frame,
+    out: Datagram,
+) -> cython.int:
     """Summarise the messages of the datagram `data[start:start + size]` in `out`.
 
     Returns the `FixReject` of the first message that is wrong, or FINE. Offsets count from the

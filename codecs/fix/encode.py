@@ -21,6 +21,7 @@ import numpy
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.framing import MESSAGE_BYTES_MAX, data_field_of
 from feedhandler.codecs.prices import Price
+from feedhandler.codecs.visibility import Readonly
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.fix.byte_sums import byte_sum
@@ -42,12 +43,20 @@ Value = bytes | str | int | bool | Decimal | Price | list[Any]
 Fields = Iterable[tuple[int, Value]]
 
 
+@cython.cclass
 class MessageWriter:
     """Writes messages one after the other into `data`; the last one is `data[start:end]`.
 
     A message longer than `capacity` is given up: `finish` raises `UsageError`. Raises `UsageError`
     for a wrong `begin_string`, and for a `capacity` below 64 or above `MESSAGE_BYTES_MAX`.
     """
+
+    data: Readonly[cython.uchar[::1]]
+    start: Readonly[cython.Py_ssize_t]
+    end: Readonly[cython.Py_ssize_t]
+    at: cython.Py_ssize_t
+    overflowed: cython.bint
+    begin_string: bytes
 
     def __init__(
         self, begin_string: bytes = b"FIXT.1.1", capacity: cython.Py_ssize_t = 1 << 16
@@ -63,19 +72,23 @@ class MessageWriter:
         self.overflowed = False
         self.begin_string = b"8=" + begin_string + b"\x019="
 
-    def begin(self, message_type):
+    @cython.ccall
+    def begin(self, message_type: cython.const_uchar[::1]) -> cython.void:
         """Begin a message of type `message_type` (35)."""
         self.at = 32
         self.overflowed = False
         self.put_bytes(35, message_type)
 
-    def _room(self, size):
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _room(self, size: cython.Py_ssize_t) -> cython.int:
         if self.at + size + 7 <= self.data.shape[0]:
             return 1
         self.overflowed = True
         return 0
 
-    def _digits(self, value, least):
+    @cython.cfunc
+    def _digits(self, value: cython.ulonglong, least: cython.int) -> cython.void:
         """Append a number, with zeros before it up to `least` digits."""
         index: cython.Py_ssize_t
         count: cython.int = 1
@@ -89,12 +102,13 @@ class MessageWriter:
             value //= 10
         self.at += count
 
-    def _tag(self, tag):
+    @cython.cfunc
+    def _tag(self, tag: cython.uint) -> cython.void:
         self._digits(tag, 1)
         self.data[self.at] = 61
         self.at += 1
 
-    def put_bytes(self, tag, value):
+    def put_bytes(self, tag: cython.uint, value: cython.const_uchar[::1]) -> cython.int:
         """Append a field. Raises `UsageError` for an empty value and for one with an SOH."""
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
         index: cython.Py_ssize_t
@@ -111,7 +125,7 @@ class MessageWriter:
         self.at += size + 1
         return 0
 
-    def put_number(self, tag, value):
+    def put_number(self, tag: cython.uint, value: cython.ulonglong) -> cython.int:
         """Append a field with a whole number of 0 or more."""
         if self._room(32):
             self._tag(tag)
@@ -120,7 +134,7 @@ class MessageWriter:
             self.at += 1
         return 0
 
-    def put_decimal(self, tag, raw, places):
+    def put_decimal(self, tag: cython.uint, raw: cython.longlong, places: cython.int) -> cython.int:
         """Append a field with the number `raw` / 10**`places`, with all its decimal places.
 
         Raises `UsageError` for `places` outside 0 to 18.
@@ -147,7 +161,9 @@ class MessageWriter:
         self.at += 1
         return 0
 
-    def put_time(self, tag, time_ns, places):
+    def put_time(
+        self, tag: cython.uint, time_ns: cython.longlong, places: cython.int
+    ) -> cython.int:
         """Append a field with the UTCTimestamp `time_ns`, in ns since 1970, with `places` decimals.
 
         Raises `UsageError` for a time before 1970, and for `places` outside 0 to 9.
@@ -182,7 +198,8 @@ class MessageWriter:
         self.at += 1
         return 0
 
-    def _clock(self, second):
+    @cython.cfunc
+    def _clock(self, second: cython.longlong) -> cython.void:
         """Append -HH:MM:SS."""
         self.data[self.at] = 45
         self.data[self.at + 3] = self.data[self.at + 6] = 58
@@ -193,7 +210,7 @@ class MessageWriter:
         self.at += 1
         self._digits(second % 60, 2)
 
-    def put_fields(self, text):
+    def put_fields(self, text: cython.const_uchar[::1]) -> cython.int:
         """Append fields that `field_text` has encoded."""
         size: cython.Py_ssize_t = text.shape[0] if cython.compiled else len(text)
         if self._room(size):
@@ -201,7 +218,7 @@ class MessageWriter:
             self.at += size
         return 0
 
-    def finish(self):
+    def finish(self) -> cython.Py_ssize_t:
         """Write BeginString, BodyLength and CheckSum; return the message's size in bytes.
 
         Raises `UsageError` where the message did not fit.
@@ -227,7 +244,7 @@ class MessageWriter:
         self.data[31] = 1
         return self._seal()
 
-    def _seal(self):
+    def _seal(self) -> cython.Py_ssize_t:
         """Append CheckSum behind the body that ends at `end`; return the message's size."""
         size: cython.Py_ssize_t = self.end - self.start
         first = (

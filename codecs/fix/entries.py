@@ -22,6 +22,8 @@ from cython.cimports.feedhandler.codecs.fix.values import (
     time_of_day_ns,
 )
 
+from feedhandler.codecs.visibility import Readonly
+
 #: The value of a number that the entry does not have.
 MISSING = -1
 #: Default capacity, in rows.
@@ -58,6 +60,7 @@ def _column(capacity: int, name: str) -> memoryview:
     return memoryview(numpy.zeros(capacity, COLUMNS[name]))
 
 
+@cython.cclass
 class EntryColumns:
     """One row for each entry of NoMDEntries (268) of the W and X messages that were decoded.
 
@@ -74,6 +77,35 @@ class EntryColumns:
 
     Times and numbers that an entry does not have are -1. `rows` are in use.
     """
+
+    table: Readonly[FixTable]
+    frame: Readonly[Frame]
+    index: Readonly[FieldIndex]
+    capacity: Readonly[cython.Py_ssize_t]
+    rows: Readonly[cython.Py_ssize_t]
+    messages: Readonly[cython.Py_ssize_t]
+    root_symbol_at: cython.uint
+    root_symbol_size: cython.uint
+    named: cython.bint
+    message: Readonly[cython.uint[::1]]
+    sequence: Readonly[cython.ulonglong[::1]]
+    action: Readonly[cython.uchar[::1]]
+    kind: Readonly[cython.uchar[::1]]
+    symbol_at: Readonly[cython.uint[::1]]
+    symbol_size: Readonly[cython.uint[::1]]
+    price_raw: Readonly[cython.longlong[::1]]
+    price_places: Readonly[cython.schar[::1]]
+    price_at: Readonly[cython.uint[::1]]
+    price_size: Readonly[cython.uint[::1]]
+    size_raw: Readonly[cython.longlong[::1]]
+    size_places: Readonly[cython.schar[::1]]
+    time_ns: Readonly[cython.longlong[::1]]
+    date: Readonly[cython.int[::1]]
+    position: Readonly[cython.int[::1]]
+    level: Readonly[cython.int[::1]]
+    orders: Readonly[cython.int[::1]]
+    id_at: Readonly[cython.uint[::1]]
+    id_size: Readonly[cython.uint[::1]]
 
     def __init__(self, table: FixTable, capacity: cython.Py_ssize_t = 65_536) -> None:
         self.table = table
@@ -102,12 +134,19 @@ class EntryColumns:
         self.id_at = _column(capacity, "id_at")
         self.id_size = _column(capacity, "id_size")
 
-    def clear(self):
+    @cython.ccall
+    def clear(self) -> cython.void:
         """Forget all rows."""
         self.rows = self.messages = 0
 
     @cython.boundscheck(False)  # the first line checks the bytes against the bounds
-    def decode(self, data, start, size, rejects):
+    def decode(
+        self,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        rejects: cython.ulonglong[::1],
+    ) -> cython.Py_ssize_t:
         """Append the entries of the consecutive messages in `data[start:start + size]`.
 
         Each message is counted in `rejects` by its `FixReject`. Offsets count from the beginning of

@@ -44,6 +44,8 @@ from cython.cimports.feedhandler.codecs.fix.reasons import (
     TRUNCATED,
 )
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.fix.byte_sums import byte_sum, to_soh
     from cython.cimports.libc.string import memcmp
@@ -83,6 +85,7 @@ _NOT_OF_HEADER = cython.declare(cython.int, -1)
 _MAY_REPEAT = cython.declare(cython.int, 63)
 
 
+@cython.cclass
 class Frame:
     """The envelope and the header of one message; written by `frame_message`.
 
@@ -104,6 +107,34 @@ class Frame:
     `tag`, `value_at`, `value_end` are the field that `next_field` read last; `data_tag` and
     `data_size` the data field that has to follow, where a length field came.
     """
+
+    bytes_max: Public[cython.Py_ssize_t]
+    begin: Readonly[cython.Py_ssize_t]
+    end: Readonly[cython.Py_ssize_t]
+    length_at: Readonly[cython.Py_ssize_t]
+    body: Readonly[cython.Py_ssize_t]
+    body_end: Readonly[cython.Py_ssize_t]
+    header_end: Readonly[cython.Py_ssize_t]
+    sequence: Readonly[cython.ulonglong]
+    last_processed: Readonly[cython.ulonglong]
+    message_type: Readonly[cython.uint]
+    flags: Readonly[cython.uint]
+    type_at: Readonly[cython.Py_ssize_t]
+    type_size: Readonly[cython.Py_ssize_t]
+    sender_at: Readonly[cython.Py_ssize_t]
+    sender_size: Readonly[cython.Py_ssize_t]
+    target_at: Readonly[cython.Py_ssize_t]
+    target_size: Readonly[cython.Py_ssize_t]
+    time_at: Readonly[cython.Py_ssize_t]
+    time_size: Readonly[cython.Py_ssize_t]
+    fault_at: Readonly[cython.Py_ssize_t]
+    tag: Readonly[cython.uint]
+    value_at: Readonly[cython.Py_ssize_t]
+    value_end: Readonly[cython.Py_ssize_t]
+    data_tag: Readonly[cython.uint]
+    data_size: Readonly[cython.ulonglong]
+    sequence_at: Readonly[cython.Py_ssize_t]
+    sequence_size: Readonly[cython.Py_ssize_t]
 
     def __init__(self, bytes_max: cython.Py_ssize_t = 1 << 20) -> None:
         self.bytes_max = bytes_max
@@ -267,7 +298,10 @@ def _data_field_of(tag: cython.uint) -> cython.uint:
     return 1527 if tag == 1525 else 0
 
 
-def next_field(first, at, frame):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def next_field(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame) -> cython.int:
     """Read the field at `at` of a framed message into `frame`; return a `FixReject`.
 
     Sets `tag`, `value_at`, `value_end` and `fault_at`; the next field begins behind `value_end`.
@@ -319,7 +353,10 @@ def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) ->
     return FINE if first[frame.value_end] == _SOH else DATA_LENGTH_WRONG
 
 
-def read_data_size(first, frame):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def read_data_size(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Read the value just found as the length of the next data field; return a `FixReject`."""
     size: cython.ulonglong = 0
     digit: cython.int
@@ -377,7 +414,10 @@ def _header_bit(tag: cython.uint) -> cython.int:
     return _NOT_OF_HEADER
 
 
-def read_number(first, frame):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def read_number(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Read the value just found as a sequence number, into `data_size`; return a `FixReject`."""
     value: cython.ulonglong = 0
     digit: cython.uint
@@ -407,7 +447,10 @@ def _too_large(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame)
     return SEQUENCE_TOO_LARGE
 
 
-def read_flag(first, frame):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def read_flag(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Return 1 or 0 for a value of Y or N, else -1."""
     if frame.value_end - frame.value_at != 1:
         return -1
@@ -514,7 +557,12 @@ def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     return SEQUENCE_MISSING
 
 
-def frame_at(first, size, at, out):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def frame_at(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
+) -> cython.int:
     """Frame a message for compiled callers; return a `FixReject`.
 
     Of the `size` bytes from `first` on, the message begins at `at`, and offsets count from `first`.
@@ -532,7 +580,12 @@ def frame_at(first, size, at, out):
     return verdict
 
 
-def frame_next(first, size, at, out):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def frame_next(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
+) -> cython.int:
     """Frame the message at `at`, which follows somewhere behind the one that `out` holds.
 
     As `frame_at`. Messages of one sender mostly differ in their headers by number and time alone:
@@ -638,7 +691,11 @@ def _same(
 
 
 @cython.boundscheck(False)  # the first line checks the bytes against the bounds
-def frame_message(data, start, size, out):
+@cython.ccall
+@cython.nogil
+def frame_message(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t, out: Frame
+) -> cython.int:
     """Frame the message that begins at `data[start]` into `out`; return a `FixReject`.
 
     At most `size` bytes are there. Offsets count from the beginning of `data`. TRUNCATED and
@@ -651,7 +708,11 @@ def frame_message(data, start, size, out):
 
 
 @cython.boundscheck(False)  # the first line checks the bytes against the bounds
-def frame_envelope(data, start, size, out):
+@cython.ccall
+@cython.nogil
+def frame_envelope(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t, out: Frame
+) -> cython.int:
     """Check BeginString, BodyLength and CheckSum alone, whatever is between; return a `FixReject`.
 
     As `frame_message` without the header: of `out`, the offsets up to `body_end` are set, and
@@ -673,7 +734,16 @@ def data_field_of(tag: cython.uint) -> int:
 
 
 @cython.boundscheck(False)  # the first line checks the bytes against the bounds
-def frame_all(data, start, size, out, begins, sequences):
+@cython.ccall
+@cython.nogil
+def frame_all(
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: Frame,
+    begins: cython.uint[::1],
+    sequences: cython.ulonglong[::1],
+) -> cython.Py_ssize_t:
     """Frame the consecutive messages in `data[start:start + size]`; return how many are right.
 
     `begins` gets the offset of each from the beginning of `data`, `sequences` its number. `out`

@@ -44,6 +44,7 @@ from cython.cimports.feedhandler.codecs.fix.reasons import (
 from cython.cimports.feedhandler.codecs.fix.values import check_value, small_number
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.visibility import Public, Readonly
 
 #: Tags below this have a slot in a table; the specification's are far below.
 TAGS_MAX = 65_536
@@ -60,6 +61,7 @@ _NESTING_MAX = cython.declare(cython.int, 8)
 _STAMP_MAX = cython.declare(cython.uint, 0xFFFF_0000)
 
 
+@cython.cclass
 class FixTable:
     """A dictionary in the form that the index walks.
 
@@ -67,6 +69,25 @@ class FixTable:
     Tags of `user_tags_from` and above that it does not have pass, those below where
     `pass_unknown_tags` is set.
     """
+
+    slots: Readonly[cython.int]
+    scopes: Readonly[cython.int]
+    required_count: Readonly[cython.int]
+    user_tags_from: Public[cython.uint]
+    pass_unknown_tags: Public[cython.bint]
+    slot_of: cython.ushort[::1]
+    kind_of: cython.uchar[::1]
+    part_of: cython.uchar[::1]
+    listed: cython.uchar[::1]
+    data_of: cython.uint[::1]
+    allowed: cython.uchar[:, ::1]
+    actions: cython.ushort[:, ::1]
+    delimiters: cython.uint[::1]
+    type_scope: cython.int[::1]
+    required_head: cython.int[::1]
+    required_next: cython.int[::1]
+    required_slot: cython.ushort[::1]
+    tag_of: cython.uint[::1]
 
     def __init__(self, slots: cython.int, scopes: cython.int) -> None:
         self.slots = slots
@@ -139,6 +160,7 @@ class FixTable:
         self.required_count += 1
 
 
+@cython.cclass
 class FieldIndex:
     """The positions of the fields of one message: preallocated arrays, entries 0..count-1.
 
@@ -160,6 +182,34 @@ class FieldIndex:
     `found` how many entries a group has, where their number is wrong. An index is for messages of
     one table. Raises `UsageError` for a `capacity` of no fields.
     """
+
+    tags: Readonly[cython.uint[::1]]
+    offsets: Readonly[cython.uint[::1]]
+    sizes: Readonly[cython.uint[::1]]
+    entries: Readonly[cython.uint[::1]]
+    group_tags: Readonly[cython.uint[::1]]
+    parents: Readonly[cython.uint[::1]]
+    numbers: Readonly[cython.uint[::1]]
+    firsts: Readonly[cython.uint[::1]]
+    ends: Readonly[cython.uint[::1]]
+    capacity: Readonly[cython.Py_ssize_t]
+    count: Readonly[cython.Py_ssize_t]
+    entry_count: Readonly[cython.Py_ssize_t]
+    fault_at: Readonly[cython.Py_ssize_t]
+    fault_tag: Readonly[cython.uint]
+    declared: Readonly[cython.uint]
+    found: Readonly[cython.uint]
+    seen: cython.uint[:, ::1]
+    stamp: cython.uint
+    depth: cython.int
+    part: cython.int
+    scope_at: cython.int[9]
+    stamp_at: cython.uint[9]
+    entry_at: cython.uint[9]
+    tag_at: cython.uint[9]
+    declared_at: cython.uint[9]
+    found_at: cython.uint[9]
+    count_at: cython.Py_ssize_t[9]
 
     def __init__(self, table: FixTable, capacity: cython.Py_ssize_t = 16_384) -> None:
         if capacity < 1:
@@ -492,7 +542,11 @@ def _is_framed(first: cython.p_const_uchar, size: cython.Py_ssize_t, frame: Fram
     )
 
 
-def index_message_at(table, first, frame, out):
+@cython.cfunc
+@cython.nogil
+def index_message_at(
+    table: FixTable, first: cython.p_const_uchar, frame: Frame, out: FieldIndex
+) -> cython.int:
     """Index a message for compiled callers: the offsets of `frame` count from `first`.
 
     See `index_message`; the caller has checked that `frame` is of these bytes.
@@ -520,7 +574,11 @@ def index_message_at(table, first, frame, out):
 
 
 @cython.boundscheck(False)  # the first line checks the message against the bounds
-def index_message(table, data, frame, out):
+@cython.ccall
+@cython.nogil
+def index_message(
+    table: FixTable, data: cython.const_uchar[::1], frame: Frame, out: FieldIndex
+) -> cython.int:
     """Index the message in `data` that `frame` was read from, and check it against the dictionary.
 
     Returns a `FixReject`: `NO_MESSAGES` where the frame is not of these bytes. Offsets count from
@@ -535,7 +593,16 @@ def index_message(table, data, frame, out):
 
 
 @cython.boundscheck(False)  # the first line checks the bytes against the bounds
-def read_message(table, data, start, size, frame, out):
+@cython.ccall
+@cython.nogil
+def read_message(
+    table: FixTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    frame: Frame,
+    out: FieldIndex,
+) -> cython.int:
     """Frame and index the message that begins at `data[start]`; return a `FixReject`."""
     verdict: cython.int
     if start < 0 or size < 1 or start + size > len(data):
@@ -552,7 +619,9 @@ def read_message(table, data, start, size, frame, out):
 
 
 @cython.boundscheck(False)  # the first line checks the message against the bounds
-def list_fields(data, frame, out):
+@cython.ccall
+@cython.nogil
+def list_fields(data: cython.const_uchar[::1], frame: Frame, out: FieldIndex) -> cython.int:
     """Index a message without a dictionary: every field, in no group, no value checked.
 
     Data fields are those of the specification's header and trailer and of its encoded texts.
@@ -580,7 +649,17 @@ def list_fields(data, frame, out):
 
 
 @cython.boundscheck(False)  # the first line checks the bytes against the bounds
-def count_messages(table, data, start, size, frame, out, rejects):
+@cython.ccall
+@cython.nogil
+def count_messages(
+    table: FixTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    frame: Frame,
+    out: FieldIndex,
+    rejects: cython.ulonglong[::1],
+) -> cython.Py_ssize_t:
     """Frame and index the consecutive messages in `data[start:start + size]`, and count them.
 
     Each is counted in `rejects`, by its `FixReject`. Returns the number of bytes read: all of them,

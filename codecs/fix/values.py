@@ -69,7 +69,12 @@ def _days(year: cython.longlong, month: cython.longlong, day: cython.longlong) -
     )  # fmt: skip
 
 
-def utc_ns(first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def utc_ns(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.longlong:
     """Return a UTCTimestamp in ns since 1970; `NO_TIME` where it is none.
 
     The form is YYYYMMDD-HH:MM:SS, with 1 to 12 decimals or none; decimals beyond nine are cut off.
@@ -112,7 +117,12 @@ def _clock(
     return 3600 * hours + 60 * minutes + seconds
 
 
-def small_number(first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def small_number(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
     """Return the whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
     value: cython.int = 0
     digit: cython.int
@@ -248,7 +258,12 @@ def _check_rare(
     return True
 
 
-def check_value(kind, first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def check_value(
+    kind: cython.int, first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
     """Return whether the value at `at` is of type `kind` (`feedhandler.codecs.fix.kinds`)."""
     sign: cython.Py_ssize_t
     if kind == DECIMAL:
@@ -270,7 +285,12 @@ def check_value(kind, first, at, size):
     return _check_rare(kind, first, at, size)
 
 
-def decimal_raw(first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def decimal_raw(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.longlong:
     """Return the digits of a decimal number as one integer, its sign included, the point left out.
 
     `_NO_DECIMAL` where it has more than 18 digits or is no number.
@@ -292,7 +312,12 @@ def decimal_raw(first, at, size):
     return -value if sign else value
 
 
-def decimal_places(first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def decimal_places(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
     """Return how many digits are behind the point of a decimal number."""
     index: cython.Py_ssize_t
     for index in range(size):
@@ -301,7 +326,12 @@ def decimal_places(first, at, size):
     return 0
 
 
-def time_of_day_ns(first, at, size):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def time_of_day_ns(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.longlong:
     """Return a UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
     fraction: cython.longlong = 0
     seconds: cython.longlong

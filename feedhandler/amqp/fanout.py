@@ -59,6 +59,7 @@ from cython.cimports.feedhandler.ingest.ring import Ring
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
@@ -101,6 +102,28 @@ class Fanout(Splitter):
     hears what is published: it keeps the books for links that conflate. `records`, where it is set,
     makes normalised records of what is published, for links that take those.
     """
+
+    streams: Readonly[list]
+    dirty_peers: Readonly[list]
+    sender_queues: Readonly[list]
+    ring: Ring
+    event: Readonly[object]
+    # The share that is being delivered: where it stands, where the ring and it end.
+    position: cython.ulonglong
+    share_end: cython.ulonglong
+    share_limit: cython.ulonglong
+    # The last packet whose reference data was an event.
+    named: cython.ulonglong
+    reference_bytes_min: cython.Py_ssize_t
+    stamps: cython.longlong[::1]
+    stamp_streams: cython.ushort[::1]
+    stamp_count: cython.Py_ssize_t
+    tap: Public[Ring]
+    book_cache: Public[object]
+    records: Public[RecordSink]
+    tap_drops: Readonly[cython.ulonglong]
+    tap_ns: cython.ulonglong
+    quality_messages: Readonly[cython.ulonglong]
 
     def __init__(
         self,
@@ -305,7 +328,6 @@ class Fanout(Splitter):
 
     # -- the way of a packet ----------------------------------------------------------------
 
-    @cython.ccall
     def pump(self, bytes_max: cython.Py_ssize_t) -> cython.bint:
         """Deliver a share of what the ring holds, up to its first event, some `bytes_max` bytes at
         most; True when more waits.
@@ -324,7 +346,6 @@ class Fanout(Splitter):
         self.stamp_count = 0
         return self._run()
 
-    @cython.ccall
     def resume(self) -> cython.bint:
         """Go on with the share behind `event`, which has been applied; as `pump`."""
         if isinstance(self.event, ControlEvent):
@@ -333,7 +354,6 @@ class Fanout(Splitter):
         self.scanned = False
         return self._run()
 
-    @cython.cfunc
     def _run(self) -> cython.bint:
         """Deliver up to the next event, or the end of the share."""
         position: cython.ulonglong = self.position
@@ -369,7 +389,6 @@ class Fanout(Splitter):
         self.ring.release(position)
         return position < end
 
-    @cython.cfunc
     def _end(self, more: cython.bint) -> cython.int:
         """End of a hand-over: send the batches it filled; those that gather on stay noted."""
         sender_queue: SenderQueue
@@ -385,7 +404,6 @@ class Fanout(Splitter):
             self.tap.publish()
         return 0
 
-    @cython.cfunc
     def _tap(
         self,
         stream: Stream,
@@ -406,7 +424,6 @@ class Fanout(Splitter):
             self.tap_drops += 1
         return 0
 
-    @cython.cfunc
     def _control(
         self, kind: cython.int, channel: cython.Py_ssize_t, word: cython.Py_ssize_t
     ) -> cython.int:
@@ -450,7 +467,6 @@ class Fanout(Splitter):
         if stream.store is not None:
             stream.store.clear()
 
-    @cython.cfunc
     def _names(self, stream: Stream, offset: cython.Py_ssize_t) -> cython.bint:
         """Return whether the packet has reference data, which is an event before it is delivered:
         its own messages have the names that it tells. What is stored only names nothing yet."""
@@ -469,7 +485,6 @@ class Fanout(Splitter):
         self.event = ReferenceMessages(tuple(found))
         return True
 
-    @cython.cfunc
     def _refresh(self, channel: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
         """End the run at a packet of a refresh line; one outside the sequence is no part of a
         snapshot."""
@@ -485,7 +500,6 @@ class Fanout(Splitter):
             )
         return 0
 
-    @cython.cfunc
     def _packet(self, stream: Stream, offset: cython.Py_ssize_t) -> cython.int:
         """Deliver one packet record."""
         word: cython.Py_ssize_t = offset >> 3
@@ -517,7 +531,6 @@ class Fanout(Splitter):
             stream, sequence, received_ns, offset + HEADER_BYTES, size, count, skip
         )
 
-    @cython.cfunc
     def _outside(
         self,
         stream: Stream,
@@ -546,6 +559,7 @@ class Fanout(Splitter):
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-1, check=True)
     def _note_stamp(self, stream: Stream, received_ns: cython.longlong) -> cython.int:
         """Remember when a packet came, for `note_latency`."""
         if self.stamp_count < _STAMPS_MAX:
@@ -554,7 +568,6 @@ class Fanout(Splitter):
             self.stamp_count += 1
         return 0
 
-    @cython.cfunc
     def _deliver(
         self,
         stream: Stream,
@@ -579,7 +592,6 @@ class Fanout(Splitter):
         self.scanned = False
         return 0
 
-    @cython.cfunc
     def _records(
         self,
         stream: Stream,
@@ -599,7 +611,6 @@ class Fanout(Splitter):
         self._note_opened()
         return 0
 
-    @cython.cfunc
     def _note_opened(self) -> cython.int:
         """Take the links that have records in an open batch."""
         sender_queue: SenderQueue
@@ -626,7 +637,6 @@ class Fanout(Splitter):
 
     # -- measuring --------------------------------------------------------------------------
 
-    @cython.ccall
     def note_latency(self, now_ns: cython.longlong) -> cython.int:
         """After the flush: count how long the packets of this pump took from their stamp."""
         at: cython.Py_ssize_t

@@ -14,6 +14,8 @@ What it leaves to others: what goes into a body, and which links get it (`fanout
 
 import cython
 
+from feedhandler.codecs.visibility import Readonly
+
 if cython.compiled:
     from cython.cimports.libc.string import memcpy  # type: ignore[import-not-found]
 
@@ -109,6 +111,16 @@ class Template:
     feed, service). `stamped`: with room for the receive stamp; `timed`: for the send time.
     """
 
+    size: Readonly[cython.Py_ssize_t]
+    tag_at: Readonly[cython.Py_ssize_t]
+    stamp_at: Readonly[cython.Py_ssize_t]
+    sent_at: Readonly[cython.Py_ssize_t]
+    sequence_at: Readonly[cython.Py_ssize_t]
+    view: cython.const_uchar[::1]
+    key: Readonly[str]
+    content: Readonly[str]
+    head: Readonly[bytes]
+
     def __init__(
         self, key: str, content: str, prefix: bytes, stamped: bool = False, timed: bool = False
     ) -> None:
@@ -155,18 +167,23 @@ class Frame:
     takes the same one.
     """
 
+    memory: Readonly[object]
+    data: cython.uchar[::1]
+    template: Readonly[Template]
+    used: Readonly[cython.Py_ssize_t]
+    body_at: cython.Py_ssize_t
+    sequence_at: cython.Py_ssize_t
+
     def __init__(self, capacity: int) -> None:
         self.memory: bytearray = bytearray(capacity)
         self.data = self.memory
         self.template: Template | None = None
         self.used = 0
 
-    @cython.ccall
     def room(self) -> cython.Py_ssize_t:
         """Return the bytes that still fit."""
         return len(self.data) - self.used
 
-    @cython.ccall
     def begin(
         self,
         template: Template,
@@ -187,14 +204,12 @@ class Frame:
         self.used = template.size
         return 0
 
-    @cython.ccall
     def set_send_time(self, send_time: cython.ulonglong) -> cython.int:
         """Write the packet's send time, where the template has room for it."""
         if self.template.sent_at >= 0:
             write_uint(self.data, self.template.sent_at, 8, send_time)
         return 0
 
-    @cython.ccall
     def append(
         self, source: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.int:
@@ -204,14 +219,12 @@ class Frame:
         self.used += size
         return 0
 
-    @cython.ccall
     def finish(self, group_sequence: cython.uint) -> cython.int:
         """Write the body's size and the group-sequence."""
         write_uint(self.data, self.body_at - 4, 4, self.used - self.body_at)
         write_uint(self.data, self.sequence_at, 4, group_sequence)
         return 0
 
-    @cython.ccall
     def number(self, group_sequence: cython.uint) -> cython.int:
         """Patch the group-sequence of the finished message."""
         write_uint(self.data, self.sequence_at, 4, group_sequence)
@@ -229,7 +242,18 @@ class Frame:
 class Reader:
     """Offsets of the parts of a received message; -1 where a part is absent."""
 
-    @cython.ccall
+    tag_at: Readonly[cython.Py_ssize_t]
+    tag_size: Readonly[cython.Py_ssize_t]
+    subject_at: Readonly[cython.Py_ssize_t]
+    subject_size: Readonly[cython.Py_ssize_t]
+    content_at: Readonly[cython.Py_ssize_t]
+    content_size: Readonly[cython.Py_ssize_t]
+    body_at: Readonly[cython.Py_ssize_t]
+    body_size: Readonly[cython.Py_ssize_t]
+    group_sequence: Readonly[cython.longlong]
+    received_ns: Readonly[cython.longlong]
+    send_time: Readonly[cython.ulonglong]
+
     def parse(
         self, data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
@@ -277,7 +301,6 @@ class Reader:
             at = after
         return self.body_at >= 0
 
-    @cython.cfunc
     def _properties(
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
@@ -335,7 +358,6 @@ class Reader:
             at = after
         return True
 
-    @cython.cfunc
     def _annotations(
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
@@ -391,7 +413,6 @@ def _is_key(data: cython.const_uchar[::1], at: cython.Py_ssize_t, name: bytes) -
     return True
 
 
-@cython.ccall
 def value_end(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.Py_ssize_t:
@@ -444,7 +465,6 @@ def read_uint(
     return value
 
 
-@cython.ccall
 def write_uint(
     data: cython.uchar[::1], at: cython.Py_ssize_t, size: cython.int, value: cython.ulonglong
 ) -> cython.int:
@@ -456,7 +476,6 @@ def write_uint(
     return 0
 
 
-@cython.ccall
 def copy(
     target: cython.uchar[::1],
     at: cython.Py_ssize_t,

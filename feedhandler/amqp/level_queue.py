@@ -17,12 +17,17 @@ from cython.cimports.feedhandler.amqp.record_fanout import RecordFanout
 from cython.cimports.feedhandler.amqp.sender_queue import Peer, SenderQueue
 
 from feedhandler.codecs.dbn import SCHEMAS
+from feedhandler.codecs.visibility import Readonly
 
 
 @cython.final
 @cython.cclass
 class LevelQueue(SenderQueue):
     """See the module. `conflated` counts the records that were replaced."""
+
+    waiting: Readonly[dict]
+    fanout: RecordFanout
+    conflated: Readonly[cython.ulonglong]
 
     def __init__(
         self,
@@ -52,7 +57,6 @@ class LevelQueue(SenderQueue):
         self._note_backlog()
         return True
 
-    @cython.ccall
     def drain(self) -> cython.int:
         """Send what waits, then the levels of the instruments that do."""
         SenderQueue.drain(self)
@@ -77,7 +81,6 @@ class LevelQueue(SenderQueue):
         self.batch(stream.index, template, stream.next_sequence, 0, octets, 0, len(octets))
         self.close_batch(stream.index)
 
-    @cython.cfunc
     def _is_behind(self) -> cython.bint:
         """Return whether anything waits for credit or room."""
         return len(self.waiting) > 0 or SenderQueue._is_behind(self)

@@ -43,6 +43,7 @@ from feedhandler.codecs.dbn import (
     pack_definition,
 )
 from feedhandler.codecs.feed import key_word
+from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed
@@ -67,13 +68,20 @@ class Instruments:
     """The instruments of one service by ordinal, in the order in which they came; 0 stands for all
     of them. `suspect`: the books may be wrong."""
 
+    stream: Readonly[Stream]
+    ids: Readonly[list]
+    ordinals: Readonly[dict]
+    suspect: Public[cython.bint]
+
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.ids: list[int] = [0]
         self.ordinals: dict[int, int] = {0: 0}
         self.suspect = False
 
-    def ordinal_of(self, instrument):
+    @cython.cfunc
+    @cython.exceptval(4294967295, check=True)
+    def ordinal_of(self, instrument: cython.uint) -> cython.uint:
         """Return the ordinal of an instrument, which is a new one where it is not known."""
         found = self.ordinals.get(instrument)
         if found is not None:
@@ -88,6 +96,14 @@ class Instruments:
 class Selection:
     """Instruments of one service that one link takes."""
 
+    link: Readonly[SenderQueue]
+    schema: Readonly[str]
+    stream: Stream
+    levels: object
+    defines: cython.bint
+    fanout: "RecordFanout"
+    marks: cython.uchar[::1]
+
     def __init__(self, fanout: "RecordFanout", link: SenderQueue, stream: Stream) -> None:
         self.fanout, self.link, self.stream = fanout, link, stream
         self.schema: str = link.subscription.schema
@@ -98,7 +114,17 @@ class Selection:
         #: What the link does with records that it cannot take now; None: they wait.
         self.levels = getattr(link, "replace", None)
 
-    def add(self, octets, ordinals, record_bytes, count, sequence, received_ns):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def add(
+        self,
+        octets: cython.const_uchar[::1],
+        ordinals: cython.const_uint[::1],
+        record_bytes: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+    ) -> cython.int:
         """Take `count` records, whose instruments have these ordinals."""
         index: cython.Py_ssize_t
         first: cython.Py_ssize_t = -1
@@ -124,7 +150,17 @@ class Selection:
             self.send(octets, record_bytes, first, count, sequence, received_ns)
         return 0
 
-    def send(self, octets, record_bytes, first, end, sequence, received_ns):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def send(
+        self,
+        octets: cython.const_uchar[::1],
+        record_bytes: cython.Py_ssize_t,
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+    ) -> cython.int:
         """Put the records `first` to `end` into the link's batch."""
         many: cython.Py_ssize_t = _CHUNK_BYTES // record_bytes
         last: cython.Py_ssize_t
@@ -144,7 +180,9 @@ class Selection:
             first = last
         return 0
 
-    def widen(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def widen(self) -> cython.int:
         """Make room for the marks of all instruments that are known."""
         marks = bytearray(2 * len(self.fanout.of(self.stream).ids))
         marks[: len(self.marks)] = bytes(self.marks)
@@ -193,6 +231,20 @@ class RecordFanout(RecordSink):
     `names` are the names that reference data has told; `day` is the trading day. Raises
     `UsageError` for a feed without `[book]`.
     """
+
+    records: Readonly[Records]
+    feed: object
+    name_of: object
+    alias_of: object
+    names: object
+    midnights: object
+    has_send_time: cython.bint
+    instruments: list
+    selections: dict
+    ordinals: cython.uint[::1]
+    last_statuses: dict
+    terms: dict
+    received_ns: cython.longlong
 
     def __init__(
         self,
@@ -342,7 +394,11 @@ class RecordFanout(RecordSink):
         quality = msgspec.json.decode(body)
         self.of(stream).suspect = bool(quality.get("stale") or quality.get("doubt"))
 
-    def give(self, stream, sequence, received_ns):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def give(
+        self, stream: Stream, sequence: cython.ulonglong, received_ns: cython.longlong
+    ) -> cython.int:
         """Give the records that there are to the service's links."""
         records: Records = self.records
         made: LevelRecords
@@ -378,7 +434,11 @@ class RecordFanout(RecordSink):
                 selection.add(octets, self.ordinals, _WORD * stride, count, sequence, received_ns)
         return 0
 
-    def give_statuses(self, stream, sequence, received_ns):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def give_statuses(
+        self, stream: Stream, sequence: cython.ulonglong, received_ns: cython.longlong
+    ) -> cython.int:
         """Give trading statuses to the links that take them, and definitions of instruments that
         messages have named."""
         instruments: Instruments = self.instruments[stream.index]
@@ -402,7 +462,15 @@ class RecordFanout(RecordSink):
                 )  # fmt: skip
         return 0
 
-    def locate(self, instruments, words, stride, count):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def locate(
+        self,
+        instruments: Instruments,
+        words: cython.const_ulonglong[::1],
+        stride: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
         """Find the ordinals of the records' instruments."""
         index: cython.Py_ssize_t
         instrument: cython.uint

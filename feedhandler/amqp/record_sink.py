@@ -5,10 +5,15 @@ its parts. No I/O.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 from cython.cimports.feedhandler.amqp.stream import Stream
+
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import MessageIndex, PacketHeader
 
 
 @cython.cclass
@@ -16,10 +21,22 @@ class RecordSink:
     """A maker of records. `opened` are links that have records in an open batch since it was last
     emptied."""
 
+    opened: Readonly[list]
+
     def __init__(self) -> None:
         self.opened = []
 
-    def packet(self, stream, sequence, received_ns, data, start, header, index, skip):
+    def packet(
+        self,
+        stream: Stream,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        header: "PacketHeader",
+        index: "MessageIndex",
+        skip: cython.Py_ssize_t,
+    ) -> cython.int:
         """Take the packet at `start`, which is published, but for its first `skip` messages."""
         raise AssertionError("a sink by itself takes nothing")
 

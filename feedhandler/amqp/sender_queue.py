@@ -19,8 +19,10 @@ from cython.cimports.feedhandler.amqp.framing import Frame, Template
 from cython.cimports.feedhandler.amqp.proton import SenderLink
 
 from feedhandler.amqp.framing import WHOLE_PACKET
+from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.proton import Connection
     from feedhandler.amqp.routing import Subscription
 
 #: Overhead in bytes of a queued message: the object around its bytes and its entry in the queue.
@@ -62,6 +64,15 @@ class Peer:
     client's by now.
     """
 
+    dirty: Public[cython.bint]
+    writing: Public[cython.bint]
+    leaving: Public[cython.bint]
+    gone: Public[cython.bint]
+    engine: Public["Connection"]
+    backlog: Public[cython.Py_ssize_t]
+    dirty_peers: Public[list]
+    overruns: Readonly[list]
+
     def __init__(self, dirty_peers: list["Peer"]) -> None:
         self.dirty = False
         self.dirty_peers: list[Peer] = dirty_peers
@@ -93,7 +104,6 @@ class Peer:
         connection, the error is raised again."""
         raise error
 
-    @cython.ccall
     def flush(self) -> cython.bint:
         """Write what is in the engine; return True where that was all there is to do.
 
@@ -121,6 +131,12 @@ class Batch:
     its first packet; `part`: how many batches before it began with the same one, which has more
     records than a batch holds."""
 
+    frame: Frame
+    is_open: cython.bint
+    following: cython.ulonglong
+    sequence: cython.ulonglong
+    part: cython.uint
+
     def __init__(self, bytes_max: int) -> None:
         self.frame = Frame(bytes_max + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.is_open = False
@@ -137,6 +153,34 @@ class SenderQueue:
     a turn that another follows at once. `catching` counts the services whose history the link is
     still reading (`catchup`).
     """
+
+    # What each delivery reads or writes comes first: it then lies together in memory, which is
+    # what many links on one connection cost.
+    peer: Readonly[Peer]
+    sender: Readonly[SenderLink]
+    grain: Readonly[cython.int]
+    stamp: Readonly[cython.bint]
+    any_type: Readonly[cython.bint]
+    overrun: Readonly[cython.bint]
+    behind: Readonly[cython.bint]
+    chosen: Public[cython.bint]
+    more: Public[cython.bint]
+    catching: Public[cython.int]
+    group_sequence: Readonly[cython.uint]
+    queued_bytes: Readonly[cython.Py_ssize_t]
+    sent: Readonly[cython.ulonglong]
+    sent_bytes: Readonly[cython.ulonglong]
+    types: cython.uchar[::1]
+    selected_count: cython.Py_ssize_t
+    subscription: Readonly[object]
+    queue: Readonly[object]
+    queue_bytes_max: Readonly[cython.Py_ssize_t]
+    batch_bytes_max: Readonly[cython.Py_ssize_t]
+    waited: Readonly[cython.ulonglong]
+    queued_bytes_high: Readonly[cython.Py_ssize_t]
+    batches: dict
+    open_batches: list
+    selected: cython.ushort[::1]
 
     def __init__(
         self,
@@ -170,12 +214,10 @@ class SenderQueue:
         self.waited = 0
         self.queued_bytes_high = 0
 
-    @cython.ccall
     def wants_type(self, message_type: cython.int) -> cython.bint:
         """Return whether the link takes messages of this type."""
         return self.any_type or self.types[message_type] != 0
 
-    @cython.ccall
     def select(self, number: cython.Py_ssize_t) -> cython.int:
         """Select one message of the current packet; return the count selected so far."""
         if self.selected_count == self.selected.shape[0]:
@@ -190,7 +232,6 @@ class SenderQueue:
         wider[: len(self.selected)] = self.selected
         self.selected = memoryview(wider)
 
-    @cython.ccall
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, or queue it behind what waits."""
         if self.overrun:
@@ -208,7 +249,6 @@ class SenderQueue:
             self._enqueue(frame)
         return 0
 
-    @cython.cfunc
     def _enqueue(self, frame: Frame) -> cython.int:
         """Queue a message; past the bound the link is given up and its queue freed."""
         self.waited += 1
@@ -222,12 +262,10 @@ class SenderQueue:
         self._note_backlog()
         return 0
 
-    @cython.ccall
     def accepts_more(self) -> cython.bint:
         """Return whether a message delivered now would be sent at once."""
         return not self.overrun and self.queued_bytes == 0 and self.sender.ready()
 
-    @cython.ccall
     def give_up(self) -> cython.int:
         """Give the link up, which lacks something that cannot be announced to it: it gets nothing
         more, and the node detaches it."""
@@ -241,7 +279,6 @@ class SenderQueue:
         self._note_backlog()
         return 0
 
-    @cython.cfunc
     def _note_backlog(self) -> cython.int:
         """Record at the connection and the link whether anything waits for credit or room."""
         behind: cython.bint = not self.overrun and self._is_behind()
@@ -251,12 +288,10 @@ class SenderQueue:
             self.peer.backlog += 1 if behind else -1
         return 0
 
-    @cython.cfunc
     def _is_behind(self) -> cython.bint:
         """Return whether anything waits for credit or room."""
         return self.queued_bytes > 0 or len(self.open_batches) > 0 or self.catching > 0
 
-    @cython.ccall
     def drain(self) -> cython.int:
         """Send what waits, as far as credit and the engine allow; called when either grew."""
         data: bytes
@@ -274,7 +309,6 @@ class SenderQueue:
         self._note_backlog()
         return 0
 
-    @cython.ccall
     def batch(
         self,
         stream: cython.int,
@@ -306,7 +340,6 @@ class SenderQueue:
         batch.frame.append(data, start, size)
         return 0
 
-    @cython.cfunc
     def _close(self, batch: Batch) -> cython.int:
         """Finish an open batch and deliver it."""
         batch.is_open = False
@@ -315,7 +348,6 @@ class SenderQueue:
         self.deliver(batch.frame)
         return 0
 
-    @cython.ccall
     def close_batch(self, stream: cython.int) -> cython.int:
         """Finish the open batch of one service, ahead of a quality message about it."""
         batch: Batch = self.batches.get(stream)
@@ -323,12 +355,10 @@ class SenderQueue:
             self._close(batch)
         return 0
 
-    @cython.ccall
     def has_open_batch(self) -> cython.bint:
         """Return whether packets wait in a batch."""
         return len(self.open_batches) > 0
 
-    @cython.ccall
     def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out.
 

@@ -42,6 +42,7 @@ from feedhandler.amqp.routing import Grain
 from feedhandler.amqp.sender_queue import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.feed import key_word
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.visibility import Public, Readonly
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
@@ -73,6 +74,30 @@ class Splitter:
     and `index` are its own already.
     """
 
+    source: cython.const_uchar[::1]
+    table: FeedTable
+    header: PacketHeader
+    walk: SymbolWalk
+    index: MessageIndex
+    plain: Frame
+    stamped: Frame
+    thin_memory: object
+    thin: cython.uchar[::1]
+    touched: list
+    ahead: list
+    near: cython.int[8]
+    batching: list
+    name_of: object
+    alias_of: object
+    is_reference: cython.uchar[::1]
+    has_references: cython.bint
+    restricted: cython.bint
+    scanned: cython.bint
+    has_send_time: Public[cython.bint]
+    route_lookups: Readonly[cython.ulonglong]
+    route_hits: Readonly[cython.ulonglong]
+    route_resets: Readonly[cython.ulonglong]
+
     def __init__(
         self,
         table: FeedTable,
@@ -103,7 +128,6 @@ class Splitter:
         self.batching = []
         self.route_lookups = self.route_hits = self.route_resets = 0
 
-    @cython.cfunc
     def _load(self, data: cython.const_uchar[::1]) -> cython.Py_ssize_t:
         """Set a packet that is not in the ring as the current one; return how many messages it
         has."""
@@ -112,7 +136,6 @@ class Splitter:
             return 0
         return self.header.count
 
-    @cython.cfunc
     def _scan(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
         """Find the current packet's messages; False where it is not to be read."""
         if parse_header(self.table, self.source, start, size, self.header) != 0:
@@ -136,7 +159,6 @@ class Splitter:
                     found.append((self.index.types[number], whole))
         return found
 
-    @cython.cfunc
     def _whole(
         self,
         stream: Stream,
@@ -175,7 +197,6 @@ class Splitter:
             sender_queue.deliver(frame)
         return 0
 
-    @cython.cfunc
     def _end_batches(self, stream: Stream) -> cython.int:
         """Finish the open batches of a service: a packet outside the sequence has a batch of its
         own, so that a batch's tag holds for all its packets."""
@@ -189,7 +210,6 @@ class Splitter:
             sender_queue.close_batch(stream.index)
         return 0
 
-    @cython.cfunc
     def _split(
         self,
         stream: Stream,
@@ -243,7 +263,6 @@ class Splitter:
             self.touched.clear()
         return 0
 
-    @cython.cfunc
     def _select_for_whole(
         self, stream: Stream, first: cython.Py_ssize_t, count: cython.Py_ssize_t
     ) -> cython.int:
@@ -258,7 +277,6 @@ class Splitter:
                     self.touched.append(sender_queue)
         return 0
 
-    @cython.cfunc
     def _deliver_several(
         self,
         stream: Stream,
@@ -296,7 +314,6 @@ class Splitter:
             symbol = next_symbol(self.table, self.source, self.header, self.walk)
         return 0
 
-    @cython.cfunc
     def _open_symbols(self, at: cython.Py_ssize_t, number: cython.Py_ssize_t) -> cython.int:
         """Begin to read the symbols of the message at `at`, which is `number` in the index."""
         return begin_symbols(
@@ -309,7 +326,6 @@ class Splitter:
             self.walk,
         )
 
-    @cython.cfunc
     def _look_ahead(
         self, stream: Stream, start: cython.Py_ssize_t, first: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -343,7 +359,6 @@ class Splitter:
             self._fetch(first, wanted)
         return count
 
-    @cython.cfunc
     def _fetch(self, first: cython.Py_ssize_t, wanted: cython.Py_ssize_t) -> cython.int:
         """Prefetch what the first sender queues of these routes (`near`) lead to, step by step."""
         route: Route
@@ -366,7 +381,6 @@ class Splitter:
                 sender_queue.sender.fetch()
         return 0
 
-    @cython.cfunc
     def _forget_ahead(self) -> cython.int:
         """Drop the references to routes that are done with: their links may end before the next
         packet."""
@@ -375,7 +389,6 @@ class Splitter:
             self.ahead[each] = None
         return 0
 
-    @cython.cfunc
     def _read_symbol(self, start: cython.Py_ssize_t, number: cython.Py_ssize_t) -> cython.int:
         """Find the text of a message's symbol, from which its route may have to be made."""
         at: cython.Py_ssize_t = start + self.index.offsets[number]
@@ -387,7 +400,6 @@ class Splitter:
         """Copy a part of the current packet."""
         return bytes(memoryview(self.source)[start : start + size])
 
-    @cython.cfunc
     def _single(
         self,
         sender_queue: SenderQueue,
@@ -414,7 +426,6 @@ class Splitter:
         sender_queue.deliver(frame)
         return built | bit
 
-    @cython.cfunc
     def _body(
         self, frame: Frame, start: cython.Py_ssize_t, number: cython.Py_ssize_t
     ) -> cython.int:
@@ -432,7 +443,6 @@ class Splitter:
         frame.append(self.thin, 0, body + length)
         return 0
 
-    @cython.cfunc
     def _thin(
         self,
         stream: Stream,

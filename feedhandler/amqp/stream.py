@@ -17,6 +17,7 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.history import NOTES_SHARE, History
 from feedhandler.amqp.routing import Grain
 from feedhandler.amqp.sender_queue import SenderQueue
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.retrans.store import PacketStore
 
 
@@ -29,6 +30,14 @@ class Route:
     symbols without links are one object. For the same reason templates are made when first used.
     `timed`: a message alone brings its packet's send time.
     """
+
+    singles: tuple
+    thinned: tuple
+    plain: Template
+    stamped: Template
+    key: Readonly[str]
+    prefix: bytes
+    timed: cython.bint
 
     def __init__(
         self,
@@ -76,6 +85,36 @@ class Stream:
     packets, `takes_records` those of normalised records; `concerned` those of them that hear of
     quality.
     """
+
+    index: Readonly[cython.int]
+    service: Readonly[cython.uint]
+    key: Readonly[str]
+    prefix: Readonly[bytes]
+    packet_plain: Template
+    packet_stamped: Template
+    batch_plain: Template
+    batch_stamped: Template
+    records_plain: Readonly[Template]
+    records_stamped: Readonly[Template]
+    quality_template: Template
+    whole: Readonly[list]
+    fine: Readonly[list]
+    concerned: Readonly[list]
+    takes_records: Readonly[list]
+    symbols: SymbolMap
+    routes: list
+    indexes_by_word: dict
+    naming: Readonly[dict]
+    taking_all: Readonly[list]
+    store: Public[PacketStore]
+    history: Public[object]
+    _past: "Stream"
+    symbols_max: cython.int
+    closed: Public[cython.bint]
+    packets: Readonly[cython.ulonglong]
+    messages: Readonly[cython.ulonglong]
+    next_sequence: Readonly[cython.ulonglong]
+    latency: Readonly[Histogram]
 
     def __init__(self, index: int, service: int, key: str, prefix: bytes, symbols_max: int) -> None:
         self.index = index

@@ -8,6 +8,8 @@ of the slots at most are taken; the table doubles until `count_max` symbols are 
 import cython
 import numpy
 
+from feedhandler.codecs.visibility import Readonly
+
 _FIRST_SIZE = 1024
 #: Fibonacci hashing: the odd number nearest to 2**64 divided by the golden ratio.
 _SPREAD = cython.declare(cython.ulonglong, 11400714819323198485)
@@ -16,6 +18,12 @@ _SPREAD = cython.declare(cython.ulonglong, 11400714819323198485)
 @cython.cclass
 class SymbolMap:
     """A map from symbols to numbers (>= 0), for at most `count_max` symbols."""
+
+    keys: cython.ulonglong[::1]
+    values: cython.int[::1]
+    mask: cython.Py_ssize_t
+    count: Readonly[cython.Py_ssize_t]
+    count_max: Readonly[cython.Py_ssize_t]
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
@@ -28,7 +36,7 @@ class SymbolMap:
         self.count = 0
 
     @cython.locals(slot=cython.Py_ssize_t, spread=cython.ulonglong)
-    def _slot(self, key):
+    def _slot(self, key: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot of the key, or the free slot where it would go."""
         spread = key * _SPREAD
         if not cython.compiled:
@@ -38,12 +46,12 @@ class SymbolMap:
             slot = (slot + 1) & self.mask
         return slot
 
-    def get(self, key):
+    def get(self, key: cython.ulonglong) -> cython.int:
         """Return the symbol's number, or -1."""
         return self.values[self._slot(key)]
 
     @cython.locals(slot=cython.Py_ssize_t)
-    def put(self, key, value):
+    def put(self, key: cython.ulonglong, value: cython.int) -> cython.bint:
         """Set the symbol's number; return False where `count_max` other symbols are in the map."""
         slot = self._slot(key)
         if self.values[slot] < 0:

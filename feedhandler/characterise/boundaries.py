@@ -10,7 +10,7 @@ import cython
 from cython.cimports.feedhandler.replay.captures.frames import read_u32
 
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 
 #: Records in a row that make a boundary credible.
 CHAIN = 8

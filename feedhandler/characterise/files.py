@@ -23,9 +23,10 @@ from typing import Any, Literal
 from feedhandler.characterise.slices import CaptureFile
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 from feedhandler.replay.captures.pcapng import SECTION_MAGIC
 from feedhandler.replay.captures.reading import pcap_scanner
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 from feedhandler.replay.captures.sources import open_source
 
 #: File names that a folder's captures have; others in it are ignored.

@@ -16,6 +16,7 @@ import cython
 import numpy as np
 from cython.cimports.feedhandler.histogram import fine_bucket_of
 
+from feedhandler.codecs.visibility import Public
 from feedhandler.histogram import FINE_BUCKETS
 
 #: Symbols of all channels together; what comes beyond is counted (`overflow`) and left out.
@@ -40,6 +41,21 @@ class Interarrival:
     each cell: buckets u32[FINE_BUCKETS], within_1ms, within_10ms, backwards i64. `rows` and `cells`
     are how many are in use.
     """
+
+    rows: Public[cython.Py_ssize_t]
+    cells: Public[cython.Py_ssize_t]
+    overflow: Public[cython.Py_ssize_t]
+    capacity: Public[cython.Py_ssize_t]
+    symbols: Public[cython.ulonglong[::1]]
+    channels: Public[cython.int[::1]]
+    counts: Public[cython.longlong[::1]]
+    first_ns: Public[cython.longlong[::1]]
+    last_ns: Public[cython.longlong[::1]]
+    first_cells: Public[cython.int[::1]]
+    buckets: Public[cython.uint[:, ::1]]
+    tallies: Public[cython.longlong[:, ::1]]
+    _slots: cython.int[::1]
+    _bits: cython.int
 
     def __init__(self) -> None:
         self.rows = 0

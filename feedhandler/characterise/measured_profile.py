@@ -11,9 +11,10 @@ import datetime
 import numpy as np
 
 from feedhandler.characterise.tables import Line, Tables, quantiles_ns, summed_minutes
-from feedhandler.characterise.tally import RECORD_HEADER_BYTES, TOTALS
+from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import SECOND_NS
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 from feedhandler.replay.generating.instruments import INSTRUMENTS_MAX
 from feedhandler.replay.generating.profile import (
     BODY_BOUNDS,

@@ -16,7 +16,7 @@ from feedhandler.characterise.files import local_copy, open_capture_at, shown
 from feedhandler.characterise.slices import Slice, SliceReport
 from feedhandler.codecs.errors import PeerError
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.captures.pcap import PcapScanner
 from feedhandler.replay.captures.pcapng import BLOCK_BYTES_MAX
 from feedhandler.replay.captures.reading import (
     BATCH_DATAGRAMS_MAX,
@@ -26,6 +26,7 @@ from feedhandler.replay.captures.reading import (
     DatagramBatch,
     pcap_scanner,
 )
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 from feedhandler.replay.captures.status import Status
 
 #: The longest record of a classic capture, with its header.

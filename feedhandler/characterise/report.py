@@ -14,11 +14,11 @@ from typing import Any
 
 from feedhandler.characterise.figures import Figure, draw
 from feedhandler.characterise.tables import Table, cell_text, heading_of
-from feedhandler.characterise.tally import RECORD_HEADER_BYTES
 from feedhandler.codecs.errors import unwritable
 from feedhandler.drawing import available
 from feedhandler.page import page_figure, page_section, page_table, verdict_box, whole_page
 from feedhandler.replacing import replacing
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 
 #: Rows of a table that the page shows; all are in its CSV and Parquet file.
 PAGE_ROWS = 60

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from feedhandler.characterise.tally import RECORD_HEADER_BYTES
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
@@ -33,6 +32,7 @@ from feedhandler.replay.captures.packet_headers import (
     read_headers,
 )
 from feedhandler.replay.captures.reading import DatagramBatch, address_text
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 
 Array = np.ndarray[Any, Any]
 

@@ -13,6 +13,7 @@ import cython
 import numpy as np
 from cython.cimports.feedhandler.histogram import fine_bucket_of
 
+from feedhandler.codecs.visibility import Public
 from feedhandler.histogram import FINE_BUCKETS
 
 #: Numbers of a service that may wait for their second copy: at 100,000 packets a second, 80 ms.
@@ -38,6 +39,22 @@ class Skew:
     A row for each pair of channels: first_channels and later_channels i32, buckets
     u32[FINE_BUCKETS] and backwards i64. `left_behind` counts leftovers beyond the bound.
     """
+
+    services: Public[cython.Py_ssize_t]
+    pairs: Public[cython.Py_ssize_t]
+    left: Public[cython.Py_ssize_t]
+    left_behind: Public[cython.Py_ssize_t]
+    _numbers: cython.ulonglong[::1]
+    _times: cython.longlong[::1]
+    _channels: cython.int[::1]
+    _pair_of: cython.int[:, ::1]
+    _buckets: cython.uint[:, ::1]
+    _sides: cython.int[:, ::1]
+    _backwards: cython.longlong[::1]
+    _left_services: cython.int[::1]
+    _left_channels: cython.int[::1]
+    _left_numbers: cython.ulonglong[::1]
+    _left_ns: cython.longlong[::1]
 
     def __init__(self) -> None:
         self.services = 0

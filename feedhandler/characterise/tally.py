@@ -45,11 +45,11 @@ if cython.compiled:
     from cython.cimports.feedhandler.codecs.scanner import parse_header_at
 
 from feedhandler.codecs.scanner import REJECT_COUNT
+from feedhandler.codecs.visibility import Public, Readonly
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 
 #: Message types that are counted apart; those beyond are counted as one.
 TYPES_MAX = 512
-#: What a classic capture file writes before each frame.
-RECORD_HEADER_BYTES = 16
 MILLISECOND_NS, MINUTE_NS = 1_000_000, 60_000_000_000
 
 #: A reset that leads back less far than this keeps the sequence epoch: packets overtook it.
@@ -104,6 +104,57 @@ class Tally:
     channel whose numbers they carry (`channels`). `foreign`: datagrams that are no packets of the
     feed, by `Reject`; `channel_overflow`: packets of channels beyond `CHANNELS_MAX`.
     """
+
+    interarrival: Readonly[Interarrival]
+    skew: Readonly[Skew]
+    channels: Public[cython.Py_ssize_t]
+    cells: Public[cython.Py_ssize_t]
+    types: Public[cython.Py_ssize_t]
+    buckets: Public[cython.Py_ssize_t]
+    minutes: Public[cython.Py_ssize_t]
+    runs: Public[cython.Py_ssize_t]
+    _room: cython.Py_ssize_t
+    channel_overflow: Public[cython.longlong]
+    foreign: Public[cython.longlong[::1]]
+    _table: FeedTable
+    _header: PacketHeader
+    _index: MessageIndex
+    _with_messages: cython.bint
+    _channel_keys: object
+    _slots: cython.int[::1]
+    _lines: cython.ulonglong[::1]
+    _services: cython.uint[::1]
+    _skew_indexes: cython.int[::1]
+    _payload: cython.longlong[::1]
+    _on_file: cython.longlong[::1]
+    _counted: cython.longlong[::1]
+    _totals: cython.longlong[:, ::1]
+    _kinds: cython.longlong[::1]
+    _broken: cython.longlong[::1]
+    _first_ns: cython.longlong[::1]
+    _last_ns: cython.longlong[::1]
+    _run_first: cython.ulonglong[::1]
+    _run_after: cython.ulonglong[::1]
+    _first_session: cython.ulonglong[::1]
+    _session: cython.ulonglong[::1]
+    _reset_to: cython.ulonglong[::1]
+    _reached: cython.ulonglong[::1]
+    _epochs: cython.longlong[::1]
+    _moment_from: cython.longlong
+    _moment_until: cython.longlong
+    _minute_from: cython.longlong
+    _minute_until: cython.longlong
+    _latest_ns: cython.longlong
+    _moment_packets: cython.longlong
+    _moment_payload: cython.longlong
+    _moment_file: cython.longlong
+    _type_indexes: cython.int[::1]
+    _type_codes: cython.int[::1]
+    _cell_of: cython.int[:, ::1]
+    _cells: cython.longlong[:, ::1]
+    _buckets: cython.longlong[:, ::1]
+    _minutes: cython.longlong[:, ::1]
+    _runs: cython.ulonglong[:, ::1]
 
     def __init__(
         self, table: FeedTable, messages: bool = True, channel_keys: dict[int, int] | None = None
@@ -180,9 +231,7 @@ class Tally:
             memoryview(port),
         )
 
-    @cython.cfunc
     @cython.boundscheck(False)  # the first lines check that columns are long enough
-    @cython.exceptval(-1, check=True)
     def _count(
         self,
         data: cython.const_uchar[::1],

@@ -13,6 +13,7 @@ size, so what flows in during the sending does not add to it.
 import cython
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.visibility import Readonly
 
 #: Bytes of a datagram on the wire besides its payload: Ethernet's preamble, header, check sequence
 #: and gap, IPv4's and UDP's headers.
@@ -27,6 +28,12 @@ _SECOND_NS = cython.declare(cython.longlong, 1_000_000_000)
 @cython.cclass
 class TokenBucket:
     """Token bucket of `rate_bytes_s` and `burst_bytes`, full at the start."""
+
+    rate_bytes_s: Readonly[cython.longlong]
+    burst_bytes: Readonly[cython.longlong]
+    _level: cython.longlong
+    _at_ns: cython.longlong
+    _started: cython.bint
 
     def __init__(self, rate_bytes_s: int, burst_bytes: int) -> None:
         if rate_bytes_s < 1 or burst_bytes < 1:
@@ -46,7 +53,10 @@ class TokenBucket:
         self._started = False
 
     @cython.locals(lacking=cython.longlong)
-    def ready_ns(self, size, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def ready_ns(self, size: cython.longlong, now_ns: cython.longlong) -> cython.longlong:
         """Return when `size` bytes may be sent: `now_ns` where they may now.
 
         More than the bucket's size waits until it is full.
@@ -57,12 +67,20 @@ class TokenBucket:
             return now_ns
         return now_ns + (lacking + self.rate_bytes_s - 1) // self.rate_bytes_s
 
-    def admits(self, before, size, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def admits(
+        self, before: cython.longlong, size: cython.longlong, now_ns: cython.longlong
+    ) -> cython.bint:
         """Return whether `size` bytes may be sent now, after `before` bytes not yet charged."""
         self._fill(now_ns)
         return min(size, self.burst_bytes) * _SECOND_NS <= self._level - before * _SECOND_NS
 
-    def take(self, size, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def take(self, size: cython.longlong, now_ns: cython.longlong) -> cython.int:
         """Charge `size` bytes that have been sent; the level may become negative.
 
         Later bytes then wait for it.
@@ -72,7 +90,10 @@ class TokenBucket:
         return 0
 
     @cython.locals(elapsed=cython.longlong, lacking=cython.longlong)
-    def _fill(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _fill(self, now_ns: cython.longlong) -> cython.int:
         """Add the tokens since the last call."""
         elapsed = now_ns - self._at_ns
         if self._started and elapsed > 0:

@@ -13,10 +13,18 @@ the greatest length) no message is taken. Administrative messages and datagrams 
 `SPARE` slots more; beyond them they are refused, and the caller counts them.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from feedhandler.fixcast.pacing import TokenBucket
+    from feedhandler.fixcast.stamping import Stamper
+    from feedhandler.retrans.store import PacketStore
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
@@ -45,6 +53,22 @@ class SendQueue:
     message_bytes  stamped bytes of the application messages taken
     """
 
+    bytes_max: Readonly[cython.Py_ssize_t]
+    longest: Readonly[cython.Py_ssize_t]
+    waiting_max: Readonly[cython.Py_ssize_t]
+    slots: Readonly[cython.Py_ssize_t]
+    first: Readonly[cython.Py_ssize_t]
+    count: Readonly[cython.Py_ssize_t]
+    period_ns: Readonly[cython.longlong]
+    deadline_ns: Readonly[cython.longlong]
+    message_bytes: Readonly[cython.ulonglong]
+    slab: Readonly[cython.uchar[::1]]
+    offsets: Readonly[cython.longlong[::1]]
+    sizes: Readonly[cython.longlong[::1]]
+    reserve: cython.Py_ssize_t
+    open_at: cython.Py_ssize_t
+    open_size: cython.Py_ssize_t
+
     def __init__(self, period_ns: int, bytes_max: int, longest: int, waiting_max: int) -> None:
         self.period_ns = period_ns
         self.bytes_max = bytes_max
@@ -60,13 +84,20 @@ class SendQueue:
         self.deadline_ns = 0x7FFF_FFFF_FFFF_FFFF
         self.message_bytes = 0
 
-    def is_full(self):
+    def is_full(self) -> cython.bint:
         """Return whether no message may be taken now."""
         return self.count >= self.waiting_max or self._room_for(self.reserve) < 0
 
     # -- filling ----------------------------------------------------------------------------
 
-    def publish(self, stamper, store, data: bytes, number, now_ns):
+    def publish(
+        self,
+        stamper: "Stamper",
+        store: "PacketStore",
+        data: bytes,
+        number: cython.ulonglong,
+        now_ns: cython.longlong,
+    ) -> cython.bint:
         """Take one application message under this number, and keep it in `store`.
 
         Returns 0 where it cannot be published, or is too long. Not to be called while the queue is
@@ -77,7 +108,16 @@ class SendQueue:
         first = cython.cast(cython.p_const_uchar, data) if cython.compiled else memoryview(data)
         return self._publish(stamper, store, first, len(data), number, now_ns)
 
-    def publish_each(self, stamper, store, messages: list, begin, end, number, now_ns):
+    def publish_each(
+        self,
+        stamper: "Stamper",
+        store: "PacketStore",
+        messages: list,
+        begin: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        number: cython.ulonglong,
+        now_ns: cython.longlong,
+    ) -> cython.Py_ssize_t:
         """Take `messages[begin:end]`, numbered from `number` on; return how many were taken.
 
         It stops where the queue is full, and before a message that cannot be published.
@@ -92,7 +132,15 @@ class SendQueue:
             number += 1
         return max(end - begin, 0)
 
-    def _publish(self, stamper, store, first, size, number, now_ns):
+    def _publish(
+        self,
+        stamper: "Stamper",
+        store: "PacketStore",
+        first: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        number: cython.ulonglong,
+        now_ns: cython.longlong,
+    ) -> cython.bint:
         """Stamp the `size` bytes from `first` on into the datagram; return 0 where refused."""
         offset: cython.Py_ssize_t
         total: cython.Py_ssize_t = stamper.measure(first, size, 0, number)
@@ -107,7 +155,7 @@ class SendQueue:
         self._close_full()
         return 1
 
-    def add(self, data, now_ns):
+    def add(self, data: cython.const_uchar[::1], now_ns: cython.longlong) -> cython.bint:
         """Take a message that is stamped already; return 0 where there is no room for it."""
         size: cython.Py_ssize_t = len(data)
         offset: cython.Py_ssize_t
@@ -120,7 +168,7 @@ class SendQueue:
         self._close_full()
         return 1
 
-    def push(self, data):
+    def push(self, data: cython.const_uchar[::1]) -> cython.bint:
         """Take a whole datagram, behind the one being filled; return 0 where there is no room."""
         size: cython.Py_ssize_t = len(data)
         offset: cython.Py_ssize_t
@@ -132,11 +180,11 @@ class SendQueue:
         self._wait(offset, size)
         return 1
 
-    def tick(self, now_ns):
+    def tick(self, now_ns: cython.longlong) -> cython.int:
         """Complete the datagram whose period is over."""
         return self.flush() if now_ns >= self.deadline_ns else 0
 
-    def flush(self):
+    def flush(self) -> cython.int:
         """Complete the datagram that is being filled, where there is one."""
         if self.open_size:
             self._wait(self.open_at, self.open_size)
@@ -144,7 +192,9 @@ class SendQueue:
             self.deadline_ns = _NEVER
         return 0
 
-    def _grow(self, size, now_ns):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def _grow(self, size: cython.Py_ssize_t, now_ns: cython.longlong) -> cython.Py_ssize_t:
         """Return an offset for a message, in the datagram being filled or a new one; -1: none."""
         offset: cython.Py_ssize_t
         if self.open_size and self.open_size + size <= self.bytes_max:
@@ -162,13 +212,13 @@ class SendQueue:
             self.deadline_ns = now_ns + self.period_ns
         return offset
 
-    def _close_full(self):
+    def _close_full(self) -> cython.int:
         """Complete the datagram being filled, where nothing more may go into it."""
         if self.open_size >= self.bytes_max or self.period_ns == 0:
             self.flush()
         return 0
 
-    def _wait(self, at, size):
+    def _wait(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
         """Append a datagram to those that wait; there must be a slot for it."""
         index: cython.Py_ssize_t = self.first + self.count
         if index >= self.slots:
@@ -178,7 +228,9 @@ class SendQueue:
         self.count += 1
         return 0
 
-    def _room_for(self, size):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def _room_for(self, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return where `size` bytes are free behind the last datagram; -1: nowhere."""
         last: cython.Py_ssize_t
         oldest: cython.Py_ssize_t
@@ -199,7 +251,7 @@ class SendQueue:
             return 0 if size <= oldest else -1
         return free if free + size <= oldest else -1
 
-    def _copy(self, data, index):
+    def _copy(self, data: cython.const_uchar[::1], index: cython.Py_ssize_t) -> cython.int:
         """Copy a message or datagram into the slab, where there is room for it."""
         size: cython.Py_ssize_t = len(data)
         if cython.compiled:
@@ -210,7 +262,9 @@ class SendQueue:
 
     # -- leaving ----------------------------------------------------------------------------
 
-    def due(self, bucket, now_ns, most):
+    def due(
+        self, bucket: "TokenBucket", now_ns: cython.longlong, most: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
         """Return how many of the first datagrams may leave now, `most` at most."""
         index: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
@@ -225,7 +279,9 @@ class SendQueue:
             index = index + 1 if index + 1 < self.slots else 0
         return count
 
-    def ready_ns(self, bucket, now_ns):
+    @cython.ccall
+    @cython.exceptval(-2, check=False)
+    def ready_ns(self, bucket: "TokenBucket", now_ns: cython.longlong) -> cython.Py_ssize_t:
         """Return when to call `due` again; the largest signed number: nothing waits.
 
         The first datagram may leave then, and within `GATHER_NS` as many more as a quarter of the
@@ -246,7 +302,9 @@ class SendQueue:
         more_ns = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
         return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
-    def gone(self, bucket, count, now_ns):
+    def gone(
+        self, bucket: "TokenBucket", count: cython.Py_ssize_t, now_ns: cython.longlong
+    ) -> cython.int:
         """Remove the first `count` datagrams, sent by now, and charge the bucket for them."""
         total: cython.longlong = 0
         while count > 0 and self.count > 0:

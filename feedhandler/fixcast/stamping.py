@@ -15,6 +15,8 @@ import cython
 from cython.cimports.feedhandler.codecs.fix.framing import Frame, frame_at
 from cython.cimports.feedhandler.codecs.fix.reasons import FINE, SEQUENCE_MISSING
 
+from feedhandler.codecs.visibility import Readonly
+
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.fix.byte_sums import byte_sum, to_soh
     from cython.cimports.libc.string import memcpy
@@ -52,6 +54,17 @@ class Stamper:
     size   stamped size of that message in bytes
     """
 
+    frame: Readonly[Frame]
+    size: Readonly[cython.Py_ssize_t]
+    begin: cython.const_uchar[::1]
+    own: cython.const_uchar[::1]
+    own_size: cython.Py_ssize_t
+    body_size: cython.Py_ssize_t
+    number: cython.ulonglong
+    runs: cython.int
+    kept_at: cython.Py_ssize_t[8]
+    kept_end: cython.Py_ssize_t[8]
+
     def __init__(self, begin_string: bytes, own: bytes) -> None:
         self.begin = memoryview(b"8=%b\x019=" % begin_string)
         self.frame = Frame()
@@ -64,7 +77,16 @@ class Stamper:
         self.own = memoryview(own + b"\x01")  # never empty: its address is taken
         self.own_size = len(own)
 
-    def measure(self, first, size, at, number):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def measure(
+        self,
+        first: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        at: cython.Py_ssize_t,
+        number: cython.ulonglong,
+    ) -> cython.Py_ssize_t:
         """Read the message at `at` and return its stamped size; 0 where it cannot be published.
 
         `first` points to the bytes that offsets count from, of which `size` may be read; `number`
@@ -82,7 +104,10 @@ class Stamper:
         self.size = len(self.begin) + _digits(self.body_size) + 1 + self.body_size + _TRAILER
         return self.size
 
-    def _read_header(self, first):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _read_header(self, first: cython.p_const_uchar) -> cython.bint:
         """Find the runs of header fields that are not the channel's own.
 
         Returns 0 where there are data fields, which may contain SOH.
@@ -105,7 +130,10 @@ class Stamper:
             index += to_soh(first + index if cython.compiled else first[index:]) + 1
         return 1 if since < 0 else self._keep(since, index)
 
-    def _keep(self, at, end):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _keep(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
         """Keep the header fields from `at` to `end`; return 0 where there are too many runs."""
         if self.runs >= _KEPT_RUNS_MAX:
             return 0
@@ -115,7 +143,12 @@ class Stamper:
         self.body_size += end - at
         return 1
 
-    def write(self, first, out, index):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def write(
+        self, first: cython.p_const_uchar, out: cython.uchar[::1], index: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
         """Write the message that was measured last to `out[index]`, and return where it ends.
 
         `first` must give the same bytes as then. Raises `IndexError` where the message does not

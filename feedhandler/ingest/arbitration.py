@@ -31,6 +31,8 @@ measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any risi
 step of the host's time of day neither delays nor hastens anything.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
@@ -53,10 +55,14 @@ from cython.cimports.feedhandler.ingest.sequencer import Sequencer
 from cython.cimports.feedhandler.ingest.watch import LineWatch
 from cython.cimports.feedhandler.ingest.withdrawal import takes_back
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
 
 #: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -86,6 +92,41 @@ class Arbiter:
     (one row) may be shared with the owner, or are made here. Raises `ValueError` for no lines or
     more than `LINES_MAX`.
     """
+
+    out: Readonly[Output]
+    stream: Sequencer
+    watch: LineWatch
+    quarantine: Quarantine
+    epochs: Epochs
+    pool: PacketPool
+    outside: Outside
+    settings: Readonly[object]
+    line_count: Readonly[cython.int]
+    actions: cython.uchar[::1]
+    start_wait: cython.ulonglong
+    resync_wait: cython.ulonglong
+    max_jump: cython.ulonglong
+    resync_run: cython.ulonglong
+    first_sequence: cython.ulonglong
+    # state of the stream
+    state: Readonly[cython.int]
+    session: Readonly[cython.ulonglong]
+    joined: cython.bint
+    last_accepted: cython.ulonglong
+    work_deadline: cython.ulonglong
+    next_alarm: cython.ulonglong
+    # joining
+    join_seen: cython.bint
+    join_since: cython.ulonglong
+    join_lowest: cython.ulonglong
+    join_highest: cython.ulonglong
+    join_line: cython.int
+    # a new numbering that is being announced
+    pending_cause: cython.int
+    pending_slot: cython.Py_ssize_t
+    pending_reported: cython.bint
+    pending_next: cython.ulonglong
+    pending_session: cython.ulonglong
 
     def __init__(
         self,
@@ -187,12 +228,18 @@ class Arbiter:
 
     # -- the four verbs ---------------------------------------------------------------------
 
-    def start(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def start(self, now_ns: cython.ulonglong) -> cython.int:
         """Begin at `now_ns`: a line's silence counts from now on."""
         self.last_accepted = now_ns
         return self.watch.start(now_ns)
 
-    def is_old(self, header, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def is_old(self, header: "PacketHeader", now_ns: cython.ulonglong) -> cython.bint:
         """Return whether this packet would be dropped as a copy, and its messages need no check.
 
         Not where it may still be believed: a low number may begin an epoch whose reset waits for
@@ -208,7 +255,18 @@ class Arbiter:
             and now_ns - self.last_accepted < self.resync_wait
         )
 
-    def receive(self, line, header, data, start, received_ns, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def receive(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Take the packet `data[start:start + header.length]` of `line`; return a `Verdict`.
 
         `header` is the scanner's, checked and accepted; `received_ns` the kernel's stamp; `now_ns`
@@ -229,7 +287,10 @@ class Arbiter:
             return self._publish(line, header, data, start, received_ns, now_ns)
         return self._sort(line, header, data, start, received_ns, now_ns)
 
-    def tick(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def tick(self, now_ns: cython.ulonglong) -> cython.int:
         """Let time pass: deadlines of gaps, of the start, of lines, of a full ring."""
         if now_ns >= self.watch.next_check:
             self.watch.check(now_ns, self.stream.expected)
@@ -237,14 +298,20 @@ class Arbiter:
             self._advance(now_ns)
         return 0
 
-    def note_read(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def note_read(self, now_ns: cython.ulonglong) -> cython.int:
         """Note that all lines have been read up to `now_ns`: until the next call, no packet makes a
         gap be given up for a deadline after it. Without any call packets do so by their own time.
         """
         self.stream.read_up_to = now_ns
         return 0
 
-    def next_deadline(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def next_deadline(self) -> cython.ulonglong:
         """Return when `tick` must be called next."""
         if self.watch.next_check < self.work_deadline:
             return self.watch.next_check
@@ -252,7 +319,18 @@ class Arbiter:
 
     # -- packets ----------------------------------------------------------------------------
 
-    def _sort(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _sort(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Sort out what is not of this epoch, then act by the table."""
         if header.kind >= kinds.CONTROL and header.kind != kinds.SKIP:
             if header.kind == kinds.UNSEQUENCED:
@@ -283,7 +361,18 @@ class Arbiter:
                 self._take_session(header.session)
         return self._act(line, header, data, start, received_ns, now_ns)
 
-    def _outside(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _outside(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Publish an unsequenced packet, unless another line has shown it."""
         verdict: cython.int
         if self.stream.blocked:
@@ -296,7 +385,18 @@ class Arbiter:
             self._settle(now_ns)
         return verdict
 
-    def _act(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _act(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Do what the table says."""
         action: cython.int = self.actions[self.state * states.INPUTS + self._input_of(header)]
         if line < self.line_count and (
@@ -330,7 +430,10 @@ class Arbiter:
             self.last_accepted = now_ns
         return states.HEARD
 
-    def _input_of(self, header):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _input_of(self, header: "PacketHeader") -> cython.int:
         """Return the table's input for this packet: its number against `expected`."""
         number: cython.ulonglong = header.sequence
         end: cython.ulonglong = header.next_sequence
@@ -355,7 +458,18 @@ class Arbiter:
             return base + states.AHEAD
         return base + states.JUMP
 
-    def _publish(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _publish(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Write the packet that is next, then whatever waited for it.
 
         One that ends in what was published before the stream went back is cut, and so goes through
@@ -379,7 +493,18 @@ class Arbiter:
             self._advance(now_ns)
         return states.PUBLISHED
 
-    def _hold(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _hold(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Keep a packet that cannot be published yet."""
         answer: cython.int = self.stream.keep(line, header, data, start, received_ns, now_ns)
         if answer == answers.NO_ROOM:
@@ -410,7 +535,10 @@ class Arbiter:
         self._settle(now_ns)
         return states.HELD
 
-    def _make_room(self, sequence, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _make_room(self, sequence: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
         """Give the earliest gap up now, up to the first packet at hand: the hold is full.
 
         Nothing is given up where a contradicted packet can be dropped instead.
@@ -427,7 +555,18 @@ class Arbiter:
         self._advance(now_ns)
         return 0
 
-    def _drop_old(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _drop_old(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Drop a number that was expected before: late, from before the start, or a duplicate.
 
         It is published where it makes an announced loss be withdrawn, and quarantined where it may
@@ -455,7 +594,12 @@ class Arbiter:
         self.out.count_line(line, columns.LINE_DUPLICATES)
         return states.DUPLICATE
 
-    def _alarm(self, line, header, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _alarm(
+        self, line: cython.int, header: "PacketHeader", now_ns: cython.ulonglong
+    ) -> cython.int:
         """Count message bytes that differ from the first copy's, and write MISMATCH at intervals.
 
         Without ring room only the count is kept, and the next difference is written.
@@ -468,7 +612,10 @@ class Arbiter:
             self.next_alarm = now_ns + ALARM_INTERVAL_NS
         return 0
 
-    def _is_newer(self, header, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_newer(self, header: "PacketHeader", now_ns: cython.ulonglong) -> cython.bint:
         """Return whether a low number looks like a new epoch whose reset was not seen.
 
         Only when nothing has fitted for `resync_us`, and then by the send time.
@@ -479,7 +626,12 @@ class Arbiter:
             return True
         return header.send_time > self.stream.last_send_time and self.stream.last_send_time > 0
 
-    def _hint(self, line, number, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _hint(
+        self, line: cython.int, number: cython.ulonglong, now_ns: cython.ulonglong
+    ) -> cython.int:
         """Record, while joining, a number at which the stream may be joined if none lower comes."""
         if not self.join_seen:
             self.join_seen = True
@@ -492,7 +644,10 @@ class Arbiter:
         self._settle(now_ns)
         return 0
 
-    def _start_at(self, number, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _start_at(self, number: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
         """Join the stream at `number`; return 0 when the ring has no room for the record."""
         slot: cython.Py_ssize_t
         if not self.out.control_event(records.START, 0, number, number, 0):
@@ -515,7 +670,10 @@ class Arbiter:
         self._settle(now_ns)
         return 1
 
-    def _begin(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _begin(self, now_ns: cython.ulonglong) -> cython.int:
         """Join at the lowest number seen."""
         lowest: cython.ulonglong = self.join_lowest
         if self.stream.hold.count and (lowest == 0 or self.stream.lowest() < lowest):
@@ -524,7 +682,10 @@ class Arbiter:
 
     # -- progress ---------------------------------------------------------------------------
 
-    def _advance(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _advance(self, now_ns: cython.ulonglong) -> cython.int:
         """Do everything that can be done by now: start, release, give up, renumber."""
         self.stream.blocked = False
         if self.outside.waiting and not self.outside.flush():
@@ -541,7 +702,10 @@ class Arbiter:
             self._finish_renumbering(now_ns)
         return self._settle(now_ns)
 
-    def _settle(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _settle(self, now_ns: cython.ulonglong) -> cython.int:
         """Set the state and the next deadline from the present conditions."""
         if self.joined:
             self.stream.report_gaps()
@@ -567,12 +731,26 @@ class Arbiter:
 
     # -- new epochs ---------------------------------------------------------------------
 
-    def _is_repeated_reset(self, header):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_repeated_reset(self, header: "PacketHeader") -> cython.bint:
         """Return whether this is a FIX Logon repeated before anything of its epoch has come."""
         begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
         return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
 
-    def _reset(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _reset(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Handle the feed's reset packet, which begins a new epoch once it is believed."""
         slot: cython.Py_ssize_t
         old: cython.ulonglong
@@ -594,7 +772,12 @@ class Arbiter:
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED
 
-    def _judge_reset(self, line, header, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _judge_reset(
+        self, line: cython.int, header: "PacketHeader", now_ns: cython.ulonglong
+    ) -> cython.int:
         """Believe the pending reset, or drop it, if this packet says so."""
         slot: cython.Py_ssize_t = self.epochs.pending
         answer: cython.int = self.epochs.judge(line, header, self.max_jump)
@@ -608,7 +791,17 @@ class Arbiter:
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         return 0
 
-    def _renumber(self, cause, session, number, slot, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _renumber(
+        self,
+        cause: cython.int,
+        session: cython.ulonglong,
+        number: cython.ulonglong,
+        slot: cython.Py_ssize_t,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Begin a new epoch at `number`, after everything held is released."""
         self.stream.force_all(records.BY_RESET)
         self.pending_cause = cause
@@ -619,7 +812,10 @@ class Arbiter:
         self._advance(now_ns)
         return 0
 
-    def _finish_renumbering(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _finish_renumbering(self, now_ns: cython.ulonglong) -> cython.int:
         """Write RESET, then the reset packet itself if there is one; or be blocked."""
         slot: cython.Py_ssize_t = self.pending_slot
         if not self.pending_reported:
@@ -640,7 +836,10 @@ class Arbiter:
         self.pending_cause = 0
         return 1
 
-    def _enter_epoch(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _enter_epoch(self, now_ns: cython.ulonglong) -> cython.int:
         """Enter the new epoch, whose RESET record is written, and forget the old epoch.
 
         What is needed to recognise its stragglers is kept.
@@ -676,13 +875,27 @@ class Arbiter:
             self.out.count(columns.CHANNEL_SESSIONS, 1)
         return 0
 
-    def _take_session(self, session):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _take_session(self, session: cython.ulonglong) -> cython.int:
         """Make this the current session."""
         self.session = session
         self.out.session = session
         return 0
 
-    def _other_session(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _other_session(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Handle a packet of another session: an earlier one, a new one that begins, or unclear."""
         number: cython.ulonglong = header.sequence
         if header.kind == kinds.HEARTBEAT:
@@ -700,7 +913,18 @@ class Arbiter:
 
     # -- quarantine -------------------------------------------------------------------------
 
-    def _quarantine(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _quarantine(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Set a packet aside whose number is not believed yet, and weigh the evidence."""
         slot: cython.Py_ssize_t
         evidence: cython.int
@@ -737,7 +961,12 @@ class Arbiter:
             self._confirm(header.session, alone, now_ns)
         return states.QUARANTINED
 
-    def _confirm(self, session, alone, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _confirm(
+        self, session: cython.ulonglong, alone: cython.bint, now_ns: cython.ulonglong
+    ) -> cython.int:
         """Believe the quarantine's anchor and what is near it: announce the gap, go on there.
 
         `alone`: the evidence is one line's after `resync_us`, not two lines' or a heartbeat's.
@@ -764,7 +993,12 @@ class Arbiter:
         self._adopt(first, session, now_ns)
         return self._advance(now_ns)
 
-    def _adopt(self, first, session, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _adopt(
+        self, first: cython.ulonglong, session: cython.ulonglong, now_ns: cython.ulonglong
+    ) -> cython.int:
         """Move the quarantined packets from `first` on into the hold; drop the others."""
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t

@@ -21,6 +21,8 @@ good. Here is only what is known of each line; the packets are the `Sequencer`'s
 import cython
 import numpy
 
+from feedhandler.codecs.visibility import Readonly
+
 #: How long a line is distrusted after it showed a packet that was not sent (or one was forged in
 #: its name): one packet ahead is then no evidence, two in a row are.
 DISTRUST_NS = cython.declare(cython.ulonglong, 60_000_000_000)
@@ -33,6 +35,19 @@ class Belief:
 
     `serial` is the latest order.
     """
+
+    lines: cython.int
+    serial: Readonly[cython.ulonglong]
+    _began: cython.ulonglong
+    _went_on: cython.ulonglong
+    _went_on_before: cython.ulonglong
+    _heard: cython.ulonglong[::1]
+    _below: cython.ulonglong[::1]
+    _copied: cython.ulonglong[::1]
+    _shown: cython.ulonglong[::1]
+    _claimed: cython.ulonglong[::1]
+    _distrusted_until: cython.ulonglong[::1]
+    _forged_until: cython.ulonglong[::1]
 
     def __init__(self, lines: int) -> None:
         self.lines = lines
@@ -55,21 +70,32 @@ class Belief:
 
     # -- inputs ------------------------------------------------------------------------------
 
-    def note_input(self, line, again):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def note_input(self, line: cython.int, again: cython.bint) -> cython.int:
         """Record an input from a line; one sent `again` does not show how far the line is."""
         self.serial += 1
         if not again:
             self._heard[line] = self.serial
         return 0
 
-    def progress(self, line):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def progress(self, line: cython.int) -> cython.int:
         """Record that the latest input is the packet that is next."""
         self._below[line] = self.serial
         self._went_on_before = self._went_on
         self._went_on = self.serial
         return 0
 
-    def copy(self, line, sequence, next_sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def copy(
+        self, line: cython.int, sequence: cython.ulonglong, next_sequence: cython.ulonglong
+    ) -> cython.int:
         """Record that the latest input was published before.
 
         Two copies in a row show that the line has gone on below what it showed.
@@ -79,7 +105,10 @@ class Belief:
         self._copied[line] = next_sequence
         return 0
 
-    def claim(self, line, first):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def claim(self, line: cython.int, first: cython.bint) -> cython.int:
         """Record that the latest input is ahead and held; `first`: nothing else is held."""
         if first:
             self._began = self.serial
@@ -89,7 +118,12 @@ class Belief:
             self._claimed[line] = self.serial
         return 0
 
-    def show(self, line, sequence, next_sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def show(
+        self, line: cython.int, sequence: cython.ulonglong, next_sequence: cython.ulonglong
+    ) -> cython.bint:
         """Record the latest input's numbers, from `sequence` to `next_sequence`.
 
         Returns whether it follows on what the line showed last.
@@ -100,7 +134,10 @@ class Belief:
             self._shown[line] = next_sequence
         return follows
 
-    def pass_by(self, line, order):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def pass_by(self, line: cython.int, order: cython.ulonglong) -> cython.int:
         """Record that what the line showed as the `order`-th input is contradicted.
 
         If that was its latest, the line's next input is judged afresh.
@@ -109,13 +146,19 @@ class Belief:
             self._below[line] = self.serial
         return 0
 
-    def distrust(self, line, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def distrust(self, line: cython.int, now_ns: cython.ulonglong) -> cython.int:
         """Distrust the line from now on: it, or someone in its name, showed an unsent packet."""
         if line < self.lines:
             self._distrusted_until[line] = now_ns + DISTRUST_NS
         return 0
 
-    def catch_out(self, line, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def catch_out(self, line: cython.int, now_ns: cython.ulonglong) -> cython.int:
         """Mark the line as forged: another packet came with the number of one it showed."""
         if line < self.lines:
             self._forged_until[line] = now_ns + DISTRUST_NS
@@ -123,7 +166,10 @@ class Belief:
 
     # -- judgement ---------------------------------------------------------------------------
 
-    def believes(self, line, order):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def believes(self, line: cython.int, order: cython.ulonglong) -> cython.bint:
         """Return whether what the line showed as the `order`-th input is uncontradicted."""
         if line >= self.lines:
             return True
@@ -135,10 +181,16 @@ class Belief:
             or order >= self._went_on_before
         )
 
-    def distrusts(self, line, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def distrusts(self, line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether the line is distrusted now."""
         return line < self.lines and now_ns < self._distrusted_until[line]
 
-    def is_forged(self, line, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def is_forged(self, line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether packets are being forged in the line's name."""
         return line < self.lines and now_ns < self._forged_until[line]

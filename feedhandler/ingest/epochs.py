@@ -27,10 +27,17 @@ too, or where what follows agrees; until then it is *pending*, in a slot of the 
 New sessions need none of this: their ids distinguish them. The last few are remembered.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest.answers import BELIEVED, FORGED, NOTHING
+
+from feedhandler.codecs.visibility import Public, Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -47,6 +54,24 @@ class Epochs:
     `reset_time` the send time of the reset that began it, if one did.
     """
 
+    number: Readonly[cython.int]
+    ends: cython.ulonglong
+    window: cython.ulonglong
+    fingerprint: cython.ulonglong
+    old_expected: cython.ulonglong
+    old_first_time: cython.ulonglong
+    first: Public[cython.ulonglong]
+    reset_time: Readonly[cython.ulonglong]
+    line_epoch: cython.int[::1]
+    past: cython.ulonglong[::1]
+    past_count: cython.Py_ssize_t
+    busy_until: cython.ulonglong
+    pending_time: cython.ulonglong
+    pending_next: cython.ulonglong
+    pending_old: cython.ulonglong
+    pending: Readonly[cython.Py_ssize_t]
+    pending_line: cython.int
+
     def __init__(self, lines: int, window_ns: int) -> None:
         self.line_epoch = memoryview(numpy.zeros(lines, numpy.int32))
         self.past = memoryview(numpy.zeros(PAST_SESSIONS, numpy.uint64))
@@ -61,15 +86,30 @@ class Epochs:
         self.pending_time = self.pending_next = self.pending_old = 0
         self.old_expected = self.old_first_time = self.first = 0
 
-    def changing(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def changing(self, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether older packets may still come (`mixed`), or a reset is pending."""
         return now_ns < self.busy_until
 
-    def mixed(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def mixed(self, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether packets from before the current epoch may still come."""
         return now_ns < self.ends
 
-    def suspend(self, slot, line, header, old):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def suspend(
+        self,
+        slot: cython.Py_ssize_t,
+        line: cython.int,
+        header: "PacketHeader",
+        old: cython.ulonglong,
+    ) -> cython.int:
         """Make a reset without evidence pending; `old`: its line's position in the old epoch."""
         self.pending = slot
         self.pending_line = line
@@ -79,14 +119,22 @@ class Epochs:
         self.busy_until = NEVER
         return 0
 
-    def resume(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def resume(self) -> cython.Py_ssize_t:
         """End the pending state; return the slot of the reset that was pending."""
         slot: cython.Py_ssize_t = self.pending
         self.pending = -1
         self.busy_until = self.ends
         return slot
 
-    def judge(self, line, header, max_jump):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def judge(
+        self, line: cython.int, header: "PacketHeader", max_jump: cython.ulonglong
+    ) -> cython.int:
         """Return the evidence of a packet about the pending reset: BELIEVED, FORGED, or NOTHING."""
         number: cython.ulonglong = header.sequence
         timed: cython.bint = header.send_time > 0 and self.pending_time > 0
@@ -107,7 +155,16 @@ class Epochs:
             return BELIEVED
         return NOTHING
 
-    def leave(self, expected, first_time, first, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def leave(
+        self,
+        expected: cython.ulonglong,
+        first_time: cython.ulonglong,
+        first: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """End the epoch, which had reached `expected` (0: nothing); the next begins at `first`.
 
         `first_time`: send time of its first packet.
@@ -121,7 +178,12 @@ class Epochs:
         self.ends = self.busy_until = now_ns
         return 0
 
-    def by_reset(self, line, send_time, fingerprint):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def by_reset(
+        self, line: cython.int, send_time: cython.ulonglong, fingerprint: cython.ulonglong
+    ) -> cython.int:
         """Record that a reset packet on `line` began the epoch just entered."""
         self.ends += self.window
         self.busy_until = self.ends
@@ -130,7 +192,16 @@ class Epochs:
         self.line_epoch[line] = self.number
         return 0
 
-    def is_copy(self, line, header, fingerprint, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def is_copy(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        fingerprint: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.bint:
         """Return whether this reset is another line's copy of the one that began the epoch."""
         timed: cython.bint = header.send_time > 0 and header.send_time != self.reset_time
         if now_ns >= self.ends:
@@ -140,7 +211,16 @@ class Epochs:
         self.line_epoch[line] = self.number
         return True
 
-    def straggles(self, line, header, expected, max_jump):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def straggles(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        expected: cython.ulonglong,
+        max_jump: cython.ulonglong,
+    ) -> cython.bint:
         """Return whether this packet of the same session is from before the epoch.
 
         To be called while `mixed`. A packet of the new epoch also moves its line to that epoch.
@@ -178,13 +258,19 @@ class Epochs:
             self.line_epoch[line] = self.number
         return in_old
 
-    def leave_session(self, session):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def leave_session(self, session: cython.ulonglong) -> cython.int:
         """Remember an id whose packets are stale from now on; it replaces the oldest."""
         self.past[self.past_count % PAST_SESSIONS] = session
         self.past_count += 1
         return 0
 
-    def is_past_session(self, session):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def is_past_session(self, session: cython.ulonglong) -> cython.bint:
         """Return whether this is one of the last few sessions."""
         at: cython.Py_ssize_t
         for at in range(min(self.past_count, PAST_SESSIONS)):  # noqa: SIM110 (no GIL here)

@@ -15,6 +15,7 @@ from cython.cimports.feedhandler.ingest.answers import (
 )
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.codecs.visibility import Readonly
 
 if cython.compiled:
     from cython.cimports.feedhandler.ingest.atomics import load_word
@@ -80,7 +81,10 @@ def _with_span(fingerprint: cython.ulonglong, span: cython.ulonglong) -> cython.
     lane_4=cython.ulonglong,
     tail=cython.ulonglong,
 )
-def fingerprint_at(first, length):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def fingerprint_at(first: cython.p_const_uchar, length: cython.Py_ssize_t) -> cython.ulonglong:
     """Return the `fingerprint` of the `length` bytes from `first` on, for compiled callers."""
     lane_1 = length + 1
     lane_2 = 2
@@ -119,7 +123,12 @@ def fingerprint_at(first, length):
 
 
 @cython.boundscheck(False)  # the first line checks the bounds
-def fingerprint(data, start, length):
+@cython.ccall
+@cython.nogil
+@cython.exceptval(6148914691236517205, check=True)
+def fingerprint(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, length: cython.Py_ssize_t
+) -> cython.ulonglong:
     """Return the digest of `data[start:start + length]`. Raises `IndexError` where that is
     outside."""
     if start < 0 or length < 0 or start + length > len(data):
@@ -140,13 +149,21 @@ class CompareWindow:
     number can only be compared if their spans are equal.
     """
 
+    entries: cython.ulonglong[::1]
+    mask: cython.ulonglong
+
     def __init__(self, capacity: int) -> None:
         size = 1 << max(capacity - 1, 1).bit_length()
         self.entries = memoryview(numpy.zeros(2 * size, numpy.uint64))
         self.mask = size - 1
 
     @cython.locals(index=cython.ulonglong)
-    def remember(self, sequence, fingerprint, span):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def remember(
+        self, sequence: cython.ulonglong, fingerprint: cython.ulonglong, span: cython.ulonglong
+    ) -> cython.int:
         """Keep the first copy's fingerprint.
 
         Keys are the number plus one: 0 is empty.
@@ -160,7 +177,12 @@ class CompareWindow:
         index=cython.ulonglong, known=cython.ulonglong, given=cython.ulonglong,
         key=cython.ulonglong,
     )  # fmt: skip
-    def compare(self, sequence, fingerprint, span):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def compare(
+        self, sequence: cython.ulonglong, fingerprint: cython.ulonglong, span: cython.ulonglong
+    ) -> cython.int:
         """Compare with the first copy: SAME, DIFFERENT, OTHER_SPAN, or UNKNOWN.
 
         UNKNOWN: not, or no longer, in the window. DIFFERENT is returned once for each number.
@@ -178,12 +200,20 @@ class CompareWindow:
         self.entries[index] = 0
         return DIFFERENT
 
-    def knows(self, sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def knows(self, sequence: cython.ulonglong) -> cython.bint:
         """Return whether a packet that begins with this number is kept."""
         return self.entries[(sequence & self.mask) * 2] == sequence + 1
 
     @cython.locals(index=cython.ulonglong)
-    def span_of(self, sequence, fingerprint):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def span_of(
+        self, sequence: cython.ulonglong, fingerprint: cython.ulonglong
+    ) -> cython.ulonglong:
         """Return the span, modulo 65,536, of the packet with this number and fingerprint; 0:
         none."""
         index = (sequence & self.mask) * 2
@@ -194,7 +224,10 @@ class CompareWindow:
         return self.entries[index + 1] & _SPAN_BITS
 
     @cython.locals(index=cython.ulonglong)
-    def clear(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def clear(self) -> cython.int:
         """Forget everything, for a new epoch."""
         index = 0
         while index <= self.mask:
@@ -214,6 +247,15 @@ class UnsequencedWindow:
     can be only where each line has lost what the other brought.
     """
 
+    prints: cython.ulonglong[::1]
+    shown_by: cython.ulonglong[::1]
+    first_ns: cython.ulonglong[::1]
+    repeats: cython.ulonglong[::1]
+    wait: cython.ulonglong
+    repeat: cython.ulonglong
+    next_index: cython.Py_ssize_t
+    number: Readonly[cython.ulonglong]
+
     def __init__(self, wait_ns: int) -> None:
         self.prints = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
         self.shown_by = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
@@ -225,7 +267,12 @@ class UnsequencedWindow:
         self.repeat = 0
 
     @cython.locals(bit=cython.ulonglong, at=cython.Py_ssize_t, step=cython.Py_ssize_t)
-    def is_copy(self, line, fingerprint, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def is_copy(
+        self, line: cython.int, fingerprint: cython.ulonglong, now_ns: cython.ulonglong
+    ) -> cython.bint:
         """Return whether this is the copy of a packet that another line has shown already.
 
         If so that is recorded; else `number` is the packet's number, and `remember` is to be called
@@ -246,7 +293,12 @@ class UnsequencedWindow:
         return False
 
     @cython.locals(forgotten=cython.int)
-    def remember(self, line, fingerprint, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def remember(
+        self, line: cython.int, fingerprint: cython.ulonglong, now_ns: cython.ulonglong
+    ) -> cython.int:
         """Keep the packet last passed to `is_copy`, which is published.
 
         Returns 1 where the entry that it replaces might still have been needed.

@@ -9,6 +9,8 @@ Promises: nothing is allocated after construction; a packet that finds no free s
 than a slot, is refused (-1). Left to the arbiter: what happens then.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
@@ -30,6 +32,11 @@ from cython.cimports.feedhandler.ingest.slots import (
     SPEAKER,
 )
 
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
@@ -38,6 +45,12 @@ if cython.compiled:
 @cython.cclass
 class PacketPool:
     """Pool of `slots` packet slots of `slot_bytes` bytes each."""
+
+    words: cython.ulonglong[::1]
+    slab: Readonly[cython.uchar[::1]]
+    free: cython.int[::1]
+    free_count: cython.Py_ssize_t
+    slot_bytes: Readonly[cython.Py_ssize_t]
 
     def __init__(self, slots: int, slot_bytes: int) -> None:
         self.words = memoryview(numpy.zeros(slots * SLOT_WORDS, numpy.uint64))
@@ -48,7 +61,19 @@ class PacketPool:
         self.slot_bytes = slot_bytes
 
     @cython.locals(slot=cython.Py_ssize_t, word=cython.Py_ssize_t, length=cython.Py_ssize_t)
-    def store(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def store(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        noticed_ns: cython.ulonglong,
+        fingerprint: cython.ulonglong,
+    ) -> cython.Py_ssize_t:
         """Copy a packet into a free slot and return the slot; -1: none is free, or it is too long.
 
         A heartbeat has nothing to copy: its slot stands for the number it names. Raises
@@ -90,25 +115,40 @@ class PacketPool:
                 self.slab[begin : begin + length] = data[start : start + length]
         return slot
 
-    def give_back(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def give_back(self, slot: cython.Py_ssize_t) -> cython.int:
         """Free the slot."""
         self.free[self.free_count] = slot
         self.free_count += 1
         return 0
 
-    def word(self, slot, which):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def word(self, slot: cython.Py_ssize_t, which: cython.int) -> cython.ulonglong:
         """Return one word of a slot."""
         return self.words[slot * SLOT_WORDS + which]
 
-    def span(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def span(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """Return how many numbers the packet in this slot covers."""
         return self.words[slot * SLOT_WORDS + NEXT] - self.words[slot * SLOT_WORDS + SEQUENCE]
 
-    def body_at(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def body_at(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return where the messages of the packet in this slot begin in the slab."""
         return slot * self.slot_bytes + self.words[slot * SLOT_WORDS + BODY]
 
-    def body_size(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def body_size(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the size of the messages of the packet in this slot, in bytes."""
         return self.words[slot * SLOT_WORDS + LENGTH] - self.words[slot * SLOT_WORDS + BODY]
 
@@ -117,6 +157,13 @@ class PacketPool:
 @cython.cclass
 class Hold:
     """Slots ordered by sequence number, at most `capacity` of them."""
+
+    pool: PacketPool
+    order: cython.int[::1]
+    mask: cython.Py_ssize_t
+    head: cython.Py_ssize_t
+    count: Readonly[cython.Py_ssize_t]
+    capacity: Readonly[cython.Py_ssize_t]
 
     def __init__(self, pool: PacketPool, capacity: int) -> None:
         size = 1 << max(capacity - 1, 1).bit_length()
@@ -127,15 +174,24 @@ class Hold:
         self.count = 0
         self.capacity = capacity
 
-    def lowest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def lowest(self) -> cython.Py_ssize_t:
         """Return the slot with the lowest number, or -1."""
         return self.order[self.head] if self.count else -1
 
-    def highest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def highest(self) -> cython.Py_ssize_t:
         """Return the slot with the highest number, or -1."""
         return self.order[(self.head + self.count - 1) & self.mask] if self.count else -1
 
-    def slot(self, index):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def slot(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot at `index`, counted from the lowest; `index` must be below `count`."""
         return self.order[(self.head + index) & self.mask]
 
@@ -143,7 +199,10 @@ class Hold:
         low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
         slot=cython.Py_ssize_t,
     )  # fmt: skip
-    def index_of(self, sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def index_of(self, sequence: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the index of the first packet that begins at `sequence` or later; else `count`."""
         low = 0
         high = self.count
@@ -157,7 +216,10 @@ class Hold:
         return low
 
     @cython.locals(low=cython.Py_ssize_t, slot=cython.Py_ssize_t)
-    def contains(self, sequence, next_sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def contains(self, sequence: cython.ulonglong, next_sequence: cython.ulonglong) -> cython.bint:
         """Return whether a packet is held that begins at `sequence` and reaches `next_sequence`."""
         low = self.index_of(sequence)
         while low < self.count:
@@ -173,7 +235,10 @@ class Hold:
         at=cython.Py_ssize_t, other=cython.Py_ssize_t, sequence=cython.ulonglong,
         noticed=cython.ulonglong,
     )  # fmt: skip
-    def insert(self, slot, fresh):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def insert(self, slot: cython.Py_ssize_t, fresh: cython.bint) -> cython.int:
         """Insert a slot in order; return 1, or 0 when the hold is full.
 
         The gap before the new packet was noticed when another line's packet behind it came, if
@@ -208,7 +273,10 @@ class Hold:
         return 1
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
-    def notice_again(self, now_ns, order):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def notice_again(self, now_ns: cython.ulonglong, order: cython.ulonglong) -> cython.int:
         """Restart the age of every gap now, and give every packet this order."""
         at = 0
         while at < self.count:
@@ -218,7 +286,10 @@ class Hold:
             at += 1
         return 0
 
-    def drop_lowest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def drop_lowest(self) -> cython.int:
         """Remove the lowest slot and free it."""
         self.pool.give_back(self.order[self.head])
         self.head = (self.head + 1) & self.mask
@@ -226,7 +297,10 @@ class Hold:
         return 0
 
     @cython.locals(slot=cython.Py_ssize_t)
-    def take_lowest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def take_lowest(self) -> cython.Py_ssize_t:
         """Remove and return the lowest slot without freeing it."""
         slot = self.order[self.head]
         self.head = (self.head + 1) & self.mask
@@ -234,7 +308,10 @@ class Hold:
         return slot
 
     @cython.locals(slot=cython.Py_ssize_t)
-    def remove(self, index):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def remove(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Remove and return the slot at `index` without freeing it."""
         slot = self.order[(self.head + index) & self.mask]
         while index + 1 < self.count:
@@ -245,7 +322,10 @@ class Hold:
         self.count -= 1
         return slot
 
-    def take_highest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def take_highest(self) -> cython.Py_ssize_t:
         """Remove and return the highest slot without freeing it."""
         self.count -= 1
         return self.order[(self.head + self.count) & self.mask]

@@ -10,11 +10,21 @@ Left to others: what happens to everything else (`arbitration.py`), and the fing
 (`packing.py`).
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.ingest import columns, states
 
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.arbitration import Arbiter
 
-def may_be_copy(arbiter, header, now_ns):
+
+@cython.ccall
+@cython.nogil
+def may_be_copy(
+    arbiter: "Arbiter", header: "PacketHeader", now_ns: cython.ulonglong
+) -> cython.bint:
     """Return whether a datagram that begins with this message may be a copy of a published one.
 
     Then `accept_copy` is worth a call. `header` has only the first message.
@@ -27,7 +37,18 @@ def may_be_copy(arbiter, header, now_ns):
     )
 
 
-def accept_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
+@cython.ccall
+@cython.nogil
+def accept_copy(
+    arbiter: "Arbiter",
+    line: cython.int,
+    header: "PacketHeader",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    received_ns: cython.ulonglong,
+    now_ns: cython.ulonglong,
+) -> cython.int:
     """Take `data[start:start + size]` as a copy if each byte of it was published before.
 
     Returns a `Verdict`, or 0 where that is not known: then parse it to its end and receive it.

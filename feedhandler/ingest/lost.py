@@ -6,10 +6,18 @@ go on there; `Islands` are ranges that had been published behind by then. `withd
 is enough.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.ingest import slots
 from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
+
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.hold import PacketPool
 
 #: Upper limit on ranges; a new one replaces the oldest, whose packets count as duplicates then.
 LOST_RANGES = cython.declare(cython.Py_ssize_t, 64)
@@ -25,6 +33,14 @@ class LostRanges:
     Each has, by line, how many packets others had published when it was announced.
     """
 
+    first: cython.ulonglong[::1]
+    end: cython.ulonglong[::1]
+    published: cython.ulonglong[::1]
+    doubtful: cython.uchar[::1]
+    count: cython.Py_ssize_t
+    newest: cython.Py_ssize_t
+    lines: cython.Py_ssize_t
+
     def __init__(self, lines: int) -> None:
         self.lines = lines
         self.first = memoryview(numpy.zeros(LOST_RANGES, numpy.uint64))
@@ -35,7 +51,10 @@ class LostRanges:
         self.newest = 0
 
     @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
-    def touches(self, sequence, next_sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def touches(self, sequence: cython.ulonglong, next_sequence: cython.ulonglong) -> cython.bint:
         """Return whether [sequence, next_sequence) overlaps a range.
 
         Nearly always the newest range decides.
@@ -52,7 +71,10 @@ class LostRanges:
         return False
 
     @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
-    def _index_of(self, sequence):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def _index_of(self, sequence: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the index of the first range that ends behind `sequence`; -1 where none does."""
         at = self.newest
         seen = 0
@@ -63,12 +85,18 @@ class LostRanges:
             seen += 1
         return -1
 
-    def _before(self, at):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _before(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the index of the preceding range."""
         return at - 1 if at > 0 else LOST_RANGES - 1
 
     @cython.locals(at=cython.Py_ssize_t)
-    def published_before(self, sequence, line):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def published_before(self, sequence: cython.ulonglong, line: cython.int) -> cython.ulonglong:
         """Return how many packets others than `line` had published when the range was announced.
 
         The range is the first that ends behind `sequence`; 0 where none does.
@@ -77,25 +105,40 @@ class LostRanges:
         return self.published[at * self.lines + line] if at >= 0 else 0
 
     @cython.locals(at=cython.Py_ssize_t)
-    def first_of(self, sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def first_of(self, sequence: cython.ulonglong) -> cython.ulonglong:
         """Return where the first range that ends behind `sequence` begins; `NEVER` for none."""
         at = self._index_of(sequence)
         return self.first[at] if at >= 0 else NEVER
 
-    def note(self, line, published):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def note(self, line: cython.int, published: cython.ulonglong) -> cython.int:
         """Set how many packets others than this line had published before the newest range."""
         self.published[self.newest * self.lines + line] = published
         return 0
 
-    def newest_first(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def newest_first(self) -> cython.ulonglong:
         """Return where the newest range begins; there must be one."""
         return self.first[self.newest]
 
-    def newest_end(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def newest_end(self) -> cython.ulonglong:
         """Return one past the newest range; there must be one."""
         return self.end[self.newest]
 
-    def cut(self, first):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def cut(self, first: cython.ulonglong) -> cython.int:
         """End the newest range before `first`, or remove it where nothing of it is left."""
         self.end[self.newest] = first
         if first <= self.first[self.newest]:
@@ -104,12 +147,20 @@ class LostRanges:
         return 0
 
     @cython.locals(at=cython.Py_ssize_t)
-    def is_doubtful(self, sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def is_doubtful(self, sequence: cython.ulonglong) -> cython.bint:
         """Return whether this number is in a range that may be withdrawn."""
         at = self._index_of(sequence)
         return at >= 0 and self.doubtful[at] != 0 and self.first[at] <= sequence
 
-    def add(self, first, end, doubtful):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def add(
+        self, first: cython.ulonglong, end: cython.ulonglong, doubtful: cython.bint
+    ) -> cython.int:
         """Add the next range, joined to the newest where they touch and are of one kind.
 
         `doubtful`: the range may be withdrawn, if lines go on in it.
@@ -125,7 +176,10 @@ class LostRanges:
         self.doubtful[self.newest] = doubtful
         return 0
 
-    def clear(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def clear(self) -> cython.int:
         """Forget all ranges, for a new epoch."""
         self.count = 0
         return 0
@@ -140,6 +194,15 @@ class Runs:
     `count` how many packets it has; `all`: packets of all lines.
     """
 
+    pool: "PacketPool"
+    lines: cython.int
+    slots: cython.int[::1]
+    count: cython.int[::1]
+    all: Readonly[cython.int]
+    first: cython.ulonglong[::1]
+    next: cython.ulonglong[::1]
+    others: cython.ulonglong[::1]
+
     def __init__(self, pool, lines: int) -> None:
         self.pool = pool
         self.lines = lines
@@ -150,7 +213,19 @@ class Runs:
         self.next = memoryview(numpy.zeros(lines, numpy.uint64))
         self.others = memoryview(numpy.zeros(lines, numpy.uint64))
 
-    def follow(self, line, header, data, start, received_ns, now_ns, others):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def follow(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+        others: cython.ulonglong,
+    ) -> cython.int:
         """Add a packet to its line's run and return the run's length; 0: a copy, or too long.
 
         `others`: how many published packets this line did not bring; a change of it ends a run.
@@ -181,26 +256,38 @@ class Runs:
         self.others[line] = others
         return self.count[line]
 
-    def pass_over(self, line, header):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def pass_over(self, line: cython.int, header: "PacketHeader") -> cython.int:
         """Extend the line's run over a packet that was published before, where it is next."""
         if self.count[line] and header.sequence == self.next[line]:
             self.next[line] = header.next_sequence
         return 0
 
-    def forget(self, line):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def forget(self, line: cython.int) -> cython.int:
         """End the line's run and free its packets: they are just late."""
         at: cython.Py_ssize_t
         for at in range(self.count[line]):
             self.pool.give_back(self.slots[line * slots.RUN_MAX + at])
         return self.let_go(line)
 
-    def let_go(self, line):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def let_go(self, line: cython.int) -> cython.int:
         """End the line's run without freeing its packets, which the caller has taken."""
         self.all -= self.count[line]
         self.count[line] = 0
         return 0
 
-    def forget_all(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def forget_all(self) -> cython.int:
         """End the runs of all lines and free their packets."""
         line: cython.int
         for line in range(self.lines):
@@ -216,12 +303,21 @@ class Islands:
     `ISLANDS_MAX` at most, in ascending order; the furthest are dropped.
     """
 
+    first: cython.ulonglong[::1]
+    end: cython.ulonglong[::1]
+    count: cython.Py_ssize_t
+
     def __init__(self) -> None:
         self.first = memoryview(numpy.zeros(slots.ISLANDS_MAX + 1, numpy.uint64))
         self.end = memoryview(numpy.zeros(slots.ISLANDS_MAX + 1, numpy.uint64))
         self.count = 0
 
-    def rise(self, lost, begin, expected):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def rise(
+        self, lost: LostRanges, begin: cython.ulonglong, expected: cython.ulonglong
+    ) -> cython.ulonglong:
         """Withdraw the losses between `begin` and `expected`, as the stream goes back to `begin`.
 
         What lies between them is published, and becomes islands. Returns how many numbers are not
@@ -241,7 +337,10 @@ class Islands:
             lost.cut(first)
         return withdrawn
 
-    def _add(self, first, end):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _add(self, first: cython.ulonglong, end: cython.ulonglong) -> cython.int:
         """Put a range before all others."""
         at: cython.Py_ssize_t
         if self.count and self.first[0] <= end:
@@ -256,7 +355,10 @@ class Islands:
         self.end[0] = end
         return 0
 
-    def drop_first(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def drop_first(self) -> cython.int:
         """Remove the first range, which the stream has passed."""
         at: cython.Py_ssize_t
         self.count -= 1
@@ -265,6 +367,9 @@ class Islands:
             self.end[at] = self.end[at + 1]
         return 0
 
-    def highest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def highest(self) -> cython.ulonglong:
         """Return one past the highest; 0 where there is none."""
         return self.end[self.count - 1] if self.count else 0

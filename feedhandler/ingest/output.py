@@ -6,11 +6,20 @@ nothing else has happened then. Columns are those of `columns.py`.
 `Outside` writes unsequenced packets, each once, whichever lines bring it.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, slots, states
 from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
+
+from feedhandler.codecs.visibility import Public, Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.hold import PacketPool
+    from feedhandler.ingest.ring import Ring
 
 #: Upper limit on unsequenced packets that wait for ring room.
 OUTSIDE_MAX = 32
@@ -24,6 +33,18 @@ class Output:
 
     `received_ns` (stamp of the latest packet) and `session` go into records without payload.
     """
+
+    ring: Readonly["Ring"]
+    channel: Readonly[cython.int]
+    line_array: Readonly[object]
+    channel_array: Readonly[object]
+    line_counters: cython.ulonglong[::1]
+    rows: cython.longlong[::1]
+    counters: cython.ulonglong[::1]
+    received_ns: Public[cython.ulonglong]
+    session: Public[cython.ulonglong]
+    outside_all: cython.ulonglong
+    outside_won: cython.ulonglong[::1]
 
     def __init__(
         self,
@@ -46,7 +67,18 @@ class Output:
         self.outside_all = 0
         self.outside_won = memoryview(numpy.zeros(len(rows), numpy.uint64))
 
-    def packet(self, line, header, data, start, received_ns, skip):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def packet(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        skip: cython.ulonglong,
+    ) -> cython.int:
         """Write a packet that has just come, without its first `skip` messages."""
         if header.kind == kinds.SKIP:
             return self._skipped(line, header.sequence, header.next_sequence)
@@ -60,7 +92,12 @@ class Output:
             return 0
         return self._published(line, header.count, skip, header.length)
 
-    def held(self, pool, slot, skip):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def held(
+        self, pool: "PacketPool", slot: cython.Py_ssize_t, skip: cython.ulonglong
+    ) -> cython.int:
         """Write a packet that waited in `slot` of `pool`, without its first `skip` messages."""
         line: cython.int = cython.cast(cython.int, pool.word(slot, slots.LINE))
         count: cython.ulonglong = pool.word(slot, slots.COUNT)
@@ -79,14 +116,28 @@ class Output:
             return 0
         return self._published(line, count, skip, length)
 
-    def _skipped(self, line, sequence, next_sequence):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _skipped(
+        self, line: cython.int, sequence: cython.ulonglong, next_sequence: cython.ulonglong
+    ) -> cython.int:
         """Write a record that the publisher skips these numbers."""
         if not self.control_event(records.SKIPPED, line, sequence, next_sequence, 0):
             return 0
         self.counters[columns.CHANNEL_SKIPPED] += next_sequence - sequence
         return 1
 
-    def _published(self, line, messages, skip, length):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _published(
+        self,
+        line: cython.int,
+        messages: cython.ulonglong,
+        skip: cython.ulonglong,
+        length: cython.ulonglong,
+    ) -> cython.int:
         """Count one published packet."""
         self.line_counters[self.rows[line] + columns.LINE_WON] += 1
         self.counters[columns.CHANNEL_PACKETS] += 1
@@ -95,7 +146,17 @@ class Output:
             self.counters[columns.CHANNEL_MESSAGES] += messages - skip
         return 1
 
-    def control_event(self, kind, line, sequence, next_sequence, auxiliary):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def control_event(
+        self,
+        kind: cython.int,
+        line: cython.int,
+        sequence: cython.ulonglong,
+        next_sequence: cython.ulonglong,
+        auxiliary: cython.ulonglong,
+    ) -> cython.int:
         """Write a record without payload."""
         if not self.ring.write_control_event(
             kind, self.channel, line, sequence, next_sequence,
@@ -105,7 +166,10 @@ class Output:
             return 0
         return 1
 
-    def won_by_others(self, line):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def won_by_others(self, line: cython.int) -> cython.ulonglong:
         """Return how many published packets, unsequenced ones left out, this line did not bring."""
         return (
             self.counters[columns.CHANNEL_PACKETS]
@@ -113,23 +177,35 @@ class Output:
             - (self.outside_all - self.outside_won[line])
         )
 
-    def count_outside(self, line):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def count_outside(self, line: cython.int) -> cython.int:
         """Count the packet just published as unsequenced."""
         self.outside_all += 1
         self.outside_won[line] += 1
         return 0
 
-    def count_line(self, line, column):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def count_line(self, line: cython.int, column: cython.int) -> cython.int:
         """Add one to a column of a line."""
         self.line_counters[self.rows[line] + column] += 1
         return 0
 
-    def count(self, column, amount):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def count(self, column: cython.int, amount: cython.ulonglong) -> cython.int:
         """Add `amount` to a column of the channel."""
         self.counters[column] += amount
         return 0
 
-    def highest(self, column, value):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def highest(self, column: cython.int, value: cython.ulonglong) -> cython.int:
         """Raise a high-water mark of the channel."""
         if value > self.counters[column]:
             self.counters[column] = value
@@ -147,6 +223,12 @@ class Outside:
     `UNSEQUENCED_BIT`.
     """
 
+    out: Output
+    pool: "PacketPool"
+    window: UnsequencedWindow
+    slots: cython.int[::1]
+    waiting: Readonly[cython.Py_ssize_t]
+
     def __init__(self, out, pool, wait_ns: int) -> None:
         self.out = out
         self.pool = pool
@@ -154,7 +236,19 @@ class Outside:
         self.slots = memoryview(numpy.full(OUTSIDE_MAX, -1, numpy.int32))
         self.waiting = 0
 
-    def publish(self, line, header, data, start, received_ns, expected, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def publish(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        expected: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Write the packet, or keep it until there is room.
 
         Returns PUBLISHED; DUPLICATE where another line has shown it, REFUSED where too many wait or
@@ -177,7 +271,18 @@ class Outside:
         )
         return states.PUBLISHED
 
-    def _keep(self, line, header, data, start, received_ns, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _keep(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Keep a packet until the ring has room; return 0 where there is no room for it."""
         slot: cython.Py_ssize_t
         if self.waiting >= _OUTSIDE_MAX:
@@ -191,7 +296,10 @@ class Outside:
         self.waiting += 1
         return 1
 
-    def flush(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def flush(self) -> cython.int:
         """Write the packets that waited; return 0 where there is no room for all."""
         at: cython.Py_ssize_t
         written: cython.Py_ssize_t = 0

@@ -16,6 +16,8 @@ the rest, and is then treated like any packet.
 Left to others: what follows from a comparison, and which bytes are compared.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs.kinds import DATA, SKIP
 from cython.cimports.feedhandler.codecs.message_walk import message_end, message_size
@@ -35,6 +37,12 @@ from cython.cimports.feedhandler.ingest.slots import (
     SLOT_WORDS,
 )
 
+from feedhandler.codecs.visibility import Public, Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable, PacketHeader
+    from feedhandler.ingest.hold import PacketPool
+
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.fix_runs import message_bytes
     from cython.cimports.libc.string import memcmp, memmove
@@ -49,17 +57,30 @@ class Copies:
     methods `data[at:at + length]` are the messages `sequence` to `sequence + span` - 1.
     """
 
+    table: Readonly["FeedTable"]
+    window: Readonly[CompareWindow]
+    by_message: Public[cython.bint]
+    is_fix: Readonly[cython.bint]
+
     def __init__(self, table, numbers: int) -> None:
         self.table = table
         self.window = CompareWindow(numbers)
         self.by_message = False
         self.is_fix = table is not None and table.fix
 
-    def are_again(self, header):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def are_again(self, header: "PacketHeader") -> cython.bint:
         """Return whether the packet's messages are marked as sent again (PossDupFlag)."""
         return self.is_fix and header.flags != 0
 
-    def note(self, header, data, start):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def note(
+        self, header: "PacketHeader", data: cython.const_uchar[::1], start: cython.Py_ssize_t
+    ) -> cython.int:
         """Remember the first copy that begins at `start`, message by message.
 
         Skipped numbers and FIX messages with PossDupFlag are not remembered.
@@ -71,13 +92,34 @@ class Copies:
             header.length - header.body,
         )  # fmt: skip
 
-    def note_held(self, sequence, span, data, at, length, print_64):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def note_held(
+        self,
+        sequence: cython.ulonglong,
+        span: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+        print_64: cython.ulonglong,
+    ) -> cython.int:
         """Remember a first copy whose fingerprint is known."""
         if self.by_message and span != 1:
             return self._note_each(sequence, span, data, at, length)
         return self.window.remember(sequence, print_64, span)
 
-    def _note_each(self, sequence, span, data, at, length):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _note_each(
+        self,
+        sequence: cython.ulonglong,
+        span: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> cython.int:
         """Remember each message of a packet."""
         size: cython.Py_ssize_t
         end: cython.Py_ssize_t = at + length
@@ -91,7 +133,18 @@ class Copies:
             span -= 1
         return 0
 
-    def compare(self, sequence, span, data, at, length, print_64):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def compare(
+        self,
+        sequence: cython.ulonglong,
+        span: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+        print_64: cython.ulonglong,
+    ) -> cython.int:
         """Compare with the first copy: SAME, DIFFERENT (once for each number) or UNKNOWN.
 
         `print_64` is the fingerprint of all the given bytes.
@@ -105,7 +158,17 @@ class Copies:
             return UNKNOWN
         return answer
 
-    def _compare_each(self, sequence, span, data, at, length):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _compare_each(
+        self,
+        sequence: cython.ulonglong,
+        span: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> cython.int:
         """Compare by message: DIFFERENT where one is; SAME where one is known and none differs."""
         size: cython.Py_ssize_t
         one: cython.int
@@ -123,7 +186,12 @@ class Copies:
             span -= 1
         return answer
 
-    def compare_packet(self, header, data, start):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def compare_packet(
+        self, header: "PacketHeader", data: cython.const_uchar[::1], start: cython.Py_ssize_t
+    ) -> cython.int:
         """Compare a packet that begins at `start`, as `compare`."""
         length: cython.Py_ssize_t = header.length - header.body
         span: cython.ulonglong = header.next_sequence - header.sequence
@@ -141,7 +209,16 @@ class Copies:
         return answer
 
     @cython.boundscheck(False)  # the first line checks the bounds
-    def known_span(self, sequence, data, at, length):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def known_span(
+        self,
+        sequence: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> cython.ulonglong:
         """Return how many numbers FIX messages cover, from `sequence` on, if all are copies.
 
         They are where each byte of them is a first copy's; 0 where that is not known.
@@ -153,7 +230,12 @@ class Copies:
             return self._known_each(sequence, first, length)
         return self.window.span_of(sequence, fingerprint_at(first, length))
 
-    def _known_each(self, sequence, first, length):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def _known_each(
+        self, sequence: cython.ulonglong, first: cython.p_const_uchar, length: cython.Py_ssize_t
+    ) -> cython.ulonglong:
         """Return `known_span` where each message has its own fingerprint."""
         at: cython.Py_ssize_t = 0
         size: cython.Py_ssize_t
@@ -177,13 +259,25 @@ class Copies:
             span += 1
         return span
 
-    def differ(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def differ(self) -> cython.int:
         """Compare by message from now on, because the lines pack messages differently."""
         if self.table is not None:
             self.by_message = True
         return 0
 
-    def trim(self, header, data, start, number):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def trim(
+        self,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        number: cython.ulonglong,
+    ) -> cython.Py_ssize_t:
         """Trim a FIX packet to what is from `number` on; return where that begins.
 
         Other packets cannot begin within: their record says how many messages to skip.
@@ -204,7 +298,12 @@ class Copies:
         header.sequence = number
         return start
 
-    def trim_held(self, pool, slot, number):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def trim_held(
+        self, pool: "PacketPool", slot: cython.Py_ssize_t, number: cython.ulonglong
+    ) -> cython.int:
         """Trim the FIX packet in a slot of `pool` to what is from `number` on."""
         word: cython.Py_ssize_t = slot * SLOT_WORDS
         start: cython.Py_ssize_t = slot * pool.slot_bytes
@@ -224,7 +323,12 @@ class Copies:
         pool.words[word + SEQUENCE] = number
         return 0
 
-    def cut(self, pool, slot, until):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def cut(
+        self, pool: "PacketPool", slot: cython.Py_ssize_t, until: cython.ulonglong
+    ) -> cython.int:
         """Trim the packet in a slot of `pool` to the messages before number `until`."""
         start: cython.Py_ssize_t = slot * pool.slot_bytes
         word: cython.Py_ssize_t = slot * SLOT_WORDS
@@ -246,12 +350,19 @@ class Copies:
             cython.cast(cython.int, count),
         )  # fmt: skip
 
-    def clear(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def clear(self) -> cython.int:
         """Forget all first copies, for a new epoch."""
         return self.window.clear()
 
 
-def _move(slab, to, at, size):
+@cython.cfunc
+@cython.nogil
+def _move(
+    slab: cython.uchar[::1], to: cython.Py_ssize_t, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
     """Move bytes to the front, within a slot."""
     if size <= 0 or to < 0 or at < to or at + size > len(slab):
         return 0
@@ -263,7 +374,16 @@ def _move(slab, to, at, size):
 
 
 @cython.locals(least=cython.Py_ssize_t)
-def begin_alike(one, at, length, other, other_at, other_length):
+@cython.ccall
+@cython.nogil
+def begin_alike(
+    one: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+    other: cython.const_uchar[::1],
+    other_at: cython.Py_ssize_t,
+    other_length: cython.Py_ssize_t,
+) -> cython.bint:
     """Return whether two runs of messages with one first number are equal as far as both go.
 
     Raises `IndexError` where one is outside its buffer.

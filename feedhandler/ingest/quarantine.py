@@ -15,11 +15,19 @@ alive, a long enough run is taken for the stream (the arbiter decides that).
 Bounded: a new entry replaces the oldest.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import slots
 from cython.cimports.feedhandler.ingest.answers import CONFIRMED, NO_EVIDENCE, REPEATED
+
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.hold import PacketPool
 
 
 @cython.final
@@ -29,6 +37,15 @@ class Quarantine:
 
     `anchor` is, after `weigh`, the number that the evidence supports.
     """
+
+    pool: "PacketPool"
+    ring: cython.int[::1]
+    capacity: Readonly[cython.Py_ssize_t]
+    next_index: cython.Py_ssize_t
+    anchor: Readonly[cython.ulonglong]
+    run_next: cython.ulonglong[::1]
+    run_session: cython.ulonglong[::1]
+    run_length: cython.ulonglong[::1]
 
     def __init__(self, pool, capacity: int, lines: int) -> None:
         self.pool = pool
@@ -40,7 +57,17 @@ class Quarantine:
         self.run_session = memoryview(numpy.zeros(lines, numpy.uint64))
         self.run_length = memoryview(numpy.zeros(lines, numpy.uint64))
 
-    def weigh(self, line, header, fingerprint, new_session, max_jump):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def weigh(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        fingerprint: cython.ulonglong,
+        new_session: cython.bint,
+        max_jump: cython.ulonglong,
+    ) -> cython.int:
         """Return the strongest evidence for this packet: NO_EVIDENCE, REPEATED or CONFIRMED."""
         index: cython.Py_ssize_t
         slot: cython.Py_ssize_t
@@ -59,7 +86,18 @@ class Quarantine:
                     self.anchor = self.pool.word(slot, slots.SEQUENCE)
         return evidence
 
-    def _evidence(self, slot, line, header, fingerprint, new_session, max_jump):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _evidence(
+        self,
+        slot: cython.Py_ssize_t,
+        line: cython.int,
+        header: "PacketHeader",
+        fingerprint: cython.ulonglong,
+        new_session: cython.bint,
+        max_jump: cython.ulonglong,
+    ) -> cython.int:
         """Return the evidence of one entry for this packet."""
         entry_next: cython.ulonglong = self.pool.word(slot, slots.NEXT)
         entry_line: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.LINE))
@@ -80,7 +118,10 @@ class Quarantine:
             return CONFIRMED
         return NO_EVIDENCE
 
-    def follow_run(self, line, header):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def follow_run(self, line: cython.int, header: "PacketHeader") -> cython.ulonglong:
         """Count this packet into its line's run; return the run's length."""
         number: cython.ulonglong = header.sequence
         if header.kind == kinds.HEARTBEAT:
@@ -93,7 +134,12 @@ class Quarantine:
         self.run_next[line] = header.next_sequence
         return self.run_length[line]
 
-    def lines_agree(self, line, run, max_jump):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def lines_agree(
+        self, line: cython.int, run: cython.ulonglong, max_jump: cython.ulonglong
+    ) -> cython.bint:
         """Return whether this line and another each show `run` packets in a row, close together.
 
         After an outage longer than the window both lines go on far ahead, but the one that is read
@@ -119,7 +165,10 @@ class Quarantine:
                 return 1
         return 0
 
-    def add(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def add(self, slot: cython.Py_ssize_t) -> cython.int:
         """Add a slot; return 1 when the oldest entry was replaced."""
         evicted: cython.int = 0
         if self.ring[self.next_index] >= 0:
@@ -129,7 +178,12 @@ class Quarantine:
         self.next_index = self.next_index + 1 if self.next_index + 1 < self.capacity else 0
         return evicted
 
-    def lowest(self, session, least, max_jump):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def lowest(
+        self, session: cython.ulonglong, least: cython.ulonglong, max_jump: cython.ulonglong
+    ) -> cython.ulonglong:
         """Return the lowest number near `anchor`: where the stream that it belongs to begins."""
         index: cython.Py_ssize_t
         slot: cython.Py_ssize_t
@@ -147,13 +201,19 @@ class Quarantine:
                     first = sequence
         return first
 
-    def remove(self, index):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def remove(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Remove an entry without freeing its slot; return the slot, or -1."""
         slot: cython.Py_ssize_t = self.ring[index]
         self.ring[index] = -1
         return slot
 
-    def clear(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def clear(self) -> cython.int:
         """Remove every entry and free its slot."""
         index: cython.Py_ssize_t
         for index in range(self.capacity):
@@ -162,7 +222,10 @@ class Quarantine:
                 self.ring[index] = -1
         return 0
 
-    def forget_runs(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def forget_runs(self) -> cython.int:
         """Forget the runs, for a new epoch."""
         line: cython.Py_ssize_t
         for line in range(self.run_length.shape[0]):

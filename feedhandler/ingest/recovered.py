@@ -9,13 +9,29 @@ A packet brought back is judged like one of a line, by its number alone, but it 
 epoch nor move the window, and it counts on a separate line (index `line_count`).
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, states
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT
 
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.arbitration import Arbiter
 
-def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
+
+@cython.ccall
+@cython.nogil
+def recover(
+    arbiter: "Arbiter",
+    header: "PacketHeader",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    received_ns: cython.ulonglong,
+    now_ns: cython.ulonglong,
+    epoch: cython.ulonglong,
+) -> cython.int:
     """Give `arbiter` the packet `data[start:start + header.length]`; return a `Verdict`.
 
     `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
@@ -43,7 +59,15 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
     return arbiter._act(line, header, data, start, received_ns, now_ns)
 
 
-def _drop(arbiter, header, data, start, now_ns):
+@cython.cfunc
+@cython.nogil
+def _drop(
+    arbiter: "Arbiter",
+    header: "PacketHeader",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    now_ns: cython.ulonglong,
+) -> cython.int:
     """Drop a packet whose number was announced lost, or brought by a line meanwhile."""
     line: cython.int = arbiter.line_count
     if arbiter.stream.lost.touches(header.sequence, header.next_sequence):
@@ -55,7 +79,11 @@ def _drop(arbiter, header, data, start, now_ns):
     return states.DUPLICATE
 
 
-def give_up(arbiter, until, now_ns, epoch):
+@cython.ccall
+@cython.nogil
+def give_up(
+    arbiter: "Arbiter", until: cython.ulonglong, now_ns: cython.ulonglong, epoch: cython.ulonglong
+) -> cython.int:
     """Announce every gap below `until` as lost, because no server has what is missing there."""
     if epoch != arbiter.stream.epoch or not arbiter.joined:
         return 0
@@ -67,7 +95,11 @@ def give_up(arbiter, until, now_ns, epoch):
     return 0
 
 
-def disprove(arbiter, number, now_ns, epoch):
+@cython.ccall
+@cython.nogil
+def disprove(
+    arbiter: "Arbiter", number: cython.ulonglong, now_ns: cython.ulonglong, epoch: cython.ulonglong
+) -> cython.int:
     """Discard the evidence for `number` and later ones: the server says that it was not sent yet.
 
     The server has everything that was sent.

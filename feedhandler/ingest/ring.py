@@ -76,6 +76,7 @@ from cython.cimports.feedhandler.ingest.records import (
     WORD_SESSION,
 )
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.ingest.records import RecordKind
 
 if cython.compiled:
@@ -119,6 +120,23 @@ class Event:
 class Ring:
     """The ring over `capacity` bytes, a power of two from `CAPACITY_MIN` to `CAPACITY_MAX`."""
 
+    words: Readonly[cython.ulonglong[::1]]
+    data: Readonly[cython.uchar[::1]]
+    capacity: Readonly[cython.ulonglong]
+    mask: Readonly[cython.ulonglong]
+    # The producer's own: nobody else reads or writes these two.
+    head: Readonly[cython.ulonglong]
+    seen_tail: cython.ulonglong
+    # Each shared position has a cache line to itself.
+    padding_1: cython.ulonglong[8]
+    published_bytes: cython.ulonglong
+    padding_2: cython.ulonglong[8]
+    tail_bytes: cython.ulonglong
+    padding_3: cython.ulonglong[8]
+    asleep: cython.ulonglong
+    rest_until_ns: cython.ulonglong
+    padding_4: cython.ulonglong[7]
+
     def __init__(self, capacity: int = CAPACITY_DEFAULT) -> None:
         if capacity & (capacity - 1) or not CAPACITY_MIN <= capacity <= CAPACITY_MAX:
             raise ValueError(
@@ -151,7 +169,10 @@ class Ring:
 
     # -- producer ---------------------------------------------------------------------------
 
-    def refresh_room(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def refresh_room(self) -> cython.ulonglong:
         """Look at the consumer's position again; the free bytes."""
         if cython.compiled:
             self.seen_tail = load_acquire(cython.address(self.tail_bytes))
@@ -159,12 +180,18 @@ class Ring:
             self.seen_tail = self.tail_bytes
         return self.capacity - (self.head - self.seen_tail)
 
-    def room(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def room(self) -> cython.ulonglong:
         """Free bytes; what a record may take is less by up to its own size (see `reserve`)."""
         return self.refresh_room()
 
     @cython.locals(offset=cython.ulonglong, to_end=cython.ulonglong, need=cython.ulonglong)
-    def reserve(self, size):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def reserve(self, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Offset of `size` contiguous free bytes (a multiple of eight), or -1.
 
         Where they do not fit before the end of the ring, that rest is padded away first.
@@ -183,10 +210,26 @@ class Ring:
         return offset
 
     @cython.locals(size=cython.Py_ssize_t, offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
     def write_packet(
-        self, channel, line, flags, count, sequence, next_sequence, received_ns, session,
-        skip, body, auxiliary, data, start, length,
-    ):  # fmt: skip
+        self,
+        channel: cython.int,
+        line: cython.int,
+        flags: cython.int,
+        count: cython.int,
+        sequence: cython.ulonglong,
+        next_sequence: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        session: cython.ulonglong,
+        skip: cython.uint,
+        body: cython.uint,
+        auxiliary: cython.ulonglong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> cython.int:
         """Write one PACKET record; 1, or 0 when there is no room for it."""
         if start < 0 or length < 0 or start + length > len(data):
             raise IndexError("packet outside its buffer")
@@ -228,9 +271,20 @@ class Ring:
         return 1
 
     @cython.locals(offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
     def write_control_event(
-        self, kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
-    ):
+        self,
+        kind: cython.int,
+        channel: cython.int,
+        line: cython.int,
+        sequence: cython.ulonglong,
+        next_sequence: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        session: cython.ulonglong,
+        auxiliary: cython.ulonglong,
+    ) -> cython.int:
         """Write one record without payload; 1, or 0 when there is no room for it."""
         offset = self.reserve(HEADER_BYTES)
         if offset < 0:
@@ -296,7 +350,10 @@ class Ring:
             )
         )
 
-    def publish(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def publish(self) -> cython.int:
         """Show everything written so far; 1 when the consumer sleeps and must be woken."""
         if cython.compiled:
             store_release(cython.address(self.published_bytes), self.head)
@@ -312,21 +369,30 @@ class Ring:
 
     # -- consumer ---------------------------------------------------------------------------
 
-    def readable(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def readable(self) -> cython.ulonglong:
         """Position up to which records may be read."""
         if cython.compiled:
             return load_acquire(cython.address(self.published_bytes))
         else:
             return self.published_bytes
 
-    def release(self, position):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def release(self, position: cython.ulonglong) -> cython.void:
         """Give the bytes before `position` back to the producer."""
         if cython.compiled:
             store_release(cython.address(self.tail_bytes), position)
         else:
             self.tail_bytes = position
 
-    def arm(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def arm(self) -> cython.bint:
         """Ask to be woken by the next batch. False when one came already: read on, don't sleep."""
         if cython.compiled:
             exchange(cython.address(self.asleep), 1)
@@ -338,7 +404,10 @@ class Ring:
             self.asleep = int(self.published_bytes == self.tail_bytes)
             return bool(self.asleep)
 
-    def rest(self, until_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def rest(self, until_ns: cython.ulonglong) -> cython.void:
         """To be called before `arm`: the consumer wishes not to be woken before `until_ns`."""
         self.rest_until_ns = until_ns
 

@@ -22,6 +22,8 @@ where recovery or a given-up gap leads to it. Otherwise the stream waits, as if 
 for the real one; and it is written where none comes, because what a line has brought is not lost.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, slots
@@ -38,6 +40,14 @@ from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 from cython.cimports.feedhandler.ingest.hold import Hold
 from cython.cimports.feedhandler.ingest.lost import Islands, LostRanges, Runs
 from cython.cimports.feedhandler.ingest.packing import begin_alike
+
+from feedhandler.codecs.visibility import Public, Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.hold import PacketPool
+    from feedhandler.ingest.output import Output
+    from feedhandler.ingest.packing import Copies
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -57,6 +67,43 @@ class Sequencer:
     the send time of the first packet published since the start or restart, `last_send_time` the
     latest's. Packets of line `lines` are recovery's.
     """
+
+    out: Readonly["Output"]
+    pool: Readonly["PacketPool"]
+    hold: Readonly[Hold]
+    copies: Readonly["Copies"]
+    lost: Readonly[LostRanges]
+    expected: Public[cython.ulonglong]
+    blocked: Public[cython.bint]
+    last_send_time: Public[cython.ulonglong]
+    first_time: Public[cython.ulonglong]
+    epoch: Public[cython.ulonglong]
+    gap_wait: cython.ulonglong
+    give_up_wait: cython.ulonglong
+    asked: cython.ulonglong
+    recovering: cython.bint
+    gap_reported: cython.bint
+    known_next: cython.ulonglong
+    known_since: cython.ulonglong
+    later_next: cython.ulonglong
+    later_since: cython.ulonglong
+    forced_until: cython.ulonglong
+    cause: cython.int
+    # belief
+    aside: Readonly[Hold]
+    lines: cython.int
+    belief: Readonly[Belief]
+    by_line: cython.bint
+    known_line: cython.int
+    later_line: cython.int
+    known_order: cython.ulonglong
+    later_order: cython.ulonglong
+    # losses announced in error
+    runs: Runs
+    islands: Readonly[Islands]
+    island_at: cython.ulonglong
+    island_since: cython.ulonglong
+    read_up_to: cython.ulonglong
 
     def __init__(
         self, out, pool, hold_packets: int, gap_wait_ns: int, recovery_wait_ns: int,
@@ -92,7 +139,17 @@ class Sequencer:
         self.forced_until = 0
         self.cause = records.BY_DEADLINE
 
-    def publish(self, line, header, data, start, received_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def publish(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+    ) -> cython.int:
         """Write the packet that is next; return 0 when the ring is full.
 
         Call `release` for the packets that waited for it.
@@ -117,7 +174,18 @@ class Sequencer:
         self._moved()
         return 1
 
-    def keep(self, line, header, data, start, received_ns, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def keep(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        received_ns: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Hold a packet that is not next; return KEPT, or why not.
 
         NO_ROOM: the hold is full. SAME_AGAIN, OTHER_AGAIN: it is held already, with the same or
@@ -153,13 +221,21 @@ class Sequencer:
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
         return self._kept(line)
 
-    def _kept(self, line):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _kept(self, line: cython.int) -> cython.int:
         """Count a held packet; return KEPT."""
         self.out.count_line(line, columns.LINE_HELD)
         self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count + self.aside.count)
         return KEPT
 
-    def enlist(self, slot, print_64, fresh):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def enlist(
+        self, slot: cython.Py_ssize_t, print_64: cython.ulonglong, fresh: cython.bint
+    ) -> cython.bint:
         """Insert a packet into the hold; return 0 where that is full.
 
         `fresh`: it has just come from its line.
@@ -176,7 +252,16 @@ class Sequencer:
         )  # fmt: skip
         return 1
 
-    def _is_alike(self, slot, header, data, start):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _is_alike(
+        self,
+        slot: cython.Py_ssize_t,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+    ) -> cython.bint:
         """Return whether two packets that begin with one number have the same messages.
 
         Compared as far as both go: the one in this slot, and the given one.
@@ -186,7 +271,10 @@ class Sequencer:
             data, start + header.body, header.length - header.body,
         )  # fmt: skip
 
-    def _believe_before(self, line, sequence):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _believe_before(self, line: cython.int, sequence: cython.ulonglong) -> cython.int:
         """Believe what the line showed just before `sequence`, where it goes on: no lone packet."""
         index: cython.Py_ssize_t = self.aside.index_of(sequence) - 1
         slot: cython.Py_ssize_t
@@ -197,7 +285,10 @@ class Sequencer:
             self.enlist(self.aside.remove(index), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
-    def _believe_below(self, line, number):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _believe_below(self, line: cython.int, number: cython.ulonglong) -> cython.int:
         """Believe what the line showed below `number`, which its heartbeat names."""
         slot: cython.Py_ssize_t
         at: cython.Py_ssize_t = self.aside.index_of(number)
@@ -208,7 +299,18 @@ class Sequencer:
                 self.enlist(self.aside.remove(at), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
-    def _again_aside(self, line, header, data, start, print_64, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _again_aside(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        print_64: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.bint:
         """Handle a packet whose number stands aside; return 1 where it is the same packet.
 
         Another line's copy brings it back into the hold. A packet with other bytes replaces it.
@@ -229,7 +331,18 @@ class Sequencer:
         self.pool.give_back(self.aside.remove(index))
         return 0
 
-    def _again(self, line, header, data, start, print_64, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _again(
+        self,
+        line: cython.int,
+        header: "PacketHeader",
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        print_64: cython.ulonglong,
+        now_ns: cython.ulonglong,
+    ) -> cython.int:
         """Handle a packet whose number is held; return SAME_AGAIN, OTHER_AGAIN or KEPT.
 
         The same packet from another line makes it believed for good; a contradicted one with other
@@ -265,21 +378,33 @@ class Sequencer:
             return OTHER_AGAIN
         return SAME_AGAIN
 
-    def _confirm(self, slot):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _confirm(self, slot: cython.Py_ssize_t) -> cython.int:
         """Believe this packet for good, as recovery's are: two lines have shown it."""
         self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = self.lines
         return 0
 
-    def _catch_out(self, slot, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _catch_out(self, slot: cython.Py_ssize_t, now_ns: cython.ulonglong) -> cython.int:
         """Count the packet in this slot as forged, and mark its line: another had its number."""
         self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         return self.belief.catch_out(self.speaker(slot), now_ns)
 
-    def is_full(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def is_full(self) -> cython.bint:
         """Return whether there is no room for one more packet."""
         return self.hold.count + self.aside.count >= self.hold.capacity
 
-    def make_room(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def make_room(self) -> cython.bint:
         """Drop the highest contradicted packet; return 0 where there is none."""
         self._set_aside()
         if self.aside.count == 0:
@@ -290,18 +415,27 @@ class Sequencer:
 
     # -- belief -----------------------------------------------------------------------------
 
-    def speaker(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def speaker(self, slot: cython.Py_ssize_t) -> cython.int:
         """Return the line by which the packet in this slot is believed or not."""
         return self.pool.word(slot, slots.SPEAKER)
 
-    def progress(self, line, again):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def progress(self, line: cython.int, again: cython.bint) -> cython.int:
         """Record that the next packet came: from a line, from recovery, or sent `again`."""
         self.by_line = line < self.lines and not again
         if self.by_line:
             self.belief.progress(line)
         return 0
 
-    def copy(self, line, header):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def copy(self, line: cython.int, header: "PacketHeader") -> cython.int:
         """Record that a line shows what was published before.
 
         That is evidence where anything is held, or where the line brings what was announced lost;
@@ -315,11 +449,17 @@ class Sequencer:
             self.belief.copy(line, header.sequence, header.next_sequence)
         return 0
 
-    def _is_good(self, slot):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _is_good(self, slot: cython.Py_ssize_t) -> cython.bint:
         """Return whether the packet in this slot is believed."""
         return self.belief.believes(self.speaker(slot), self.pool.word(slot, slots.ORDER))
 
-    def _set_aside(self):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _set_aside(self) -> cython.int:
         """Set the lowest contradicted packets aside, and forget contradicted heartbeats' numbers.
 
         Packets from the first believed one on stay in the hold.
@@ -339,7 +479,10 @@ class Sequencer:
             self._next_known()
         return 0
 
-    def disprove(self, number):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def disprove(self, number: cython.ulonglong) -> cython.int:
         """Contradict packets and heartbeats' numbers from `number` on, which was not sent yet.
 
         The source has everything that was sent; where too many packets stand there, it is taken to
@@ -360,7 +503,10 @@ class Sequencer:
             self.later_order = 0
         return 0
 
-    def believed_end(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def believed_end(self) -> cython.ulonglong:
         """Return the highest number with believed evidence; 0 for none."""
         end: cython.ulonglong = 0
         at: cython.Py_ssize_t = self.hold.count
@@ -375,7 +521,10 @@ class Sequencer:
             end = self.known_next
         return end
 
-    def position_of(self, line, latest):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def position_of(self, line: cython.int, latest: cython.ulonglong) -> cython.ulonglong:
         """Return where a line is whose latest packet ended before `latest`.
 
         That is behind the highest two consecutive packets that are held of it; else at `latest`,
@@ -394,7 +543,12 @@ class Sequencer:
             above = self.pool.word(slot, slots.SEQUENCE)
         return latest if latest < self.expected else self.expected
 
-    def reveal(self, line, number, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def reveal(
+        self, line: cython.int, number: cython.ulonglong, now_ns: cython.ulonglong
+    ) -> cython.int:
         """Record that a heartbeat names `number` as next: all before it is missing from now."""
         since: cython.ulonglong = now_ns
         self._believe_below(line, number)
@@ -423,13 +577,19 @@ class Sequencer:
         self.known_order = self.belief.serial
         return 0
 
-    def force(self, until, cause):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def force(self, until: cython.ulonglong, cause: cython.int) -> cython.int:
         """Give up every gap before `until` at the next `release`, for `cause` (`GapCause`)."""
         self.forced_until = until
         self.cause = cause
         return 0
 
-    def force_all(self, cause):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def force_all(self, cause: cython.int) -> cython.int:
         """Give up every known gap, and so release everything that is held and believed.
 
         Contradicted packets beyond are dropped.
@@ -447,7 +607,10 @@ class Sequencer:
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         return self.force(last, cause)
 
-    def release(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def release(self, now_ns: cython.ulonglong) -> cython.int:
         """Write held packets in order and give up the gaps that are due."""
         slot: cython.Py_ssize_t
         end: cython.ulonglong
@@ -480,7 +643,10 @@ class Sequencer:
             self._report(now_ns)
         return 0
 
-    def _pass_island(self):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _pass_island(self) -> cython.int:
         """Pass the first island, with a PASSED record; or be blocked."""
         end: cython.ulonglong = self.islands.end[0]
         if end > self.expected:
@@ -491,11 +657,17 @@ class Sequencer:
         self.islands.drop_first()
         return self._moved()
 
-    def meets_island(self, next_sequence):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def meets_island(self, next_sequence: cython.ulonglong) -> cython.bint:
         """Return whether a packet that ends before this number ends in an island."""
         return self.islands.count > 0 and next_sequence > self.islands.first[0]
 
-    def _pass_aside(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _pass_aside(self, now_ns: cython.ulonglong) -> cython.bint:
         """Handle the first packet aside; return 0 where its turn has not come."""
         slot: cython.Py_ssize_t = self.aside.lowest()
         if self.pool.word(slot, slots.NEXT) <= self.expected:
@@ -510,7 +682,10 @@ class Sequencer:
         self._emit(self.aside)
         return 1
 
-    def _is_doubtful(self, slot, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _is_doubtful(self, slot: cython.Py_ssize_t, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether this packet aside must wait for another with its number.
 
         It must where it came `gap_wait` ago or earlier, and either a line has brought the stream
@@ -520,7 +695,10 @@ class Sequencer:
             self.by_line or self.belief.distrusts(self.speaker(slot), now_ns)
         )
 
-    def _drop_copy(self, hold, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _drop_copy(self, hold: Hold, now_ns: cython.ulonglong) -> cython.bint:
         """Drop the lowest of these packets, whose numbers were published meanwhile."""
         slot: cython.Py_ssize_t = hold.lowest()
         if (
@@ -540,7 +718,10 @@ class Sequencer:
         hold.drop_lowest()
         return 1
 
-    def _next_gap(self):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def _next_gap(self) -> cython.Py_ssize_t:
         """Return the index of the packet behind the first unreported gap; -1 for none.
 
         `asked` moves up to where that gap begins.
@@ -562,7 +743,10 @@ class Sequencer:
             at += 1
         return -1
 
-    def _report(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _report(self, now_ns: cython.ulonglong) -> cython.int:
         """Report every gap that is `gap_wait` old with a MISSING record, or be blocked."""
         at: cython.Py_ssize_t
         end: cython.ulonglong
@@ -585,7 +769,10 @@ class Sequencer:
             self.out.count(columns.CHANNEL_MISSING, end - self.asked)
             self.asked = end
 
-    def report_gaps(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def report_gaps(self) -> cython.int:
         """Write GAP_NOTICED at a first gap, CLOSED when the last is gone; or be blocked."""
         waiting: cython.bint
         end: cython.ulonglong = self.expected
@@ -603,7 +790,10 @@ class Sequencer:
             self.blocked = True
         return 0
 
-    def _emit(self, hold):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _emit(self, hold: Hold) -> cython.int:
         """Write the lowest of these packets and free its slot, or be blocked."""
         slot: cython.Py_ssize_t = hold.lowest()
         sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
@@ -623,7 +813,10 @@ class Sequencer:
         hold.drop_lowest()
         return self._moved()
 
-    def _due(self, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def _due(self, now_ns: cython.ulonglong) -> cython.ulonglong:
         """Return one past the missing range that must be given up now; 0 when none must."""
         end: cython.ulonglong = 0
         lowest: cython.ulonglong
@@ -657,7 +850,10 @@ class Sequencer:
             end = self.islands.first[0]
         return end
 
-    def _drop_forged(self, end, now_ns):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _drop_forged(self, end: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
         """Drop packets aside below `end` that come from lines in whose name packets are forged."""
         while (
             self.aside.count
@@ -668,7 +864,10 @@ class Sequencer:
             self.aside.drop_lowest()
         return 0
 
-    def _give_up(self, end):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _give_up(self, end: cython.ulonglong) -> cython.int:
         """Announce [expected, end) as lost and go on behind it, or be blocked."""
         line: cython.int
         if not self.out.control_event(records.GAP, 0, self.expected, end, self.cause):
@@ -687,7 +886,10 @@ class Sequencer:
         self.by_line = False
         return self._moved()
 
-    def go_back(self, first):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def go_back(self, first: cython.ulonglong) -> cython.int:
         """Go back to `first`, as the lines have it, because an announcement was withdrawn."""
         self.expected = self.asked = first
         self.known_next = self.later_next = self.forced_until = 0
@@ -696,13 +898,19 @@ class Sequencer:
 
     # -- positions ----------------------------------------------------------------------------
 
-    def _moved(self):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _moved(self) -> cython.int:
         """Forget heartbeats' numbers that `expected` has reached."""
         if self.known_next <= self.expected:
             self._next_known()
         return 0
 
-    def _next_known(self):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _next_known(self) -> cython.int:
         """Use the later heartbeat's number from now on."""
         self.known_next = self.later_next
         self.known_since = self.later_since
@@ -711,7 +919,10 @@ class Sequencer:
         self.later_next = 0
         return 0
 
-    def waiting(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def waiting(self) -> cython.bint:
         """Return whether anything is held, known to be missing, or an island ahead."""
         return (
             self.hold.count > 0
@@ -720,7 +931,10 @@ class Sequencer:
             or self.known_next > self.expected
         )
 
-    def deadline(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def deadline(self) -> cython.ulonglong:
         """Return when the earliest gap must be given up, or the next one reported."""
         deadline: cython.ulonglong = NEVER
         noticed: cython.ulonglong
@@ -745,15 +959,24 @@ class Sequencer:
             deadline = self.known_since + self.gap_wait
         return deadline
 
-    def lowest(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(6148914691236517205, check=True)
+    def lowest(self) -> cython.ulonglong:
         """Return the lowest number held; 0 when none is."""
         return self.pool.word(self.hold.lowest(), slots.SEQUENCE) if self.hold.count else 0
 
-    def has_next(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def has_next(self) -> cython.bint:
         """Return whether what is next is held, and may be written."""
         return not self.blocked and self.hold.count > 0 and self.lowest() <= self.expected
 
-    def begin(self, number, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def begin(self, number: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
         """Join the stream at `number`, with what is held already.
 
         The waits of its gaps begin now, because nothing was known to be missing before.
@@ -761,7 +984,10 @@ class Sequencer:
         self.expected = self.asked = number
         return self.hold.notice_again(now_ns, self.belief.serial)
 
-    def restart(self, number):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def restart(self, number: cython.ulonglong) -> cython.int:
         """Begin a new epoch at `number`, with nothing held: forget the old one."""
         self.expected = self.asked = number
         self.known_next = 0

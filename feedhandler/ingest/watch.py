@@ -4,9 +4,16 @@ Anything that passed the checks counts as life, heartbeats above all. The silenc
 never sent counts from `start`. Whether all lines are silent follows from their records.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 from cython.cimports.feedhandler.ingest import columns, records
+
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.ingest.output import Output
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -19,6 +26,13 @@ RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 class LineWatch:
     """Watch over `lines` lines, silent after `wait_ns`; call `check` at `next_check`."""
 
+    out: "Output"
+    wait: cython.ulonglong
+    heard: cython.ulonglong[::1]
+    latest: cython.ulonglong[::1]
+    silent: cython.uchar[::1]
+    next_check: Readonly[cython.ulonglong]
+
     def __init__(self, out, lines: int, wait_ns: int) -> None:
         self.out = out
         self.wait = wait_ns
@@ -28,7 +42,10 @@ class LineWatch:
         self.silent = memoryview(bytearray(lines))
         self.next_check = NEVER
 
-    def start(self, now_ns):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def start(self, now_ns: cython.ulonglong) -> cython.int:
         """Start counting at `now_ns`."""
         line: cython.Py_ssize_t
         for line in range(self.heard.shape[0]):
@@ -36,7 +53,12 @@ class LineWatch:
         self.next_check = now_ns + self.wait
         return 0
 
-    def line_alive(self, line, now_ns, expected):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def line_alive(
+        self, line: cython.int, now_ns: cython.ulonglong, expected: cython.ulonglong
+    ) -> cython.int:
         """Record that the line is alive, and announce it if it was silent.
 
         Without ring room its next packet announces it. `next_check` may be too early for a line
@@ -51,7 +73,10 @@ class LineWatch:
                 self.next_check = now_ns + self.wait
         return 0
 
-    def check(self, now_ns, expected):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def check(self, now_ns: cython.ulonglong, expected: cython.ulonglong) -> cython.int:
         """Announce each line that has been silent for `wait_ns`."""
         line: cython.int
         due: cython.ulonglong

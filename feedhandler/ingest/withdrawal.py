@@ -6,11 +6,27 @@ on in the announced range themselves, the announcement is withdrawn and the stre
 what was published behind the range stays published, and the stream passes it (`lost.Islands`).
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.ingest import columns, records, slots
 
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.ingest.sequencer import Sequencer
 
-def takes_back(stream, line, header, data, start, received_ns, now_ns):
+
+@cython.ccall
+@cython.nogil
+def takes_back(
+    stream: "Sequencer",
+    line: cython.int,
+    header: "PacketHeader",
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    received_ns: cython.ulonglong,
+    now_ns: cython.ulonglong,
+) -> cython.bint:
     """Withdraw an announcement where this packet of the range is enough evidence; return 1 then.
 
     The stream then goes on at this packet, or at those that came just before it. It is enough where
@@ -37,7 +53,9 @@ def takes_back(stream, line, header, data, start, received_ns, now_ns):
     return _take_back(stream, line, now_ns)
 
 
-def _take_back(stream, line, now_ns):
+@cython.cfunc
+@cython.nogil
+def _take_back(stream: "Sequencer", line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
     """Continue where the line's run began; return 0 where the ring has no room for the record."""
     at: cython.Py_ssize_t
     slot: cython.Py_ssize_t
@@ -60,7 +78,9 @@ def _take_back(stream, line, now_ns):
     return 1
 
 
-def _distrust(stream, first, now_ns):
+@cython.cfunc
+@cython.nogil
+def _distrust(stream: "Sequencer", first: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
     """Distrust the lines that published what lies behind `first`: it had not been sent."""
     line: cython.int
     others: cython.ulonglong = 0

@@ -17,6 +17,8 @@ from typing import Any
 
 import cython
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 if cython.compiled:
     from cython.cimports.cpython.contextvars import PyContext_Enter, PyContext_Exit
 
@@ -26,6 +28,16 @@ if cython.compiled:
 @cython.cclass
 class CommitWaiter:
     """An awaitable that completes when everything up to `target` is on the disk."""
+
+    target: Readonly[cython.longlong]
+    _asyncio_future_blocking: Public[cython.bint]
+    _loop: object
+    _over: cython.bint
+    _error: object
+    _message: object
+    _callback: object
+    _context: object
+    behind: "CommitWaiter"
 
     def __init__(self, loop: object, target: cython.longlong) -> None:
         self.target = target
@@ -78,6 +90,7 @@ class CommitWaiter:
     # -- the queue's interface --------------------------------------------------------------
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def complete(self, error: object, happened: object, at_once: cython.bint) -> cython.bint:
         """Complete the wait and wake the task; `error`: the target will never be durable.
 
@@ -110,6 +123,11 @@ class CommitWaiters:
     """Linked list of commit waiters, ordered by target. Create it in the running event
     loop."""
 
+    _loop: object
+    _happened: object
+    _first: CommitWaiter
+    _last: CommitWaiter
+
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._happened = self._loop.create_future()
@@ -131,7 +149,6 @@ class CommitWaiters:
         self._last = one
         return one
 
-    @cython.ccall
     def complete(
         self, durable: cython.longlong, error: "BaseException | None", at_once: cython.bint
     ) -> cython.bint:

@@ -18,12 +18,15 @@ if cython.compiled:
         PyThread_allocate_lock,
         PyThread_free_lock,
         PyThread_release_lock,
+        PyThread_type_lock,
     )
 
 
 @cython.cclass
 class Mutex:
     """A non-recursive mutex; see the module. The thread that took it releases it, once."""
+
+    _lock: "PyThread_type_lock"
 
     def __cinit__(self) -> None:
         if cython.compiled:
@@ -39,7 +42,6 @@ class Mutex:
         if cython.compiled and self._lock != cython.NULL:
             PyThread_free_lock(self._lock)
 
-    @cython.ccall
     def lock(self) -> cython.bint:
         """Acquire; blocks, not interruptible."""
         if cython.compiled:
@@ -49,7 +51,6 @@ class Mutex:
             return True
         return self._lock.acquire()
 
-    @cython.ccall
     def give(self) -> cython.bint:
         """Release."""
         if cython.compiled:

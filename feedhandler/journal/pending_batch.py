@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.journal.segments import ENTRY_BYTES, STATUS_MAX
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ class PendingBatch:
     these there have been.
     """
 
+    contents: Readonly[list]
+    changes: Readonly[list]
+    groups: Readonly[list]
+    bundles: Readonly[cython.Py_ssize_t]
+    groups_added: Readonly[cython.longlong]
+    content_bytes: Readonly[cython.Py_ssize_t]
+    next_id: Readonly[cython.longlong]
+    changes_added: Readonly[cython.longlong]
+
     def __init__(self, next_id: int) -> None:
         self.contents: list[bytes] = []
         self.changes: list = []
@@ -44,6 +54,7 @@ class PendingBatch:
         self.changes_added = 0
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def put(self, content: "Buffer") -> cython.longlong:
         """Add one item and return its id."""
         number: cython.longlong = self.next_id
@@ -53,6 +64,7 @@ class PendingBatch:
         return number
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def put_all(self, contents: list) -> cython.longlong:
         """Add items and return the first one's id."""
         size: cython.Py_ssize_t = 0
@@ -64,7 +76,6 @@ class PendingBatch:
         self.next_id = number + len(contents)
         return number
 
-    @cython.ccall
     def record(self, first: object, count: cython.longlong, status: cython.int) -> cython.bint:
         """Add a status change of items that are already marked in their blocks."""
         changes: list = self.changes

@@ -33,11 +33,14 @@ import cython
 from cython.cimports.feedhandler.journal.commit_waiter import CommitWaiter, CommitWaiters
 from cython.cimports.feedhandler.journal.writer import Writer
 
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
 from feedhandler.journal.groups import ProducerState
 
 if TYPE_CHECKING:
     from feedhandler.journal.engine import Committed, Engine
+    from feedhandler.journal.mutex import Mutex
+    from feedhandler.journal.pending_batch import PendingBatch
 
 Answer = TypeVar("Answer")
 
@@ -55,6 +58,41 @@ class Producers:
 
     `on_settled` is called in the event loop after each flush, and once the queue has stopped.
     """
+
+    engine: Readonly[object]
+    on_settled: Public[object]
+    _files: object
+    _add_all: object
+    _check_sizes: object
+    _loop: object
+    _new_future: object
+    _lock: "Mutex"
+    _clock: object
+    _durable: CommitWaiters
+    _changed: CommitWaiters
+    _consumers: Readonly[object]
+    _grouped: CommitWaiters
+    _room: object
+    _pending: "PendingBatch"
+    _writer: Writer
+    _room_bytes: cython.Py_ssize_t
+    _journal_bytes: cython.Py_ssize_t
+    _item_bytes_max: cython.Py_ssize_t
+    _direct: cython.bint
+    _ending: cython.bint
+    _asked: cython.bint
+    _stalled: cython.bint
+    _growth: object
+    _asked_ns: cython.longlong
+    _max_ns: cython.longlong
+    _handed: cython.longlong
+    _done: cython.longlong
+    _first_end: cython.longlong
+    _second_end: cython.longlong
+    _fresh: cython.Py_ssize_t
+    _first_asks: cython.Py_ssize_t
+    _second_asks: cython.Py_ssize_t
+    _peak: cython.Py_ssize_t
 
     def __init__(self, engine: "Engine") -> None:
         self.engine: Engine = engine
@@ -222,7 +260,6 @@ class Producers:
             if not future.done():
                 future.set_result(None)
 
-    @cython.cfunc
     def _resolve(self) -> cython.bint:
         """Wake the tasks whose changes are durable, or all where the queue has stopped."""
         engine = self.engine
@@ -246,7 +283,6 @@ class Producers:
 
     # -- when segments are written ----------------------------------------------------------
 
-    @cython.cfunc
     def _ask(self) -> cython.bint:
         """Schedule a segment for something that was just added."""
         self._fresh += 1
@@ -271,7 +307,6 @@ class Producers:
         elif self._handed == self._done:
             self._start()
 
-    @cython.cfunc
     def _start(self) -> cython.bint:
         """Hand a segment over, and a second one behind it where as much again waits."""
         engine = self.engine
@@ -300,6 +335,7 @@ class Producers:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _hand_over(self, steps: list) -> cython.longlong:
         """Hand steps to the writer thread and return the count of `done` that covers them.
 
@@ -326,7 +362,6 @@ class Producers:
                 end = writer.write(files[number], step.data, step.offset, through, more)
         return end
 
-    @cython.cfunc
     def _look_later(self) -> cython.bint:
         """Try again later, because no block is free.
 
@@ -348,7 +383,6 @@ class Producers:
         self._writer.clear_wakeup()
         self._collect()
 
-    @cython.cfunc
     def _collect(self) -> cython.bint:
         """Settle the written segments, start the next one, and wake the tasks that waited."""
         engine, writer = self.engine, self._writer

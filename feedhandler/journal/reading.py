@@ -43,6 +43,16 @@ class SegmentReader:
     """Reader of items' contents, a segment at a time; keeps the segment read last. Not
     thread-safe."""
 
+    _files: object
+    _of: tuple
+    _first: cython.longlong
+    _end: cython.longlong
+    _data: bytes
+    _spans: list
+    _damaged: list
+    _at: cython.longlong
+    _table: bytes
+
     def __init__(self, files: "Files") -> None:
         self._files = files
         self._of = (0, 0)
@@ -94,12 +104,10 @@ class SegmentReader:
                 at = self._slice(numbers, at, bisect_left(numbers, self._end, at), items)
         return items
 
-    @cython.cfunc
     def _has(self, block: object, number: cython.longlong) -> cython.bint:
         """Return whether the item is in the segment in memory."""
         return self._first <= number < self._end and self._of == (block.number, block.incarnation)
 
-    @cython.cfunc
     def _slice(
         self, numbers: list, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, items: list
     ) -> cython.Py_ssize_t:
@@ -117,7 +125,6 @@ class SegmentReader:
             items.append(item(number, data[begin:end]))
         return stop
 
-    @cython.cfunc
     def _gather(
         self,
         block: object,
@@ -159,7 +166,6 @@ class SegmentReader:
             number += 1
         return at + count
 
-    @cython.cfunc
     def _read_table(self, block: object, number: cython.longlong) -> cython.bint:
         """Read the table of the segment that has item `number`; return whether it verifies."""
         offset, after = block.span_of(number)
@@ -179,7 +185,6 @@ class SegmentReader:
         self._data, self._spans, self._damaged = b"", [], []
         return True
 
-    @cython.cfunc
     def _read(self, block: object, number: cython.longlong) -> cython.bint:
         """Read the whole segment that has item `number`."""
         offset, after = block.span_of(number)

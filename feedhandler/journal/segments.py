@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING
 import cython
 from crc32c import crc32c
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -101,6 +103,10 @@ def item_crc(seed: cython.ulonglong, number: cython.ulonglong, content: bytes) -
 class BlockIdentity:
     """The block into which segments are written: its number, its use, and the seed of its CRCs."""
 
+    block: Readonly[object]
+    incarnation: Readonly[object]
+    seed: Readonly[cython.ulonglong]
+
     def __init__(self, queue_id: bytes, block: int, incarnation: int) -> None:
         self.block: int = block
         self.incarnation: int = incarnation
@@ -117,6 +123,25 @@ class Segment:
     another kind; `statuses_lost`: how many do not verify. `spans`: (start, end) of each item's
     content in the parsed data; `damaged`: ordinals of the items that do not verify.
     """
+
+    version: Readonly[object]
+    incarnation: Readonly[object]
+    sequence: Readonly[object]
+    stamp_ns: Readonly[object]
+    first_id: Readonly[object]
+    item_count: Readonly[cython.Py_ssize_t]
+    status_count: Readonly[cython.Py_ssize_t]
+    length: Readonly[cython.Py_ssize_t]
+    table_crc: Readonly[object]
+    previous: Readonly[object]
+    crc: Readonly[object]
+    at: Readonly[cython.Py_ssize_t]
+    whole: Public[cython.bint]
+    repaired: Public[cython.bint]
+    statuses: Readonly[list]
+    statuses_lost: Public[cython.Py_ssize_t]
+    spans: Readonly[list]
+    damaged: Readonly[list]
 
     def __init__(self, head: tuple, at: int) -> None:
         self.version: int

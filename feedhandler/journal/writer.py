@@ -38,6 +38,7 @@ if cython.compiled:
         journal_write,
     )
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.journal.files import NO_FLAG
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ _CALL = cython.declare(cython.int, 0)
 _WRITE = cython.declare(cython.int, 1)
 _THROUGH = cython.declare(cython.int, 2)
 _SYNC = cython.declare(cython.int, 3)
+#: An operation that the thread is asked for: `size` bytes from `data` on, to `file` at `at`.
+Asked = cython.struct(
+    file=cython.int,
+    data=cython.p_char,
+    size=cython.size_t,
+    at=cython.longlong,
+    kind=cython.int,
+    more=cython.int,
+)
 
 
 @cython.cclass
@@ -62,6 +72,17 @@ class Writer:
     `told`: the descriptor that becomes readable when an operation was done or has failed;
     `error_number`: errno of a failed operation, 0: none; `failure`: the exception of a failed call.
     """
+
+    event_fd: Readonly[cython.int]
+    error_number: Readonly[cython.int]
+    failure: Readonly[object]
+    _wake: cython.int
+    _flagged: cython.int
+    _ring: "Asked[16]"
+    _asked: cython.longlong
+    _done: cython.longlong
+    _kept: list
+    _thread: object
 
     def __init__(self) -> None:
         self.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -78,6 +99,7 @@ class Writer:
     # -- the event loop ---------------------------------------------------------------------
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def write(
         self,
         file: cython.int,
@@ -104,6 +126,7 @@ class Writer:
         return self._hand_over(functools.partial(_write, file, memoryview(data), at, through))
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def sync(self, file: cython.int, more: cython.bint = False) -> cython.longlong:
         """Request a sync of what was written to the file."""
         if cython.compiled:
@@ -115,6 +138,7 @@ class Writer:
         return self._hand_over(functools.partial(os.fdatasync, file))
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def call(self, function: "Callable[[], Any] | None") -> cython.longlong:
         """Request a call of `function` in the thread; None ends the thread."""
         if cython.compiled:
@@ -123,6 +147,7 @@ class Writer:
         return self._hand_over(function)
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _hand_over(self, kept: object) -> cython.longlong:
         assert self._asked - self.done() < _RING_ENTRIES
         self._kept[self._asked % _RING_ENTRIES] = kept

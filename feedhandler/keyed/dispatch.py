@@ -40,6 +40,7 @@ from cython.cimports.feedhandler.keyed.slot_states import (
     WOKEN,
 )
 
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.keyed.settings import RUN_MAX
 
 #: Keys that one message may have.
@@ -64,6 +65,37 @@ class Dispatch:
     lengths  how many messages each key has
     followed consumers for which a message came that only they may have; the caller clears it
     """
+
+    ids: Readonly[cython.ulonglong[::1]]
+    tries: Readonly[cython.ushort[::1]]
+    _state: cython.uchar[::1]
+    _flying: cython.uchar[::1]
+    _left: cython.int[::1]
+    _right: cython.int[::1]
+    _key: cython.int[::1]
+    _after: cython.int[::1]
+    _before: cython.int[::1]
+    _first: cython.int[::1]
+    _at: cython.int[::1]
+    lengths: Readonly[cython.int[::1]]
+    keys: Readonly[KeyTable]
+    _woken: Heap
+    _following: dict
+    followed: Readonly[set]
+    key_slots: Readonly[cython.int]
+    run: Readonly[cython.int]
+    messages_max: Readonly[cython.int]
+    key_messages_max: Readonly[cython.int]
+    count: Readonly[cython.int]
+    flying: Readonly[cython.int]
+    parked: Readonly[cython.int]
+    taken: Readonly[cython.ulonglong]
+    visible: Public[cython.ulonglong]
+    _mask: cython.ulonglong
+    _fresh: cython.int
+    _free: cython.int
+    _ready: cython.int
+    _newest: cython.int
 
     def __init__(
         self,
@@ -117,7 +149,11 @@ class Dispatch:
     # -- what happens -----------------------------------------------------------------------
 
     @cython.locals(slot=cython.int, link=cython.int, key=cython.int, index=cython.int)
-    def enqueue(self, message, digests):
+    @cython.ccall
+    @cython.exceptval(-2, check=False)
+    def enqueue(
+        self, message: cython.ulonglong, digests: cython.const_ulonglong[::1]
+    ) -> cython.int:
         """Add a message behind all others; return its slot, 0 where there is no room for it or for
         one of its keys, -1 where one of them has as many messages as it may.
 
@@ -166,7 +202,12 @@ class Dispatch:
         return slot
 
     @cython.locals(at=cython.Py_ssize_t, words=cython.Py_ssize_t, slot=cython.int)
-    def enqueue_many(self, messages, digests, slots):
+    def enqueue_many(
+        self,
+        messages: cython.const_ulonglong[::1],
+        digests: cython.const_ulonglong[::1],
+        slots: cython.int[::1],
+    ) -> cython.Py_ssize_t:
         """Add messages in order, until there is no room for one; return how many. `slots` (int32)
         gets their slots.
 
@@ -183,7 +224,7 @@ class Dispatch:
         return messages.shape[0]
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.int)
-    def take_many(self, consumer, slots):
+    def take_many(self, consumer: cython.int, slots: cython.int[::1]) -> cython.Py_ssize_t:
         """Take as many messages as this consumer may have, and `slots` (int32) has room for; return
         how many."""
         for at in range(slots.shape[0]):
@@ -194,14 +235,14 @@ class Dispatch:
         return slots.shape[0]
 
     @cython.locals(at=cython.Py_ssize_t)
-    def end_many(self, slots):
+    def end_many(self, slots: cython.const_int[::1]) -> cython.int:
         """End these messages, in this order."""
         for at in range(slots.shape[0]):
             self.end(slots[at])
         return 0
 
     @cython.locals(slot=cython.int, own=cython.int, woken=cython.int)
-    def take(self, consumer):
+    def take(self, consumer: cython.int) -> cython.int:
         """Take the oldest message that this consumer (above 0) may have; return its slot, 0 for
         none."""
         slot = self._ready
@@ -227,19 +268,19 @@ class Dispatch:
         return slot
 
     @cython.locals(woken=cython.int)
-    def open_to_all(self):
+    def open_to_all(self) -> cython.bint:
         """Return whether there is a message that any consumer may have: `take` has one for each."""
         if self._ready and self.ids[self._ready] <= self.visible:
             return True
         woken = self._woken.first()
         return woken != 0 and self.ids[woken] <= self.visible
 
-    def follows(self, consumer):
+    def follows(self, consumer: cython.int) -> cython.bint:
         """Return whether there is a message that only this consumer may have, as it has those
         before it (`run` above 1)."""
         return consumer in self._following
 
-    def end(self, slot):
+    def end(self, slot: cython.int) -> cython.int:
         """End a message (acknowledged, cancelled, expired, dead), and free what it held up. Raises
         ValueError for a free slot."""
         state: cython.int = self._state[slot]
@@ -261,7 +302,7 @@ class Dispatch:
         self.count -= 1
         return 0
 
-    def recall(self, slot):
+    def recall(self, slot: cython.int) -> cython.int:
         """Block what is behind a message at which a consumer has failed, until it is given back or
         parked: no consumer gets that, not even this one. Raises ValueError where no consumer has
         it."""
@@ -273,7 +314,7 @@ class Dispatch:
         return 0
 
     @cython.locals(index=cython.int, link=cython.int)
-    def give_back(self, slot, failed):
+    def give_back(self, slot: cython.int, failed: cython.bint) -> cython.int:
         """Return a message to its position. `failed` counts another try. Raises ValueError where no
         consumer has it."""
         if self._state[slot] != FLYING:
@@ -296,7 +337,7 @@ class Dispatch:
         self._reconsider(slot)
         return 0
 
-    def park(self, slot):
+    def park(self, slot: cython.int) -> cython.int:
         """Park a message that a consumer has, or that waits: no consumer gets it, and all behind it
         waits, until it is ended (`end`) or tried again (`unpark`). Raises ValueError for a slot
         that is free or parked."""
@@ -309,7 +350,7 @@ class Dispatch:
         self.parked += 1
         return 0
 
-    def unpark(self, slot):
+    def unpark(self, slot: cython.int) -> cython.int:
         """Have a parked message tried again, with its tries at 0. Raises ValueError where it is not
         parked."""
         if self._state[slot] != PARKED:
@@ -321,7 +362,7 @@ class Dispatch:
         return 0
 
     @cython.locals(slot=cython.int)
-    def name(self, slot, number):
+    def name(self, slot: cython.int, number: cython.ulonglong) -> cython.int:
         """Set the number of a message that came last; it must be above all before it."""
         self.ids[slot] = number
         self._at[number & self._mask] = slot
@@ -330,7 +371,7 @@ class Dispatch:
     # -- looking ----------------------------------------------------------------------------
 
     @cython.locals(slot=cython.int)
-    def find(self, number):
+    def find(self, number: cython.ulonglong) -> cython.int:
         """Return the slot of the message with this number; 0 for none. Constant time among the last
         `messages_max` that came, else a scan of all slots."""
         slot = self._at[number & self._mask]
@@ -341,29 +382,32 @@ class Dispatch:
                 return slot
         return 0
 
-    def number(self, slot):
+    @cython.ccall
+    @cython.exceptval(6148914691236517205, check=True)
+    def number(self, slot: cython.int) -> cython.ulonglong:
         """Return a message's number."""
         return self.ids[slot]
 
-    def failures(self, slot):
+    def failures(self, slot: cython.int) -> cython.int:
         """Return how often a message has been given back as failed."""
         return self.tries[slot]
 
-    def remember(self, slot, tries):
+    def remember(self, slot: cython.int, tries: cython.int) -> cython.int:
         """Set how often a restored message was tried."""
         self.tries[slot] = tries
         return 0
 
-    def state(self, slot):
+    def state(self, slot: cython.int) -> cython.int:
         """Return a slot's state; see the module's table."""
         return self._state[slot]
 
-    def consumer(self, slot):
+    def consumer(self, slot: cython.int) -> cython.int:
         """Return the consumer that has a message; 0 for none."""
         return self._right[slot] if self._state[slot] == FLYING else 0
 
     @cython.locals(index=cython.int, link=cython.int, key=cython.int)
-    def before(self, slot):
+    @cython.ccall
+    def before(self, slot: cython.int) -> list:
         """Return the numbers of the messages right before this one in its keys' chains."""
         found: list = []
         for index in range(self.key_slots):
@@ -376,7 +420,8 @@ class Dispatch:
         return found
 
     @cython.locals(link=cython.int)
-    def chain(self, key, most):
+    @cython.ccall
+    def chain(self, key: cython.int, most: cython.int) -> list:
         """Return the slots of a key's messages, in order, at most `most`; for inspection."""
         slots: list = []
         link = self._first[key]
@@ -387,7 +432,7 @@ class Dispatch:
 
     # -- chains -----------------------------------------------------------------------------
 
-    def _append(self, key, link):
+    def _append(self, key: cython.int, link: cython.int) -> cython.bint:
         """Append a link to its key's chain; return whether there is another before it."""
         first: cython.int = self._first[key]
         self._key[link] = key
@@ -402,19 +447,19 @@ class Dispatch:
         self._before[first] = link
         return True
 
-    def _next_in_chain(self, key, link):
+    def _next_in_chain(self, key: cython.int, link: cython.int) -> cython.int:
         after: cython.int = self._after[link]
         return 0 if after == self._first[key] else after
 
     @cython.locals(index=cython.int)
-    def _has(self, slot, used, key):
+    def _has(self, slot: cython.int, used: cython.int, key: cython.int) -> cython.bint:
         for index in range(used):  # noqa: SIM110 (C, not a generator)
             if self._key[slot * self.key_slots + index] == key:
                 return True
         return False
 
     @cython.locals(index=cython.int, link=cython.int, key=cython.int)
-    def _unlink(self, slot):
+    def _unlink(self, slot: cython.int) -> cython.int:
         """Remove a message from its chains; keys without a message are removed. The message keeps
         its other keys, for `_forget_keys`."""
         for index in range(self.key_slots):
@@ -435,7 +480,7 @@ class Dispatch:
         return 0
 
     @cython.locals(index=cython.int, link=cython.int, key=cython.int)
-    def _forget_keys(self, slot, reconsider):
+    def _forget_keys(self, slot: cython.int, reconsider: cython.bint) -> cython.int:
         """Clear the keys of a message that is out of its chains; with `reconsider`, see who is
         first there now."""
         for index in range(self.key_slots):
@@ -449,7 +494,7 @@ class Dispatch:
         return 0
 
     @cython.locals(link=cython.int, left=cython.int)
-    def _first_waiting(self, key):
+    def _first_waiting(self, key: cython.int) -> cython.int:
         """Return the first message of a key that is not with a consumer; 0 for none, or none within
         `run`."""
         link = self._first[key]
@@ -463,14 +508,14 @@ class Dispatch:
 
     # -- who may go -------------------------------------------------------------------------
 
-    def _reconsider_first(self, key):
+    def _reconsider_first(self, key: cython.int) -> cython.int:
         slot: cython.int = self._first_waiting(key)
         if slot:
             self._reconsider(slot)
         return 0
 
     @cython.locals(index=cython.int, key=cython.int)
-    def _reconsider_firsts(self, slot):
+    def _reconsider_firsts(self, slot: cython.int) -> cython.int:
         """Decide anew which message may go first of each key of a message."""
         for index in range(self.key_slots):
             key = self._key[slot * self.key_slots + index]
@@ -480,7 +525,7 @@ class Dispatch:
         return 0
 
     @cython.locals(verdict=cython.int, state=cython.int)
-    def _reconsider(self, slot):
+    def _reconsider(self, slot: cython.int) -> cython.int:
         """Decide anew whether a message that waits may go, and to which consumer."""
         state = self._state[slot]
         if state in (FLYING, PARKED, FREE):
@@ -500,7 +545,9 @@ class Dispatch:
         return 0
 
     @cython.locals(index=cython.int, link=cython.int, key=cython.int, before=cython.int)
-    def _verdict(self, slot):
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _verdict(self, slot: cython.int) -> cython.int:
         """Return who may have a message: _NOBODY, _ANYBODY, or the one consumer that has all before
         it."""
         alone: cython.int = _ANYBODY
@@ -531,7 +578,7 @@ class Dispatch:
         return alone
 
     @cython.locals(index=cython.int, key=cython.int)
-    def _count_flying(self, slot, change):
+    def _count_flying(self, slot: cython.int, change: cython.int) -> cython.int:
         for index in range(self.key_slots):
             key = self._key[slot * self.key_slots + index]
             if not key:
@@ -541,7 +588,7 @@ class Dispatch:
 
     # -- those who may go -------------------------------------------------------------------
 
-    def _append_ready(self, slot):
+    def _append_ready(self, slot: cython.int) -> cython.int:
         """Append a message that came last and waits for no other to the ready list."""
         self._state[slot] = READY
         if self._ready:
@@ -554,7 +601,7 @@ class Dispatch:
         return 0
 
     @cython.locals(left=cython.int, right=cython.int)
-    def _leave(self, slot):
+    def _leave(self, slot: cython.int) -> cython.int:
         """Remove a message from those that may go, if it is among them."""
         state: cython.int = self._state[slot]
         if state == READY:
@@ -574,7 +621,7 @@ class Dispatch:
             self._unfollow(self._right[slot], slot)
         return 0
 
-    def _follow(self, consumer, slot):
+    def _follow(self, consumer: cython.int, slot: cython.int) -> cython.int:
         heap: Heap = self._following.get(consumer)
         if heap is None:
             heap = self._following[consumer] = Heap(self.ids, self._left)
@@ -582,13 +629,13 @@ class Dispatch:
         self.followed.add(consumer)
         return 0
 
-    def _unfollow(self, consumer, slot):
+    def _unfollow(self, consumer: cython.int, slot: cython.int) -> cython.int:
         heap: Heap = self._following[consumer]
         heap.remove(slot)
         if heap.count == 0:
             del self._following[consumer]
         return 0
 
-    def _first_following(self, consumer):
+    def _first_following(self, consumer: cython.int) -> cython.int:
         heap: Heap = self._following.get(consumer)
         return 0 if heap is None else heap.first()

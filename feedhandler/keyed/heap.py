@@ -7,6 +7,8 @@ its owner: the messages' numbers, and the position of each in the heap.
 import cython
 import numpy
 
+from feedhandler.codecs.visibility import Readonly
+
 #: Messages that an empty heap has room for; it doubles.
 ROOM_LEAST = 16
 
@@ -16,17 +18,25 @@ ROOM_LEAST = 16
 class Heap:
     """A heap of slots, the one with the lowest number first."""
 
+    _ids: cython.ulonglong[::1]
+    _positions: cython.int[::1]
+    _slots: cython.int[::1]
+    count: Readonly[cython.int]
+
     def __init__(self, ids, positions):
         self._ids = ids
         self._positions = positions
         self._slots = memoryview(numpy.zeros(ROOM_LEAST + 1, numpy.int32))  # from 1 on
         self.count = 0
 
-    def first(self):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def first(self) -> cython.int:
         """Return the slot with the lowest number; 0 where the heap is empty."""
         return self._slots[1] if self.count else 0
 
-    def push(self, slot):
+    def push(self, slot: cython.int) -> cython.int:
         """Add a slot."""
         if self.count + 1 == self._slots.shape[0]:
             larger = numpy.zeros(2 * self.count + 1, numpy.int32)
@@ -37,7 +47,10 @@ class Heap:
         return 0
 
     @cython.locals(index=cython.int, last=cython.int)
-    def remove(self, slot):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def remove(self, slot: cython.int) -> cython.int:
         """Remove a slot, which must be in the heap."""
         index = self._positions[slot]
         last = self._slots[self.count]
@@ -51,7 +64,10 @@ class Heap:
         return 0
 
     @cython.locals(above=cython.int)
-    def _rise(self, slot, index):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _rise(self, slot: cython.int, index: cython.int) -> cython.int:
         """Put a slot at this position or above."""
         while index > 1:
             above = self._slots[index >> 1]
@@ -65,7 +81,10 @@ class Heap:
         return 0
 
     @cython.locals(below=cython.int, child=cython.int)
-    def _sink(self, slot, index):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _sink(self, slot: cython.int, index: cython.int) -> cython.int:
         """Put a slot at this position or below."""
         while 2 * index <= self.count:
             child = 2 * index

@@ -9,6 +9,8 @@ of Computer Programming, volume 3, 6.4, algorithm R).
 import cython
 import numpy
 
+from feedhandler.codecs.visibility import Readonly
+
 #: Slots of an empty table, a power of two; it doubles when it is two thirds full.
 SLOTS_LEAST = 64
 
@@ -21,6 +23,15 @@ class KeyTable:
     count   number of keys
     high, low   a key's digest, by its number
     """
+
+    high: cython.ulonglong[::1]
+    low: cython.ulonglong[::1]
+    _slots: cython.int[::1]
+    _mask: cython.ulonglong
+    keys_max: Readonly[cython.Py_ssize_t]
+    count: Readonly[cython.Py_ssize_t]
+    _fresh: cython.int
+    _free: cython.int
 
     def __init__(self, keys_max: int) -> None:
         if keys_max < 1:
@@ -36,7 +47,10 @@ class KeyTable:
         self._mask = SLOTS_LEAST - 1
 
     @cython.locals(index=cython.Py_ssize_t, key=cython.int)
-    def find(self, high, low):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def find(self, high: cython.ulonglong, low: cython.ulonglong) -> cython.int:
         """Return the number of the key with this digest; 0 where there is none."""
         index = low & self._mask
         while True:
@@ -46,7 +60,7 @@ class KeyTable:
             index = (index + 1) & self._mask
 
     @cython.locals(key=cython.int)
-    def add(self, high, low):
+    def add(self, high: cython.ulonglong, low: cython.ulonglong) -> cython.int:
         """Add a key that the table does not have; return its number, 0 where the table is full."""
         if self.count == self.keys_max:
             return 0
@@ -65,7 +79,10 @@ class KeyTable:
         return key
 
     @cython.locals(free=cython.Py_ssize_t, index=cython.Py_ssize_t, own=cython.Py_ssize_t)
-    def remove(self, key):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def remove(self, key: cython.int) -> cython.int:
         """Remove a key; its number will be reused."""
         mask: cython.Py_ssize_t = self._mask
         free = self.low[key] & mask
@@ -89,7 +106,10 @@ class KeyTable:
         return 0
 
     @cython.locals(index=cython.Py_ssize_t)
-    def _put(self, key):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _put(self, key: cython.int) -> cython.int:
         index = self.low[key] & self._mask
         while self._slots[index] != 0:
             index = (index + 1) & self._mask
@@ -97,7 +117,7 @@ class KeyTable:
         return 0
 
     @cython.locals(index=cython.Py_ssize_t)
-    def _grow(self):
+    def _grow(self) -> cython.int:
         old = self._slots
         size: cython.Py_ssize_t = 2 * (self._mask + 1)
         self._slots = memoryview(numpy.zeros(size, numpy.int32))

@@ -23,6 +23,8 @@ import numpy
 from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
 from cython.cimports.feedhandler.histogram import Histogram
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 #: Deliveries that were wrong and are named; the others are counted.
 NAMED_MAX = 5
 #: Service numbers are 16 bits in a tag.
@@ -43,6 +45,24 @@ class Tally:
     histogram     latencies of what belongs to the measured part
     clock_from_ns without `expect`: nothing read before this is timed
     """
+
+    histogram: Readonly[Histogram]
+    deliveries: Readonly[cython.longlong]
+    body_bytes: Readonly[cython.longlong]
+    announced: Readonly[cython.longlong]
+    misplaced: Readonly[cython.longlong]
+    strangers: Readonly[cython.longlong]
+    clock_from_ns: Public[cython.longlong]
+    named: Readonly[list]
+    checking: Readonly[cython.bint]
+    thinned: Readonly[cython.bint]
+    slots: cython.int[::1]
+    bases: cython.longlong[::1]
+    sizes: cython.longlong[::1]
+    offsets: cython.longlong[::1]
+    timed_from: cython.longlong[::1]
+    last: cython.longlong[::1]
+    seen: cython.ushort[::1]
 
     def __init__(self) -> None:
         self.histogram = Histogram()
@@ -86,7 +106,6 @@ class Tally:
         self.thinned = thinned
         self.checking = True
 
-    @cython.ccall
     @cython.locals(
         row=cython.Py_ssize_t,
         count=cython.Py_ssize_t,
@@ -119,7 +138,6 @@ class Tally:
                     self.histogram.record(now_ns - rows[2 * width + row])
         return 0
 
-    @cython.cfunc
     @cython.locals(slot=cython.int, at=cython.longlong, position=cython.longlong, timed=cython.bint)
     def _placed(
         self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
@@ -151,14 +169,12 @@ class Tally:
         timed = sequence >= self.timed_from[slot]
         return timed
 
-    @cython.cfunc
     def _stranger(
         self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
     ) -> cython.int:
         self.strangers += 1
         return self._name("nobody sent it", service, sequence, number)
 
-    @cython.cfunc
     def _name(
         self,
         what: str,

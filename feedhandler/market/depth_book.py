@@ -27,6 +27,7 @@ import numpy
 
 from feedhandler.codecs.dbn import MBO, UNDEFINED_PRICE
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.visibility import Public, Readonly
 
 #: Orders, levels and instruments kept where nothing else is said: several times the largest
 #: market's.
@@ -66,6 +67,46 @@ class DepthBook:
     `order_count`, `level_count`, `book_count` say how many there are.
     """
 
+    orders_max: Readonly[cython.Py_ssize_t]
+    levels_max: Readonly[cython.Py_ssize_t]
+    books_max: Readonly[cython.Py_ssize_t]
+    order_count: Readonly[cython.Py_ssize_t]
+    level_count: Readonly[cython.Py_ssize_t]
+    book_count: Readonly[cython.Py_ssize_t]
+    refused: Public[cython.ulonglong]
+    unknown: Public[cython.ulonglong]
+    duplicate: Public[cython.ulonglong]
+    overdrawn: Public[cython.ulonglong]
+    odd: Public[cython.ulonglong]
+    order_ids: cython.ulonglong[::1]
+    order_sizes: cython.uint[::1]
+    order_levels: cython.uint[::1]
+    order_before: cython.uint[::1]
+    order_behind: cython.uint[::1]
+    order_slots: cython.uint[::1]
+    orders_made: cython.Py_ssize_t
+    order_mask: cython.Py_ssize_t
+    order_free: cython.uint
+    level_prices: cython.longlong[::1]
+    level_sizes: cython.ulonglong[::1]
+    level_counts: cython.uint[::1]
+    level_first: cython.uint[::1]
+    level_last: cython.uint[::1]
+    level_ladders: cython.uint[::1]
+    levels_made: cython.Py_ssize_t
+    level_free: cython.uint
+    book_ids: cython.uint[::1]
+    book_slots: cython.uint[::1]
+    book_channels: cython.uint[::1]
+    book_mask: cython.Py_ssize_t
+    ladder_begins: cython.Py_ssize_t[::1]
+    ladder_rooms: cython.uint[::1]
+    ladder_lengths: cython.uint[::1]
+    rung_keys: cython.longlong[::1]
+    rung_levels: cython.uint[::1]
+    rungs_made: cython.Py_ssize_t
+    free_rungs: list
+
     def __init__(
         self,
         orders_max: int = ORDERS_MAX,
@@ -104,7 +145,7 @@ class DepthBook:
 
     # -- records ----------------------------------------------------------------------------
 
-    def apply(self, records):
+    def apply(self, records) -> cython.Py_ssize_t:
         """Apply records (an array of dtype `MBO`); return how many changed a book.
 
         Raises `UsageError` for another dtype.
@@ -131,7 +172,16 @@ class DepthBook:
             changed += depth != _DEEP
         return changed
 
-    def apply_record(self, instrument, order_id, price, size, action, side, channel):
+    def apply_record(
+        self,
+        instrument: cython.uint,
+        order_id: cython.ulonglong,
+        price: cython.longlong,
+        size: cython.uint,
+        action: cython.uchar,
+        side: cython.uchar,
+        channel: cython.uint,
+    ) -> cython.int:
         """Apply one record; return the least depth at which a level changed, or `UNCHANGED`.
 
         Depths are those before a level went, and after one came.
@@ -176,7 +226,15 @@ class DepthBook:
             return self.add(ladder, order_id, price, size)
         return self.modify(order, ladder, price, size)
 
-    def add(self, ladder, order_id, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def add(
+        self,
+        ladder: cython.Py_ssize_t,
+        order_id: cython.ulonglong,
+        price: cython.longlong,
+        size: cython.uint,
+    ) -> cython.int:
         """Add an order that is not known; return the depth of its level."""
         level: cython.Py_ssize_t
         order: cython.Py_ssize_t
@@ -196,7 +254,15 @@ class DepthBook:
         self.append(level, order, size)
         return self.depth_of(level)
 
-    def modify(self, order, ladder, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def modify(
+        self,
+        order: cython.Py_ssize_t,
+        ladder: cython.Py_ssize_t,
+        price: cython.longlong,
+        size: cython.uint,
+    ) -> cython.int:
         """Give a known order this side, price and size; return the least depth that changed."""
         level: cython.Py_ssize_t = self.order_levels[order]
         before: cython.int
@@ -217,7 +283,9 @@ class DepthBook:
         self.drop_order(order)
         return min(before, self.add(ladder, order_id, price, size))
 
-    def reduce(self, order, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def reduce(self, order: cython.Py_ssize_t, size: cython.uint) -> cython.int:
         """Take `size` off an order, which goes where nothing is left; return its level's depth."""
         level: cython.Py_ssize_t = self.order_levels[order]
         depth: cython.int = self.depth_of(level)
@@ -229,7 +297,11 @@ class DepthBook:
             self.level_sizes[level] -= size
         return depth
 
-    def set_level(self, ladder, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def set_level(
+        self, ladder: cython.Py_ssize_t, price: cython.longlong, size: cython.uint
+    ) -> cython.int:
         """Set a level without orders; it goes where `size` is 0. Return its depth."""
         level: cython.Py_ssize_t
         rung: cython.Py_ssize_t
@@ -261,12 +333,16 @@ class DepthBook:
 
     # -- clearing ---------------------------------------------------------------------------
 
-    def clear_one(self, instrument):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def clear_one(self, instrument: cython.uint) -> cython.int:
         """Empty the book of an instrument; return 0, or `UNCHANGED` where there is none."""
         book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
         return _DEEP if book < 0 else self.clear_book(book)
 
-    def clear_all(self, channel):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def clear_all(self, channel: cython.uint) -> cython.int:
         """Empty the books of a channel; return 0."""
         book: cython.Py_ssize_t
         for book in range(self.book_count):
@@ -274,7 +350,9 @@ class DepthBook:
                 self.clear_book(book)
         return 0
 
-    def clear_book(self, book):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def clear_book(self, book: cython.Py_ssize_t) -> cython.int:
         """Empty both sides of a book; return 0."""
         ladder: cython.Py_ssize_t
         level: cython.Py_ssize_t
@@ -288,7 +366,9 @@ class DepthBook:
                 self.close_level(level)
         return 0
 
-    def unlink_first(self, level):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def unlink_first(self, level: cython.Py_ssize_t) -> cython.int:
         """Remove the first order of a level that will be closed."""
         order: cython.Py_ssize_t = self.level_first[level]
         self.unlink(order)
@@ -296,7 +376,9 @@ class DepthBook:
 
     # -- orders -----------------------------------------------------------------------------
 
-    def order_home(self, book, order_id):
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def order_home(self, book: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot where the search for an order begins."""
         # Ids may repeat from book to book, or differ in their highest bits alone.
         mixed: cython.ulonglong = cython.cast(cython.ulonglong, book) * _SPREAD_FAR
@@ -306,7 +388,9 @@ class DepthBook:
         mixed ^= mixed >> 32
         return cython.cast(cython.Py_ssize_t, mixed & 0x7FFF_FFFF) & self.order_mask
 
-    def slot_of(self, book, order_id):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def slot_of(self, book: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot that an order has, or would have."""
         slot: cython.Py_ssize_t = self.order_home(book, order_id)
         order: cython.Py_ssize_t
@@ -320,11 +404,15 @@ class DepthBook:
             slot = (slot + 1) & self.order_mask
         return slot
 
-    def find_order(self, book, order_id):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def find_order(self, book: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the row of an order; -1 where it is not known."""
         return cython.cast(cython.Py_ssize_t, self.order_slots[self.slot_of(book, order_id)]) - 1
 
-    def make_order(self, book, order_id):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def make_order(self, book: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return a row for an order that is not known; it must be appended to a level at once."""
         order: cython.Py_ssize_t
         if self.order_free == _NONE and self.orders_made == len(self.order_ids):
@@ -340,7 +428,9 @@ class DepthBook:
         self.order_count += 1
         return order
 
-    def drop_order(self, order):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def drop_order(self, order: cython.Py_ssize_t) -> cython.int:
         """Remove an order, and its level where it was the last."""
         level: cython.Py_ssize_t = self.order_levels[order]
         self.unlink(order)
@@ -349,7 +439,9 @@ class DepthBook:
             self.close_level(level)
         return 0
 
-    def forget_order(self, order):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def forget_order(self, order: cython.Py_ssize_t) -> cython.int:
         """Give the row of an order back that is in no queue, and its slot.
 
         Its level must still be there. The gap in the run of slots behind it is closed.
@@ -375,7 +467,11 @@ class DepthBook:
         self.order_count -= 1
         return 0
 
-    def append(self, level, order, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def append(
+        self, level: cython.Py_ssize_t, order: cython.Py_ssize_t, size: cython.uint
+    ) -> cython.int:
         """Put an order at the back of a level's queue."""
         last: cython.uint = self.level_last[level]
         self.order_sizes[order] = size
@@ -391,7 +487,9 @@ class DepthBook:
         self.level_counts[level] += 1
         return 0
 
-    def unlink(self, order):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def unlink(self, order: cython.Py_ssize_t) -> cython.int:
         """Take an order out of its level's queue."""
         level: cython.Py_ssize_t = self.order_levels[order]
         before: cython.uint = self.order_before[order]
@@ -410,7 +508,9 @@ class DepthBook:
 
     # -- levels -----------------------------------------------------------------------------
 
-    def rung_of(self, ladder, key):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def rung_of(self, ladder: cython.Py_ssize_t, key: cython.longlong) -> cython.Py_ssize_t:
         """Return the rung of the first key that is not below `key`; the length where all are."""
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]
         high: cython.Py_ssize_t = self.ladder_lengths[ladder]
@@ -429,14 +529,18 @@ class DepthBook:
                 high = middle
         return low
 
-    def depth_of(self, level):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def depth_of(self, level: cython.Py_ssize_t) -> cython.int:
         """Return the depth of a level; `UNCHANGED` for all that are deeper."""
         ladder: cython.Py_ssize_t = self.level_ladders[level]
         price: cython.longlong = self.level_prices[level]
         rung: cython.Py_ssize_t = self.rung_of(ladder, -price if ladder & 1 else price)
         return cython.cast(cython.int, min(self.ladder_lengths[ladder] - 1 - rung, _DEEP))
 
-    def level_at(self, ladder, price):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def level_at(self, ladder: cython.Py_ssize_t, price: cython.longlong) -> cython.Py_ssize_t:
         """Return the level at a price, made where there is none; -1 beyond the bound."""
         key: cython.longlong = -price if ladder & 1 else price
         rung: cython.Py_ssize_t = self.rung_of(ladder, key)
@@ -460,7 +564,9 @@ class DepthBook:
         self.ladder_lengths[ladder] += 1
         return level
 
-    def make_level(self, ladder, price):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def make_level(self, ladder: cython.Py_ssize_t, price: cython.longlong) -> cython.Py_ssize_t:
         """Return an empty level that is on no rung yet; -1 beyond the bound."""
         level: cython.Py_ssize_t
         if self.level_count >= self.levels_max:
@@ -482,7 +588,9 @@ class DepthBook:
         self.level_count += 1
         return level
 
-    def close_level(self, level):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def close_level(self, level: cython.Py_ssize_t) -> cython.int:
         """Take an empty level off its ladder, and give its row back."""
         ladder: cython.Py_ssize_t = self.level_ladders[level]
         price: cython.longlong = self.level_prices[level]
@@ -500,7 +608,9 @@ class DepthBook:
 
     # -- room -------------------------------------------------------------------------------
 
-    def widen(self, ladder):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def widen(self, ladder: cython.Py_ssize_t) -> cython.int:
         """Move a ladder to memory with twice the room."""
         room: cython.Py_ssize_t = self.ladder_rooms[ladder]
         wanted: cython.Py_ssize_t = max(2 * room, _RUNGS_MIN)
@@ -523,7 +633,9 @@ class DepthBook:
         self.ladder_rooms[ladder] = cython.cast(cython.uint, wanted)
         return 0
 
-    def grow_orders(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow_orders(self) -> cython.int:
         """Double the room for orders, and find all of them new slots."""
         room: cython.Py_ssize_t = 2 * len(self.order_ids)
         slots: cython.uint[::1] = self.order_slots
@@ -543,7 +655,9 @@ class DepthBook:
                 self.order_slots[self.slot_of(book, self.order_ids[order])] = slots[slot]
         return 0
 
-    def grow_levels(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow_levels(self) -> cython.int:
         """Double the room for levels."""
         room: cython.Py_ssize_t = 2 * len(self.level_prices)
         self.level_prices = _grown(self.level_prices, room)
@@ -554,7 +668,9 @@ class DepthBook:
         self.level_ladders = _grown(self.level_ladders, room)
         return 0
 
-    def grow_rungs(self, least):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow_rungs(self, least: cython.Py_ssize_t) -> cython.int:
         """Make room for at least so many rungs."""
         room: cython.Py_ssize_t = len(self.rung_keys)
         if least <= room:
@@ -567,7 +683,11 @@ class DepthBook:
 
     # -- instruments ------------------------------------------------------------------------
 
-    def book_of(self, instrument, make, channel):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def book_of(
+        self, instrument: cython.uint, make: cython.bint, channel: cython.uint
+    ) -> cython.Py_ssize_t:
         """Return the row of an instrument's book; -1 where there is none, or beyond the bound.
 
         With `make` it is made where there is none; an empty one goes to `channel`.
@@ -601,7 +721,9 @@ class DepthBook:
         self.book_slots[slot] = cython.cast(cython.uint, book + 1)
         return book
 
-    def grow_books(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow_books(self) -> cython.int:
         """Double the room for books, and find all of them new slots."""
         room: cython.Py_ssize_t = 2 * len(self.book_ids)
         slot: cython.Py_ssize_t
@@ -624,7 +746,13 @@ class DepthBook:
 
     # -- what it holds ----------------------------------------------------------------------
 
-    def write_levels(self, instrument, depth, words, at):
+    def write_levels(
+        self,
+        instrument: cython.uint,
+        depth: cython.int,
+        words: cython.ulonglong[::1],
+        at: cython.Py_ssize_t,
+    ) -> cython.int:
         """Write `depth` levels of both sides into `words` from `at` on, as DBN's records have them.
 
         A level takes four words of eight bytes: bid price, ask price, both sizes, both counts;

@@ -82,15 +82,28 @@ _UNITS = Decimal(10**9)
 _PRICE_LIMIT = Decimal(UNDEFINED_PRICE) / _UNITS
 
 
+@cython.cclass
 class FixNormaliser(Normaliser):
     """Order events of a feed that is framed by FIX; see the module, and `Normaliser`."""
+
+    symbol_tag: cython.int
 
     def __init__(self, feed: FixFeed, orders: OrderTable | None = None, room: int = ROOM) -> None:
         Normaliser.__init__(self, feed, orders, room)
         self.numbers_symbols = True
         self.symbol_tag = feed.symbol_tag
 
-    def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
+    def message(
+        self,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        message_type: cython.ushort,
+        send_ns: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        sequence: cython.ulonglong,
+        channel: cython.uint,
+    ) -> cython.int:
         """Append the records of a message, as `Normaliser.message` does."""
         first: cython.Py_ssize_t = self.count
         if at < 0 or size < 0 or at + size > len(data):
@@ -120,7 +133,9 @@ class FixNormaliser(Normaliser):
             self.mark_last(first)
         return cython.cast(cython.int, self.count - first)
 
-    def define(self, found, is_list):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def define(self, found: list, is_list: cython.bint) -> cython.int:
         """Note the instruments that a message defines, and what it tells of them."""
         instrument: cython.uint
         self.stamp(dict(found), {})
@@ -131,7 +146,9 @@ class FixNormaliser(Normaliser):
                 self.terms[instrument] = terms_of(said)
         return 0
 
-    def note_status(self, root):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def note_status(self, root: dict) -> cython.int:
         """Note the trading state that a security status tells."""
         state = _STATES.get(root.get(326, b""))
         instrument: cython.uint = self.security_of(root)
@@ -139,7 +156,9 @@ class FixNormaliser(Normaliser):
             self.statuses.append((instrument, state, self.event_ns))
         return 0
 
-    def stamp(self, root, said):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def stamp(self, root: dict, said: dict) -> cython.int:
         """Set the time of events that follow: the entry's, or else that of sending."""
         time_ns: cython.longlong = entry_time_ns(root, said)
         self.event_ns = self.send_ns
@@ -147,7 +166,9 @@ class FixNormaliser(Normaliser):
             self.event_ns = time_ns
         return 0
 
-    def security_of(self, said):
+    @cython.cfunc
+    @cython.exceptval(4294967295, check=True)
+    def security_of(self, said: dict) -> cython.uint:
         """Return the instrument id of the security that fields name; 0 where they name none."""
         name: bytes = said.get(self.symbol_tag) or name_of(said)
         symbol: cython.ulonglong
@@ -158,7 +179,9 @@ class FixNormaliser(Normaliser):
             self.texts[symbol] = name.decode("latin-1")
         return self.number_of(symbol)
 
-    def take(self, root, entries, full):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def take(self, root: dict, entries: list, full: cython.bint) -> cython.int:
         """Append the events of a W or an X."""
         said: dict
         security: cython.uint
@@ -178,12 +201,16 @@ class FixNormaliser(Normaliser):
                 self.entry(root, said, NEW if full else said.get(279, b""))
         return 0
 
-    def empty_book(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def empty_book(self) -> cython.int:
         """Empty the security's book."""
         self.forget(self.instrument)
         return self.put(_R, 0, 0, _NO_PRICE, 0)
 
-    def entry(self, root, said, action):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def entry(self, root: dict, said: dict, action: bytes) -> cython.int:
         """Append the events of one entry."""
         kind: bytes = said.get(269, b"")
         side: cython.uchar = _SIDES.get(kind, 0)
@@ -205,7 +232,9 @@ class FixNormaliser(Normaliser):
             side, self.price_in(said), 0 if action == DELETE else self.size_in(said)
         )
 
-    def trade(self, said, action):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def trade(self, said: dict, action: bytes) -> cython.int:
         """Append a trade, if it is new."""
         price: cython.longlong = self.price_in(said)
         side: cython.uchar = _AGGRESSORS.get(said.get(2446, b""), 0)
@@ -213,7 +242,9 @@ class FixNormaliser(Normaliser):
             return 0
         return self.put(_T, side, 0, price, self.size_in(said))
 
-    def by_id(self, said, action, side):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def by_id(self, said: dict, action: bytes, side: cython.uchar) -> cython.int:
         """Add, change or delete an order."""
         own: bytes = said.get(278, b"")
         meant: bytes = own if action == NEW else said.get(280, own)
@@ -238,7 +269,9 @@ class FixNormaliser(Normaliser):
         slot = self.orders.find(self.scope, new_id)
         return 0 if slot < 0 else self.reduce(new_id, slot, self.orders.sizes[slot])
 
-    def by_position(self, said, action, side):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def by_position(self, said: dict, action: bytes, side: cython.uchar) -> cython.int:
         """Insert, change or remove price levels by position, from 1: the best."""
         text: bytes = said[1023]
         position: cython.Py_ssize_t = int(text) if text.isdigit() and len(text) < 10 else 0
@@ -274,7 +307,9 @@ class FixNormaliser(Normaliser):
             count if action == DELETE_FROM else position,
         )  # fmt: skip
 
-    def price_in(self, said):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def price_in(self, said: dict) -> cython.longlong:
         """Return an entry's price in 1e-9; `UNDEFINED_PRICE` where it has none that fits."""
         number = decimal_of(said[270]) if 270 in said else None
         if number is None:
@@ -284,7 +319,9 @@ class FixNormaliser(Normaliser):
             return _NO_PRICE
         return int(number * _UNITS)
 
-    def size_in(self, said):
+    @cython.cfunc
+    @cython.exceptval(4294967295, check=True)
+    def size_in(self, said: dict) -> cython.uint:
         """Return an entry's size in whole units; 0 where it has none."""
         number = decimal_of(said[271]) if 271 in said else None
         if number is None or number <= 0:

@@ -12,6 +12,8 @@ Kept by service. At most `messages_max` messages of a service are kept; those be
 away what was kept of it; one that `revokes` others takes those away. Sans-IO.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 import numpy
 
@@ -19,6 +21,10 @@ from feedhandler.codecs.book_rules import CHANGES
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.fix_feed import FixFeed
 from feedhandler.codecs.layouts import Layout
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import MessageIndex
 
 #: Messages kept of one service where nothing else is said: hundreds of times a busy one's.
 MESSAGES_MAX = 1 << 20
@@ -27,9 +33,18 @@ _UNKNOWN = cython.declare(cython.ushort, 0)
 _IGNORED = cython.declare(cython.ushort, 1)
 
 
+@cython.cclass
 class KeptLayout:
     """How messages of one type are kept: `parts` are (first byte, size) of the fields that tell
     parts apart; `revokes` the types whose messages it takes away."""
+
+    size: Readonly[cython.Py_ssize_t]
+    parts: Readonly[list]
+    revokes: Readonly[list]
+    opens: Readonly[cython.bint]
+    has_rules: Readonly[cython.bint]
+    first: cython.Py_ssize_t
+    behind: cython.Py_ssize_t
 
     def __init__(self, feed: Feed, ways: "list[Layout]") -> None:
         layout = ways[0]
@@ -47,15 +62,30 @@ class KeptLayout:
             rule.does == "snapshot_begin" and rule.all and not rule.when for rule in rules
         )
 
-    def part_of(self, data, at):
+    @cython.cfunc
+    def part_of(self, data: bytes, at: cython.Py_ssize_t) -> bytes:
         """Return the bytes that tell the part of the message at `at`."""
         if self.behind:
             return data[at + self.first : at + self.behind]
         return b"".join([data[at + first : at + first + width] for first, width in self.parts])
 
 
+@cython.cclass
 class LatestMessages:
     """The messages of all services of a feed; see the module."""
+
+    messages_max: Readonly[cython.Py_ssize_t]
+    refused: Readonly[cython.ulonglong]
+    unknown_types: Readonly[cython.ulonglong]
+    short: Readonly[cython.ulonglong]
+    clears: Readonly[cython.ulonglong]
+    opens_snapshots: Readonly[cython.bint]
+    layouts: Readonly[dict]
+    services: Readonly[dict]
+    counts: Readonly[dict]
+    ranks: Readonly[dict]
+    rules: list
+    slots: cython.ushort[::1]
 
     def __init__(self, feed: Feed, messages_max: int = MESSAGES_MAX) -> None:
         self.messages_max = messages_max
@@ -81,7 +111,14 @@ class LatestMessages:
 
     # -- what comes in ----------------------------------------------------------------------
 
-    def apply_packet(self, data, start, index, skip, service):
+    def apply_packet(
+        self,
+        data: bytes,
+        start: cython.Py_ssize_t,
+        index: "MessageIndex",
+        skip: cython.Py_ssize_t,
+        service: cython.uint,
+    ) -> cython.int:
         """Take the messages of the packet at `start`, but for the first `skip`."""
         i: cython.Py_ssize_t
         for i in range(skip, index.count):
@@ -92,7 +129,15 @@ class LatestMessages:
                 )  # fmt: skip
         return 0
 
-    def apply_message(self, data, at, size, code, symbol, service):
+    def apply_message(
+        self,
+        data: bytes,
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        code: cython.ushort,
+        symbol: cython.ulonglong,
+        service: cython.uint,
+    ) -> cython.int:
         """Take the message of `size` bytes at `at`; `symbol` as the scanner's index has it."""
         layout: KeptLayout
         slot: cython.ushort = self.slots[code]
@@ -136,7 +181,7 @@ class LatestMessages:
                 self.counts[service] += 1
         return 0
 
-    def clear(self, service):
+    def clear(self, service: cython.uint) -> cython.int:
         """Take away what is kept of a service."""
         self.services.pop(service, None)
         self.counts.pop(service, None)
@@ -164,7 +209,8 @@ class LatestMessages:
                 found.append(message)
         return found
 
-    def _messages(self, kept, code):
+    @cython.cfunc
+    def _messages(self, kept: dict, code) -> list:
         """Return the messages of a type, those of each symbol together."""
         found: list = []
         for message in kept.get(code, {}).values():

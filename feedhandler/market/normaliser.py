@@ -34,6 +34,7 @@ import struct
 from bisect import bisect_left, insort
 from datetime import date
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import cython
 import numpy
@@ -64,7 +65,11 @@ from feedhandler.codecs.dbn import (
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.prices import NO_DECIMALS, SCALE_MAX
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.definitions import read_term
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
 #: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
 INSTRUMENTS_MAX = 1 << 22
@@ -132,8 +137,26 @@ _POWERS: cython.longlong[::1] = memoryview(10 ** numpy.arange(19))
 _HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
 
 
+@cython.cclass
 class WireField:
     """Reading of one value, compiled from a `FieldLocation`."""
+
+    at: cython.int
+    size: cython.int
+    shift: cython.int
+    decimals: cython.int
+    slack: cython.double
+    big: cython.bint
+    is_signed: cython.bint
+    is_text: cython.bint
+    is_real: cython.bint
+    in_element: cython.bint
+    has_null: cython.bint
+    scale_codes: cython.schar[::1]
+    mask: cython.ulonglong
+    null: cython.ulonglong
+    scale_field: "WireField"
+    scale_name: str
 
     def __init__(self, location: FieldLocation) -> None:
         self.at, self.size, self.shift = location.at, location.size, location.shift
@@ -150,16 +173,26 @@ class WireField:
         self.scale_name = location.scale_name
 
 
+@cython.cclass
 class WireTest:
     """A condition of a rule."""
+
+    field: WireField
+    values: cython.ulonglong[::1]
 
     def __init__(self, test: Test) -> None:
         self.field = WireField(test.location)
         self.values = memoryview(numpy.array(test.values, numpy.uint64))
 
 
+@cython.cclass
 class WireCodes:
     """Meanings of a field's values, as small numbers: a constant, a table of bytes, or a dict."""
+
+    field: WireField
+    constant: cython.uchar
+    small: cython.uchar[::1]
+    meanings: dict
 
     def __init__(self, codes: Codes | str, meanings: tuple[str, ...]) -> None:
         self.field = None
@@ -177,8 +210,15 @@ class WireCodes:
                 self.meanings[value] = meanings.index(meaning)
 
 
+@cython.cclass
 class WireStep:
     """Walk of a group, compiled from a `GroupStep`."""
+
+    head: cython.int
+    size: cython.int
+    count_in_message: cython.bint
+    count: WireField
+    length: WireField
 
     def __init__(self, step: GroupStep) -> None:
         self.head, self.size = step.head, step.size
@@ -186,8 +226,15 @@ class WireStep:
         self.count, self.length = _field(step.count), _field(step.length)
 
 
+@cython.cclass
 class WireTerm:
     """A key of a directory rule's definition, its fields as `WireField`."""
+
+    term: object
+    fields: list
+    none: list
+    is_code: cython.bint
+    is_price: cython.bint
 
     def __init__(self, term: Term) -> None:
         self.term = term
@@ -197,8 +244,34 @@ class WireTerm:
         self.is_price = term.kind in ("price", "whole")
 
 
+@cython.cclass
 class WireRule:
     """A rule, its fields as `WireField`."""
+
+    does: cython.int
+    depth: cython.int
+    whole: cython.bint
+    snapshot: cython.bint
+    also: cython.bint
+    tests: list
+    orders: list
+    terms: list
+    symbol: WireField
+    new_order: WireField
+    price: WireField
+    size: WireField
+    remaining: WireField
+    of: WireField
+    position: WireField
+    depth_field: WireField
+    bid_tests: list
+    ask_tests: list
+    bid_price: WireField
+    bid_size: WireField
+    ask_price: WireField
+    ask_size: WireField
+    side: WireCodes
+    state: WireCodes
 
     def __init__(self, rule: Rule) -> None:
         self.does = _DOES.index(rule.does)
@@ -220,9 +293,14 @@ class WireRule:
         self.state = WireCodes(rule.state, STATES) if rule.state else None
 
 
+@cython.cclass
 class Ladder:
     """Levels of one side of a book by position, the best first; those without a price or a size,
     which no book has, keep their position. `channel`: that of the first."""
+
+    channel: cython.uint
+    prices: list
+    sizes: list
 
     def __init__(self, channel: int) -> None:
         self.channel = channel
@@ -230,8 +308,17 @@ class Ladder:
         self.sizes: list[int] = []
 
 
+@cython.cclass
 class WireMessage:
     """The rules of one layout. `groups` are pairs of rules and the steps to their group."""
+
+    size: cython.Py_ssize_t
+    fixed_size: cython.Py_ssize_t
+    rules: list
+    groups: list
+    since: cython.int
+    time_fields: list
+    time_units: cython.ulonglong[::1]
 
     def __init__(self, given: MessageRules) -> None:
         self.size, self.fixed_size = given.size, given.fixed_size
@@ -253,6 +340,7 @@ def _field(location: FieldLocation | None) -> WireField | None:
     return None if location is None else WireField(location)
 
 
+@cython.cclass
 class Normaliser:
     """Makes records of a feed's messages. Raises `UsageError` for a feed without `[book]`.
 
@@ -263,6 +351,73 @@ class Normaliser:
     set, `terms` has what directory messages told of their instruments since the last `clear`:
     fields of DBN's definition by name, by instrument, of the last such message.
     """
+
+    feed: Readonly[object]
+    buffer: Readonly[object]
+    orders: Readonly[OrderTable]
+    count: Readonly[cython.Py_ssize_t]
+    unknown_orders: Public[cython.ulonglong]
+    unscaled: Public[cython.ulonglong]
+    clamped: Public[cython.ulonglong]
+    short: Public[cython.ulonglong]
+    sideless: Public[cython.ulonglong]
+    unnamed: Public[cython.ulonglong]
+    publisher_id: Readonly[cython.uint]
+    instruments_of: Public[object]
+    maybe_bad: Public[cython.bint]
+    table: "FeedTable"
+    slots: cython.uchar[::1]
+    teaches: cython.uchar[::1]
+    messages: list
+    symbols: list
+    statuses: Readonly[list]
+    named: Readonly[list]
+    keeps_terms: Public[cython.bint]
+    terms: Readonly[dict]
+    terms_of: tuple
+    texts: Readonly[dict]
+    words: cython.ulonglong[::1]
+    octets: cython.uchar[::1]
+    room: cython.Py_ssize_t
+    instruments: dict
+    scales: dict
+    clocks: dict
+    snapshots: dict
+    held: dict
+    ladders: dict
+    depths: dict
+    ranks: dict
+    size_decimals: cython.int
+    depth: cython.int
+    has_depth: cython.bint
+    marks_snapshots: cython.bint
+    names_symbols: cython.bint
+    numbers_symbols: cython.bint
+    absent: cython.bint
+    by_level: cython.bint
+    keeps_quotes: cython.bint
+    ids_per_side: cython.bint
+    clock: object
+    references: object
+    midnights: object
+    begins_ns: cython.ulonglong
+    early_ns: cython.ulonglong
+    late_ns: cython.ulonglong
+    clock_code: cython.int
+    data: cython.const_uchar[::1]
+    at: cython.Py_ssize_t
+    fixed_end: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    element_at: cython.Py_ssize_t
+    element_end: cython.Py_ssize_t
+    event_ns: cython.ulonglong
+    send_ns: cython.ulonglong
+    received_ns: cython.ulonglong
+    channel: cython.uint
+    sequence: cython.uint
+    instrument: cython.uint
+    scope: cython.uint
+    flags: cython.uchar
 
     def __init__(self, feed: Feed, orders: OrderTable | None = None, room: int = ROOM) -> None:
         if feed.book is None:
@@ -335,7 +490,7 @@ class Normaliser:
         """The records since the last `clear`, dtype `MBO`: a view, good until the next message."""
         return self.buffer[: self.count]
 
-    def clear(self):
+    def clear(self) -> cython.int:
         """Begin the records anew."""
         self.count = 0
         if self.statuses:
@@ -344,7 +499,7 @@ class Normaliser:
             self.clear_named()
         return 0
 
-    def clear_named(self):
+    def clear_named(self) -> cython.int:
         """Forget which instruments messages have named, and what they told of them."""
         self.named.clear()
         self.terms.clear()
@@ -385,7 +540,17 @@ class Normaliser:
             name: scales[instrument] for name, scales in self.scales.items() if instrument in scales
         }
 
-    def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
+    def message(
+        self,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        message_type: cython.ushort,
+        send_ns: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        sequence: cython.ulonglong,
+        channel: cython.uint,
+    ) -> cython.int:
         """Append the records of the message of `size` bytes at `at`; return how many they are.
 
         `send_ns` and `received_ns` are ns since 1970, `UNDEFINED_TIME` where not known. A message
@@ -414,7 +579,8 @@ class Normaliser:
             self.mark_last(first)
         return cython.cast(cython.int, self.count - first)
 
-    def choose(self, slot, size):
+    @cython.cfunc
+    def choose(self, slot: cython.uchar, size: cython.Py_ssize_t) -> WireMessage:
         """Return the largest layout that is not longer than the message; None where all are."""
         each: WireMessage
         found: WireMessage = None
@@ -423,7 +589,9 @@ class Normaliser:
                 found = each
         return found
 
-    def learn(self, message_type, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def learn(self, message_type: cython.ushort, size: cython.Py_ssize_t) -> cython.int:
         """Take the moment of a clock message, the scale of a reference message."""
         whole: bytes = bytes(self.data[self.at : self.end])
         if message_type == self.clock_code:
@@ -436,6 +604,7 @@ class Normaliser:
                 self.scales[name][self.number_of(reference.symbol(whole))] = scale
         return 0
 
+    @cython.ccall
     def guess_day(self):
         """Set the day by the time of sending or receiving, where one is known."""
         for known_ns in (self.send_ns, self.received_ns):
@@ -443,7 +612,9 @@ class Normaliser:
                 self.set_day(self.feed.trading_day.of(known_ns))
                 return
 
-    def number_of(self, symbol):
+    @cython.ccall
+    @cython.exceptval(4294967295, check=True)
+    def number_of(self, symbol: cython.ulonglong) -> cython.uint:
         """Return the instrument id of a symbol; 0 where there are too many symbols."""
         if not self.numbers_symbols:
             return symbol & 0xFFFF_FFFF
@@ -456,7 +627,9 @@ class Normaliser:
             self.symbols.append(symbol)
         return number
 
-    def run(self, message):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def run(self, message: WireMessage) -> cython.int:
         """Run the rules of a message, then those of its groups."""
         rules: list
         steps: list
@@ -472,7 +645,9 @@ class Normaliser:
             self.run_group(rules, steps)
         return 0
 
-    def run_group(self, rules, steps):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def run_group(self, rules: list, steps: list) -> cython.int:
         """Run rules for each whole element of the group that the last step leads to."""
         step: WireStep
         offset: cython.Py_ssize_t = self.fixed_end
@@ -504,7 +679,9 @@ class Normaliser:
             offset += length
         return 0
 
-    def header_value(self, field):
+    @cython.cfunc
+    @cython.exceptval(6148914691236517205, check=True)
+    def header_value(self, field: WireField) -> cython.ulonglong:
         """Return a number of at most 32 bits of the bytes in front of a group; 0 without it."""
         i: cython.Py_ssize_t = self.element_at + field.at
         value: cython.ulonglong = 0
@@ -515,7 +692,9 @@ class Normaliser:
             value = (value << 8) | self.data[i + (index if field.big else field.size - 1 - index)]
         return value
 
-    def fire(self, rules):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def fire(self, rules: list) -> cython.int:
         """Apply the first rule whose conditions hold, and the next such one behind an `also`."""
         rule: WireRule
         for rule in rules:
@@ -525,7 +704,9 @@ class Normaliser:
                     return 0
         return 0
 
-    def holds(self, tests):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def holds(self, tests: list) -> cython.bint:
         """Return whether all conditions hold; not where a field is missing."""
         test: WireTest
         value: cython.ulonglong
@@ -541,7 +722,9 @@ class Normaliser:
                 return False
         return True
 
-    def raw(self, field):
+    @cython.cfunc
+    @cython.exceptval(6148914691236517205, check=True)
+    def raw(self, field: WireField) -> cython.ulonglong:
         """Return a value as its bytes have it, unsigned; sets `absent` where there is none."""
         i: cython.Py_ssize_t = self.at + field.at
         limit: cython.Py_ssize_t = self.fixed_end
@@ -563,7 +746,9 @@ class Normaliser:
             self.absent = True
         return (value >> field.shift) & field.mask
 
-    def integer(self, field):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def integer(self, field: WireField) -> cython.longlong:
         """Return a value as a signed integer; unsigned ones beyond it are its greatest."""
         value: cython.ulonglong = self.raw(field)
         sign: cython.ulonglong = (field.mask >> 1) + 1
@@ -575,7 +760,9 @@ class Normaliser:
             return _NO_PRICE
         return cython.cast(cython.longlong, value)
 
-    def decimals_of(self, field):
+    @cython.cfunc
+    @cython.exceptval(-100, check=False)
+    def decimals_of(self, field: WireField) -> cython.int:
         """Return the decimal places of a price; `NO_DECIMALS` where they are not known."""
         byte: cython.int
         if field.scale_field is not None:
@@ -585,7 +772,9 @@ class Normaliser:
             return self.scales[field.scale_name].get(self.instrument, _NO_DECIMALS)
         return field.decimals
 
-    def price_of(self, field):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def price_of(self, field: WireField) -> cython.longlong:
         """Return a price in 1e-9; `UNDEFINED_PRICE` where there is none, or no scale of it."""
         value: cython.longlong
         decimals: cython.int
@@ -611,7 +800,9 @@ class Normaliser:
         power = _POWERS[min(decimals, _DECIMALS_MAX) - 9]
         return value // power if value >= 0 else -(-value // power)
 
-    def size_of(self, field):
+    @cython.cfunc
+    @cython.exceptval(4294967295, check=True)
+    def size_of(self, field: WireField) -> cython.uint:
         """Return a size in the units of records, at most 2^32 - 2; 0 where there is none."""
         value: cython.longlong
         decimals: cython.int
@@ -631,7 +822,9 @@ class Normaliser:
             value = _SIZE_MAX - 1
         return cython.cast(cython.uint, value)
 
-    def real(self, field):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def real(self, field: WireField) -> cython.double:
         """Return a floating point value; NaN where there is none."""
         self.absent = False
         raw: cython.ulonglong = self.raw(field)
@@ -645,7 +838,9 @@ class Normaliser:
             return cython.cast(cython.p_float, cython.address(narrow))[0]
         return cython.cast(cython.p_double, cython.address(raw))[0]
 
-    def real_price(self, field):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def real_price(self, field: WireField) -> cython.longlong:
         """Return a floating point price to the nearest 1e-9; `UNDEFINED_PRICE` of none, or where
         records cannot have it."""
         value: cython.double = self.real(field) * 1e9
@@ -656,7 +851,9 @@ class Normaliser:
             return _NO_PRICE
         return cython.cast(cython.longlong, value + 0.5 if value >= 0 else value - 0.5)
 
-    def real_size(self, field):
+    @cython.cfunc
+    @cython.exceptval(4294967295, check=True)
+    def real_size(self, field: WireField) -> cython.uint:
         """Return a floating point size as `size_of` does."""
         value: cython.double = self.real(field) * _POWERS[self.size_decimals]
         if not value > 0:
@@ -666,7 +863,9 @@ class Normaliser:
             return cython.cast(cython.uint, _SIZE_MAX - 1)
         return cython.cast(cython.uint, value + value * field.slack)
 
-    def side_of(self, codes):
+    @cython.cfunc
+    @cython.exceptval(255, check=False)
+    def side_of(self, codes: WireCodes) -> cython.uchar:
         """Return the meaning of a field of codes; 0 where its value means nothing."""
         value: cython.ulonglong
         if codes is None:
@@ -681,7 +880,9 @@ class Normaliser:
             return codes.small[value]
         return codes.meanings.get(value, 0)
 
-    def order_of(self, rule):
+    @cython.cfunc
+    @cython.exceptval(6148914691236517205, check=True)
+    def order_of(self, rule: WireRule) -> cython.ulonglong:
         """Return the order id: of several fields, the first ones in its upper bits."""
         field: WireField
         order_id: cython.ulonglong = 0
@@ -693,7 +894,9 @@ class Normaliser:
             order_id |= self.raw(field)
         return order_id
 
-    def time_of(self, message):
+    @cython.cfunc
+    @cython.exceptval(6148914691236517205, check=True)
+    def time_of(self, message: WireMessage) -> cython.ulonglong:
         """Return the event's time in ns since 1970, or else the packet's send time."""
         total: cython.ulonglong = 0
         index: cython.Py_ssize_t
@@ -724,7 +927,9 @@ class Normaliser:
             return total if total <= self.send_ns else (total - _SECOND_NS) & _MASK
         return total
 
-    def name_instrument(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def name_instrument(self, rule: WireRule) -> cython.int:
         """Set the instrument that a rule is about; return 0 where it is not known."""
         symbol: cython.ulonglong
         field: WireField = rule.symbol
@@ -748,7 +953,9 @@ class Normaliser:
         self.instrument = self.number_of(symbol)
         return 1 if self.instrument else 0
 
-    def apply(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def apply(self, rule: WireRule) -> cython.int:
         """Do what a rule says: append its records."""
         self.flags = _MAYBE_BAD if self.maybe_bad else 0
         if rule.snapshot:
@@ -802,7 +1009,9 @@ class Normaliser:
             return self.change_quote(rule)
         return self.level(rule) if self.by_level else self.apply_order(rule)
 
-    def read_terms(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def read_terms(self, rule: WireRule) -> cython.int:
         """Keep what a directory message tells of its instrument; of its groups' elements the first
         that tells a term counts."""
         term: WireTerm
@@ -821,7 +1030,8 @@ class Normaliser:
                 known.setdefault(name, value)
         return 0
 
-    def term_value(self, term, field):
+    @cython.cfunc
+    def term_value(self, term: WireTerm, field: WireField):
         """Return what a field tells: an integer, or a text's bytes; None where it tells nothing."""
         offset: cython.Py_ssize_t
         limit: cython.Py_ssize_t
@@ -844,7 +1054,9 @@ class Normaliser:
             value = self.integer(field)
         return None if self.absent else value
 
-    def open_snapshot(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def open_snapshot(self, rule: WireRule) -> cython.int:
         """Mark what belongs to a snapshot; an instrument's first order in it clears its book."""
         seen: set = self.snapshots[self.channel]
         self.flags |= _SNAPSHOT
@@ -874,7 +1086,9 @@ class Normaliser:
         if channel in self.held:
             self.snapshots[channel] = self.held.pop(channel)
 
-    def clear_books(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def clear_books(self, rule: WireRule) -> cython.int:
         """Empty the book of the instrument, or all books of the channel."""
         if not rule.whole:
             if self.instrument == 0:  # in records it would be all of them
@@ -886,7 +1100,7 @@ class Normaliser:
             self.forget_orders()
         return self.put(_R, 0, 0, _NO_PRICE, 0)
 
-    def forget(self, instrument):
+    def forget(self, instrument: cython.uint) -> cython.int:
         """Forget all orders and levels of an instrument."""
         if self.ladders:
             self.ladders.pop((instrument, _BUY), None)
@@ -896,7 +1110,9 @@ class Normaliser:
             self.ranks.pop((instrument, _SELL), None)
         return self.orders.clear(instrument)
 
-    def forget_orders(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def forget_orders(self) -> cython.int:
         """Forget all orders and levels of the channel."""
         ladder: Ladder
         for key in [*self.ladders]:
@@ -924,7 +1140,9 @@ class Normaliser:
         self.forget_orders()
         self.put(_R, 0, 0, _NO_PRICE, 0)
 
-    def apply_order(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def apply_order(self, rule: WireRule) -> cython.int:
         """Do what a rule says of one order."""
         order_id: cython.ulonglong = self.order_of(rule)
         new_id: cython.ulonglong
@@ -957,13 +1175,19 @@ class Normaliser:
             return self.add(new_id, side, self.price_of(rule.price), self.size_of(rule.size))
         return 0
 
-    def id_of(self, order_id, side):
+    @cython.cfunc
+    @cython.exceptval(6148914691236517205, check=True)
+    def id_of(self, order_id: cython.ulonglong, side: cython.uchar) -> cython.ulonglong:
         """Return the id by which an order of a side is known, and which its records have."""
         if self.ids_per_side and side == _SELL:
             return order_id ^ _SELL_ID_BIT
         return order_id
 
-    def apply_unknown(self, rule, order_id, side):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def apply_unknown(
+        self, rule: WireRule, order_id: cython.ulonglong, side: cython.uchar
+    ) -> cython.int:
         """Append what a message tells of an order that is not known: its trade, or all of it."""
         price: cython.longlong
         if rule.symbol is None or rule.price is None:
@@ -975,7 +1199,15 @@ class Normaliser:
             return self.add(order_id, side, price, self.size_of(rule.size))
         return 0
 
-    def add(self, order_id, side, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def add(
+        self,
+        order_id: cython.ulonglong,
+        side: cython.uchar,
+        price: cython.longlong,
+        size: cython.uint,
+    ) -> cython.int:
         """Add an order to the instrument's book; one that is there already is changed."""
         slot: cython.Py_ssize_t
         if side == 0:
@@ -993,7 +1225,11 @@ class Normaliser:
         self.orders.put(self.scope, order_id, self.instrument, side, price, size)
         return self.put(_A, side, order_id, price, size)
 
-    def modify(self, rule, order_id, slot):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def modify(
+        self, rule: WireRule, order_id: cython.ulonglong, slot: cython.Py_ssize_t
+    ) -> cython.int:
         """Change an order: its price where the message tells one, and its size."""
         side: cython.uchar = self.side_of(rule.side)
         price: cython.longlong = self.orders.prices[slot]
@@ -1006,7 +1242,11 @@ class Normaliser:
             side = self.orders.sides[slot]
         return self.add(order_id, side, price, size)
 
-    def execute(self, rule, order_id, slot):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def execute(
+        self, rule: WireRule, order_id: cython.ulonglong, slot: cython.Py_ssize_t
+    ) -> cython.int:
         """Trade against a resting order: the trade, the order's fill, and what the order loses."""
         side: cython.uchar = self.orders.sides[slot]
         left: cython.uint = self.orders.sizes[slot]
@@ -1023,7 +1263,11 @@ class Normaliser:
         self.put(_F, side, order_id, price, size)
         return self.reduce(order_id, slot, taken)
 
-    def reduce(self, order_id, slot, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def reduce(
+        self, order_id: cython.ulonglong, slot: cython.Py_ssize_t, size: cython.uint
+    ) -> cython.int:
         """Take so much off an order; it is gone where nothing is left."""
         left: cython.uint = self.orders.sizes[slot]
         side: cython.uchar = self.orders.sides[slot]
@@ -1036,7 +1280,9 @@ class Normaliser:
         self.orders.remove(slot)
         return self.put(_C, side, order_id, price, left)
 
-    def level(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def level(self, rule: WireRule) -> cython.int:
         """Set a price level to a size; a size of 0, or a rule that deletes, removes it."""
         side: cython.uchar = self.side_of(rule.side)
         price: cython.longlong = self.price_of(rule.price)
@@ -1045,7 +1291,11 @@ class Normaliser:
             size = self.size_of(rule.size)
         return self.set_level(side, price, size)
 
-    def set_level(self, side, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def set_level(
+        self, side: cython.uchar, price: cython.longlong, size: cython.uint
+    ) -> cython.int:
         """Set the price level of a side to a size; 0 removes it."""
         slot: cython.Py_ssize_t
         key: cython.ulonglong
@@ -1066,7 +1316,9 @@ class Normaliser:
         self.orders.sizes[slot] = size
         return self.put(_M, side, 0, price, size)
 
-    def drop_level(self, slot):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def drop_level(self, slot: cython.Py_ssize_t) -> cython.int:
         """Take a price level off its book."""
         side: cython.uchar = self.orders.sides[slot]
         price: cython.longlong = self.orders.prices[slot]
@@ -1080,7 +1332,9 @@ class Normaliser:
                 del ranks[at]
         return self.put(_C, side, 0, price, size)
 
-    def keep_depth(self, side, price):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def keep_depth(self, side: cython.uchar, price: cython.longlong) -> cython.int:
         """Take off the levels that a new one moves beyond the book's depth."""
         depth: cython.Py_ssize_t = self.depths.get(self.instrument, self.depth)
         if depth == 0:
@@ -1091,7 +1345,9 @@ class Normaliser:
         insort(ranks, price if side == _SELL else -price)
         return self.trim(side, depth)
 
-    def set_depth(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def set_depth(self, rule: WireRule) -> cython.int:
         """Note the depth of the book of the instrument that a directory message names."""
         depth: cython.longlong = rule.depth
         if rule.depth_field is not None:
@@ -1108,7 +1364,9 @@ class Normaliser:
                 self.trim(side, depth)
         return 0
 
-    def trim(self, side, depth):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def trim(self, side: cython.uchar, depth: cython.Py_ssize_t) -> cython.int:
         """Take off the levels beyond a depth, also those that came before it was told."""
         ranks: list = self.ranks.get((self.instrument, side))
         if ranks is None and self.depth == 0 and self.orders.count:
@@ -1122,7 +1380,8 @@ class Normaliser:
             self.set_level(side, worst if side == _SELL else -worst, 0)
         return 0
 
-    def ranked(self, side):
+    @cython.cfunc
+    def ranked(self, side: cython.uchar) -> list:
         """Return (rank, id, scope) of the instrument's orders, or levels, of a side, the best
         first; it walks the whole table."""
         table: OrderTable = self.orders
@@ -1134,7 +1393,9 @@ class Normaliser:
                 found.append((rank, table.ids[slot], table.scopes[slot]))
         return [each for each in sorted(found) if table.find(each[2], each[1]) >= 0]
 
-    def delete_range(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def delete_range(self, rule: WireRule) -> cython.int:
         """Take off what a side has from its best position to one, or from one to its last."""
         side: cython.uchar = self.side_of(rule.side)
         self.absent = False
@@ -1161,13 +1422,19 @@ class Normaliser:
                 self.reduce(order_id, slot, table.sizes[slot])
         return 0
 
-    def take_levels(self, ladder, side, first, end):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def take_levels(
+        self, ladder: Ladder, side: cython.uchar, first: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.int:
         """Take the levels `first` to `end`, without the latter, away; those behind them move up."""
         for at in range(end - 1, first - 1, -1):
             self.take_level(ladder, side, at)
         return 0
 
-    def quote(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def quote(self, rule: WireRule) -> cython.int:
         """Set both sides of a quote."""
         whose: cython.ulonglong = 0
         if rule.of is not None:
@@ -1186,7 +1453,11 @@ class Normaliser:
         self.quote_side((whose + 1) & _MASK, _BUY, rule.bid_price, rule.bid_size)
         return self.quote_side((whose + 2) & _MASK, _SELL, rule.ask_price, rule.ask_size)
 
-    def quote_side(self, order_id, side, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def quote_side(
+        self, order_id: cython.ulonglong, side: cython.uchar, price: WireField, size: WireField
+    ) -> cython.int:
         """Set one side of a quote: nothing where it is as it was."""
         value: cython.longlong = self.price_of(price)
         many: cython.uint = self.size_of(size)
@@ -1197,7 +1468,9 @@ class Normaliser:
             return 0
         return self.add(order_id, side, value, many)
 
-    def change_quote(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def change_quote(self, rule: WireRule) -> cython.int:
         """Set one side of a quote and say of both whether the book has them, or delete the quote.
 
         A quote that is not known begins with a side whose message names its symbol.
@@ -1238,7 +1511,16 @@ class Normaliser:
         self.unknown_orders += not known
         return 0
 
-    def keep_side(self, order_id, side, price, size, shown):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def keep_side(
+        self,
+        order_id: cython.ulonglong,
+        side: cython.uchar,
+        price: cython.longlong,
+        size: cython.uint,
+        shown: cython.bint,
+    ) -> cython.int:
         """Keep one side of a quote; the book has it where it is `shown` with a price and a size."""
         slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
         shown = shown and size > 0 and price != _NO_PRICE
@@ -1255,7 +1537,9 @@ class Normaliser:
         )
         return self.put(_A, side, order_id, price, size) if shown else 0
 
-    def hide(self, slot, order_id):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def hide(self, slot: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.int:
         """Take a side of a quote out of its instrument's book, where it is there, and keep it."""
         instrument: cython.uint = self.instrument
         side: cython.uchar = self.orders.sides[slot]
@@ -1267,7 +1551,9 @@ class Normaliser:
         self.orders.sides[slot] = side | _HIDDEN
         return 0
 
-    def apply_level_position(self, rule):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def apply_level_position(self, rule: WireRule) -> cython.int:
         """Insert, change or remove the level at a position, from 1: the best."""
         side: cython.uchar = self.side_of(rule.side)
         ladder: Ladder
@@ -1307,7 +1593,16 @@ class Normaliser:
             )
         return self.take_level(ladder, side, at)
 
-    def change_level(self, ladder, side, at, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def change_level(
+        self,
+        ladder: Ladder,
+        side: cython.uchar,
+        at: cython.Py_ssize_t,
+        price: cython.longlong,
+        size: cython.uint,
+    ) -> cython.int:
         """Give a level a size, and where it differs a price."""
         old_price: cython.longlong = ladder.prices[at]
         old_size: cython.uint = ladder.sizes[at]
@@ -1317,19 +1612,34 @@ class Normaliser:
         self.put_level(_C, side, old_price, old_size)
         return self.put_level(_A, side, price, size)
 
-    def take_level(self, ladder, side, at):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def take_level(self, ladder: Ladder, side: cython.uchar, at: cython.Py_ssize_t) -> cython.int:
         """Take a level away; those behind it move up."""
         price: cython.longlong = ladder.prices.pop(at)
         size: cython.uint = ladder.sizes.pop(at)
         return self.put_level(_C, side, price, size)
 
-    def put_level(self, action, side, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def put_level(
+        self, action: cython.uchar, side: cython.uchar, price: cython.longlong, size: cython.uint
+    ) -> cython.int:
         """Append a record of a level; none where it has no price or no size."""
         if size == 0 or price == _NO_PRICE:
             return 0
         return self.put(action, side, 0, price, size)
 
-    def put(self, action, side, order_id, price, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def put(
+        self,
+        action: cython.uchar,
+        side: cython.uchar,
+        order_id: cython.ulonglong,
+        price: cython.longlong,
+        size: cython.uint,
+    ) -> cython.int:
         """Append a record."""
         at: cython.Py_ssize_t = self.count * 7
         delta: cython.ulonglong = 0
@@ -1360,7 +1670,9 @@ class Normaliser:
         self.count += 1
         return 0
 
-    def grow(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow(self) -> cython.int:
         """Double the room for records."""
         buffer: object = numpy.zeros(2 * self.room, MBO)
         buffer[: self.count] = self.buffer[: self.count]
@@ -1370,7 +1682,9 @@ class Normaliser:
         self.room *= 2
         return 0
 
-    def mark_last(self, first):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def mark_last(self, first: cython.Py_ssize_t) -> cython.int:
         """Set FLAG_LAST in the last of the records from `first` on about each instrument."""
         index: cython.Py_ssize_t = self.count - 1
         behind: cython.ulonglong = self.words[7 * index] >> 32

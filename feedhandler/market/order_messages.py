@@ -9,12 +9,19 @@ the size of the longest of these types an order. Sans-IO.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import cython
 import numpy
 from cython.cimports.feedhandler.market.records import Records
 
 from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import MessageIndex
+    from feedhandler.market.depth_book import DepthBook
+    from feedhandler.market.normaliser import Normaliser
 
 _NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
@@ -24,11 +31,20 @@ _ALL = cython.declare(cython.ulonglong, (1 << 64) - 1)
 _ROWS_MIN = 1 << 10
 
 
+@cython.cclass
 class OrderMessages:
     """Applies messages to `records`, which keeps the books, and keeps those about open orders.
 
     `sizes`: the size of the messages that are kept, by type; longer ones are not.
     """
+
+    records: Readonly[Records]
+    normaliser: "Normaliser"
+    book: "DepthBook"
+    sizes: dict
+    stride: cython.Py_ssize_t
+    row_sizes: cython.ushort[::1]
+    octets: cython.uchar[::1]
 
     def __init__(self, records: Records, sizes: Mapping[int, int]) -> None:
         self.records, self.normaliser, self.book = records, records.normaliser, records.book
@@ -39,7 +55,14 @@ class OrderMessages:
         self.row_sizes = memoryview(numpy.zeros(rows, numpy.uint16))
         self.octets = memoryview(numpy.zeros(rows * self.stride, numpy.uint8))
 
-    def apply_packet(self, data, start, index, skip, service):
+    def apply_packet(
+        self,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        index: "MessageIndex",
+        skip: cython.Py_ssize_t,
+        service: cython.uint,
+    ) -> cython.int:
         """Take the messages of the packet at `start`, but for the first `skip`."""
         i: cython.Py_ssize_t
         if self.stride == 0:
@@ -51,7 +74,15 @@ class OrderMessages:
             )  # fmt: skip
         return 0
 
-    def apply_message(self, data, at, size, code, sequence, service):
+    def apply_message(
+        self,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        code: cython.ushort,
+        sequence: cython.ulonglong,
+        service: cython.uint,
+    ) -> cython.int:
         """Take the message of `size` bytes at `at`."""
         first: cython.Py_ssize_t = self.normaliser.count
         kept: cython.bint
@@ -62,7 +93,15 @@ class OrderMessages:
             self.note(first, data, at, size if kept else 0)
         return 0
 
-    def note(self, first, data, at, size):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def note(
+        self,
+        first: cython.Py_ssize_t,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+    ) -> cython.int:
         """Keep the message of `size` bytes for the orders that events from `first` on are about; 0:
         it is not kept, nor any before it."""
         index: cython.Py_ssize_t
@@ -89,7 +128,9 @@ class OrderMessages:
                 self.octets[row * self.stride + octet] = data[at + octet]
         return 0
 
-    def is_applied(self, row, word):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def is_applied(self, row: cython.Py_ssize_t, word: cython.Py_ssize_t) -> cython.bint:
         """Return whether an order has the price and size of the event at `word`."""
         return (
             cython.cast(cython.ulonglong, self.book.level_prices[self.book.order_levels[row]])
@@ -98,7 +139,9 @@ class OrderMessages:
             self.normaliser.words[word + 4] & _LOW
         )
 
-    def grow(self, row):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow(self, row: cython.Py_ssize_t) -> cython.int:
         """Make room for a row of the book, and as many again."""
         rows: cython.Py_ssize_t = 2 * (row + 1)
         sizes = numpy.zeros(rows, numpy.uint16)

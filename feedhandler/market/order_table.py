@@ -13,6 +13,8 @@ At most `orders_max` orders are kept; those beyond are counted in `refused` and 
 import cython
 import numpy
 
+from feedhandler.codecs.visibility import Public
+
 #: Sides of an order; 0 marks a slot that is free.
 BUY, SELL = 1, 2
 #: Orders kept where nothing else is said: several times those of the largest market, 250 MB.
@@ -24,11 +26,27 @@ _SPREAD = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
 _BY_INSTRUMENT = cython.declare(cython.ulonglong, 1 << 32)
 
 
+@cython.cclass
 class OrderTable:
     """The table; `find`, `put` and `remove` deal in slots, good until the next `put` or `remove`.
 
     `ids`, `instruments`, `sides`, `prices` and `sizes` are read and written by slot.
     """
+
+    ids: Public[cython.ulonglong[::1]]
+    prices: Public[cython.longlong[::1]]
+    scopes: Public[cython.uint[::1]]
+    instruments: Public[cython.uint[::1]]
+    sizes: Public[cython.uint[::1]]
+    born: Public[cython.uint[::1]]
+    sides: Public[cython.uchar[::1]]
+    count: Public[cython.Py_ssize_t]
+    slots: Public[cython.Py_ssize_t]
+    slots_max: Public[cython.Py_ssize_t]
+    refused: Public[cython.ulonglong]
+    clock: cython.uint
+    last_clear: cython.uint
+    cleared: dict
 
     def __init__(self, orders_max: int = ORDERS_MAX) -> None:
         slots: int = _SLOTS_MIN
@@ -38,7 +56,9 @@ class OrderTable:
         self.refused = 0
         self.allocate(_SLOTS_MIN)
 
-    def find(self, scope, order_id):
+    @cython.ccall
+    @cython.exceptval(-2, check=False)
+    def find(self, scope: cython.uint, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot of an order; -1 where it is not known."""
         slot: cython.Py_ssize_t = self.slot_of(scope, order_id)
         if self.sides[slot] == 0:
@@ -48,7 +68,17 @@ class OrderTable:
             return -1
         return slot
 
-    def put(self, scope, order_id, instrument, side, price, size):
+    @cython.ccall
+    @cython.exceptval(-2, check=False)
+    def put(
+        self,
+        scope: cython.uint,
+        order_id: cython.ulonglong,
+        instrument: cython.uint,
+        side: cython.uchar,
+        price: cython.longlong,
+        size: cython.uint,
+    ) -> cython.Py_ssize_t:
         """Keep an order, or change one that is known; return its slot, or -1 where all is full."""
         slot: cython.Py_ssize_t = self.slot_of(scope, order_id)
         if self.sides[slot] == 0:
@@ -68,7 +98,7 @@ class OrderTable:
         self.born[slot] = self.clock
         return slot
 
-    def remove(self, slot):
+    def remove(self, slot: cython.Py_ssize_t) -> cython.int:
         """Remove the order in a slot, and close the gap in the run of slots behind it."""
         mask: cython.Py_ssize_t = self.slots - 1
         gap: cython.Py_ssize_t = slot
@@ -84,21 +114,23 @@ class OrderTable:
         self.count -= 1
         return 0
 
-    def clear(self, instrument):
+    def clear(self, instrument: cython.uint) -> cython.int:
         """Forget all orders of an instrument."""
         self.cleared[_BY_INSTRUMENT | instrument] = self.clock
         return self.tick()
 
-    def clear_scope(self, scope):
+    def clear_scope(self, scope: cython.uint) -> cython.int:
         """Forget all orders of a scope."""
         self.cleared[scope] = self.clock
         return self.tick()
 
-    def clear_all(self):
+    def clear_all(self) -> cython.int:
         """Forget all orders."""
         return self.allocate(_SLOTS_MIN)
 
-    def tick(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def tick(self) -> cython.int:
         """Count a clearance: orders that are put from now on are not of it."""
         self.last_clear = self.clock
         self.clock += 1
@@ -106,14 +138,18 @@ class OrderTable:
             self.grow(self.slots)
         return 0
 
-    def is_stale(self, slot):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def is_stale(self, slot: cython.Py_ssize_t) -> cython.bint:
         """Return whether the order in a slot was forgotten with its instrument or scope."""
         scope: cython.ulonglong = self.scopes[slot]
         instrument: cython.ulonglong = _BY_INSTRUMENT | self.instruments[slot]
         last: cython.uint = max(self.cleared.get(scope, 0), self.cleared.get(instrument, 0))
         return self.born[slot] <= last
 
-    def slot_of(self, scope, order_id):
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def slot_of(self, scope: cython.uint, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot that an order has, or would have."""
         mask: cython.Py_ssize_t = self.slots - 1
         slot: cython.Py_ssize_t = self.home(scope, order_id)
@@ -121,14 +157,18 @@ class OrderTable:
             slot = (slot + 1) & mask
         return slot
 
-    def home(self, scope, order_id):
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def home(self, scope: cython.uint, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot where the search for an order begins."""
         mixed: cython.ulonglong = order_id ^ (cython.cast(cython.ulonglong, scope) << 40)
         mixed = (mixed * _SPREAD) & _MASK
         mixed ^= mixed >> 32
         return cython.cast(cython.Py_ssize_t, mixed & 0x7FFF_FFFF) & (self.slots - 1)
 
-    def move(self, at, to):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def move(self, at: cython.Py_ssize_t, to: cython.Py_ssize_t) -> cython.int:
         """Copy the order of slot `at` into slot `to`."""
         self.ids[to] = self.ids[at]
         self.scopes[to] = self.scopes[at]
@@ -139,7 +179,9 @@ class OrderTable:
         self.born[to] = self.born[at]
         return 0
 
-    def grow(self, slots):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow(self, slots: cython.Py_ssize_t) -> cython.int:
         """Take `slots` slots, and take over the orders that are not stale."""
         ids: cython.ulonglong[::1] = self.ids
         prices: cython.longlong[::1] = self.prices
@@ -160,7 +202,9 @@ class OrderTable:
             )
         return 0
 
-    def allocate(self, slots):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def allocate(self, slots: cython.Py_ssize_t) -> cython.int:
         """Take empty slots, and forget what was cleared: nothing that is kept is older."""
         self.ids = memoryview(numpy.zeros(slots, numpy.uint64))
         self.prices = memoryview(numpy.zeros(slots, numpy.int64))

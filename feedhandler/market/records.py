@@ -17,7 +17,7 @@ made, and may be made again later (`LevelRecords.begin`). Sans-IO.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import cython
 import numpy
@@ -37,8 +37,12 @@ from feedhandler.codecs.dbn import (
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.fix_feed import FixFeed
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.fix_normaliser import FixNormaliser
 from feedhandler.market.normaliser import STATES
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import MessageIndex
 
 Array = numpy.ndarray[Any, Any]
 
@@ -68,6 +72,26 @@ class LevelRecords:
     `active`: records are made. `stride` is a record's length in words of eight bytes, `count` how
     many there are.
     """
+
+    depth: Readonly[cython.int]
+    count: Readonly[cython.Py_ssize_t]
+    stride: Readonly[cython.Py_ssize_t]
+    active: Public[cython.bint]
+    buffer: Readonly[object]
+    book: DepthBook
+    dtype: object
+    head: cython.ulonglong
+    words: cython.ulonglong[::1]
+    sent: cython.ulonglong[::1]
+    octets: cython.uchar[::1]
+    room: cython.Py_ssize_t
+    rows: cython.Py_ssize_t
+    offsets: dict
+    pending: dict
+    is_pending: cython.bint
+    pending_instrument: cython.uint
+    pending_at: cython.Py_ssize_t
+    pending_depth: cython.int
 
     def __init__(self, book: DepthBook, depth: int, schema: Schema, active: bool) -> None:
         self.book, self.depth, self.dtype = book, depth, schema.records
@@ -116,7 +140,15 @@ class LevelRecords:
 
     # -- of one event -----------------------------------------------------------------------
 
-    def report(self, events, at, instrument, depth):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def report(
+        self,
+        events: cython.const_ulonglong[::1],
+        at: cython.Py_ssize_t,
+        instrument: cython.uint,
+        depth: cython.int,
+    ) -> cython.int:
         """Append a record of the event at `at`, with the levels as they are."""
         index: cython.Py_ssize_t = self.count * self.stride
         tail: cython.ulonglong = events[at + 4]
@@ -141,7 +173,9 @@ class LevelRecords:
         self.count += 1
         return 0
 
-    def note(self, at, instrument, depth):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def note(self, at: cython.Py_ssize_t, instrument: cython.uint, depth: cython.int) -> cython.int:
         """Remember that the event at `at` changed a level, of an instrument whose events go on."""
         if depth >= self.depth:
             return 0
@@ -151,7 +185,9 @@ class LevelRecords:
         self.pending_at, self.pending_depth = at, depth
         return 0
 
-    def finish(self, events, instrument):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def finish(self, events: cython.const_ulonglong[::1], instrument: cython.uint) -> cython.int:
         """End an instrument's events: where levels differ from those last told, tell them."""
         if self.is_pending and self.pending_instrument == instrument:
             self.is_pending = False
@@ -163,7 +199,15 @@ class LevelRecords:
             return self.keep_if_new(events, at, instrument, depth)
         return 0
 
-    def keep_if_new(self, events, at, instrument, depth):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def keep_if_new(
+        self,
+        events: cython.const_ulonglong[::1],
+        at: cython.Py_ssize_t,
+        instrument: cython.uint,
+        depth: cython.int,
+    ) -> cython.int:
         """Append a record where the levels are not those that were told last; return whether."""
         index: cython.Py_ssize_t
         is_new: cython.bint = False
@@ -179,7 +223,9 @@ class LevelRecords:
             self.count -= 1
         return is_new
 
-    def offset_of(self, instrument):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def offset_of(self, instrument: cython.uint) -> cython.Py_ssize_t:
         """Return where the levels stand that were told last of an instrument: at first none."""
         found = self.offsets.get(instrument)
         width: cython.Py_ssize_t = _LEVEL_WORDS * self.depth
@@ -198,7 +244,9 @@ class LevelRecords:
         self.rows += 1
         return offset
 
-    def grow(self):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def grow(self) -> cython.int:
         """Double the room for records."""
         buffer: object = numpy.zeros(2 * self.room, self.dtype)
         buffer[: self.count] = self.buffer[: self.count]
@@ -230,6 +278,18 @@ class Records:
     without `[book]`, and for another schema.
     """
 
+    normaliser: Readonly[Normaliser]
+    book: Readonly[DepthBook]
+    outputs: Readonly[dict]
+    levels: list
+    keeps_events: Readonly[cython.bint]
+    makes_definitions: Readonly[cython.bint]
+    statuses: list
+    definitions: list
+    defined: object
+    name_of: object
+    channel: cython.longlong
+
     def __init__(
         self,
         feed: Feed,
@@ -259,7 +319,17 @@ class Records:
         #: The channel of the events under way; -1: as the events have it, in eight bits.
         self.channel = -1
 
-    def apply_message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
+    def apply_message(
+        self,
+        data: cython.const_uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        message_type: cython.ushort,
+        send_ns: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        sequence: cython.ulonglong,
+        channel: cython.uint,
+    ) -> cython.int:
         """Take the message of `size` bytes at `at`; times are ns since 1970."""
         first: cython.Py_ssize_t
         if not self.keeps_events:
@@ -313,7 +383,16 @@ class Records:
             pack_definition(normaliser.terms.get(instrument, {})),
         )  # fmt: skip
 
-    def apply_packet(self, data, start, index, skip, send_ns, received_ns, channel):
+    def apply_packet(
+        self,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        index: "MessageIndex",
+        skip: cython.Py_ssize_t,
+        send_ns: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        channel: cython.uint,
+    ) -> cython.int:
         """Take the messages of the packet at `start`, as the scanner found them, but for the first
         `skip`."""
         i: cython.Py_ssize_t
@@ -359,7 +438,7 @@ class Records:
         made: LevelRecords = self.outputs[schema]
         return made.records
 
-    def clear(self):
+    def clear(self) -> cython.int:
         """Begin the records of all schemas anew."""
         made: LevelRecords
         self.normaliser.clear()
@@ -371,7 +450,14 @@ class Records:
             made.count = 0
         return 0
 
-    def apply_words(self, events, first, count):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def apply_words(
+        self,
+        events: cython.const_ulonglong[::1],
+        first: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+    ) -> cython.int:
         """Apply the events `first` to `count`, without the latter."""
         index: cython.Py_ssize_t
         at: cython.Py_ssize_t
@@ -408,13 +494,17 @@ class Records:
                         made.finish(events, instrument)
         return 0
 
-    def channel_of(self, tail):
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def channel_of(self, tail: cython.ulonglong) -> cython.uint:
         """Return the channel of an event, of which its fifth word is given."""
         if self.channel >= 0:
             return cython.cast(cython.uint, self.channel)
         return cython.cast(cython.uint, (tail >> 40) & 0xFF)
 
-    def clear_all(self, events, at):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def clear_all(self, events: cython.const_ulonglong[::1], at: cython.Py_ssize_t) -> cython.int:
         """Empty all books of a channel, and tell each whose levels were not empty."""
         made: LevelRecords
         instrument: cython.uint

@@ -5,6 +5,8 @@ One reader has the books of one `OrderMessages`, and teaches one `ReferenceData`
 messages tell. Sans-IO.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs import scanner as scan
@@ -15,7 +17,13 @@ from cython.cimports.feedhandler.market.order_messages import OrderMessages
 from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.market.latest_messages import MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.market.normaliser import Normaliser
+    from feedhandler.market.records import Records
 
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
 _LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
@@ -23,12 +31,29 @@ _NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
 _TRADE = cython.declare(cython.int, 84)
 
 
+@cython.cclass
 class StreamReader:
     """Reads datagrams and messages of a feed; see the module.
 
     `latest` keeps other messages, or None. With `clears_on_reset` a reset of sequence numbers
     empties its service.
     """
+
+    orders: Readonly[OrderMessages]
+    latest: Readonly[LatestMessages]
+    records: Readonly["Records"]
+    feed: Readonly[object]
+    known: Readonly[object]
+    clears_on_reset: Readonly[cython.bint]
+    trades: Readonly[dict]
+    states: Readonly[dict]
+    kept_max: Readonly[cython.Py_ssize_t]
+    refused: Readonly[cython.Py_ssize_t]
+    table: "FeedTable"
+    normaliser: "Normaliser"
+    header: PacketHeader
+    index: MessageIndex
+    teaches: cython.uchar[::1]
 
     def __init__(
         self,
@@ -54,7 +79,11 @@ class StreamReader:
         self.kept_max = MESSAGES_MAX if latest is None else latest.messages_max
         self.refused = 0
 
-    def read(self, data, service, skip):
+    @cython.ccall
+    @cython.exceptval(-999, check=True)
+    def read(
+        self, data: bytes, service: cython.longlong, skip: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
         """Read the packets of a datagram, but for the first `skip` messages of each.
 
         `service` is theirs, or -1: that in their headers. Return how many messages they have; where
@@ -87,7 +116,7 @@ class StreamReader:
             begin += self.header.length
         return count
 
-    def read_message(self, data, service):
+    def read_message(self, data: bytes, service: cython.uint) -> cython.bint:
         """Read one whole message of a service; return whether it ends where its size says."""
         code: cython.ushort
         if not self.feed.is_whole(data):
@@ -106,7 +135,9 @@ class StreamReader:
             self.note(service)
         return True
 
-    def learn(self, data, begin):
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def learn(self, data: bytes, begin: cython.Py_ssize_t) -> cython.int:
         """Learn from the reference messages of the packet that was scanned."""
         i: cython.Py_ssize_t
         at: cython.Py_ssize_t
@@ -116,7 +147,7 @@ class StreamReader:
                 self.known.learn(self.index.types[i], data[at : at + self.index.sizes[i]])
         return 0
 
-    def empty(self, service):
+    def empty(self, service: cython.uint) -> cython.int:
         """Empty the books of a service, and take away its latest messages, trades and states."""
         self.drop(service)
         self.records.empty(service, _NO_TIME)
@@ -136,7 +167,7 @@ class StreamReader:
         self.trades = {each: told for each, told in self.trades.items() if told[0] != service}
         self.states = {each: told for each, told in self.states.items() if told[0] != service}
 
-    def note(self, service):
+    def note(self, service: cython.uint) -> cython.int:
         """Keep the trades and states of what was read last, which was of a service."""
         words: cython.ulonglong[::1] = self.normaliser.words
         index: cython.Py_ssize_t

@@ -24,6 +24,8 @@ from typing import NamedTuple
 
 import cython
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 #: Upper limit on held messages: a second at 65,536 a second. With more the deadlines are wrong.
 HELD_MAX = 65_536
 #: Upper limit on a deadline after the sending; a later one counts as this.
@@ -76,6 +78,28 @@ Event = Deliver | Gap | Restart
 class Release:
     """Held messages and their order; see the module."""
 
+    gap_wait_ns: Public[cython.longlong]
+    start_wait_ns: Public[cython.longlong]
+    extra_hold_ns: Public[cython.longlong]
+    delivered: Readonly[cython.longlong]
+    late: Readonly[cython.longlong]
+    passed: Readonly[cython.longlong]
+    overfull: Readonly[cython.longlong]
+    missing: Readonly[object]
+    _held: list
+    _begun: cython.bint
+    # Epochs and ids are as wide as the wire has them, and one more.
+    _epoch: object
+    _number: object
+    _start_epoch: object
+    _start: object
+    _last_epoch: object
+    _last: object
+    _to: object
+    _start_ns: cython.longlong
+    _heard_ns: cython.longlong
+    _kind: cython.int
+
     def __init__(self, gap_wait_ns: int, extra_hold_ns: int = 0, start_wait_ns: int = 0) -> None:
         self.gap_wait_ns = min(gap_wait_ns, WAIT_MAX_NS)
         self.start_wait_ns = min(start_wait_ns, WAIT_MAX_NS)
@@ -119,6 +143,7 @@ class Release:
         if (epoch, last_id) > (self._last_epoch, self._last):
             self._last_epoch, self._last, self._heard_ns = epoch, last_id, now_ns
 
+    @cython.cfunc
     def _begin(self):
         """Begin with what heartbeats named."""
         self._begun, self._epoch, self._number = True, self._start_epoch, self._start
@@ -129,7 +154,9 @@ class Release:
         return len(self._held)
 
     @cython.locals(first=tuple, due=cython.longlong, arrived=cython.longlong)
-    def _step(self):
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _step(self) -> cython.longlong:
         """Return when what comes next may be released, 0: nothing; set `_kind` and `_to`."""
         self._kind = _NOTHING
         if not self._held:
@@ -148,7 +175,9 @@ class Release:
         self._kind, self._to = _GAP, first[1] - 1
         return max(due, arrived) + self.gap_wait_ns
 
-    def _behind(self, held_epoch):
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _behind(self, held_epoch) -> cython.longlong:
         """Return as `_step`, where no message of this epoch is held.
 
         Next is what heartbeats named, then what follows this epoch.
@@ -177,7 +206,8 @@ class Release:
         return self._release(now_ns)
 
     @cython.locals(first=tuple)
-    def _release(self, now_ns):
+    @cython.cfunc
+    def _release(self, now_ns: cython.longlong) -> list:
         found: list = []
         while self._step() <= now_ns and self._kind != _NOTHING:
             if self._kind == _START:

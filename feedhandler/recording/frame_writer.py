@@ -16,6 +16,7 @@ Left to others: when to drain, where the bytes go, and how much room is left the
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.ingest.records import (
@@ -38,6 +39,7 @@ from cython.cimports.feedhandler.replay.captures.records import (
     put16,
 )
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.replay.captures.records import (
     BLOCK_HEAD_BYTES,
     BLOCK_TAIL_BYTES,
@@ -47,6 +49,9 @@ from feedhandler.replay.captures.records import (
     RECORD_HEADER_BYTES,
     frame_headers,
 )
+
+if TYPE_CHECKING:
+    from feedhandler.ingest.ring import Ring
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset
@@ -73,6 +78,17 @@ class FrameWriter:
     of an unknown endpoint or too long for a UDP datagram. At most `limit` records are made: the
     next packets stay in the ring. `blocks` asks for pcapng's blocks; times then count nanoseconds.
     """
+
+    out: Readonly[cython.uchar[::1]]
+    packets: Readonly[cython.ulonglong]
+    unwritable: Readonly[cython.ulonglong]
+    full: Readonly[cython.bint]
+    heads: cython.const_uchar[::1]
+    head_count: cython.Py_ssize_t
+    by_line: cython.bint
+    blocks: cython.bint
+    head_bytes: cython.Py_ssize_t
+    limit: cython.ulonglong
 
     def __init__(
         self,
@@ -111,7 +127,10 @@ class FrameWriter:
         address=cython.Py_ssize_t,
         need=cython.Py_ssize_t,
     )
-    def drain(self, ring, room):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def drain(self, ring: "Ring", room: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Lay out packets until the ring is empty or the next would not fit into `room` bytes.
 
         Returns the bytes laid out, from the start of `out`. What was laid out is released. `full`
@@ -159,7 +178,18 @@ class FrameWriter:
         stamp=cython.ulonglong,
         sender=cython.ulonglong,
     )
-    def record(self, ring, offset, index, length, at, size):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def record(
+        self,
+        ring: "Ring",
+        offset: cython.Py_ssize_t,
+        index: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+    ) -> cython.int:
         """One packet as a record of `size` bytes at `at`."""
         frame = max(_HEAD + length, _FRAME_MIN)
         start = at + self.head_bytes

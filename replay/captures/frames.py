@@ -20,6 +20,8 @@ import enum
 import cython
 import numpy as np
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 #: libpcap's own bound on what one record may hold (MAXIMUM_SNAPLEN).
 RECORD_BYTES_MAX = 262_144
 
@@ -94,6 +96,22 @@ class DatagramColumns:
     format knows one only); link_type u16 (the frame's `LinkType`).
     """
 
+    arrays: Readonly[dict]
+    count: Public[cython.Py_ssize_t]
+    limit: Public[cython.Py_ssize_t]
+    capacity: Readonly[cython.Py_ssize_t]
+    _time_ns: cython.longlong[::1]
+    _source: cython.uint[::1]
+    _destination: cython.uint[::1]
+    _offset: cython.uint[::1]
+    _length: cython.uint[::1]
+    _frame_offset: cython.uint[::1]
+    _frame_length: cython.uint[::1]
+    _source_port: cython.ushort[::1]
+    _destination_port: cython.ushort[::1]
+    _interface: cython.ushort[::1]
+    _link_type: cython.ushort[::1]
+
     def __init__(self, capacity: cython.Py_ssize_t) -> None:
         self.capacity = self.limit = capacity
         self.count = 0
@@ -160,7 +178,6 @@ def u32_little(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.l
 
 @cython.ccall
 @cython.nogil
-@cython.exceptval(-1, check=True)
 def read_u16(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, big_endian: cython.bint
 ) -> cython.int:
@@ -172,7 +189,6 @@ def read_u16(
 
 @cython.ccall
 @cython.nogil
-@cython.exceptval(-1, check=True)
 def read_u32(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, big_endian: cython.bint
 ) -> cython.longlong:
@@ -323,6 +339,9 @@ class FrameReader:
     `cut_payloads` counts those datagrams whose UDP length says more than the capture holds (their
     payload is what there is).
     """
+
+    cut_payloads: Readonly[cython.longlong]
+    skips: cython.longlong[::1]
 
     def __init__(self) -> None:
         self.cut_payloads = 0

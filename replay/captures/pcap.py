@@ -19,6 +19,7 @@ from cython.cimports.feedhandler.replay.captures.frames import (
 )
 from cython.cimports.feedhandler.replay.captures.status import DAMAGED, FULL, NEED_DATA
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
 from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 
@@ -37,9 +38,9 @@ class PcapScanner:
     `records` counts all records passed; `frames` counts their frames by outcome.
     """
 
-    frames = cython.declare(FrameReader, visibility="readonly")
-    records = cython.declare(cython.longlong, visibility="readonly")
-    status = cython.declare(cython.int, visibility="readonly")
+    frames: Readonly[FrameReader]
+    records: Readonly[cython.longlong]
+    status: Readonly[cython.int]
     _big_endian: cython.bint
     _tick_ns: cython.longlong
     _link_type: cython.int

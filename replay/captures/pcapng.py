@@ -28,6 +28,7 @@ from cython.cimports.feedhandler.replay.captures.frames import (
 )
 from cython.cimports.feedhandler.replay.captures.status import DAMAGED, FULL, NEED_DATA
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 
 #: The four bytes that begin every section, in either order.
@@ -98,12 +99,12 @@ class PcapngScanner:
     (names, "" where there is none, of the latest section) what the file has described so far.
     """
 
-    frames = cython.declare(FrameReader, visibility="readonly")
-    records = cython.declare(cython.longlong, visibility="readonly")
-    untimed = cython.declare(cython.longlong, visibility="readonly")
-    sections = cython.declare(cython.longlong, visibility="readonly")
-    status = cython.declare(cython.int, visibility="readonly")
-    interfaces = cython.declare(list, visibility="readonly")
+    frames: Readonly[FrameReader]
+    records: Readonly[cython.longlong]
+    untimed: Readonly[cython.longlong]
+    sections: Readonly[cython.longlong]
+    status: Readonly[cython.int]
+    interfaces: Readonly[list]
     _damage: cython.int
     _big_endian: cython.bint
     _last_ns: cython.longlong
@@ -317,7 +318,6 @@ class PcapngScanner:
         self._last_ns += cython.cast(cython.longlong, fraction * _BILLION // units)
         return 0
 
-    @cython.cfunc
     def _describe(self, body: bytes) -> cython.int:
         """Read an interface description block."""
         order: _Order = "big" if self._big_endian else "little"

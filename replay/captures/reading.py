@@ -36,13 +36,14 @@ from feedhandler.replay.captures.frames import (
     Skip,
 )
 from feedhandler.replay.captures.packet_headers import PacketHeaders
-from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, PcapScanner
 from feedhandler.replay.captures.pcapng import (
     BLOCK_BYTES_MAX,
     BYTE_ORDERS,
     SECTION_MAGIC,
     PcapngScanner,
 )
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 from feedhandler.replay.captures.sources import ByteSource, open_source, read_up_to
 from feedhandler.replay.captures.status import Status
 

@@ -26,6 +26,7 @@ from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.replay.generating.instruments import Instrument
 from feedhandler.replay.generating.layouts import (
     ORDER_FIELDS,
@@ -69,6 +70,48 @@ _DELETE, _AGAIN = cython.declare(cython.int, 68), cython.declare(cython.int, 89)
 class ShareBooks:
     """The books of `instruments`, share 0 the first. `dates`: the trading day and the one before,
     yyyymmdd. `number` counts events."""
+
+    prng: Prng
+    tape: Tape
+    shares: Readonly[cython.int]
+    tables: Readonly[dict]
+    number: Readonly[cython.uint]
+    orders: cython.uchar[::1]
+    quotes: cython.uchar[::1]
+    trades: cython.uchar[::1]
+    updates: cython.uchar[::1]
+    announced: cython.uchar[::1]
+    quoted: cython.uchar[::1]
+    halted: Readonly[cython.uchar[::1]]
+    sides: cython.schar[::1]
+    prices: cython.int[::1]
+    volumes: cython.int[::1]
+    resting: cython.int[::1]
+    next_order: cython.int[::1]
+    ages: cython.longlong[::1]
+    level_price: cython.int[::1]
+    level_volume: cython.int[::1]
+    level_count: cython.int[::1]
+    levels: cython.int[::1]
+    shown: cython.int[::1]
+    tick: cython.int[::1]
+    opening: cython.int[::1]
+    last: cython.int[::1]
+    high: cython.int[::1]
+    low: cython.int[::1]
+    deals: cython.int[::1]
+    traded: cython.longlong[::1]
+    at_order: cython.int[::1]
+    at_quote: cython.int[::1]
+    at_trade: cython.int[::1]
+    at_update: cython.int[::1]
+    date: cython.int
+    previous_date: cython.int
+    order_bytes: cython.int
+    quote_bytes: cython.int
+    trade_bytes: cython.int
+    update_bytes: cython.int
+    scratch: cython.int[::1]
 
     def __init__(
         self, feed: "Feed", instruments: Sequence[Instrument], prng: Prng, tape: Tape,
@@ -118,8 +161,16 @@ class ShareBooks:
 
     # -- events ---------------------------------------------------------------------------------
 
-    @cython.locals(side=cython.int, _i=cython.int, level=cython.int, base=cython.int,
-                   price=cython.int, count=cython.int)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        side=cython.int,
+        _i=cython.int,
+        level=cython.int,
+        base=cython.int,
+        price=cython.int,
+        count=cython.int,
+    )
+    @cython.returns(cython.int)
     def fill(self, share):
         """Fill an empty book with the orders of the day before, without messages."""
         for side in range(2):
@@ -136,7 +187,8 @@ class ShareBooks:
                 self._rest(share, side, level, self.level_price[base + level], 0, 1)
         return 0
 
-    @cython.locals(low=cython.int, side=cython.int)
+    @cython.locals(share=cython.int, want=cython.int, low=cython.int, side=cython.int)
+    @cython.returns(cython.int)
     def act(self, share, want):
         """One instruction arrives: an order is added, changed, or cancelled."""
         self.number += 1
@@ -158,7 +210,8 @@ class ShareBooks:
             low = self._enter(share, side, want)
         return self.show(share, low)
 
-    @cython.locals(slot=cython.int, index=cython.int, base=cython.int)
+    @cython.locals(share=cython.int, slot=cython.int, index=cython.int, base=cython.int)
+    @cython.returns(cython.int)
     def _relieve(self, share):
         """Cancel an order of a full book that shares its level; return the first changed level.
 
@@ -173,7 +226,12 @@ class ShareBooks:
                     return self._withdraw(share, slot)
             slot = slot + 1 if slot + 1 < _SLOTS else 0
 
-    @cython.locals(draw=cython.int, many=cython.int, low=cython.int)
+    @cython.locals(
+        share=cython.int, want=cython.int, draw=cython.int, many=cython.int, low=cython.int
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _change(self, share, want):
         """Cancel or shrink an order, the likelier the more there are; -1 where none changed."""
         many = self.resting[share]
@@ -185,8 +243,17 @@ class ShareBooks:
             low = self._cancel(share, want)
         return low
 
-    @cython.locals(side=cython.int, base=cython.int, slot=cython.int, price=cython.int,
-                   volume=cython.int, level=cython.int, lean=cython.longlong)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        side=cython.int,
+        base=cython.int,
+        slot=cython.int,
+        price=cython.int,
+        volume=cython.int,
+        level=cython.int,
+        lean=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def cross(self, share):
         """Trade an incoming order with the oldest one at the best price; nothing of it rests.
 
@@ -228,7 +295,8 @@ class ShareBooks:
         self.show(share, 0)
         return 1
 
-    @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
+    @cython.locals(share=cython.int, at=cython.Py_ssize_t, variation=cython.longlong)
+    @cython.returns(cython.int)
     def update_price(self, share):
         """241: the last price, announced once more."""
         at = share * self.update_bytes
@@ -248,8 +316,17 @@ class ShareBooks:
 
     # -- what is announced again ------------------------------------------------------------------
 
-    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, offset=cython.Py_ssize_t,
-                   level=cython.int)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        to=cython.uchar[::1],
+        at=cython.Py_ssize_t,
+        i=cython.int,
+        count=cython.int,
+        slot=cython.int,
+        offset=cython.Py_ssize_t,
+        level=cython.int,
+    )
+    @cython.returns(cython.int)
     def retold(self, share, to, at):
         """Write the share's orders, by priority, as orders announced again (ActionType Y), to
         `to[at:]`; returns how many. After a level's last order the level's figures are its own."""
@@ -266,7 +343,10 @@ class ShareBooks:
             at += self.order_bytes
         return count
 
-    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, index=cython.Py_ssize_t)
+    @cython.locals(
+        share=cython.int, i=cython.int, count=cython.int, slot=cython.int, index=cython.Py_ssize_t
+    )
+    @cython.returns(cython.int)
     def retell(self, share):
         """Put the share's orders on the tape once more, and its quotes."""
         count = self._sorted(share, self.scratch)
@@ -278,7 +358,8 @@ class ShareBooks:
         self.number += 1
         return self.show(share, 0)
 
-    @cython.locals(i=cython.int)
+    @cython.locals(share=cython.int, i=cython.int)
+    @cython.returns(cython.int)
     def clear(self, share):
         """Empty the book and blank its quotes; return the last price."""
         self.number += 1
@@ -291,8 +372,19 @@ class ShareBooks:
 
     # -- the parts of events ----------------------------------------------------------------------
 
-    @cython.locals(base=cython.int, count=cython.int, level=cython.int, price=cython.int,
-                   step=cython.int, against=cython.int, i=cython.int)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        side=cython.int,
+        want=cython.int,
+        base=cython.int,
+        count=cython.int,
+        level=cython.int,
+        price=cython.int,
+        step=cython.int,
+        against=cython.int,
+        i=cython.int,
+    )
+    @cython.returns(cython.int)
     def _enter(self, share, side, want):
         """Add a new order; return the first level that changed."""
         base = (share * 2 + side) * _LEVELS
@@ -337,8 +429,19 @@ class ShareBooks:
         )  # fmt: skip
         return level
 
-    @cython.locals(base=cython.int, count=cython.int, step=cython.int, better=cython.int,
-                   against=cython.int, i=cython.int)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        side=cython.int,
+        base=cython.int,
+        count=cython.int,
+        step=cython.int,
+        better=cython.int,
+        against=cython.int,
+        i=cython.int,
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _gap(self, share, side):
         """Open a level inside the spread, or in the first gap between levels; -1 where none is."""
         base = (share * 2 + side) * _LEVELS
@@ -359,8 +462,21 @@ class ShareBooks:
                 return i
         return -1
 
-    @cython.locals(slot=cython.int, index=cython.int, volume=cython.int, base=cython.int,
-                   at=cython.Py_ssize_t, roll=cython.longlong)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        side=cython.int,
+        level=cython.int,
+        price=cython.int,
+        age=cython.int,
+        carried=cython.int,
+        slot=cython.int,
+        index=cython.int,
+        volume=cython.int,
+        base=cython.int,
+        at=cython.Py_ssize_t,
+        roll=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def _rest(self, share, side, level, price, age, carried):
         """Add an order at an open level; return its slot. `carried`: from the day before."""
         slot = self._free_slot(share)
@@ -390,13 +506,24 @@ class ShareBooks:
         self._prioritise(share, slot)
         return slot
 
-    @cython.locals(slot=cython.int)
+    @cython.locals(share=cython.int, want=cython.int, slot=cython.int)
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _cancel(self, share, want):
         """Cancel an order; return the first level that changed, -1 where none could be."""
         slot = self._slot(share, want)
         return -1 if slot < 0 else self._withdraw(share, slot)
 
-    @cython.locals(level=cython.int, base=cython.int, side=cython.int, price=cython.int)
+    @cython.locals(
+        share=cython.int,
+        slot=cython.int,
+        level=cython.int,
+        base=cython.int,
+        side=cython.int,
+        price=cython.int,
+    )
+    @cython.returns(cython.int)
     def _withdraw(self, share, slot):
         """Cancel the order of a slot; return the first level that changed."""
         side = self.sides[share * _SLOTS + slot]
@@ -412,8 +539,18 @@ class ShareBooks:
             self._order(share, slot, _DELETE, 0, 0, 0)
         return level
 
-    @cython.locals(slot=cython.int, index=cython.int, level=cython.int, base=cython.int,
-                   volume=cython.int)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        want=cython.int,
+        slot=cython.int,
+        index=cython.int,
+        level=cython.int,
+        base=cython.int,
+        volume=cython.int,
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _shrink(self, share, want):
         """Reduce an order's volume, keeping its priority; return its level, -1 where none could."""
         slot = self._slot(share, want)
@@ -431,9 +568,21 @@ class ShareBooks:
         )  # fmt: skip
         return level
 
-    @cython.locals(_i=cython.int, slot=cython.int, index=cython.int, found=cython.int,
-                   base=cython.int, level=cython.int, many=cython.int,
-                   alone=cython.bint)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        want=cython.int,
+        _i=cython.int,
+        slot=cython.int,
+        index=cython.int,
+        found=cython.int,
+        base=cython.int,
+        level=cython.int,
+        many=cython.int,
+        alone=cython.bint,
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _slot(self, share, want):
         """Draw an order whose removal has the effect `want`; -1 where a few tries find none.
 
@@ -461,8 +610,17 @@ class ShareBooks:
                 break
         return found
 
-    @cython.locals(_i=cython.int, _turn=cython.int, level=cython.int, side=cython.int,
-                   base=cython.int)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        _i=cython.int,
+        _turn=cython.int,
+        level=cython.int,
+        side=cython.int,
+        base=cython.int,
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _alone(self, share):
         """Find an order that is alone at one of the best levels, so that its removal closes it.
 
@@ -479,7 +637,10 @@ class ShareBooks:
             side = 1 - side
         return -1
 
-    @cython.locals(_i=cython.int, slot=cython.int)
+    @cython.locals(share=cython.int, _i=cython.int, slot=cython.int)
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _free_slot(self, share):
         """Find a slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
         slot = self.prng.below(_SLOTS)
@@ -489,7 +650,10 @@ class ShareBooks:
             slot = slot + 1 if slot + 1 < _SLOTS else 0
         raise AssertionError("a book has no free slot")
 
-    @cython.locals(i=cython.int)
+    @cython.locals(base=cython.int, price=cython.int, i=cython.int)
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _level_of(self, base, price):
         """Find the level with this price; the side must have it."""
         for i in range(_LEVELS):
@@ -497,7 +661,12 @@ class ShareBooks:
                 return i
         raise AssertionError("a book has lost a level")
 
-    @cython.locals(index=cython.int, base=cython.int, level=cython.int)
+    @cython.locals(
+        share=cython.int, slot=cython.int, index=cython.int, base=cython.int, level=cython.int
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _remove(self, share, slot):
         """Take an order out, closing its level if it was the last; return the level's index."""
         index = share * _SLOTS + slot
@@ -511,7 +680,10 @@ class ShareBooks:
         self.sides[index] = -1
         return level
 
-    @cython.locals(i=cython.int, count=cython.int)
+    @cython.locals(
+        base=cython.int, level=cython.int, price=cython.int, i=cython.int, count=cython.int
+    )
+    @cython.returns(cython.int)
     def _open_level(self, base, level, price):
         """Make room for an empty level at this index."""
         count = self.levels[base // _LEVELS]
@@ -524,7 +696,8 @@ class ShareBooks:
         self.levels[base // _LEVELS] = count + 1
         return 0
 
-    @cython.locals(i=cython.int, count=cython.int)
+    @cython.locals(base=cython.int, level=cython.int, i=cython.int, count=cython.int)
+    @cython.returns(cython.int)
     def _close_level(self, base, level):
         count = self.levels[base // _LEVELS] - 1
         for i in range(level, count):
@@ -535,7 +708,17 @@ class ShareBooks:
         self.levels[base // _LEVELS] = count
         return 0
 
-    @cython.locals(i=cython.int, index=cython.int, found=cython.int)
+    @cython.locals(
+        share=cython.int,
+        side=cython.int,
+        price=cython.int,
+        i=cython.int,
+        index=cython.int,
+        found=cython.int,
+    )
+    @cython.returns(cython.int)
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
     def _first_at(self, share, side, price):
         """Find the slot of the order with priority at a price; -1 for none."""
         found = -1
@@ -549,7 +732,15 @@ class ShareBooks:
                 found = i
         return found
 
-    @cython.locals(i=cython.int, j=cython.int, count=cython.int, base=cython.int)
+    @cython.locals(
+        share=cython.int,
+        to=cython.int[::1],
+        i=cython.int,
+        j=cython.int,
+        count=cython.int,
+        base=cython.int,
+    )
+    @cython.returns(cython.int)
     def _sorted(self, share, to):
         """Write the slots of the share's orders to `to`, oldest first; return their number."""
         count = 0
@@ -565,21 +756,38 @@ class ShareBooks:
             count += 1
         return count
 
+    @cython.locals(share=cython.int)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _next_age(self, share):
         """Later than every order's of the share. Numbers of orders do: each has its own."""
         return self.next_order[share]
 
     # -- messages ---------------------------------------------------------------------------------
 
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _milliseconds(self):
         """SourceTime of what happens now."""
         return self.tape.now_ns // 1_000_000 % 86_400_000
 
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _microseconds(self):
         """SourceTimeMicroSecs of what happens now."""
         return self.tape.now_ns // 1_000 % 1_000
 
-    @cython.locals(at=cython.Py_ssize_t, ms=cython.longlong, s=cython.longlong)
+    @cython.locals(
+        share=cython.int,
+        slot=cython.int,
+        at=cython.Py_ssize_t,
+        ms=cython.longlong,
+        s=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def _prioritise(self, share, slot):
         """Set the order's priority time to now: HHMMSSmmm and microseconds."""
         at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
@@ -590,7 +798,16 @@ class ShareBooks:
         put2(self.orders, at + self.at_order[indexes.O_PRIORITY_MICROS], self._microseconds())
         return 0
 
-    @cython.locals(at=cython.Py_ssize_t)
+    @cython.locals(
+        share=cython.int,
+        slot=cython.int,
+        action=cython.int,
+        volume=cython.int,
+        aggregate=cython.int,
+        count=cython.int,
+        at=cython.Py_ssize_t,
+    )
+    @cython.returns(cython.int)
     def _order(self, share, slot, action, volume, aggregate, count):
         """230: `volume` is what the order has left; the level's figures are those after it."""
         at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
@@ -603,9 +820,20 @@ class ShareBooks:
         self.orders[at + self.at_order[indexes.O_ACTION]] = action
         return self.tape.put(indexes.ORDERS, self.orders, at, self.order_bytes, share)
 
-    @cython.locals(side=cython.int, level=cython.int, base=cython.int, row=cython.int,
-                   price=cython.int, volume=cython.int, count=cython.int, changed=cython.bint,
-                   at=cython.Py_ssize_t)  # fmt: skip
+    @cython.locals(
+        share=cython.int,
+        low=cython.int,
+        side=cython.int,
+        level=cython.int,
+        base=cython.int,
+        row=cython.int,
+        price=cython.int,
+        volume=cython.int,
+        count=cython.int,
+        changed=cython.bint,
+        at=cython.Py_ssize_t,
+    )
+    @cython.returns(cython.int)
     def show(self, share, low):
         """Send a quote for every level from `low` on that differs from the one last shown."""
         for level in range(low, _DEPTH):
@@ -647,7 +875,14 @@ class ShareBooks:
                 self.tape.put(indexes.QUOTES, self.quotes, at, self.quote_bytes, share)
         return 0
 
-    @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
+    @cython.locals(
+        share=cython.int,
+        price=cython.int,
+        volume=cython.int,
+        at=cython.Py_ssize_t,
+        variation=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def _deal(self, share, price, volume):
         """240: a trade; the day's figures include it."""
         at = share * cython.cast(cython.Py_ssize_t, self.trade_bytes)
@@ -679,6 +914,9 @@ class ShareBooks:
         return self.tape.put(indexes.TRADES, self.trades, at, self.trade_bytes, share)
 
 
+@cython.locals(number=cython.longlong, by=cython.longlong)
+@cython.returns(cython.longlong)
+@cython.ccall
 def quotient(number, by):
     """Divide `number` by `by` (positive), rounding down whatever the sign."""
     if number >= 0:

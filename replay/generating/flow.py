@@ -21,12 +21,20 @@ length, and the leaning is too weak to be seen in a single burst. Seconds with a
 Whole numbers throughout: shares in parts per million, means and debts in 1024ths of a message.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
 from cython.cimports.feedhandler.replay.generating.books import quotient
+
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.replay.generating.books import ShareBooks
+    from feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
+    from feedhandler.replay.generating.prng import Crowd, Prng
+    from feedhandler.replay.generating.tape import Tape
 
 #: Bursts after which the odds of their kinds are looked at again.
 WEIGH_EVERY = 32
@@ -64,6 +72,64 @@ class Flow:
     often every book was told, `trading` that they all were, and the market is open; `opened` the
     tape's tables when a stationary stretch began."""
 
+    tape: Readonly["Tape"]
+    prng: "Prng"
+    books: "ShareBooks"
+    issuers: "IssuerQuotes"
+    indices: "IndexValues"
+    shares: "Crowd"
+    warrants: "Crowd"
+    notices: object
+    snapshots: object
+    resets: list
+    beats: list
+    delimiters: cython.uchar[::1]
+    modes: cython.uchar[::1]
+    ended: Readonly[cython.bint]
+    trading: Readonly[cython.bint]
+    opened: Readonly[dict]
+    next_ns: Readonly[cython.longlong]
+    phase: Readonly[cython.int]
+    rounds: Readonly[cython.int]
+    stationary: cython.bint
+    endless: cython.bint
+    index: cython.int
+    origin_ns: cython.longlong
+    start_ns: cython.longlong
+    slot_ns: cython.longlong
+    names_ns: cython.longlong
+    books_ns: cython.longlong
+    prelude_byte_ps: cython.longlong
+    planned: cython.longlong[::1]
+    wanted: cython.longlong[::1]
+    weights: cython.longlong[::1]
+    base: cython.longlong[::1]
+    bodies: cython.ushort[::1]
+    base_repeats: cython.longlong
+    base_near: cython.longlong
+    base_mid: cython.longlong
+    slot: cython.Py_ssize_t
+    due: Readonly[cython.longlong]
+    horizon: cython.longlong
+    bursts: cython.longlong
+    train: cython.longlong
+    refresh_bytes: cython.longlong
+    means: cython.int[::1]
+    near_ppm: cython.int
+    mid_ppm: cython.int
+    usual_body: cython.int
+    quote_debt: cython.longlong
+    order_debt: cython.longlong
+    warrant_debt: cython.longlong
+    index_debt: cython.longlong
+    body_debt: cython.longlong
+    trade_debt: cython.longlong
+    warrant_trade_debt: cython.longlong
+    notice_debt: cython.longlong
+    beat_ns: cython.longlong
+    beat_every_ns: cython.longlong
+    beat_less: cython.int
+
     def __init__(self, market: Any, settings: Any) -> None:
         self.tape, self.prng, self.books = market.tape, market.prng, market.books
         self.issuers, self.indices = market.issuers, market.indices
@@ -98,6 +164,8 @@ class Flow:
         #: What heartbeats say: the next number less this; nothing where it is negative.
         self.beat_less = market.beat_less
 
+    @cython.locals(until_ns=cython.longlong)
+    @cython.returns(cython.int)
     def run(self, until_ns):
         """Everything that is due by `until_ns`, as long as the tape's block has room."""
         while not self.ended and not self.tape.full():
@@ -124,6 +192,7 @@ class Flow:
 
     # -- how it begins ----------------------------------------------------------------------------
 
+    @cython.returns(cython.int)
     def _reset(self):
         """Send the first packet of every channel, and fill the books."""
         for channel, packet in enumerate(self.resets):
@@ -136,6 +205,7 @@ class Flow:
         self.phase, self.index = indexes.NAMES, 0
         return 0
 
+    @cython.returns(cython.int)
     def _name(self):
         """Send the next instrument's reference data."""
         self.tape.set_limit(indexes.REFERENCE, 3)
@@ -154,6 +224,7 @@ class Flow:
         return 0
 
     @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int)
+    @cython.returns(cython.int)
     def _retell(self):
         """Send the next share's book, or the next warrant's quote.
 
@@ -189,6 +260,7 @@ class Flow:
         return 0
 
     @cython.locals(i=cython.int)
+    @cython.returns(cython.int)
     def _open(self):
         """Open the market. A stationary stretch counts from here."""
         self.phase, self.trading = indexes.MARKET, True
@@ -213,16 +285,20 @@ class Flow:
             self.notice_debt -= self.tape.bytes[indexes.REFERENCE] * 1024
         return 0
 
+    @cython.returns(cython.int)
     def close(self):
         """End the plan: a heartbeat on every service now, and only heartbeats from here on."""
         self.next_ns = _NEVER
         return self._beat(1)
 
+    @cython.locals(before=cython.longlong)
+    @cython.returns(cython.int)
     def _pace(self, before):
         """Set the next time by the bytes sent since `before`, at the rate of the prelude."""
         self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
         return 0
 
+    @cython.returns(cython.bint)
     def _telling(self):
         """Return whether books are published anew at this time of the plan."""
         index = (self.tape.now_ns - self.origin_ns) // self.slot_ns
@@ -230,7 +306,10 @@ class Flow:
 
     # -- when -------------------------------------------------------------------------------------
 
-    @cython.locals(wait=cython.longlong, at_ns=cython.longlong, later=cython.longlong)
+    @cython.locals(
+        packets=cython.longlong, wait=cython.longlong, at_ns=cython.longlong, later=cython.longlong
+    )
+    @cython.returns(cython.int)
     def _schedule(self, packets):
         """Schedule the next burst, after one of so many packets."""
         self.due += packets * 1000
@@ -255,6 +334,7 @@ class Flow:
         return 0
 
     @cython.locals(last=cython.Py_ssize_t)
+    @cython.returns(cython.int)
     def _go_round(self):
         """Begin the plan again where an endless session is through with it."""
         last = len(self.planned) - 1
@@ -264,7 +344,10 @@ class Flow:
             self.slot = 0
         return 0
 
-    @cython.locals(last=cython.Py_ssize_t, span=cython.longlong)
+    @cython.locals(due=cython.longlong, last=cython.Py_ssize_t, span=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(check=True)
     def _time_of(self, due):
         """Return when the plan reaches `due` thousandths of a packet; `ended` if it never does."""
         last = len(self.planned) - 1
@@ -287,7 +370,10 @@ class Flow:
             + (due - self.planned[self.slot]) * self.slot_ns // span
         )
 
-    @cython.locals(channel=cython.int, oldest=cython.longlong, number=cython.longlong)
+    @cython.locals(
+        everyone=cython.bint, channel=cython.int, oldest=cython.longlong, number=cython.longlong
+    )
+    @cython.returns(cython.int)
     def _beat(self, everyone):
         """Heartbeats for the services that have been idle long enough, or for all of them."""
         oldest = self.tape.now_ns
@@ -307,11 +393,13 @@ class Flow:
 
     # -- what -------------------------------------------------------------------------------------
 
+    @cython.returns(cython.int)
     def _body(self):
         """As `_body_at`, now."""
         return self._body_at(self.tape.now_ns)
 
-    @cython.locals(index=cython.longlong)
+    @cython.locals(at_ns=cython.longlong, index=cython.longlong)
+    @cython.returns(cython.int)
     def _body_at(self, at_ns):
         """Return the mean bytes of messages a packet that the plan asks for then; 0: usual."""
         index = (at_ns - self.origin_ns) // self.slot_ns
@@ -320,6 +408,9 @@ class Flow:
         return self.bodies[index]
 
     @cython.locals(i=cython.int, total=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(check=True)
     def _total(self):
         """Packets sent so far, on one line."""
         total = 0
@@ -328,6 +419,9 @@ class Flow:
         return total
 
     @cython.locals(i=cython.int, total=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(check=True)
     def _bytes(self):
         """Bytes of payload sent so far; of refreshes what they were reckoned to come to, since
         what they did come to depends on the machine's zlib."""
@@ -336,7 +430,10 @@ class Flow:
             total += self.tape.bytes[i]
         return total
 
-    @cython.locals(i=cython.int, refreshes=cython.longlong)
+    @cython.locals(channel=cython.int, i=cython.int, refreshes=cython.longlong)
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(check=True)
     def _sent(self, channel):
         """Packets of the stretch so far, of a service or of all refreshes."""
         if channel < indexes.REFRESHES:
@@ -348,6 +445,7 @@ class Flow:
 
     @cython.locals(kind=cython.int, channel=cython.int, total=cython.longlong,
                    wanted=cython.longlong, weight=cython.longlong)  # fmt: skip
+    @cython.returns(cython.int)
     def _weigh(self):
         """Weigh the kinds: the share of each, less what it has too much of, over the horizon."""
         total = 0
@@ -364,6 +462,7 @@ class Flow:
 
     @cython.locals(kind=cython.int, draw=cython.longlong, total=cython.longlong, body=cython.int,
                    sent=cython.longlong, size=cython.longlong)  # fmt: skip
+    @cython.returns(cython.int)
     def _burst(self):
         """One burst of whatever kind, and when the next one comes."""
         if self.bursts % _WEIGH == 0:
@@ -392,7 +491,8 @@ class Flow:
             sent = self._total() - sent
         return self._schedule(self._total() - sent)
 
-    @cython.locals(count=cython.int)
+    @cython.locals(kind=cython.int, body=cython.int, count=cython.int)
+    @cython.returns(cython.int)
     def _act(self, kind, body):
         """Make a burst of this kind; `body`: wanted bytes of messages a packet, 0: the usual."""
         if kind == indexes.EQUITY:
@@ -420,9 +520,18 @@ class Flow:
             self.refresh_bytes += self.snapshots.send()
         return 0
 
-    @cython.locals(mean=cython.int, quotes=cython.int, left=cython.int, silent=cython.bint,
-                   share=cython.int, before=cython.longlong, owed=cython.longlong,
-                   packets=cython.longlong)  # fmt: skip
+    @cython.locals(
+        body=cython.int,
+        mean=cython.int,
+        quotes=cython.int,
+        left=cython.int,
+        silent=cython.bint,
+        share=cython.int,
+        before=cython.longlong,
+        owed=cython.longlong,
+        packets=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def _equities(self, body):
         """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
         mean, quotes = self.means[indexes.ORDERS], self.means[indexes.QUOTES]
@@ -466,13 +575,25 @@ class Flow:
             self.quote_debt = max(-_DEBT, min(_DEBT, self.quote_debt))
         return 0
 
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(check=True)
     def _quoted(self):
         """Quotes of the stretch, those in the open packet too."""
         return self.tape.messages[indexes.QUOTES] + self.tape.open_count[indexes.QUOTES]
 
     @cython.locals(
-        want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong
+        share=cython.int,
+        left=cython.int,
+        owed=cython.longlong,
+        silent=cython.bint,
+        body=cython.int,
+        want=cython.int,
+        first=cython.longlong,
+        now=cython.longlong,
+        each=cython.longlong,
     )
+    @cython.returns(cython.int)
     def _visit(self, share, left, owed, silent, body):
         """Make some events of one share, at most `left`, and return how many are left.
 
@@ -498,7 +619,8 @@ class Flow:
                 return left
             self.tape.now_ns += self.prng.below(4_000)
 
-    @cython.locals(due=cython.bint)
+    @cython.locals(body=cython.int, due=cython.bint)
+    @cython.returns(cython.bint)
     def _trade_due(self, body):
         """Return whether trades have fewer packets than their share beside the orders'."""
         if body > self.usual_body * 3 // 2:
@@ -507,6 +629,8 @@ class Flow:
             indexes.ORDERS
         ) * self.wanted[indexes.TRADES]
 
+    @cython.locals(share=cython.int)
+    @cython.returns(cython.int)
     def _trade(self, share):
         """Make a trade, and as many last prices as the mean size of trades' packets asks for."""
         if not self.books.cross(share):
@@ -519,6 +643,7 @@ class Flow:
         return 0
 
     @cython.locals(warrant=cython.int)
+    @cython.returns(cython.int)
     def _warrant_trade(self):
         """Make a warrant's trade, and its last price once or twice."""
         warrant = self._warrant()
@@ -530,7 +655,8 @@ class Flow:
             self.warrant_trade_debt -= 44 * 1024
         return self.tape.cut(indexes.WARRANT_TRADES)
 
-    @cython.locals(mean=cython.int, left=cython.int, warrant=cython.int)
+    @cython.locals(body=cython.int, mean=cython.int, left=cython.int, warrant=cython.int)
+    @cython.returns(cython.int)
     def _warrants(self, body):
         """Issuers move their quotes: one packet."""
         mean = self.means[indexes.WARRANT_QUOTES]
@@ -556,6 +682,7 @@ class Flow:
     # -- who --------------------------------------------------------------------------------------
 
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
+    @cython.returns(cython.bint)
     def _again(self):
         """Return whether the next message is of the same instrument."""
         owed = (self.tape.repeats - self.base_repeats) * self.near_ppm // 1_000_000
@@ -565,6 +692,7 @@ class Flow:
         return self.prng.below(1024) < cython.cast(cython.uint, odds)
 
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
+    @cython.returns(cython.bint)
     def _echo(self):
         """Return whether the next instrument is one that came a few milliseconds ago."""
         owed = (self.tape.repeats - self.base_repeats) * self.mid_ppm // 1_000_000
@@ -575,6 +703,7 @@ class Flow:
 
     @cython.locals(share=cython.int, _tries=cython.int, now_ns=cython.longlong,
                    gone=cython.longlong)  # fmt: skip
+    @cython.returns(cython.int)
     def _share(self):
         """Return the next share to visit; -1 where a few draws find only halted ones."""
         now_ns = self.tape.now_ns
@@ -597,6 +726,7 @@ class Flow:
 
     @cython.locals(warrant=cython.int, _tries=cython.int, now_ns=cython.longlong,
                    gone=cython.longlong)  # fmt: skip
+    @cython.returns(cython.int)
     def _warrant(self):
         """Return the next warrant to visit."""
         now_ns = self.tape.now_ns
@@ -615,7 +745,14 @@ class Flow:
         self.warrants.note(warrant, now_ns)
         return warrant
 
-    @cython.locals(count=cython.longlong, above=cython.longlong)
+    @cython.locals(
+        mean=cython.int,
+        debt=cython.longlong,
+        most=cython.int,
+        count=cython.longlong,
+        above=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def _count(self, mean, debt, most):
         """Messages for a packet: one and some more around the mean, leaning to what is owed."""
         above = mean - 1024 + quotient(debt, 8)

@@ -18,6 +18,7 @@ from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.replay.generating.instruments import Instrument
 from feedhandler.replay.generating.layouts import (
     INDEX_FIELDS,
@@ -44,6 +45,32 @@ _MEMBERS = cython.declare(cython.int, CONSTITUENTS_MAX)
 class IssuerQuotes:
     """The quotes of `instruments`, all warrants; `first` is the first one's number in the
     listing. `number` counts events."""
+
+    prng: Prng
+    tape: Tape
+    warrants: Readonly[cython.int]
+    first: Readonly[cython.int]
+    tables: Readonly[dict]
+    number: Readonly[cython.uint]
+    quotes: cython.uchar[::1]
+    trades: cython.uchar[::1]
+    updates: cython.uchar[::1]
+    announced: cython.uchar[::1]
+    quoted: cython.uchar[::1]
+    bid: cython.int[::1]
+    spread: cython.int[::1]
+    opening: cython.int[::1]
+    last: cython.int[::1]
+    high: cython.int[::1]
+    low: cython.int[::1]
+    deals: cython.int[::1]
+    traded: cython.longlong[::1]
+    at_quote: cython.int[::1]
+    at_trade: cython.int[::1]
+    at_update: cython.int[::1]
+    quote_bytes: cython.int
+    trade_bytes: cython.int
+    update_bytes: cython.int
 
     def __init__(
         self, feed: "Feed", instruments: Sequence[Instrument], first: int, prng: Prng, tape: Tape
@@ -74,15 +101,22 @@ class IssuerQuotes:
         their last price announced again (`announced`)."""
         return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
 
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _milliseconds(self):
         """SourceTime of what happens now."""
         return self.tape.now_ns // 1_000_000 % 86_400_000
 
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _microseconds(self):
         """SourceTimeMicroSecs of what happens now."""
         return self.tape.now_ns // 1_000 % 1_000
 
-    @cython.locals(draw=cython.int, volume=cython.int)
+    @cython.locals(warrant=cython.int, draw=cython.int, volume=cython.int)
+    @cython.returns(cython.int)
     def act(self, warrant):
         """Move the issuer's quote by a tick, change its spread, or only its size."""
         draw = self.prng.below(1024)
@@ -101,12 +135,22 @@ class IssuerQuotes:
             warrant, self.bid[warrant], self.bid[warrant] + self.spread[warrant], volume
         )
 
+    @cython.locals(warrant=cython.int)
+    @cython.returns(cython.int)
     def clear(self, warrant):
         """Blank the issuer's quote; return the last price."""
         self._show(warrant, 0, 0, 0)
         return self.last[warrant]
 
-    @cython.locals(at=cython.Py_ssize_t, orders=cython.int)
+    @cython.locals(
+        warrant=cython.int,
+        bid=cython.int,
+        ask=cython.int,
+        volume=cython.int,
+        at=cython.Py_ssize_t,
+        orders=cython.int,
+    )
+    @cython.returns(cython.int)
     def _show(self, warrant, bid, ask, volume):
         """140: what the issuer shows now; a volume of 0 is nothing."""
         self.number += 1
@@ -127,8 +171,13 @@ class IssuerQuotes:
         )
 
     @cython.locals(
-        price=cython.int, volume=cython.int, at=cython.Py_ssize_t, variation=cython.longlong
+        warrant=cython.int,
+        price=cython.int,
+        volume=cython.int,
+        at=cython.Py_ssize_t,
+        variation=cython.longlong,
     )
+    @cython.returns(cython.int)
     def trade(self, warrant):
         """Trade at the issuer's bid or ask."""
         price = self.bid[warrant] + (self.spread[warrant] if self.prng.below(5) < 3 else 0)
@@ -162,7 +211,8 @@ class IssuerQuotes:
             indexes.WARRANT_TRADES, self.trades, at, self.trade_bytes, self.first + warrant
         )
 
-    @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
+    @cython.locals(warrant=cython.int, at=cython.Py_ssize_t, variation=cython.longlong)
+    @cython.returns(cython.int)
     def update_price(self, warrant):
         """241: the last price, announced once more."""
         at = warrant * cython.cast(cython.Py_ssize_t, self.update_bytes)
@@ -191,6 +241,21 @@ class IndexValues:
     """The values of `instruments`, all indices; `first` is the first one's number in the listing,
     `shares` those of `books`, in its order."""
 
+    tape: Tape
+    books: ShareBooks
+    indices: Readonly[cython.int]
+    first: Readonly[cython.int]
+    tables: Readonly[dict]
+    next: cython.int
+    values: cython.uchar[::1]
+    announced: cython.uchar[::1]
+    members: cython.int[::1]
+    opening: cython.int[::1]
+    high: cython.int[::1]
+    low: cython.int[::1]
+    at_index: cython.int[::1]
+    index_bytes: cython.int
+
     def __init__(
         self, feed: "Feed", instruments: Sequence[Instrument], first: int, tape: Tape,
         books: ShareBooks, shares: Sequence[Instrument],
@@ -216,9 +281,19 @@ class IndexValues:
         """Return a mask, not 0 for indices that were announced."""
         return self.announced
 
-    @cython.locals(_turn=cython.int, i=cython.int, index=cython.int, share=cython.int,
-                   many=cython.int, level=cython.int, relative=cython.longlong,
-                   at=cython.Py_ssize_t, now_ns=cython.longlong)  # fmt: skip
+    @cython.locals(
+        count=cython.int,
+        _turn=cython.int,
+        i=cython.int,
+        index=cython.int,
+        share=cython.int,
+        many=cython.int,
+        level=cython.int,
+        relative=cython.longlong,
+        at=cython.Py_ssize_t,
+        now_ns=cython.longlong,
+    )
+    @cython.returns(cython.int)
     def show(self, count):
         """Publish the present values of the next `count` indices, in turn."""
         now_ns = self.tape.now_ns

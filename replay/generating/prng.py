@@ -39,6 +39,9 @@ _AGAIN_MAX = cython.declare(cython.longlong, AGAIN_NS_MAX)
 class Prng:
     """Draws from a seed, 0 or more."""
 
+    state: cython.ulonglong
+    waits: cython.int[::1]
+
     def __init__(self, seed: int) -> None:
         self.state = (seed * 2_862_933_555_777_941_757 + 3_037_000_493) & _MASK
         self.waits = memoryview(_waits().copy())
@@ -46,6 +49,9 @@ class Prng:
             self.next_u32()
 
     @cython.locals(old=cython.ulonglong, word=cython.ulonglong, turn=cython.ulonglong)
+    @cython.returns(cython.uint)
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
     def next_u32(self):
         """Draw a uniform number of 32 bits."""
         old = self.state
@@ -57,13 +63,15 @@ class Prng:
         turn = old >> 59
         return ((word >> turn) | (word << ((32 - turn) & 31))) & _WORD
 
-    @cython.locals(wide=cython.ulonglong)
+    @cython.locals(number=cython.uint, wide=cython.ulonglong)
+    @cython.returns(cython.int)
     def below(self, number):
         """Draw a uniform number of 0 to `number` - 1; 0 for 0."""
         wide = self.next_u32()
         return (wide * number) >> 32
 
-    @cython.locals(wide=cython.longlong)
+    @cython.locals(mean=cython.int, wide=cython.longlong)
+    @cython.returns(cython.int)
     def wait(self, mean):
         """Draw an exponentially distributed number of mean `mean`, at most about 7 times that."""
         wide = self.waits[self.next_u32() >> 22]
@@ -75,6 +83,14 @@ class Prng:
 class Crowd:
     """Members 0 to n - 1, each with a weight of 0 or more; see the module."""
 
+    prng: Prng
+    table: cython.int[::1]
+    ring: cython.int[::1]
+    ring_ns: cython.longlong[::1]
+    noted: cython.Py_ssize_t
+    near: cython.Py_ssize_t
+    far: cython.Py_ssize_t
+
     def __init__(self, prng: Prng, weights: Sequence[int]) -> None:
         self.prng = prng
         self.table = memoryview(weighted_table(weights))
@@ -82,10 +98,13 @@ class Crowd:
         self.ring_ns = memoryview(numpy.zeros(RING, numpy.int64))
         self.noted = self.near = self.far = 0
 
+    @cython.returns(cython.int)
     def draw(self):
         """Draw a member by weight."""
         return self.table[self.prng.next_u32() >> 14]
 
+    @cython.locals(who=cython.int, now_ns=cython.longlong)
+    @cython.returns(cython.int)
     def note(self, who, now_ns):
         """Note that the member `who` was drawn at `now_ns`."""
         self.ring[self.noted % _RING] = who
@@ -96,6 +115,10 @@ class Crowd:
             self.near = max(self.near, self.far)
         return 0
 
+    @cython.locals(now_ns=cython.longlong)
+    @cython.returns(cython.int)
+    @cython.ccall
+    @cython.exceptval(-2, check=False)
     def again(self, now_ns):
         """Draw a member noted between `AGAIN_NS_MIN` and `AGAIN_NS_MAX` ago; -1 for none."""
         while self.far < self.noted and now_ns - self.ring_ns[self.far % _RING] > _AGAIN_MAX:

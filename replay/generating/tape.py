@@ -25,6 +25,7 @@ from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, SERVICES
 
 if TYPE_CHECKING:
@@ -80,6 +81,55 @@ class Tape:
     frames that it carries in one second of the clock, 0 for no bound. `losses` of A and B count in
     2**32; B's skew is `skew_ns[0]` and up to `skew_ns[1]` more."""
 
+    now_ns: Public[cython.longlong]
+    free_ns: Readonly[cython.longlong]
+    latest_b_ns: Readonly[cython.longlong]
+    count: Readonly[cython.Py_ssize_t]
+    used: Readonly[cython.Py_ssize_t]
+    data_max: Readonly[cython.Py_ssize_t]
+    packets_max: Readonly[cython.Py_ssize_t]
+    within_1_ms: Readonly[cython.longlong]
+    within_10_ms: Readonly[cython.longlong]
+    repeats: Readonly[cython.longlong]
+    columns: Readonly[dict]
+    tables: Readonly[dict]
+    last_ns: cython.longlong[::1]
+    packets: cython.longlong[::1]
+    bytes: cython.longlong[::1]
+    messages: cython.longlong[::1]
+    edges_ns: cython.longlong[::1]
+    gaps: cython.longlong[::1]
+    sent_ns: cython.longlong[::1]
+    times_a: cython.longlong[::1]
+    times_b: cython.longlong[::1]
+    data: cython.uchar[::1]
+    flags: cython.uchar[::1]
+    headers: cython.uchar[::1]
+    open_data: cython.uchar[::1]
+    channels: cython.uchar[::1]
+    lengths: cython.ushort[::1]
+    entries: cython.ushort[::1]
+    offsets: cython.uint[::1]
+    sequences: cython.uint[::1]
+    open_bytes: cython.int[::1]
+    open_count: cython.int[::1]
+    open_limit: cython.int[::1]
+    open_symbols: cython.int[::1]
+    symbols: cython.Py_ssize_t
+    length_at: cython.Py_ssize_t
+    sequence_at: cython.Py_ssize_t
+    time_at: cython.Py_ssize_t
+    count_at: cython.Py_ssize_t
+    prng: Prng
+    loss_a: cython.uint
+    loss_b: cython.uint
+    skew_ns_min: cython.int
+    skew_ns_spread: cython.int
+    byte_ps: cython.longlong
+    second_bytes: cython.longlong
+    second: cython.longlong
+    carried: cython.longlong
+
     def __init__(
         self, feed: "Feed", symbols: int, prng: Prng, *, byte_ps: int = 0, second_bytes: int = 0,
         losses: tuple[int, int] = (0, 0), skew_ns: tuple[int, int] = (0, 0),
@@ -115,6 +165,8 @@ class Tape:
         self.open_symbols = memoryview(numpy.zeros(REALTIME * MESSAGES_MAX, numpy.intc))
         self.count = self.used = self.data_max = self.packets_max = 0
 
+    @cython.locals(columns=dict)
+    @cython.returns(cython.int)
     def begin(self, data, columns):
         """Cut into `data` (uint8) and `columns` (`COLUMNS`, all of one length) from now on."""
         self.columns = columns
@@ -130,6 +182,7 @@ class Tape:
         self.data_max, self.packets_max = len(self.data), len(self.flags)
         return 0
 
+    @cython.returns(cython.bint)
     def full(self):
         """Return whether the block should be taken away before more is put."""
         return (
@@ -145,7 +198,15 @@ class Tape:
         """Set the number of the channel's next packet."""
         self.sequences[channel] = sequence
 
-    @cython.locals(count=cython.int)
+    @cython.locals(
+        channel=cython.int,
+        source=cython.uchar[::1],
+        at=cython.Py_ssize_t,
+        size=cython.int,
+        symbol=cython.int,
+        count=cython.int,
+    )
+    @cython.returns(cython.int)
     def put(self, channel, source, at, size, symbol):
         """Put `source[at:at + size]`, a whole message of the instrument `symbol` (its number in
         the listing, -1 for none), into the channel's open packet."""
@@ -160,7 +221,8 @@ class Tape:
             self.cut(channel)
         return 0
 
-    @cython.locals(size=cython.int, count=cython.int, time_ns=cython.longlong)
+    @cython.locals(channel=cython.int, size=cython.int, count=cython.int, time_ns=cython.longlong)
+    @cython.returns(cython.int)
     def cut(self, channel):
         """Send the channel's open packet, if it holds anything."""
         count = self.open_count[channel]
@@ -176,7 +238,16 @@ class Tape:
             self.open_count[channel] = 0
         return 0
 
-    @cython.locals(time_ns=cython.longlong, index=cython.Py_ssize_t)
+    @cython.locals(
+        channel=cython.int,
+        source=cython.uchar[::1],
+        at=cython.Py_ssize_t,
+        size=cython.int,
+        count=cython.int,
+        time_ns=cython.longlong,
+        index=cython.Py_ssize_t,
+    )
+    @cython.returns(cython.int)
     def send(self, channel, source, at, size, count):
         """Send `source[at:at + size]`, the body of a packet with `count` messages."""
         time_ns = self._leaves(_HEADER + size)
@@ -190,7 +261,10 @@ class Tape:
         self.sequences[channel] += 1
         return self._record(channel, time_ns, _HEADER + size, count)
 
-    @cython.locals(time_ns=cython.longlong, i=cython.Py_ssize_t)
+    @cython.locals(
+        channel=cython.int, number=cython.uint, time_ns=cython.longlong, i=cython.Py_ssize_t
+    )
+    @cython.returns(cython.int)
     def control(self, channel, packet, number):
         """Send a packet that is whole but for its send time and `number`, what it says of the
         sequence; it takes no sequence number."""
@@ -201,7 +275,12 @@ class Tape:
         put4(self.data, self.used + self.time_at, time_ns // 1_000_000 % 86_400_000)
         return self._record(channel, time_ns, len(packet), 0)
 
-    @cython.locals(time_ns=cython.longlong, second=cython.longlong, bytes_=cython.longlong)
+    @cython.locals(
+        size=cython.int, time_ns=cython.longlong, second=cython.longlong, bytes_=cython.longlong
+    )
+    @cython.returns(cython.longlong)
+    @cython.cfunc
+    @cython.exceptval(check=True)
     def _leaves(self, size):
         """Return when a packet of `size` bytes leaves: now, when the line is free, or with the next
         second where this one has carried what it may."""
@@ -218,8 +297,16 @@ class Tape:
         return time_ns
 
     @cython.locals(
-        row=cython.Py_ssize_t, frame=cython.longlong, skew=cython.longlong, lost=cython.int
+        channel=cython.int,
+        time_ns=cython.longlong,
+        size=cython.int,
+        count=cython.int,
+        row=cython.Py_ssize_t,
+        frame=cython.longlong,
+        skew=cython.longlong,
+        lost=cython.int,
     )
+    @cython.returns(cython.int)
     def _record(self, channel, time_ns, size, count):
         """Append the row of the packet of `size` bytes at the end of the data."""
         row = self.count
@@ -252,8 +339,14 @@ class Tape:
         return 0
 
     @cython.locals(
-        i=cython.Py_ssize_t, index=cython.Py_ssize_t, edge=cython.Py_ssize_t, gap=cython.longlong
+        channel=cython.int,
+        time_ns=cython.longlong,
+        i=cython.Py_ssize_t,
+        index=cython.Py_ssize_t,
+        edge=cython.Py_ssize_t,
+        gap=cython.longlong,
     )
+    @cython.returns(cython.int)
     def _gaps_of(self, channel, time_ns):
         """Count the time since the same symbol's last message, for all of the open packet."""
         for i in range(self.open_count[channel]):

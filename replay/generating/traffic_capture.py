@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 
 from feedhandler.codecs.errors import unwritable
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
-from feedhandler.replay.captures.records import HEADERS_BYTES
+from feedhandler.replay.captures.records import HEADERS_BYTES, RECORD_HEADER_BYTES
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.profile_plan import mean_payload

@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
-from feedhandler.replay.captures.records import FRAME_BYTES_MIN, HEADERS_BYTES
+from feedhandler.replay.captures.records import FRAME_BYTES_MIN, HEADERS_BYTES, RECORD_HEADER_BYTES
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.tape import EDGES_NS, REALTIME
 

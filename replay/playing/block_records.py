@@ -21,8 +21,7 @@ from feedhandler.replay.playing.blocks import Block
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
-from feedhandler.replay.captures.records import FRAME_BYTES_MIN
+from feedhandler.replay.captures.records import FRAME_BYTES_MIN, RECORD_HEADER_BYTES
 from feedhandler.replay.playing.frame_headers import LINK_BYTES, Destination
 
 _RECORD_HEADER = cython.declare(cython.Py_ssize_t, RECORD_HEADER_BYTES)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import cython
 import numpy as np
 
+from feedhandler.codecs.visibility import Readonly
 from feedhandler.replay.captures.frames import LinkType
 from feedhandler.replay.captures.records import HEADERS_BYTES, frame_headers, multicast_mac
 
@@ -93,6 +94,17 @@ class HeaderChanges:
     headers for a bare payload. Destination numbers are positions in `destinations`.
     """
 
+    changes: Readonly[object]
+    complete: Readonly[object]
+    group: cython.longlong[::1]
+    source_ip: cython.longlong[::1]
+    port: cython.int[::1]
+    source_port: cython.int[::1]
+    has_source_mac: cython.uchar[::1]
+    group_macs: cython.const_uchar[::1]
+    source_macs: cython.const_uchar[::1]
+    heads: cython.const_uchar[::1]
+
     def __init__(self, destinations: Sequence[Destination]) -> None:
         self.changes: np.ndarray = np.array(
             [any(v is not None for v in d[:5]) for d in destinations], np.uint8
@@ -116,7 +128,16 @@ class HeaderChanges:
         self.heads = memoryview(b"".join(_made(d) for d in destinations))
 
     @cython.locals(at=cython.Py_ssize_t)
-    def make(self, destination, room, start, payload_length):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def make(
+        self,
+        destination: cython.Py_ssize_t,
+        room: cython.uchar[::1],
+        start: cython.Py_ssize_t,
+        payload_length: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
         """Write all headers for a bare payload into `room` from `start` on; return their length.
 
         `apply` then corrects the checksums; it does not change the addresses any more.
@@ -128,7 +149,16 @@ class HeaderChanges:
         return _HEADERS
 
     @cython.locals(at=cython.Py_ssize_t)
-    def cover(self, destination, room, start, end):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def cover(
+        self,
+        destination: cython.Py_ssize_t,
+        room: cython.uchar[::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.int:
         """Write an Ethernet header before the IPv4 header at `start + 14`; -1 if too short, else 0.
 
         Its destination is the address of the group that the IPv4 header names.
@@ -150,7 +180,19 @@ class HeaderChanges:
         before=cython.uint,
         udp_length=cython.uint,
     )
-    def apply(self, destination, room, start, end, payload_length, payload_sum, made):
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def apply(
+        self,
+        destination: cython.Py_ssize_t,
+        room: cython.uchar[::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        payload_length: cython.Py_ssize_t,
+        payload_sum: cython.uint,
+        made: cython.bint,
+    ) -> cython.int:
         """Change the headers `room[start:end]`, from Ethernet to UDP; -1 if invalid, else 0.
 
         `payload_sum` is the one's complement sum (RFC 1071) of the payload's `payload_length`
@@ -183,7 +225,17 @@ class HeaderChanges:
         return 0
 
     @cython.locals(changed=cython.bint, at=cython.Py_ssize_t)
-    def change(self, destination, room, start, ip, udp):
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def change(
+        self,
+        destination: cython.Py_ssize_t,
+        room: cython.uchar[::1],
+        start: cython.Py_ssize_t,
+        ip: cython.Py_ssize_t,
+        udp: cython.Py_ssize_t,
+    ) -> cython.bint:
         """Write the changes; return whether anything behind the Ethernet header changed."""
         changed = False
         if self.has_source_mac[destination] != 0:
@@ -203,7 +255,11 @@ class HeaderChanges:
 
 
 @cython.locals(position=cython.Py_ssize_t, ethertype=cython.uint)
-def _behind_ethernet(room, start, end):
+@cython.cfunc
+@cython.nogil
+def _behind_ethernet(
+    room: cython.uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Find the offset of the IPv4 header, or -1 where there is none within two VLAN tags."""
     for position in range(start + 12, start + 24, 4):
         if position + 2 > end:
@@ -216,18 +272,25 @@ def _behind_ethernet(room, start, end):
     return -1
 
 
-def _u16(room, at):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(0xFFFFFFFF, check=True)
+def _u16(room: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.uint:
     """Read two bytes in network order."""
     return (cython.cast(cython.uint, room[at]) << 8) | room[at + 1]
 
 
-def _put16(room, at, value):
+@cython.cfunc
+@cython.nogil
+def _put16(room: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.uint) -> cython.int:
     room[at] = (value >> 8) & 0xFF
     room[at + 1] = value & 0xFF
     return 0
 
 
-def _put_port(room, at, port):
+@cython.cfunc
+@cython.nogil
+def _put_port(room: cython.uchar[::1], at: cython.Py_ssize_t, port: cython.int) -> cython.bint:
     """Write a port; return whether it changed."""
     if _u16(room, at) == cython.cast(cython.uint, port):
         return False
@@ -236,7 +299,9 @@ def _put_port(room, at, port):
 
 
 @cython.locals(high=cython.uint, low=cython.uint)
-def _put32(room, at, address):
+@cython.cfunc
+@cython.nogil
+def _put32(room: cython.uchar[::1], at: cython.Py_ssize_t, address: cython.longlong) -> cython.bint:
     """Write an address; return whether it changed."""
     high = cython.cast(cython.uint, (address >> 16) & 0xFFFF)
     low = cython.cast(cython.uint, address & 0xFFFF)
@@ -248,7 +313,10 @@ def _put32(room, at, address):
 
 
 @cython.locals(total=cython.uint, position=cython.Py_ssize_t)
-def _sum(room, at, length):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(0xFFFFFFFF, check=True)
+def _sum(room: cython.uchar[::1], at: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.uint:
     """Sum an even number of bytes as 16-bit numbers, without folding the carries in."""
     total = 0
     for position in range(at, at + length, 2):
@@ -257,7 +325,10 @@ def _sum(room, at, length):
 
 
 @cython.locals(total=cython.uint)
-def _folded(total):
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _folded(total: cython.uint) -> cython.uint:
     """Fold a one's complement sum to 16 bits."""
     total = (total & 0xFFFF) + (total >> 16)
     return (total & 0xFFFF) + (total >> 16)

@@ -64,7 +64,7 @@ def _number(data: bytes, at: cython.Py_ssize_t, width: cython.int) -> cython.ulo
 
 
 @cython.locals(code=cython.int, kind=cython.int, size=cython.ulonglong)
-def skip(data, at, depth=0):
+def skip(data: bytes, at: cython.Py_ssize_t, depth: cython.int = 0) -> cython.Py_ssize_t:
     """Return where the value that begins at `at` ends. Raises `SectionError`."""
     if at >= len(data) or depth > DEPTH_MAX:
         raise SectionError("a value is cut off, or too deep")
@@ -92,7 +92,8 @@ def skip(data, at, depth=0):
     at=cython.Py_ssize_t, value=cython.Py_ssize_t, end=cython.Py_ssize_t, size=cython.Py_ssize_t,
     last=cython.int, code=cython.int,
 )  # fmt: skip
-def sections(data):
+@cython.ccall
+def sections(data: bytes) -> list:
     """Return (code, offset, offset of its value, end) of each section, in order. Raises
     `SectionError`."""
     found: list = []
@@ -132,7 +133,8 @@ def _section_code(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) ->
 
 
 @cython.locals(code=cython.int)
-def fields_of(data, at, end):
+@cython.ccall
+def fields_of(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> list:
     """Return the items of a list, still encoded. Raises `SectionError`."""
     code = data[at]
     if code == 0x45:
@@ -163,7 +165,8 @@ def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cy
 
 
 @cython.locals(code=cython.int, end=cython.Py_ssize_t)
-def decode(data, at, depth=0):
+@cython.ccall
+def decode(data: bytes, at: cython.Py_ssize_t, depth: cython.int = 0) -> tuple:
     """Decode a value; return it and where it ends. What Python has no type for (arrays, decimals)
     is None. Raises `SectionError`."""
     end = skip(data, at, depth)

@@ -31,6 +31,7 @@ from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMess
 from cython.cimports.feedhandler.amqp.sender_queue import Peer
 
 from feedhandler.amqp.policies import DETACH, DROP_OLDEST
+from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
     from feedhandler.amqp.routing import Subscription
@@ -50,6 +51,14 @@ class Destination(Backlog):
     waits for it; None: none stays open. `policy`: what is dropped at the bound; by `detach` the
     destination puts itself into its connection's `overruns`.
     """
+
+    link: Readonly[PublisherLink]
+    unsettled: Readonly[UnsettledMap]
+    numbers: dict
+    on_batch: object
+    policy: Readonly[str]
+    envelope: Envelope
+    abandoned: Readonly[cython.ulonglong]
 
     def __init__(
         self,
@@ -96,6 +105,7 @@ class Destination(Backlog):
     # -- what a backlog asks ----------------------------------------------------------------
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _number(self, key: str) -> cython.longlong:
         """Take the next group-sequence of a routing key."""
         number: cython.longlong = self.numbers.get(key, 0)
@@ -104,26 +114,21 @@ class Destination(Backlog):
         self.numbers[key] = (number + 1) & 0xFFFF_FFFF
         return number
 
-    @cython.cfunc
     def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a finished message, and keep it until it is confirmed."""
         number: cython.ulonglong = self.unsettled.add(outgoing, self.clock())
         return self.envelope.send(self.link, number, outgoing.key, outgoing.data)
 
-    @cython.cfunc
     def _first(self) -> cython.bint:
         """Return whether something has to be sent again before anything new."""
         return len(self.unsettled.again) > 0
 
-    @cython.cfunc
     def _room(self, size: cython.Py_ssize_t) -> cython.bint:
         return self.unsettled.room(size)
 
-    @cython.cfunc
     def _held_elsewhere(self) -> cython.Py_ssize_t:
         return self.unsettled.bytes
 
-    @cython.cfunc
     def _is_behind(self) -> cython.bint:
         """Return whether anything waits for credit, room or confirmation."""
         return (
@@ -133,7 +138,6 @@ class Destination(Backlog):
             or (len(self.open_batches) > 0 and not self.more)
         )
 
-    @cython.ccall
     def drain(self) -> cython.int:
         """Send what waits, as far as the unsettled map, credit and the engine allow."""
         outgoing: OutgoingMessage
@@ -170,7 +174,6 @@ class Destination(Backlog):
 
     # -- what the broker says ---------------------------------------------------------------
 
-    @cython.ccall
     def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed since the last call."""
         number: cython.ulonglong
@@ -191,7 +194,6 @@ class Destination(Backlog):
 
     # -- batches ----------------------------------------------------------------------------
 
-    @cython.ccall
     def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out, unless more is to come at
         once.
@@ -204,7 +206,6 @@ class Destination(Backlog):
             self.on_batch()
         return 0
 
-    @cython.ccall
     def flush_batches(self) -> cython.int:
         """Send what was gathered; a batch that finds no room stays open, and grows."""
         return Backlog.flush_due_batches(self)

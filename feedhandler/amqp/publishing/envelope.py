@@ -46,6 +46,12 @@ class Envelope:
     `address(subject)`: what a message has in its `to`; None where the link says where messages go.
     """
 
+    address: object
+    lead: cython.uchar[::1]
+    annotations: bytes
+    annotated: dict
+    known: dict
+
     def __init__(
         self, annotations: bytes = b"", address: Callable[[str], str] | None = None
     ) -> None:
@@ -59,7 +65,6 @@ class Envelope:
         self.annotated = {}
         self.known = {}
 
-    @cython.ccall
     def send(
         self, link: PublisherLink, number: cython.ulonglong, key: str, data: bytes
     ) -> cython.int:

@@ -35,6 +35,7 @@ from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill_items import WHOLE
 from feedhandler.amqp.publishing.spill_queue import Result, SpillQueue, Where
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
+from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
     from feedhandler.amqp.routing import Subscription
@@ -52,6 +53,12 @@ class SpillDestination(Destination):
     `attended`: a job is under way or its timer set. `lacking`: something was refused that the
     receiver has not been told of.
     """
+
+    spill: Readonly[object]
+    wall: object
+    on_work: object
+    lacking: Readonly[cython.bint]
+    attended: Public[cython.bint]
 
     def __init__(
         self,
@@ -94,7 +101,6 @@ class SpillDestination(Destination):
 
     # -- what the fan-out brings ------------------------------------------------------------
 
-    @cython.ccall
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, let it wait in memory, or send it to the journal."""
         if self.spill.failed:
@@ -151,7 +157,6 @@ class SpillDestination(Destination):
         if self.queued_bytes > self.queued_bytes_high:
             self.queued_bytes_high = self.queued_bytes
 
-    @cython.cfunc
     def _send(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message; one that is encoded already goes as it is."""
         if not outgoing.reason or outgoing.number_at != _WHOLE:
@@ -162,7 +167,6 @@ class SpillDestination(Destination):
         self.peer.mark_dirty()
         return 0
 
-    @cython.cfunc
     def _is_behind(self) -> cython.bint:
         """Return whether anything waits, on the disk too."""
         return not self.spill.level or self.lacking or Destination._is_behind(self)
@@ -234,7 +238,6 @@ class SpillDestination(Destination):
 
     # -- what the broker takes --------------------------------------------------------------
 
-    @cython.ccall
     def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed, in the journal too."""
         number: cython.ulonglong
@@ -251,7 +254,6 @@ class SpillDestination(Destination):
                 self.on_work()
         return 0
 
-    @cython.ccall
     def drain(self) -> cython.int:
         """Send what waits, and have more read from the disk where there is room for it."""
         Destination.drain(self)
@@ -297,7 +299,6 @@ class SpillDestination(Destination):
 
     # -- batches ----------------------------------------------------------------------------
 
-    @cython.ccall
     def flush_batches(self) -> cython.int:
         """Finish what was gathered, whether the broker has room or not."""
         while self.open_batches:

@@ -32,6 +32,7 @@ from feedhandler.amqp.queueing.loss_tracker import LossTracker
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
     from feedhandler.amqp.fanout import Fanout
@@ -67,6 +68,31 @@ class Backlog(SenderQueue):
     gap; else as they come. `given_up`: all that comes is dropped, until the receiver is there
     again.
     """
+
+    streams: Readonly[list]
+    by_service: dict
+    loss_trackers: Readonly[dict]
+    note: Frame
+    clock: Readonly[object]
+    conflated: Readonly[cython.ulonglong]
+    conflated_bytes: Readonly[cython.ulonglong]
+    books_sent: Readonly[cython.ulonglong]
+    behind_time: Readonly[object]
+    full_time: Readonly[object]
+    numbers_late: cython.bint
+    notices: object
+    untold: Readonly[cython.bint]
+    following: cython.ulonglong
+    dropped: Readonly[cython.ulonglong]
+    dropped_bytes: Readonly[cython.ulonglong]
+    overflows: Readonly[cython.ulonglong]
+    overflowing: Readonly[cython.bint]
+    given_up: Readonly[cython.bint]
+    conflation: Readonly[Conflation]
+    splitter: MessageSplitter
+    book_cache: object
+    fanout: object
+    fetching: cython.bint
 
     def __init__(
         self,
@@ -119,33 +145,29 @@ class Backlog(SenderQueue):
     # -- what a subclass says ---------------------------------------------------------------
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _number(self, key: str) -> cython.longlong:
         """Take the next group-sequence for a message with this routing key."""
         raise AssertionError("a backlog by itself sends nothing")
 
-    @cython.cfunc
     def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message that has its number; the caller has checked room and readiness."""
         raise AssertionError("a backlog by itself sends nothing")
 
-    @cython.cfunc
     def _first(self) -> cython.bint:
         """Return whether something else has to be sent before what waits here."""
         return False
 
-    @cython.cfunc
     def _room(self, size: cython.Py_ssize_t) -> cython.bint:
         """Return whether a message of `size` bytes may be in flight beside those that are."""
         return True
 
-    @cython.cfunc
     def _held_elsewhere(self) -> cython.Py_ssize_t:
         """Return the bytes that are held beside the queue and count towards its bound."""
         return 0
 
     # -- what the fan-out brings ------------------------------------------------------------
 
-    @cython.ccall
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, or queue it behind what waits."""
         outgoing: OutgoingMessage = self._outgoing(frame)
@@ -195,17 +217,14 @@ class Backlog(SenderQueue):
             outgoing.number_at = template.sequence_at
         return outgoing
 
-    @cython.ccall
     def accepts_more(self) -> cython.bint:
         """Return whether a message delivered now would be sent at once."""
         return not self.overrun and self._may_send()
 
-    @cython.cfunc
     def _may_send(self) -> cython.bint:
         """Return whether nothing has to be sent before a new message, and the link takes one."""
         return not self.queue and not self.untold and not self._first() and self.sender.ready()
 
-    @cython.cfunc
     def _send(self, outgoing: OutgoingMessage) -> cython.int:
         """Assign the number of a message and send it; the caller has checked room and readiness."""
         at: cython.Py_ssize_t = outgoing.number_at
@@ -237,7 +256,6 @@ class Backlog(SenderQueue):
 
     # -- what waits -------------------------------------------------------------------------
 
-    @cython.cfunc
     def _wait(self, outgoing: OutgoingMessage) -> cython.int:
         """Queue a message; apply the policy where the bound is passed."""
         self.waited += 1
@@ -285,7 +303,6 @@ class Backlog(SenderQueue):
 
     # -- what is conflated ------------------------------------------------------------------
 
-    @cython.cfunc
     def _wait_conflated(self, outgoing: OutgoingMessage) -> cython.int:
         """Queue a message; its market messages replace older ones."""
         waiting: Waiting
@@ -297,7 +314,6 @@ class Backlog(SenderQueue):
         self._count_conflated()
         return 0
 
-    @cython.cfunc
     def _count_conflated(self) -> cython.int:
         """Count what was taken out, and record it for the services' notices."""
         conflation: Conflation = self.conflation
@@ -391,7 +407,6 @@ class Backlog(SenderQueue):
         self.dropped_bytes += len(outgoing.data)
         self.untold = True
 
-    @cython.cfunc
     def _note_backlog(self) -> cython.int:
         """Record at the connection and the link whether anything waits for credit or room."""
         behind: cython.bint = not self.overrun and self._is_behind()
@@ -402,12 +417,10 @@ class Backlog(SenderQueue):
             self.peer.backlog += 1 if behind else -1
         return 0
 
-    @cython.cfunc
     def _is_behind(self) -> cython.bint:
         waits: cython.bint = len(self.queue) > 0 or len(self.open_batches) > 0
         return waits or self.untold or self.catching > 0
 
-    @cython.ccall
     def drain(self) -> cython.int:
         """Send what waits, as far as credit, room and the engine allow."""
         if self.given_up:
@@ -438,7 +451,6 @@ class Backlog(SenderQueue):
             return self.conflation.peek()
         return self.queue[0] if self.queue else None
 
-    @cython.cfunc
     def _next_size(self) -> cython.Py_ssize_t:
         """Return the bytes of the next message; -1 where there is none."""
         outgoing: OutgoingMessage
@@ -447,7 +459,6 @@ class Backlog(SenderQueue):
         outgoing = self.queue[0]
         return len(outgoing.data)
 
-    @cython.cfunc
     def _anything_to_tell(self) -> cython.bint:
         """Return whether a notice must be sent before any later data."""
         if self.conflation is not None and not self.untold:
@@ -488,7 +499,6 @@ class Backlog(SenderQueue):
 
     # -- batches ----------------------------------------------------------------------------
 
-    @cython.ccall
     def batch(
         self,
         stream: cython.int,
@@ -508,7 +518,6 @@ class Backlog(SenderQueue):
             batch.following = source.next_sequence
         return 0
 
-    @cython.cfunc
     def _close(self, batch: Batch) -> cython.int:
         """Finish an open batch and deliver it."""
         self.following = batch.following
@@ -516,7 +525,6 @@ class Backlog(SenderQueue):
         self.following = 0
         return 0
 
-    @cython.ccall
     def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out.
 

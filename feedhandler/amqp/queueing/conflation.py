@@ -31,6 +31,8 @@ from collections.abc import Callable
 import cython
 from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 
+from feedhandler.codecs.visibility import Readonly
+
 #: Modes of a market message that waits; see the module.
 NEVER, LATEST, BOOK, FENCE = range(4)
 _LATEST = cython.declare(cython.int, LATEST)
@@ -61,6 +63,15 @@ class Waiting:
     end of the message's bytes; -1: the message is whole, and `pieces` only carries its mode.
     """
 
+    outgoing: Readonly[OutgoingMessage]
+    pieces: Readonly[list]
+    modes: Readonly[list]
+    keys: Readonly[list]
+    lead: Readonly[cython.Py_ssize_t]
+    live: Readonly[cython.Py_ssize_t]
+    position: Readonly[cython.ulonglong]
+    size: Readonly[cython.Py_ssize_t]
+
     def __init__(
         self, outgoing: OutgoingMessage, pieces: list, modes: list[int], keys: list, lead: int = -1
     ) -> None:
@@ -85,6 +96,23 @@ class Conflation:
     of each service since `take_gone`, as [how many, first sequence number, last].
     """
 
+    bytes_max: Readonly[cython.Py_ssize_t]
+    orders_max: object
+    bytes: Readonly[cython.Py_ssize_t]
+    entries: Readonly[object]
+    front: Readonly[object]
+    index: Readonly[dict]
+    orders: Readonly[dict]
+    dirty: Readonly[dict]
+    turn: Readonly[object]
+    fences: Readonly[dict]
+    last: Readonly[cython.ulonglong]
+    sealed: Readonly[cython.ulonglong]
+    superseded: Readonly[cython.Py_ssize_t]
+    conflated: Readonly[cython.ulonglong]
+    conflated_bytes: Readonly[cython.ulonglong]
+    gone: Readonly[dict]
+
     def __init__(self, bytes_max: int, orders_max: Callable[[int, int], int]) -> None:
         self.bytes_max = bytes_max
         self.orders_max = orders_max
@@ -107,7 +135,6 @@ class Conflation:
 
     # -- what comes -------------------------------------------------------------------------
 
-    @cython.ccall
     def put(self, waiting: Waiting) -> cython.int:
         """Queue a message behind all others; what it replaces is taken out."""
         index: cython.int
@@ -132,7 +159,6 @@ class Conflation:
         self.front.append(outgoing)
         self.bytes += _ENTRY_BYTES + len(outgoing.data)
 
-    @cython.cfunc
     def _replace(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Replace the older message with the same key; one that is part of the turn stays."""
         key: object = waiting.keys[index]
@@ -147,7 +173,6 @@ class Conflation:
         self.index[key] = (waiting, index)
         return 0
 
-    @cython.cfunc
     def _put_order(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Queue an order's change; drop it where its book is dirty, and make the book dirty at one
         too many."""
@@ -163,7 +188,6 @@ class Conflation:
             self._soil(key)
         return 0
 
-    @cython.cfunc
     def _soil(self, key: tuple) -> cython.int:
         """Mark a book to be sent whole, and take out the changes of it that wait."""
         for waiting, index in self.orders.pop(key):
@@ -172,7 +196,6 @@ class Conflation:
         self.bytes += _DIRTY_BYTES
         return 0
 
-    @cython.cfunc
     def _take_out(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Take out a market message, which is not to be sent."""
         size: cython.Py_ssize_t = len(waiting.pieces[index])
@@ -202,7 +225,6 @@ class Conflation:
 
     # -- what goes --------------------------------------------------------------------------
 
-    @cython.ccall
     def next_size(self) -> cython.Py_ssize_t:
         """Return the bytes of the message that `pop` would return; -1 where there is none."""
         outgoing: OutgoingMessage
@@ -254,7 +276,6 @@ class Conflation:
                     self._pass_fence(waiting.outgoing.service)
         return waiting
 
-    @cython.cfunc
     def _forget(self, waiting: Waiting, index: cython.int) -> cython.int:
         key: object = waiting.keys[index]
         found: tuple = self.index[key]
@@ -262,7 +283,6 @@ class Conflation:
             del self.index[key]
         return 0
 
-    @cython.cfunc
     def _pop_order(self, key: tuple) -> cython.int:
         waits: object = self.orders[key]
         waits.popleft()
@@ -270,7 +290,6 @@ class Conflation:
             del self.orders[key]
         return 0
 
-    @cython.cfunc
     def _pass_fence(self, service: object) -> cython.int:
         self.fences[service] -= 1
         if self.fences[service] == 0:
@@ -279,7 +298,6 @@ class Conflation:
 
     # -- books ------------------------------------------------------------------------------
 
-    @cython.ccall
     def at_end_of_turn(self) -> cython.bint:
         """Return whether books may be sent now."""
         waiting: Waiting

@@ -134,6 +134,13 @@ class MessageSplitter:
     changes of them may be conflated; else they wait at their position. `known`: what is known of
     symbols and orders; it may be left out for feeds whose messages tell it."""
 
+    table: FeedTable
+    order: str
+    known: object
+    header: PacketHeader
+    index: MessageIndex
+    rules: dict
+
     def __init__(self, feed: "Feed", books: bool, known: KnowsBooks | None = None) -> None:
         self.table = feed.table
         self.order = feed.byte_order

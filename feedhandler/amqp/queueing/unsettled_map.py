@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING
 import cython
 from cython.cimports.feedhandler.histogram import Histogram
 
+from feedhandler.codecs.visibility import Public, Readonly
+
 if TYPE_CHECKING:
     from feedhandler.amqp.framing import Template
 
@@ -87,6 +89,23 @@ class OutgoingMessage:
     its way to the disk, and to be freed once it is there.
     """
 
+    data: Readonly[bytes]
+    service: Readonly[cython.uint]
+    sequence: Public[cython.ulonglong]
+    following: Public[cython.ulonglong]
+    block: Readonly[cython.bint]
+    reason: Readonly[str]
+    key: Readonly[str]
+    sent_ns: Readonly[cython.longlong]
+    tried_ns: Public[cython.longlong]
+    tries: Public[cython.int]
+    number_at: Public[cython.Py_ssize_t]
+    template: Public[object]
+    came_ns: Public[cython.longlong]
+    item: Public[cython.ulonglong]
+    ended: Public[cython.bint]
+    spilled: Public[cython.bint]
+
     def __init__(
         self,
         data: bytes,
@@ -130,6 +149,20 @@ class UnsettledMap:
     records how long messages took to be confirmed, in ns, from when they were sent first.
     """
 
+    messages_max: Readonly[cython.Py_ssize_t]
+    bytes_max: Readonly[cython.Py_ssize_t]
+    returned_max: Readonly[cython.Py_ssize_t]
+    bytes: Readonly[cython.Py_ssize_t]
+    retry_ns: object
+    held: Readonly[dict]
+    number: cython.ulonglong
+    again: Readonly[object]
+    waiting: Readonly[list]
+    confirmed: Readonly[cython.ulonglong]
+    resent: Readonly[cython.ulonglong]
+    counts: Readonly[dict]
+    latency: Readonly[Histogram]
+
     def __init__(self, messages_max: int, bytes_max: int, retry_ns: Callable[[int], int]) -> None:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
@@ -147,12 +180,12 @@ class UnsettledMap:
             outcome: 0 for outcome in Outcome if outcome != Outcome.ACCEPTED
         }
 
-    @cython.ccall
     def room(self, size: cython.Py_ssize_t) -> cython.bint:
         """Return whether a new message of `size` bytes may be sent."""
         return len(self.held) < self.messages_max and self.bytes + size <= self.bytes_max
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def add(self, outgoing: OutgoingMessage, now_ns: cython.longlong) -> cython.ulonglong:
         """Add a message that is about to be sent; return its number. The caller has checked
         `room`."""
@@ -162,7 +195,6 @@ class UnsettledMap:
         self.bytes += len(outgoing.data)
         return self.number
 
-    @cython.ccall
     def confirm(self, number: cython.ulonglong, now_ns: cython.longlong) -> cython.bint:
         """Remove a message that is confirmed; return False for a number that is not in the
         window."""
@@ -222,6 +254,7 @@ class UnsettledMap:
         return self.waiting[0][0] if self.waiting else None
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def next_again(self) -> cython.ulonglong:
         """Take the number of the next message to send again; 0 where there is none."""
         if not self.again:

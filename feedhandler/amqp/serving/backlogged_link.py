@@ -25,7 +25,6 @@ _WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
 class BackloggedLink(Backlog):
     """A link whose queue has a policy; see `Backlog`."""
 
-    @cython.ccall
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, or queue it behind what waits."""
         template: Template
@@ -43,13 +42,13 @@ class BackloggedLink(Backlog):
         return Backlog.deliver(self, frame)
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _number(self, key: str) -> cython.longlong:
         """Take the next group-sequence of the link, which does not depend on the key."""
         number: cython.longlong = self.group_sequence
         self.group_sequence = (number + 1) & _WRAPS
         return number
 
-    @cython.cfunc
     def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message that has its group-sequence already."""
         return self.sender.send(outgoing.data, 0, len(outgoing.data))

@@ -43,6 +43,7 @@ from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.history import History, HistoryPosition, Note
 from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.codecs.visibility import Readonly
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
@@ -57,6 +58,17 @@ class Cursor:
 
     `following` is the number after the last packet that it has read.
     """
+
+    sender_queue: Readonly[SenderQueue]
+    stream: Readonly[Stream]
+    past: Stream
+    history: Readonly[object]
+    store: PacketStore
+    following: Readonly[cython.ulonglong]
+    serial: cython.Py_ssize_t
+    note: cython.Py_ssize_t
+    skip: cython.Py_ssize_t
+    block: cython.Py_ssize_t
 
     def __init__(
         self, sender_queue: SenderQueue, stream: Stream, position: HistoryPosition, following: int
@@ -91,6 +103,14 @@ class CatchUps:
     that have reached the live stream of some service; the caller that reads it empties it.
     """
 
+    fanout: Fanout
+    on_overtaken: object
+    cursors: Readonly[object]
+    arrived: Readonly[list]
+    frame: Frame
+    bytes_read: Readonly[cython.ulonglong]
+    overtaken: Readonly[cython.ulonglong]
+
     def __init__(self, fanout: Fanout, on_overtaken: Callable[[Cursor], bool]) -> None:
         self.fanout = fanout
         self.on_overtaken = on_overtaken
@@ -123,7 +143,6 @@ class CatchUps:
         cursor.sender_queue.catching -= 1
         cursor.sender_queue._note_backlog()
 
-    @cython.ccall
     def turn(self, bytes_max: cython.Py_ssize_t) -> cython.bint:
         """Deliver about `bytes_max` bytes of history at most; return whether any link could go on
         at once.
@@ -145,7 +164,6 @@ class CatchUps:
                 return True
         return False
 
-    @cython.cfunc
     def _read(self, cursor: Cursor, bytes_max: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Let one link read on, about `bytes_max` bytes at most; return how many it was."""
         used: cython.Py_ssize_t = 0
@@ -172,13 +190,11 @@ class CatchUps:
                 break
         return used
 
-    @cython.cfunc
     def _overtaken(self, cursor: Cursor) -> cython.bint:
         """Count and report that a link's next packet is gone; return whether the link goes on."""
         self.overtaken += 1
         return self.on_overtaken(cursor)
 
-    @cython.cfunc
     def _packets(
         self, cursor: Cursor, stop: cython.Py_ssize_t, bytes_max: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -225,7 +241,6 @@ class CatchUps:
             used += size + _STEP_BYTES
         return used
 
-    @cython.cfunc
     def _deliver(
         self,
         cursor: Cursor,
@@ -285,7 +300,6 @@ class CatchUps:
         cursor.block += 1
         return len(data) + _STEP_BYTES
 
-    @cython.ccall
     def report(
         self, sender_queue: SenderQueue, stream: Stream, sequence: cython.ulonglong, body: object
     ) -> cython.int:

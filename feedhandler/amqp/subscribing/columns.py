@@ -28,6 +28,7 @@ from feedhandler.codecs.scanner import (
     scan_messages,
     scan_packets,
 )
+from feedhandler.codecs.visibility import Public, Readonly
 
 #: Messages the index has room for at first; it doubles when a batch holds more.
 INDEX_CAPACITY = 16_384
@@ -117,6 +118,19 @@ class Batch:
                some that are not
     """
 
+    feed: Public[object]
+    grain: Readonly[str]
+    notes: Readonly[list]
+    data: Readonly[object]
+    count: Readonly[cython.Py_ssize_t]
+    day: Readonly[cython.int]
+    service: Readonly[cython.int]
+    snapshot: Readonly[cython.bint]
+    parts: Readonly[bytearray]
+    width: Readonly[cython.Py_ssize_t]
+    workspace: object
+    scanned: object
+
     def __init__(self, feed: Any, grain: str, quality: list | None, workspace: Workspace) -> None:
         self.feed = feed
         self.grain = grain
@@ -133,7 +147,6 @@ class Batch:
         """Decoded quality messages that precede these data."""
         return [note.quality for note in self.notes]
 
-    @cython.ccall
     def fill(
         self,
         inbox: Inbox,
@@ -183,6 +196,7 @@ class Batch:
         return numpy.frombuffer(self.parts, numpy.int64, self.count, 8 * number * self.width)
 
     @cython.ccall
+    @cython.exceptval(-1, check=True)
     def stamp(self, index: cython.Py_ssize_t) -> cython.longlong:
         """Return the receive stamp of one body in ns; quicker than `stamps` for a few. Raises
         IndexError."""

@@ -9,11 +9,16 @@ stops before them and returns False, and `Subscriber` goes on from there.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 from cython.cimports.feedhandler.amqp.proton import ReceiverLink
 from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
+
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.subscribing.inbox import Inbox
 
 
 @cython.cclass
@@ -24,6 +29,18 @@ class FastDispatch:
         link, callback   what it was made for; another link or callback needs another one
         batch, taken     after `dispatch` returned False: the messages that it could hand over
     """
+
+    link: Readonly[ReceiverLink]
+    callback: Readonly[object]
+    batch: Readonly[Batch]
+    taken: Readonly[cython.Py_ssize_t]
+    inbox: "Inbox"
+    intake: object
+    feed: object
+    grain: str
+    workspace: object
+    consumed: cython.Py_ssize_t
+    granted_at: cython.Py_ssize_t
 
     def __init__(
         self,
@@ -44,7 +61,6 @@ class FastDispatch:
         self.consumed = self.taken = 0
         self.batch: Batch | None = None
 
-    @cython.ccall
     def dispatch(self) -> cython.bint:
         """Hand over all that the link holds. Returns False, having handed over nothing, where
         `Subscriber` must: then `taken` of its messages are in `batch`."""
@@ -62,7 +78,6 @@ class FastDispatch:
             self.return_credit()
         return True
 
-    @cython.ccall
     def return_credit(self) -> cython.int:
         """Give credit back for all that was handed over."""
         consumed: cython.Py_ssize_t = self.consumed

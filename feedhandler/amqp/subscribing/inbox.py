@@ -25,6 +25,8 @@ from cython.cimports.feedhandler.codecs.scanner import PacketHeader, frame_lengt
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
+from typing import TYPE_CHECKING
+
 from feedhandler.amqp import framing
 from feedhandler.codecs.dbn import SCHEMAS, decode_records
 from feedhandler.codecs.errors import PeerError, UsageError
@@ -32,6 +34,10 @@ from feedhandler.codecs.feed import split_packets
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.scanner import NO_SEND_TIME
+from feedhandler.codecs.visibility import Readonly
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.scanner import FeedTable
 
 _TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
 _QUALITY_BYTES = framing.CONTENT_QUALITY.encode()
@@ -106,6 +112,21 @@ class Message:
                     where the feed's times do not need it
     group_sequence  consecutive per link
     """
+
+    key: Readonly[str]
+    body: Readonly[bytes]
+    tag: Readonly[bytes]
+    content: Readonly[str]
+    day: Readonly[cython.uint]
+    feed_number: Readonly[cython.uint]
+    service: Readonly[cython.uint]
+    sequence: Readonly[cython.ulonglong]
+    number: Readonly[cython.int]
+    received_ns: Readonly[cython.longlong]
+    send_time: Readonly[cython.ulonglong]
+    group_sequence: Readonly[cython.longlong]
+    feed: Readonly[object]
+    references: Readonly[dict]
 
     @property
     def seq(self) -> int:
@@ -372,6 +393,33 @@ class Inbox:
     position up to which the stream was read.
     """
 
+    references: Readonly[dict]
+    reader: Reader
+    feed: Readonly[object]
+    expected: Readonly[cython.longlong]
+    messages: Readonly[cython.ulonglong]
+    malformed: Readonly[cython.ulonglong]
+    bodies: Readonly[bytearray]
+    parts: Readonly[bytearray]
+    day: Readonly[cython.uint]
+    feed_number: Readonly[cython.uint]
+    service: Readonly[cython.uint]
+    snapshot: Readonly[cython.bint]
+    failure: Readonly[object]
+    last_content: bytes
+    last_content_text: str
+    notes: Readonly[cython.Py_ssize_t]
+    whole_batches: cython.bint
+    record_bytes: cython.Py_ssize_t
+    record_sequence_at: cython.Py_ssize_t
+    numbered: cython.bint
+    table: "FeedTable"
+    header: PacketHeader
+    prefixes: cython.ulonglong[::1]
+    sequences: cython.ulonglong[::1]
+    numbers: cython.uint[::1]
+    moved: dict
+
     def __init__(
         self,
         feed: Any = None,
@@ -423,7 +471,6 @@ class Inbox:
                 found[prefix & 0xFFFF] = _tag(prefix, self.sequences[slot], self.numbers[slot])
         return found
 
-    @cython.cfunc
     def _remember(self, data: cython.const_uchar[::1]) -> cython.int:
         """Record this message's tag as the last one of its service; unless the tag is a snapshot
         block's, or of a packet outside the sequence, which have no position in it."""
@@ -450,7 +497,6 @@ class Inbox:
         self.numbers[slot] = number
         return 0
 
-    @cython.cfunc
     def _assign_slot(self, slot: cython.Py_ssize_t, prefix: cython.ulonglong) -> cython.int:
         """Assign a slot of the arrays to another service, or to another day of the same."""
         before: cython.ulonglong = self.prefixes[slot]
@@ -463,6 +509,7 @@ class Inbox:
         return 0
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _last_in_batch(self, data: cython.const_uchar[::1]) -> cython.ulonglong:
         """Return the sequence number of the last packet in a batch; 0 where the body is no
         batch."""
@@ -484,6 +531,7 @@ class Inbox:
         return self.header.sequence
 
     @cython.cfunc
+    @cython.exceptval(-1, check=True)
     def _last_of_records(
         self, data: cython.const_uchar[::1], first: cython.ulonglong
     ) -> cython.ulonglong:
@@ -520,7 +568,6 @@ class Inbox:
         self.messages += len(found)
         return found
 
-    @cython.cfunc
     def _parse(
         self, data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
@@ -531,13 +578,11 @@ class Inbox:
         self.malformed += 1
         return self._fail("a message is no AMQP message with one data section")
 
-    @cython.cfunc
     def _fail(self, why: str) -> cython.bint:
         """Record why the stream ends here. Returns False."""
         self.failure = PeerError(why)
         return False
 
-    @cython.ccall
     def collect(
         self, link: ReceiverLink, first: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -599,7 +644,6 @@ class Inbox:
         del self.bodies[used:]
         return row
 
-    @cython.cfunc
     def _identify(self, data: cython.const_uchar[::1]) -> cython.int:
         """Set day, feed and service from the tag of the message in `reader`."""
         at: cython.Py_ssize_t = self.reader.tag_at
@@ -608,7 +652,6 @@ class Inbox:
         self.service = cython.cast(cython.uint, read_uint(data, at + 6, 2))
         return 0
 
-    @cython.cfunc
     def _is_quality(self, data: cython.const_uchar[::1]) -> cython.bint:
         """Return whether the message in `reader` is a quality message."""
         i: cython.Py_ssize_t
@@ -622,7 +665,6 @@ class Inbox:
                 return False
         return True
 
-    @cython.cfunc
     def _in_block(self, data: cython.const_uchar[::1]) -> cython.bint:
         """Return whether the message in `reader` is part of a snapshot block."""
         if self.reader.tag_size != _TAG_BYTES:
@@ -642,7 +684,6 @@ class Inbox:
         self.notes += 1
         return self._message(data)
 
-    @cython.cfunc
     def _in_sequence(self) -> cython.bint:
         """Check that this message follows the last one; a message from a broker may carry no
         number."""

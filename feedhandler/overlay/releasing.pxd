@@ -1,1 +1,0 @@
-# Called from Python only.
