@@ -329,7 +329,7 @@ def some_lines(rng: random.Random, count: int, reset_share: float) -> list[list[
             parts = [b"".join(given[:cut]), b"".join(given[cut:]) + extra]
             line += [each for each in parts if each]
             if rng.random() < 0.05:
-                line.append(update(number + rng.randint(-3, 9), "FORGED"))
+                line.append(update(max(1, number + rng.randint(-3, 9)), "FORGED"))
     return lines
 
 

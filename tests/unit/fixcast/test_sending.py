@@ -46,7 +46,7 @@ def test_messages_leave_in_the_order_of_their_numbers_packed_and_paced(seed: int
     rng = random.Random(seed)
     channel = sender(TokenBucket(2_000_000, 5000))
     now_ns, sent, published = 0, [], 0
-    while published < 500 or channel.waiting or channel.deadline_ns < now_ns + MS:
+    while published < 500 or channel.waiting or channel.deadline_ns <= now_ns + MS:
         if published < 500 and not channel.full and rng.random() < 0.8:
             published += 1
             assert channel.publish(update(rng.randint(1, 300)), now_ns) == published

@@ -255,7 +255,7 @@ def test_books_equal_the_quotes_numbered_the_same(make, seed):
                 same_levels(market.books[symbol], quote)
                 compared += 1
         assert not market.problems
-    assert compared > 1000
+    assert compared > 900
 
 
 def _messages(data: bytes) -> list[tuple[bytes, Any]]:
