@@ -22,8 +22,7 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 # than it works.
 ALONE := tests/interop tests/system
 # What `make check` runs: the tree's shape, not what the product does.
-SHAPE := tests/unit/test_structure_imports.py tests/unit/test_structure_files.py \
-	tests/unit/test_structure_journal.py
+SHAPE := tests/unit/structure
 WAITING := $(shell expr $(JOBS) + 4)
 # Tests start hundreds of processes; where none may keep what it compiled to byte code, each compiles
 # all of it again, and so does pytest: a third of the suite's time.
@@ -125,7 +124,7 @@ soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: 
 
 simulate: $(VENV)/.everything ## the simulation campaign (SEEDS=10000)
 	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 PACKETS=6 $(PY) -m pytest --timeout=0 -rP -n $(JOBS) tests/simulation
-	PACKED=4 FORGED=1000000 $(PY) -m pytest --timeout=0 -rP tests/unit/test_ingest_packings.py \
+	PACKED=4 FORGED=1000000 $(PY) -m pytest --timeout=0 -rP tests/unit/ingest/test_packings.py \
 		tests/system/test_receiver_loopback.py
 
 simulate-journal: $(VENV)/.everything ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
@@ -144,7 +143,7 @@ crash: $(VENV)/.everything ## a gateway killed under load, again and again (CRAS
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s -k killed tests/system/test_publish_brokers.py
 	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
-		tests/unit/test_characterise_following.py tests/unit/test_characterise_lake.py tests/system/test_characterise_spark.py
+		tests/unit/characterise/test_following.py tests/unit/characterise/test_lake.py tests/system/test_characterise_spark.py
 	FRESH=1 KILLS=$(CRASHES) $(PY) -m pytest --timeout=0 -s -k killed tests/system/test_fixcast_commands.py
 
 crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
@@ -155,8 +154,8 @@ crash-keyed: $(VENV)/.everything ## a keyed queue's producers, consumers and gat
 	FRESH=1 KILLS=$(KEYED_KILLS) MESSAGES=$(MESSAGES) CLIENTS=3 $(PY) -m pytest --timeout=0 -s \
 		tests/system/test_keyed_crash.py
 	SEEDS=10000 HISTORIES=50 $(PY) -m pytest --timeout=0 -s tests/simulation/test_keyed_queue.py \
-		tests/simulation/test_keyed_histories.py tests/unit/test_keyed_dispatch.py \
-		tests/unit/test_keyed_message_order.py
+		tests/simulation/test_keyed_histories.py tests/unit/keyed/test_dispatch.py \
+		tests/unit/amqp/test_message_order.py
 
 crash-overlay: $(VENV)/.everything ## proxies of a tree killed, links cut, in namespaces (KILLS=500)
 	FRESH=1 KILLS=$(if $(filter command% environment%,$(origin KILLS)),$(KILLS),500) $(PY) -m pytest --timeout=0 -s \

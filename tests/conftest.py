@@ -25,10 +25,10 @@ import pytest
 
 from feedhandler import operator_log
 from tests.support.brokers import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
+from tests.support.checkout import CHECKOUT
 from tests.support.needs import absent
 from tests.support.seeds import rerun, seed_of
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
 #: making its own code faster. Commands in processes of their own have it too.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -11,11 +11,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.support import rooms
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 DATA = CHECKOUT / "build" / "coverage"
 SEEDS = "100"
 TESTS = ("tests/unit", "tests/simulation/test_recovery_seeds.py")

@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from tests.support.checkout import CHECKOUT
+
 LOGS = CHECKOUT / "build" / "steady"
 
 

@@ -178,10 +178,10 @@ are [FORMAT.md](../codecs/FORMAT.md).
 
 _TESTED = """\
 How each feed is tested: *real packets* of @VENUES@ feeds are compared, field by field, with what an
-independent dissector makes of them (`tests/unit/test_venues.py`), and those of @OWN@ more with
-values that came with them or were read by hand (`tests/unit/test_feed_*.py`); *generated sessions*
-are made, sent, lost and recovered (`tests/simulation`). Beside that, every message of every feed is
-encoded and decoded with random values (`tests/unit/test_codecs_roundtrip.py`), and mutated packets
+independent dissector makes of them (`tests/unit/codecs/feeds/test_venues.py`), and those of @OWN@
+more with values that came with them or were read by hand (beside it); *generated sessions* are
+made, sent, lost and recovered (`tests/simulation`). Beside that, every message of every feed is
+encoded and decoded with random values (`tests/unit/codecs/test_roundtrip.py`), and mutated packets
 of every feed go through the compiled scanner and its interpreted twin (`tests/fuzz`).
 """
 

@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+from tests.support.checkout import CHECKOUT
+
 ROOMS = ("codecs", "retrans", "replay", "feedhandler", "tests")
 TRANSLATED = CHECKOUT / "build" / "cython"
 #: The compiled units of each fuzzer.

@@ -8,15 +8,12 @@ the engine would be one.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.fuzz import frame_mutator, node_fuzz
 from tests.support.amqp_wire import Frame, split
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-
+from tests.support.checkout import CHECKOUT
 
 #: Fuzzer to the number of frames that it makes by default.
 FRAMES = {"node_fuzz": "16000", "sequence_fuzz": "5000"}

@@ -6,15 +6,14 @@ A run is 10,000 frames, or a tenth of `FEEDHANDLER_FUZZ_FRAMES`.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.fuzz import publisher_fuzz
 from tests.fuzz.hostile_broker import Hearing, Script
 from tests.support.amqp_wire import ACCEPTED, DISPOSITION, TRANSFER, Frame, Value, described, frame
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "40000")) // 10
 
 

@@ -19,8 +19,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tests.support.checkout import CHECKOUT
+
 HERE = Path(__file__).resolve().parent
-SAMPLES = HERE.parents[1] / "docs" / "guides" / "samples"
+SAMPLES = CHECKOUT / "docs" / "guides" / "samples"
 #: Folders with a Go program each, by the name of what is built of them.
 GO_PROGRAMS = {
     "client": HERE / "go",
@@ -36,9 +38,9 @@ JAVA_PROGRAMS = {
     # A judge of FIX messages, no client.
     "quickfixj": HERE / "quickfixj",
     # The bench's, with the broker itself among its libraries.
-    "kafka": HERE.parents[1] / "bench" / "kafka",
+    "kafka": CHECKOUT / "bench" / "kafka",
     # Another bench's, with its driver.
-    "aeron": HERE.parents[1] / "bench" / "aeron",
+    "aeron": CHECKOUT / "bench" / "aeron",
 }
 #: The Maven plug-in that brings a program's libraries.
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"

@@ -12,9 +12,8 @@ from msgspec import structs
 from feedhandler.config import load_config
 from tests.support import publish as publish_kit
 from tests.support.brokers import RabbitMQ
+from tests.support.checkout import CHECKOUT
 from tests.support.foreign_clients import go_command
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def load(path: Path) -> subprocess.CompletedProcess[str]:

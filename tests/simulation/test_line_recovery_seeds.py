@@ -5,8 +5,6 @@ What a seed draws, and what is checked, `line_world` says; what is a venue's own
 `SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
 """
 
-from pathlib import Path
-
 import cboe_venue
 import cme_loops_venue
 import cme_replay_venue
@@ -16,6 +14,8 @@ import nyse_venue
 import pytest
 from channel_world import SEEDS_USUAL, play_seeds
 from line_world import PASSWORD, Venue, bites, play, played
+
+from tests.support.checkout import CHECKOUT
 
 MODULES = (cboe_venue, cme_loops_venue, cme_replay_venue, iex_venue, itch_venue, nyse_venue)
 
@@ -41,7 +41,7 @@ def test_a_seed_does_the_same_again(venue: Venue) -> None:
 
 
 def test_the_page_of_faults_says_how_many_seeds_are_played() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+    page = CHECKOUT / "docs" / "reliability.md"
     rows = [
         row for row in page.read_text().splitlines() if "(../tests/simulation/test_line_" in row
     ]

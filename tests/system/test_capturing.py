@@ -30,8 +30,8 @@ from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20261121"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/system/test_capturing.py"

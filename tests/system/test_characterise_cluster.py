@@ -13,11 +13,11 @@ import pytest
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
 from tests.support.characterise import FEED, write_session
+from tests.support.checkout import CHECKOUT
 from tests.support.needs import absent, long_where
 
 #: An executor with a core and a GB, started as a cluster's are.
 MASTER = "local-cluster[1,1,1024]"
-CHECKOUT = Path(__file__).resolve().parents[2]
 #: Java comes up twice, and the executor's Python: ten seconds, on a machine that is busy
 #: many times that.
 LIMIT_S = 400

@@ -28,6 +28,7 @@ from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
 from tests.support.channels import NYSE, rows_of, write_rows
 from tests.support.characterise import FEED, OPENING_NS, Independent, table_rows, write_session
+from tests.support.checkout import CHECKOUT
 from tests.support.needs import long_where
 
 #: How often a stream's driver is killed: each time Java comes up anew, which takes ten seconds.
@@ -35,7 +36,6 @@ KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "0"))
 DEADLINE_S = 300.0
 #: Takes a minute and more to decode on two processors.
 LONG_BYTES = 1 << 30
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

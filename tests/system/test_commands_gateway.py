@@ -16,9 +16,9 @@ from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
 from feedhandler.replay.exchange.ledger import read_ledger
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 from tests.support.commands import run_here
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 #: One that no other process hears.
 EXCHANGE = ("exchange", "--rate", "1000", "--port-base", str(free_addresses.exchange_port()))

@@ -24,8 +24,8 @@ from feedhandler.config.show import to_toml
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 #: Modules that a command loads after the first of ours, or more.
 MODULES_LEAST = 300

@@ -11,8 +11,8 @@ import pytest
 from feedhandler.config import loopback_config
 from feedhandler.config.show import to_toml
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
 CLOSED = "bad file descriptor"
 

@@ -12,9 +12,8 @@ import pytest
 from feedhandler.codecs import list_feeds
 from feedhandler.replay.captures.reading import Capture
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 from tests.support.commands import run_here
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def command(*words: str, cwd: Path = CHECKOUT) -> list[str]:

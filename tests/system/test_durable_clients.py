@@ -11,10 +11,11 @@ import pytest
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+from tests.support.checkout import CHECKOUT
 from tests.support.durable import ACCEPTED, orders, running
 from tests.support.node import in_thread
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = CHECKOUT / "docs"
 SAMPLE = DOCS / "guides" / "samples" / "python" / "durable_queue.py"
 
 

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = CHECKOUT / "examples"
 
 
 def test_books_kept_behind_two_lossy_lines_are_the_exchanges() -> None:

@@ -35,10 +35,10 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import free_addresses
 from tests.support.amqp import FEED, order
 from tests.support.amqp import packet as packet_of
+from tests.support.checkout import CHECKOUT
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 from tests.support.unsequenced import description_setting_aside
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 #: Lines are never silent and gaps are announced soon, unless a test is about that.
 QUICK = ArbitrationSettings(gap_wait_us=20_000, start_wait_us=1_000, silent_us=60_000_000)
 

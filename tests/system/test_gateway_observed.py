@@ -23,9 +23,9 @@ from feedhandler.gateway import Gateway, watch
 from feedhandler.operator_log import LogConfig, opened
 from feedhandler.rpc import ask
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 ANY_PORT = MetricsConfig(listen="127.0.0.1:0")
 
 

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = CHECKOUT / "examples"
 
 
 def run(name: str, *words: str) -> str:

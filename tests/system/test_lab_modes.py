@@ -25,7 +25,7 @@ SHORT: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn in `tests/unit/test_lab_report.py`."""
+    """Figures are drawn in `tests/unit/lab/test_report.py`."""
     monkeypatch.setattr(drawing, "available", lambda: False)
 
 

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "order_routing.py"
+EXAMPLE = CHECKOUT / "examples" / "order_routing.py"
 
 
 def test_orders_are_routed_once_through_a_crash(tmp_path: Path) -> None:

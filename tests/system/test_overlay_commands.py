@@ -24,9 +24,9 @@ from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
 from feedhandler.terminal.console import run_command
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 from tests.support.commands import Done, run_here, signals_kept
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 MESSAGES = 300
 

@@ -25,6 +25,7 @@ from feedhandler.journal.files import RealFiles
 from feedhandler.journal.opening import open_store
 from feedhandler.rpc import ask
 from tests.support.broker_peer import FakeBroker, broker
+from tests.support.checkout import CHECKOUT
 from tests.support.gateway import PATIENCE_S, SERVICES, Market, kill, start
 
 #: So many packets a second; three eighths of this are full in half a second, and a disk that is
@@ -178,11 +179,10 @@ def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
     )
 
     async def story(market: Market) -> None:
-        here = Path(__file__).resolve().parents[1]
         peer = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, limit=1 << 26,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{here}:{here.parent}"},
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         )  # fmt: skip
         assert peer.stdout is not None
         port = int(await peer.stdout.readline())

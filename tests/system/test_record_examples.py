@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "venue_records.py"
+EXAMPLE = CHECKOUT / "examples" / "venue_records.py"
 
 
 def test_a_program_that_knows_no_venue_reads_all() -> None:

@@ -29,8 +29,8 @@ from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.rpc import ask
 from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 
 START_NS = 1_795_168_800_000_000_000

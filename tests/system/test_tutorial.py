@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import free_addresses
+from tests.support.checkout import CHECKOUT
 from tests.support.commands import run_here
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "tutorial.md").read_text()
 TIMEOUT_S = 120
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import CHECKOUT
 from tests.support.needs import absent
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 WHEEL_BYTES_MAX = 10_000_000
 #: What belongs to building, not to running.
 SOURCES_OF_UNITS = (".c", ".h", ".pxd", ".pxi", ".pyx")

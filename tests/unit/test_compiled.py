@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from feedhandler import _compiled
+from tests.support.checkout import CHECKOUT
 
 PACKAGE = Path(_compiled.__file__).parent
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ["codecs.kinds", "ingest.ring", "amqp.framing"])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 PACKAGES = [
     "feedhandler",
