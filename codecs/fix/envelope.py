@@ -1,4 +1,4 @@
-"""The envelope of a FIX message: BeginString and BodyLength in front, CheckSum at the end."""
+"""Writes the envelope around the fields of a FIX message: BeginString, BodyLength and CheckSum."""
 
 
 def envelope(begin_string: bytes, fields: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Users of the embedded node: who may log in, and what each may receive.
+"""Users of the embedded node: their stored passwords and certificates, and what each may receive.
 
 What it is for: `Users` finds the user behind a name and a password, or behind a certificate;
 `Entitlement` says which services and symbols a user may receive; `admit` restricts what a link asks

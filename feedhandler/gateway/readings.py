@@ -1,4 +1,4 @@
-"""The values of a running gateway, one thing at a time, for `metrics.py`.
+"""The values of a running gateway, one thing at a time, for `observe/metrics.py`.
 
 Each `next` reads one line, channel, server or subscription; between two the event loop may turn, so
 what may change meanwhile is looked up again or copied first.

@@ -1,4 +1,4 @@
-"""Access control of the embedded node: log-in mechanisms of each listener, and who decides.
+"""Decides who may log in to the embedded node, and by which mechanism on each listener.
 
 What it is for: `Gate` alone decides for the node which mechanisms a client is offered, whether its
 credentials are right, and how many connections a user and an address may have. Passwords are
