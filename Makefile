@@ -37,7 +37,7 @@ SOURCES := setup.py feedhandler/_compiled.py feedhandler/_declarations.py \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange market
 
-.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed crash-overlay fuzz fuzz-asan docs site wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report profiles leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed crash-overlay fuzz fuzz-asan docs site wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -112,6 +112,9 @@ bench-smoke: $(VENV)/.everything ## every bench there is with a tiny load: fault
 
 lab-report: $(VENV)/.everything ## the papers' tables and figures, measured here, into docs/measured, in 15 minutes (LAB_SECONDS=15 a step)
 	$(PY) -m bench.lab_report --seconds $(LAB_SECONDS)
+
+profiles: $(VENV)/.everything ## what each compiled module is compiled for, measured, into docs/compiled.md, in 15 minutes
+	$(PY) -m bench.profiles --page
 
 leaks: $(VENV)/.everything ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
 	$(PY) -m bench.leaks

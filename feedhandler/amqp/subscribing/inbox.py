@@ -628,9 +628,10 @@ class Inbox:
             parts[row] = used
             parts[width + row] = reader.body_size
             parts[2 * width + row] = reader.received_ns
-            parts[6 * width + row] = cython.cast(cython.longlong, reader.send_time)
-            if not cython.compiled and reader.send_time >= 1 << 63:
-                parts[6 * width + row] = reader.send_time - (1 << 64)  # C's cast does it
+            if cython.compiled:
+                parts[6 * width + row] = cython.cast(cython.longlong, reader.send_time)
+            else:  # as C's cast has it; a memory view refuses what is too large
+                parts[6 * width + row] = (reader.send_time ^ 1 << 63) - (1 << 63)
             if reader.tag_size == _TAG_BYTES:
                 parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8) & _LOW_BITS
                 parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)

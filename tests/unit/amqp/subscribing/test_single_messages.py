@@ -3,11 +3,13 @@
 import itertools
 from array import array
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from proton import Message as ProtonMessage
 
+from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.codecs import Price, ReferenceData, load_feed
@@ -68,6 +70,19 @@ def read(link: FakeLink, inbox: Inbox | None = None) -> list[Message]:
 def orders(messages: list[Message]) -> list[Any]:
     records = [record for message in messages for record in message.records()]
     return [record for record in records if record.layout.name == "add_order"]
+
+
+@pytest.mark.parametrize(("address", "sent"), [("?as=message", SENT_NS), ("?as=packet", -1)])
+def test_the_interpreted_inbox_collects_send_times_as_the_compiled_one_does(
+    address: str, sent: int
+) -> None:
+    inbox = load_interpreted("feedhandler.amqp.subscribing.inbox").Inbox()
+    frames = [frame for frame in brought(address).frames if b"quality" not in frame]
+    bounds = array("q", [0, *itertools.accumulate(map(len, frames))])
+    link = SimpleNamespace(arena=b"".join(frames), bounds=bytearray(bounds), count=len(frames))
+    assert inbox.collect(link, 0, len(frames)) == len(frames)
+    # NO_SEND_TIME is -1 there.
+    assert memoryview(inbox.parts).cast("q")[6 * len(frames) :].tolist() == [sent] * len(frames)
 
 
 @pytest.mark.parametrize("address", ["?as=packet", "?as=batch", "?as=message"])
