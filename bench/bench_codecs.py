@@ -20,7 +20,7 @@ from typing import Any
 
 import dpkt
 
-from feedhandler.codecs import Feed, load_feed, scanner
+from feedhandler.codecs import Feed, feed_table, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 
 #: The bars: messages a second scanned, times the peer's rate, messages a second into columns.
@@ -104,8 +104,8 @@ def passes(work: Callable[[], int], seconds: float) -> dict[str, float]:
 def scanning(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, float]:
     """Scan all packets, back to back in memory, in one call a pass."""
     data = b"".join(packets)
-    index = scanner.MessageIndex(MESSAGES_PER_PACKET * len(packets))
-    header = scanner.PacketHeader()
+    index = feed_table.MessageIndex(MESSAGES_PER_PACKET * len(packets))
+    header = feed_table.PacketHeader()
 
     def work() -> int:
         index.clear()
@@ -123,8 +123,8 @@ def decoding(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, floa
     ]
     indices = []
     for data in batches:
-        index = scanner.MessageIndex(MESSAGES_PER_PACKET * BATCH_PACKETS)
-        header = scanner.PacketHeader()
+        index = feed_table.MessageIndex(MESSAGES_PER_PACKET * BATCH_PACKETS)
+        header = feed_table.PacketHeader()
         assert scanner.scan_packets(feed.table, data, 0, len(data), header, index) == 0
         indices.append(index)
     columns = [Columns(feed, kind, MESSAGES_PER_PACKET * BATCH_PACKETS) for kind in (140, 230)]

@@ -20,7 +20,7 @@ import numpy
 import sbe
 
 from bench.bench_codecs import passes
-from feedhandler.codecs import Feed, load_feed, scanner
+from feedhandler.codecs import Feed, feed_table, load_feed, scanner
 from feedhandler.replay.generating.order_session import OrderSession
 
 #: The bars: messages a second scanned, and times the peer's rate.
@@ -113,7 +113,7 @@ def scanning(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, floa
     sizes = numpy.array([len(packet) for packet in packets], numpy.uint32)
     starts = numpy.cumsum(sizes, dtype=numpy.int64) - sizes
     rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
-    header, index = scanner.PacketHeader(), scanner.MessageIndex(len(data) // 8)
+    header, index = feed_table.PacketHeader(), feed_table.MessageIndex(len(data) // 8)
 
     def work() -> int:
         index.clear()

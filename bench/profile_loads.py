@@ -81,7 +81,7 @@ def utp_packets(count: int) -> tuple[Any, list[bytes]]:
 def scanning(part: float, folder: Path) -> Work:
     """Packets of UTP-MD, ITCH and CME scanned into offsets, types, symbols and sizes."""
     from bench import bench_venue_codecs
-    from feedhandler.codecs import load_feed, scanner
+    from feedhandler.codecs import feed_table, load_feed, scanner
 
     bench_venue_codecs.SBE_PACKETS = some(8_000 * part)
     cme = load_feed(CME)
@@ -93,7 +93,7 @@ def scanning(part: float, folder: Path) -> Work:
         sizes = numpy.array([len(packet) for packet in packets], numpy.uint32)
         starts = numpy.cumsum(sizes, dtype=numpy.int64) - sizes
         rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
-        header, index = scanner.PacketHeader(), scanner.MessageIndex(len(data) // 8)
+        header, index = feed_table.PacketHeader(), feed_table.MessageIndex(len(data) // 8)
         scanner.scan_datagrams(feed.table, data, starts, sizes, header, index, rejects)
 
     return lambda: [scan(feed, packets) for feed, packets in loads]
@@ -101,12 +101,12 @@ def scanning(part: float, folder: Path) -> Work:
 
 def columns(part: float, folder: Path) -> Work:
     """All fields of UTP-MD's orders and quotes made into columns."""
-    from feedhandler.codecs import scanner
+    from feedhandler.codecs import feed_table, scanner
     from feedhandler.codecs.columns import Columns
 
     feed, packets = utp_packets(some(10_000 * part))
-    data, index = b"".join(packets), scanner.MessageIndex(5 * len(packets))
-    scanner.scan_packets(feed.table, data, 0, len(data), scanner.PacketHeader(), index)
+    data, index = b"".join(packets), feed_table.MessageIndex(5 * len(packets))
+    scanner.scan_packets(feed.table, data, 0, len(data), feed_table.PacketHeader(), index)
     made = [Columns(feed, kind, index.count) for kind in (140, 230)]
     return lambda: [each.decode(data, index, DAY) for each in made]
 
@@ -157,7 +157,8 @@ def fix_scanning(part: float, folder: Path) -> Work:
 
 def arbitration(part: float, folder: Path) -> Work:
     """Lines A and B, some packets late or lost on one of them, arbitrated into the ring."""
-    from feedhandler.codecs.scanner import PacketHeader, parse_next
+    from feedhandler.codecs.feed_table import PacketHeader
+    from feedhandler.codecs.scanner import parse_next
     from feedhandler.ingest.arbitration import Arbiter
     from feedhandler.ingest.ring import Ring
 
@@ -255,7 +256,8 @@ def venues(part: float, folder: Path) -> Work:
 
 def retransmission_server(part: float, folder: Path) -> Work:
     """Packets kept for retransmission and looked up again; snapshots cut into packets."""
-    from feedhandler.codecs.scanner import PacketHeader, parse_next
+    from feedhandler.codecs.feed_table import PacketHeader
+    from feedhandler.codecs.scanner import parse_next
     from feedhandler.retrans.snapshots import SnapshotCutter
     from feedhandler.retrans.store import PacketStore
 

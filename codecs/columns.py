@@ -25,14 +25,8 @@ from typing import Any
 import cython
 import msgspec
 import numpy
-from cython.cimports.feedhandler.codecs.scanner import (
-    FeedTable,
-    MessageIndex,
-    PacketHeader,
-    element_symbol,
-    fixed_size,
-    open_group,
-)
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
+from cython.cimports.feedhandler.codecs.scanner import element_symbol, fixed_size, open_group
 
 from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.times import SECOND_NS, UNIT_NS, Midnights

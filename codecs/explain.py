@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from feedhandler.codecs.bad_packet import INFLATED_SIZE_MAX, BadPacket
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.fix_faults import SEQUENCE_END, find_beyond, find_fault
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.layouts import Field
 from feedhandler.codecs.scanner import (
-    PacketHeader,
     check_messages,
     message_size_by_type,
     parse_header,

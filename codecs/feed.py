@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from feedhandler.codecs import scanner
+from feedhandler.codecs import feed_table, scanner
 from feedhandler.codecs.bad_packet import INFLATED_SIZE_MAX, BadPacket
 from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import NO_SEND_TIME, FeedDescription
@@ -214,7 +214,7 @@ class Feed:
     def __init__(
         self,
         description: FeedDescription,
-        table_of: Callable[[ModuleType], scanner.FeedTable],
+        table_of: Callable[[ModuleType], feed_table.FeedTable],
         header: Block,
         layouts: dict[int, list[Layout]],
         controls: dict[int, Layout],
@@ -245,7 +245,7 @@ class Feed:
         self.clock = clock
         self.book = book
         self.table_of = table_of
-        self.table = table_of(scanner)
+        self.table = table_of(feed_table)
         self._by_name = {layout.name: layout for ways in layouts.values() for layout in ways}
         self.symbols_are_text = any(
             (layout.symbol and layout.by_name[layout.symbol].kind == "c")
@@ -255,7 +255,7 @@ class Feed:
         #: The layouts of which messages were longer than described, as those of a later version
         #: are, by name: the fixed bytes of the first one, and those that are described.
         self.longer: dict[str, tuple[int, int]] = {}
-        self._scratch: list[tuple[scanner.PacketHeader, scanner.MessageIndex]] = []
+        self._scratch: list[tuple[feed_table.PacketHeader, feed_table.MessageIndex]] = []
         self._header_names: dict[str, str] = {}
         self._send_unit_ns = UNIT_NS[description.packet.send_time.unit]
 
@@ -380,7 +380,7 @@ class Feed:
         bytes the digest in hexadecimal, since its text is only in the messages. None for several,
         too.
         """
-        if symbol in (scanner.NO_SYMBOL, scanner.SEVERAL_SYMBOLS):
+        if symbol in (feed_table.NO_SYMBOL, feed_table.SEVERAL_SYMBOLS):
             return None
         if self.table.long_symbols and symbol >= LONG_SYMBOL_BIT:
             return f"{symbol:016x}"
@@ -428,18 +428,18 @@ class Feed:
         finally:
             self._scratch.append(lent)
 
-    def _lend(self) -> tuple[scanner.PacketHeader, scanner.MessageIndex]:
+    def _lend(self) -> tuple[feed_table.PacketHeader, feed_table.MessageIndex]:
         """Return a header and an index to scan with, which take longer to make than to use."""
         try:
             return self._scratch.pop()
         except IndexError:  # none is free, whichever thread took the last one
-            return scanner.PacketHeader(), scanner.MessageIndex()
+            return feed_table.PacketHeader(), feed_table.MessageIndex()
 
     def _decode(
         self,
         data: bytes,
-        header: scanner.PacketHeader,
-        index: scanner.MessageIndex,
+        header: feed_table.PacketHeader,
+        index: feed_table.MessageIndex,
         day: date | None,
         scales: Mapping[int, int],
         known: "ReferenceData | None",
@@ -466,8 +466,8 @@ class Feed:
     def _decoded(
         self,
         data: bytes,
-        header: scanner.PacketHeader,
-        index: scanner.MessageIndex,
+        header: feed_table.PacketHeader,
+        index: feed_table.MessageIndex,
         day: date | None,
         scales: Mapping[int, int],
         known: "ReferenceData | None",
@@ -519,7 +519,7 @@ class Feed:
         return None if day is None else self.trading_day.midnights(day, self.zone)
 
     def _packet(
-        self, data: bytes, header: scanner.PacketHeader, midnights: Midnights | None
+        self, data: bytes, header: feed_table.PacketHeader, midnights: Midnights | None
     ) -> Packet:
         context = DecodeContext(midnights)
         whole = data if header.body == self.header.size else data[: header.body].ljust(
@@ -632,7 +632,7 @@ class Feed:
 
     def scanned(
         self, data: bytes
-    ) -> Iterator[tuple[int, scanner.PacketHeader, scanner.MessageIndex]]:
+    ) -> Iterator[tuple[int, feed_table.PacketHeader, feed_table.MessageIndex]]:
         """Yield first byte, header and messages of each packet of a datagram. Raises `BadPacket`.
 
         Header and messages are good until the next step.
@@ -732,10 +732,10 @@ class Feed:
         code = self.message_code(message) if code is None else code
         layout = self.layouts[code][0] if code in self.layouts else None
         if layout is None or not layout.symbol:
-            return scanner.NO_SYMBOL
+            return feed_table.NO_SYMBOL
         field = layout.by_name[layout.symbol]
         if len(message) < field.at + field.size:
-            return scanner.NO_SYMBOL
+            return feed_table.NO_SYMBOL
         return scanner.symbol_of(self.table, message, code)
 
     def send_time_ns(self, send_time: int, midnights: Midnights | None) -> int | None:

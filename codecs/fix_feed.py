@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from feedhandler.codecs import scanner
+from feedhandler.codecs import feed_table
 from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import FeedDescription
 from feedhandler.codecs.errors import UsageError
@@ -92,7 +92,7 @@ class FixFeed(Feed):
     def __init__(
         self,
         description: FeedDescription,
-        table_of: Callable[[ModuleType], scanner.FeedTable],
+        table_of: Callable[[ModuleType], feed_table.FeedTable],
         names: Mapping[int, str],
     ) -> None:
         header = Block("header", 0, [], description.byte_order)
@@ -144,7 +144,7 @@ class FixFeed(Feed):
 
         Of a long one it is the digest in hexadecimal, since its text is only in the messages.
         """
-        if symbol in (scanner.NO_SYMBOL, scanner.SEVERAL_SYMBOLS):
+        if symbol in (feed_table.NO_SYMBOL, feed_table.SEVERAL_SYMBOLS):
             return None
         if symbol >= LONG_SYMBOL_BIT:
             return f"{symbol:016x}"
@@ -173,7 +173,7 @@ class FixFeed(Feed):
             yield self._run(data[at : at + header.length], header, index)
 
     def _run(
-        self, data: bytes, header: scanner.PacketHeader, index: scanner.MessageIndex
+        self, data: bytes, header: feed_table.PacketHeader, index: feed_table.MessageIndex
     ) -> Packet:
         packet = Packet(
             kind=PacketKind(header.kind),

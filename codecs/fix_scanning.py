@@ -6,12 +6,12 @@ other modules, too: `parse_first` and `parse_further` read a run in two steps, `
 and `next_symbol_of` the symbols of a message that names several.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
 from cython.cimports.feedhandler.codecs.fix import reasons
 from cython.cimports.feedhandler.codecs.fix_runs import (
+    Run,
     begin_run,
     begin_symbols,
     envelope,
@@ -22,10 +22,6 @@ from cython.cimports.feedhandler.codecs.fix_runs import (
     type_of,
 )
 
-if TYPE_CHECKING:
-    from feedhandler.codecs.fix_runs import Run
-    from feedhandler.codecs.scanner import FeedTable, MessageIndex, PacketHeader
-
 #: Numbers from here on are rejected; inside the product they mean something else
 #: (`kinds.UNSEQUENCED_BIT`).
 SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
@@ -34,11 +30,11 @@ SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
 @cython.cfunc
 @cython.nogil
 def parse_run(
-    table: "FeedTable",
+    table: FeedTable,
     first: cython.p_const_uchar,
     room: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
-    out: "PacketHeader",
+    out: PacketHeader,
     alone: cython.bint,
 ) -> cython.int:
     """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`.
@@ -56,11 +52,11 @@ def parse_run(
 @cython.cfunc
 @cython.nogil
 def parse_begin(
-    table: "FeedTable",
+    table: FeedTable,
     first: cython.p_const_uchar,
     room: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
-    out: "PacketHeader",
+    out: PacketHeader,
 ) -> cython.int:
     """Read the first message alone, as if it were all of its run; return a `Reject`.
 
@@ -78,7 +74,7 @@ def parse_begin(
 @cython.cfunc
 @cython.nogil
 def parse_rest(
-    table: "FeedTable", first: cython.p_const_uchar, size: cython.Py_ssize_t, out: "PacketHeader"
+    table: FeedTable, first: cython.p_const_uchar, size: cython.Py_ssize_t, out: PacketHeader
 ) -> cython.int:
     """Read the rest of the run whose first message `parse_begin` has read; return a `Reject`."""
     extend_run(first, size, table.slots, out.run)
@@ -88,7 +84,7 @@ def parse_rest(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _take_run(out: "PacketHeader") -> cython.int:
+def _take_run(out: PacketHeader) -> cython.int:
     """Fill the packet header from the run that was read; return a `Reject`."""
     if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
         return kinds.MALFORMED
@@ -112,11 +108,11 @@ def _take_run(out: "PacketHeader") -> cython.int:
 @cython.ccall
 @cython.nogil
 def parse_first(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
-    out: "PacketHeader",
+    out: PacketHeader,
 ) -> cython.int:
     """Read the first message alone, as if it were all of its run; return a `Reject`.
 
@@ -133,11 +129,11 @@ def parse_first(
 @cython.ccall
 @cython.nogil
 def parse_further(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
-    out: "PacketHeader",
+    out: PacketHeader,
 ) -> cython.int:
     """Read the rest of the run whose first message `parse_first` found FINE; return a `Reject`."""
     if start < 0 or size < 1 or start + size > len(data):
@@ -167,10 +163,10 @@ def _reject_of(verdict: cython.int) -> cython.int:
 @cython.cfunc
 @cython.nogil
 def check_run(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
-    header: "PacketHeader",
+    header: PacketHeader,
 ) -> cython.int:
     """Check the types of the run's messages (`check_messages`); return a `Reject`.
 
@@ -192,12 +188,12 @@ def check_run(
 @cython.cfunc
 @cython.nogil
 def fill_run(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     base: cython.Py_ssize_t,
-    header: "PacketHeader",
-    out: "MessageIndex",
+    header: PacketHeader,
+    out: MessageIndex,
 ) -> cython.int:
     """Append the run's messages to the message index `out`, offsets counted from `base`.
 
@@ -237,12 +233,12 @@ def fill_run(
 @cython.cfunc
 @cython.nogil
 def scan_runs(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
-    header: "PacketHeader",
-    out: "MessageIndex",
+    header: PacketHeader,
+    out: MessageIndex,
 ) -> cython.int:
     """Append the messages of all runs of a datagram to `out`, or of none where one is wrong.
 
@@ -273,7 +269,7 @@ def scan_runs(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _symbol_of(table: "FeedTable", first: cython.p_const_uchar, run: "Run") -> cython.ulonglong:
+def _symbol_of(table: FeedTable, first: cython.p_const_uchar, run: Run) -> cython.ulonglong:
     """Return the symbol of the message that `envelope` found.
 
     `NO_SYMBOL` where it has none, `SEVERAL_SYMBOLS` where it names different ones.
@@ -308,7 +304,7 @@ def begin_symbols_of(
     data: cython.const_uchar[::1],
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
-    header: "PacketHeader",
+    header: PacketHeader,
 ) -> cython.int:
     """Begin to read the symbols of the message `data[at:end]`; return 0 where it is none."""
     if at < 0 or end > len(data) or at >= end:
@@ -324,7 +320,7 @@ def begin_symbols_of(
 @cython.nogil
 @cython.exceptval(6148914691236517205, check=True)
 def next_symbol_of(
-    table: "FeedTable", data: cython.const_uchar[::1], header: "PacketHeader"
+    table: FeedTable, data: cython.const_uchar[::1], header: PacketHeader
 ) -> cython.ulonglong:
     """Return the next symbol of the message that `begin_symbols_of` found in `data`.
 

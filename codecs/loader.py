@@ -17,7 +17,7 @@ from typing import NoReturn
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo, available_timezones
 
-from feedhandler.codecs import scanner
+from feedhandler.codecs import feed_table
 from feedhandler.codecs.book_builder import BookBuilder
 from feedhandler.codecs.description import (
     FIX_MESSAGE,
@@ -34,6 +34,7 @@ from feedhandler.codecs.description import (
 )
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Clock, Feed, Reference
+from feedhandler.codecs.feed_table import SLOTS_MAX, FeedTable
 from feedhandler.codecs.field_builder import (
     IDENTIFIER,
     SIZE_MAX,
@@ -51,7 +52,6 @@ from feedhandler.codecs.fix_feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group, Part
 from feedhandler.codecs.recovery import WrongRecovery, checked
-from feedhandler.codecs.scanner import SLOTS_MAX, FeedTable
 from feedhandler.codecs.table_builder import TableBuilder
 from feedhandler.codecs.times import UNIT_NS, TimeReader, time_reader
 from feedhandler.codecs.trading_day import TradingDay
@@ -97,7 +97,7 @@ class _Builder:
         def table_of(module: ModuleType) -> FeedTable:
             return TableBuilder(self.fields).table(module, header, layouts, controls)
 
-        references = self._references(layouts, table_of(scanner))
+        references = self._references(layouts, table_of(feed_table))
         return Feed(
             description, table_of, header, layouts, controls, references,
             self._message_header(), self._clock(layouts), BookBuilder(self.fields, layouts).rules(),

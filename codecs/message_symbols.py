@@ -16,7 +16,7 @@ from cython.cimports.feedhandler.codecs.scanner import open_group, symbol_at
 from feedhandler.codecs.visibility import Public
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable, PacketHeader
+    from feedhandler.codecs.feed_table import FeedTable, PacketHeader
 
 
 @cython.cclass

@@ -8,7 +8,7 @@ from cython.cimports.feedhandler.codecs.fix_scanning import message_size_at
 from cython.cimports.feedhandler.codecs.scanner import message_size_by_type, padded
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 
 @cython.ccall

@@ -9,7 +9,7 @@ time only as counted from what an earlier message told. A reader of a stream kee
 from typing import Any
 
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import MessageIndex
+from feedhandler.codecs.feed_table import MessageIndex
 
 
 class ReferenceData:

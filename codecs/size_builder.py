@@ -1,9 +1,9 @@
 """The table of message sizes of a feed whose messages do not tell theirs, built of its layouts."""
 
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.codecs.field_builder import FieldBuilder
 from feedhandler.codecs.layouts import Field, Layout
 from feedhandler.codecs.parts import Condition, Conditional, Group, Part, Text
-from feedhandler.codecs.scanner import FeedTable
 
 #: A part that is always there.
 _ALWAYS = bytes([1]) * 256

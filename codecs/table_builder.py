@@ -4,12 +4,12 @@ import re
 from types import ModuleType
 
 from feedhandler.codecs.description import FieldDescription
+from feedhandler.codecs.feed_table import CONSTANTS_MAX, FeedTable
 from feedhandler.codecs.field_builder import FieldBuilder, renamed
 from feedhandler.codecs.field_values import fault_of_integer, nearest, snake_case
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group
-from feedhandler.codecs.scanner import CONSTANTS_MAX, FeedTable
 from feedhandler.codecs.size_builder import SizeBuilder
 
 
@@ -29,7 +29,7 @@ class TableBuilder:
         layouts: dict[int, list[Layout]],
         controls: dict[int, Layout],
     ) -> FeedTable:
-        """Build the `FeedTable` of scanner `module` (compiled, or its interpreted twin)."""
+        """Build the table, a `FeedTable` of `module` (`feed_table`, or its interpreted twin)."""
         table = module.FeedTable()
         packet = self.description.packet
         table.big_endian = self.byte_order == "big"

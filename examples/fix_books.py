@@ -21,7 +21,7 @@ from feedhandler.fixcast.exchange_plan import FixExchangePlan, market_seed, symb
 from feedhandler.ops.exchange import RETRANSMISSION_PORT
 from feedhandler.ops.scenes import FIX, SCENES
 from feedhandler.replay.generating.fix_market import FixMarket
-from feedhandler.replay.state.fix_book import book_of
+from feedhandler.replay.translation.fix_book import book_of
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.terminal.children import Family

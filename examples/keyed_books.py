@@ -22,7 +22,7 @@ from pathlib import Path
 from local_gateway import LocalGateway
 
 from feedhandler import Market, keyed
-from feedhandler.codecs import load_feed, scanner
+from feedhandler.codecs import feed_table, load_feed, scanner
 from feedhandler.keyed.settings import Format
 from feedhandler.ports import free_ports
 from feedhandler.replay.captures.reading import Capture
@@ -41,7 +41,7 @@ def session(path: Path, seconds: float, rate: str) -> None:
 
 def messages(path: Path) -> Iterator[Update]:
     """Every message about a symbol, once: of two copies of a packet the first."""
-    table, header, index = FEED.table, scanner.PacketHeader(), scanner.MessageIndex()
+    table, header, index = FEED.table, feed_table.PacketHeader(), feed_table.MessageIndex()
     latest: dict[int, int] = {}
     for datagram in Capture(path):
         data = datagram.payload
@@ -53,7 +53,7 @@ def messages(path: Path) -> Iterator[Update]:
         if scanner.scan_messages(table, data, 0, header, index):
             continue
         for row in range(index.count):
-            if index.symbols[row] != scanner.NO_SYMBOL:
+            if index.symbols[row] != feed_table.NO_SYMBOL:
                 at = index.offsets[row]
                 message = bytes(data[at : at + index.sizes[row]])
                 yield header.service, index.symbols[row], message

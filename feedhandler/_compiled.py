@@ -26,6 +26,7 @@ from types import ModuleType
 UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
         "codecs.columns",
+        "codecs.feed_table",
         "codecs.fix.datagram",
         "codecs.fix.encode",
         "codecs.fix.entries",
@@ -231,15 +232,23 @@ TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
     "codecs.fix.index": ("codecs.fix.values", "codecs.fix.framing"),
     "codecs.fix.entries": ("codecs.fix.values", "codecs.fix.framing", "codecs.fix.index"),
     "codecs.fix_runs": ("codecs.fix.values", "codecs.fix.framing", "codecs.fix.datagram"),
-    "codecs.fix_scanning": ("codecs.fix_runs",),
-    "codecs.scanner": ("codecs.fix_runs", "codecs.fix_scanning", "codecs.layout_sizes"),
+    "codecs.feed_table": ("codecs.fix_runs", "codecs.layout_sizes"),
+    "codecs.fix_scanning": ("codecs.fix_runs", "codecs.feed_table"),
+    "codecs.scanner": (
+        "codecs.feed_table",
+        "codecs.fix_runs",
+        "codecs.fix_scanning",
+        "codecs.layout_sizes",
+    ),
     "codecs.message_symbols": (
+        "codecs.feed_table",
         "codecs.fix_runs",
         "codecs.fix_scanning",
         "codecs.layout_sizes",
         "codecs.scanner",
     ),
     "codecs.message_walk": (
+        "codecs.feed_table",
         "codecs.fix_runs",
         "codecs.fix_scanning",
         "codecs.layout_sizes",

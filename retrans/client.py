@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The client of a retransmission or refresh server: one connection, the requests of all services.
+"""The client of a UTP-MD retransmission or refresh server: one connection, all services.
 
 A plain state machine. The owner reports that the connection is there (`connected`) or gone
 (`disconnected`), makes requests, and passes on bytes (`feed`) and the time (`tick`); the client
@@ -27,8 +27,9 @@ Compiled.
 from typing import TYPE_CHECKING
 
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import DATA
-from cython.cimports.feedhandler.codecs.scanner import PacketHeader, check_messages
+from cython.cimports.feedhandler.codecs.scanner import check_messages
 from cython.cimports.feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
 from cython.cimports.feedhandler.retrans.ranges import RangeSet
 from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
@@ -68,7 +69,7 @@ from feedhandler.retrans.refresh_packets import FAULTS
 from feedhandler.retrans.settings import RecoverySettings
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 #: Most requests under way, most that wait for a response, and most that were accepted and wait for
 #: packets. Of those that wait for a response the oldest that was cancelled is forgotten first: a

@@ -17,8 +17,9 @@ from typing import Generic, TypeVar
 from typing import Protocol as TypingProtocol
 
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 from feedhandler.codecs.kinds import DATA, FINE
-from feedhandler.codecs.scanner import MessageIndex, PacketHeader, parse_next, scan_messages
+from feedhandler.codecs.scanner import parse_next, scan_messages
 from feedhandler.retrans.events import RefreshSnapshot
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.refresh import RefreshEvent, Snapshot, SnapshotFailed

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+from feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from feedhandler.codecs.kinds import FINE
-from feedhandler.codecs.scanner import FeedTable, PacketHeader, check_messages, parse_next
+from feedhandler.codecs.scanner import check_messages, parse_next
 from feedhandler.retrans.protocol import WireError
 
 

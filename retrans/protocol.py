@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Encoding and decoding of recovery over TCP: requests, responses, heartbeats (UTP-MD).
+"""The bytes of UTP-MD's recovery over TCP: requests, responses, heartbeats.
 
 Packet types are 20 and 10 (retransmission request and response), 22 and 23 (the same for refresh),
 2 and 24 (heartbeat and its answer); their layouts are the `[[controls]]` of the feed's description.
@@ -22,13 +22,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT
-from cython.cimports.feedhandler.codecs.scanner import (
-    PacketHeader,
-    frame_length,
-    header_bytes,
-    parse_header,
-)
+from cython.cimports.feedhandler.codecs.scanner import frame_length, header_bytes, parse_header
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
@@ -37,7 +33,7 @@ from feedhandler.codecs.times import UNIT_NS, day_of, day_start_ns
 from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 #: A deadline that never comes.
 NEVER_NS = 2**63 - 1

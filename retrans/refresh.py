@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cython
-from cython.cimports.feedhandler.codecs.scanner import MessageIndex
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex
 from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
 from cython.cimports.feedhandler.retrans.snapshots import PacketFramer
 

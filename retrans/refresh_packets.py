@@ -13,20 +13,16 @@ import zlib
 from typing import TYPE_CHECKING
 
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import COMPRESSED, DATA, FINE
-from cython.cimports.feedhandler.codecs.scanner import (
-    MessageIndex,
-    PacketHeader,
-    parse_header,
-    scan_messages,
-)
+from cython.cimports.feedhandler.codecs.scanner import parse_header, scan_messages
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.retrans.snapshots import MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 #: Key of `RefreshReader.fault`: what is wrong with the packet just read.
 FAULTS: dict[str, str] = {

@@ -12,7 +12,8 @@ much), and one for which the store holds no live packet to compare it with.
 
 from typing import Any
 
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.retrans.protocol import RETRANSMITTED
 from feedhandler.retrans.refresh import Snapshot
 from feedhandler.retrans.settings import RecoverySettings

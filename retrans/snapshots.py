@@ -23,7 +23,7 @@ from cython.cimports.feedhandler.codecs.scanner import patch_header, write_numbe
 from feedhandler.codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 #: The specification's bound on a packet, header included.
 PACKET_BYTES_MAX = 1400

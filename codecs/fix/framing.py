@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""The framing of FIX messages: envelope, CheckSum and header fields, in compiled code.
+"""Finding and checking one FIX message: BeginString, BodyLength, CheckSum and header fields.
 
 `frame_message` reads one message: BeginString (8) first, BodyLength (9) second, MsgType (35) third,
 CheckSum (10) last; then the header up to its first field that is not of the header. The body is

@@ -29,7 +29,7 @@ from cython.cimports.feedhandler.amqp.record_sink import RecordSink
 from cython.cimports.feedhandler.amqp.sender_queue import Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
-from cython.cimports.feedhandler.codecs.scanner import FeedTable
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable
 from cython.cimports.feedhandler.ingest.records import (
     CHANNEL_SHIFT,
     COUNT_SHIFT,

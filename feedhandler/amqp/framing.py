@@ -66,7 +66,7 @@ BODY_HEAD = b"\x00\x53\x75\xb0"
 _DEPTH_MAX = cython.declare(cython.int, 16)
 _RECEIVED_SIZE = cython.declare(cython.Py_ssize_t, 17)
 _SEND_TIME_SIZE = cython.declare(cython.Py_ssize_t, 15)
-#: `Reader.send_time` of a message without one (`scanner.NO_SEND_TIME`).
+#: `Reader.send_time` of a message without one (`feed_table.NO_SEND_TIME`).
 _NO_SEND_TIME = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 
 

@@ -1,4 +1,4 @@
-"""A link of levels (`as=bbo`, `as=mbp10`) of which newer ones replace those that wait.
+"""The queue of a slow link of levels (`as=bbo`, `as=mbp10`): newer levels replace older.
 
 What it is for: who is behind needs no level that is no longer true. While the link takes nothing,
 only the instruments are remembered whose levels or trades came; once it takes again, it is sent

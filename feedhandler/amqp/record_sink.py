@@ -13,7 +13,7 @@ from cython.cimports.feedhandler.amqp.stream import Stream
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import MessageIndex, PacketHeader
+    from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 
 
 @cython.cclass

@@ -20,19 +20,13 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
 from cython.cimports.feedhandler.amqp.sender_queue import SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Route, Stream
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
 from cython.cimports.feedhandler.codecs.message_symbols import (
     SymbolWalk,
     begin_symbols,
     next_symbol,
 )
-from cython.cimports.feedhandler.codecs.scanner import (
-    FeedTable,
-    MessageIndex,
-    PacketHeader,
-    parse_header,
-    patch_header,
-    scan_messages,
-)
+from cython.cimports.feedhandler.codecs.scanner import parse_header, patch_header, scan_messages
 
 if cython.compiled:
     from cython.cimports.feedhandler.amqp.prefetch import prefetch

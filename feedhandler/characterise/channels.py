@@ -32,8 +32,8 @@ from msgspec import Meta, Struct
 
 from feedhandler.characterise.skew import APART_NS_MAX
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.codecs.scanner import FeedTable
 from feedhandler.replay.captures.packet_headers import read_headers
 from feedhandler.replay.captures.reading import DatagramBatch, address_text
 

@@ -17,8 +17,8 @@ from feedhandler.characterise.channels import ChannelMap, keys_of, tally_keys
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.tally import STRAY_MAX, Tally
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.codecs.scanner import FeedTable
 from feedhandler.replay.captures.packet_headers import (
     PacketHeaders,
     having_field,

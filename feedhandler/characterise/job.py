@@ -38,7 +38,7 @@ from feedhandler.characterise.slices import (
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.codecs.scanner import FeedTable
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.replay.playing.selection import Selection, Selector
 
 

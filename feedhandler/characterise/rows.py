@@ -18,14 +18,10 @@ import pyarrow as pa
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.layouts import Layout
-from feedhandler.codecs.scanner import (
-    REJECT_COUNT,
-    MessageIndex,
-    PacketHeader,
-    scan_datagrams,
-)
+from feedhandler.codecs.scanner import REJECT_COUNT, scan_datagrams
 from feedhandler.replay.captures.packet_headers import (
     PacketHeaders,
     having_field,

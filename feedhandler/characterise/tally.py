@@ -28,15 +28,9 @@ import cython
 import numpy as np
 from cython.cimports.feedhandler.characterise.interarrival import Interarrival
 from cython.cimports.feedhandler.characterise.skew import Skew
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, FINE, RESET, SKIP
-from cython.cimports.feedhandler.codecs.scanner import (
-    FeedTable,
-    MessageIndex,
-    PacketHeader,
-    parse_header,
-    parse_next,
-    scan_messages,
-)
+from cython.cimports.feedhandler.codecs.scanner import parse_header, parse_next, scan_messages
 
 from feedhandler.characterise.millisecond_buckets import compact
 from feedhandler.characterise.skew import CHANNELS_MAX

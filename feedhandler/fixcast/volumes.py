@@ -17,18 +17,12 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.feed_table import NO_SYMBOL, SEVERAL_SYMBOLS, MessageIndex, PacketHeader
 from feedhandler.codecs.fix_feed import FixFeed, FixMessage
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.codecs.scanner import (
-    NO_SYMBOL,
-    REJECT_COUNT,
-    SEVERAL_SYMBOLS,
-    MessageIndex,
-    PacketHeader,
-    scan_datagrams,
-)
+from feedhandler.codecs.scanner import REJECT_COUNT, scan_datagrams
 from feedhandler.fixcast.planner import INSTRUMENTS_MAX, Volume
 from feedhandler.replay.captures.packet_headers import read_headers
 from feedhandler.replay.captures.reading import DatagramBatch

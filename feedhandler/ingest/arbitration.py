@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
-from cython.cimports.feedhandler.codecs.scanner import FeedTable
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable
 from cython.cimports.feedhandler.ingest import answers, columns, records, slots, states
 from cython.cimports.feedhandler.ingest.answers import (
     CONFIRMED,
@@ -62,7 +62,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
 
 #: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)

@@ -37,7 +37,7 @@ from cython.cimports.feedhandler.ingest.answers import BELIEVED, FORGED, NOTHING
 from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)

@@ -35,7 +35,7 @@ from cython.cimports.feedhandler.ingest.slots import (
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy

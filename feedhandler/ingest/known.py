@@ -16,7 +16,7 @@ import cython
 from cython.cimports.feedhandler.ingest import columns, states
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.arbitration import Arbiter
 
 

@@ -16,7 +16,7 @@ from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.hold import PacketPool
 
 #: Upper limit on ranges; a new one replaces the oldest, whose packets count as duplicates then.

@@ -17,7 +17,7 @@ from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fi
 from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.hold import PacketPool
     from feedhandler.ingest.ring import Ring
 

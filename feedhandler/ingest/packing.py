@@ -40,7 +40,7 @@ from cython.cimports.feedhandler.ingest.slots import (
 from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable, PacketHeader
+    from feedhandler.codecs.feed_table import FeedTable, PacketHeader
     from feedhandler.ingest.hold import PacketPool
 
 if cython.compiled:

@@ -26,7 +26,7 @@ from cython.cimports.feedhandler.ingest.answers import CONFIRMED, NO_EVIDENCE, R
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.hold import PacketPool
 
 

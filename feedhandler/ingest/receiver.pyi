@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy
 
-from feedhandler.codecs.scanner import FeedTable
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.ring import Ring

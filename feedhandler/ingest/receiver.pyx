@@ -33,9 +33,8 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport read, write
 
 from feedhandler.codecs.fix_scanning cimport parse_first, parse_further
-from feedhandler.codecs.scanner cimport (
-    FeedTable, PacketHeader, check_messages, parse_next,
-)
+from feedhandler.codecs.feed_table cimport FeedTable, PacketHeader
+from feedhandler.codecs.scanner cimport check_messages, parse_next
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
 from feedhandler.ingest.known cimport may_be_copy, accept_copy

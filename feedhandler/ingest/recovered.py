@@ -17,7 +17,7 @@ from cython.cimports.feedhandler.ingest import columns, records, states
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.arbitration import Arbiter
 
 

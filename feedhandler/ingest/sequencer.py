@@ -44,7 +44,7 @@ from cython.cimports.feedhandler.ingest.packing import begin_alike
 from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.hold import PacketPool
     from feedhandler.ingest.output import Output
     from feedhandler.ingest.packing import Copies

@@ -12,7 +12,7 @@ import cython
 from cython.cimports.feedhandler.ingest import columns, records, slots
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import PacketHeader
+    from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.ingest.sequencer import Sequencer
 
 

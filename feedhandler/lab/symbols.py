@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.scanner import REJECT_COUNT, MessageIndex, PacketHeader, scan_datagrams
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
+from feedhandler.codecs.scanner import REJECT_COUNT, scan_datagrams
 from feedhandler.lab.plan import symbols_wanted
 from feedhandler.lab.results import Exchange
 from feedhandler.lab.workload import Workload

@@ -19,8 +19,9 @@ import numpy as np
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.kinds import DATA, FINE
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.replay.playing.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
 
 #: Payload bytes of a workload: longer runs loop. Two minutes at the source paper's rate of 20 Mbps

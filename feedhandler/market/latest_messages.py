@@ -24,7 +24,7 @@ from feedhandler.codecs.layouts import Layout
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import MessageIndex
+    from feedhandler.codecs.feed_table import MessageIndex
 
 #: Messages kept of one service where nothing else is said: hundreds of times a busy one's.
 MESSAGES_MAX = 1 << 20

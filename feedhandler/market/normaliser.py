@@ -69,7 +69,7 @@ from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.definitions import read_term
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 #: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
 INSTRUMENTS_MAX = 1 << 22

@@ -19,7 +19,7 @@ from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import MessageIndex
+    from feedhandler.codecs.feed_table import MessageIndex
     from feedhandler.market.depth_book import DepthBook
     from feedhandler.market.normaliser import Normaliser
 

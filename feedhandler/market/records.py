@@ -42,7 +42,7 @@ from feedhandler.market.fix_normaliser import FixNormaliser
 from feedhandler.market.normaliser import STATES
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import MessageIndex
+    from feedhandler.codecs.feed_table import MessageIndex
 
 Array = numpy.ndarray[Any, Any]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.codecs import scanner
+from feedhandler.codecs import feed_table
 from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS, UNDEFINED_TIME
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
@@ -284,7 +284,7 @@ class Market:
         """Return the symbols, as the scanner's index has them, of a name or a number; None is that
         of messages without one."""
         if symbol is None:
-            return (scanner.NO_SYMBOL,)
+            return (feed_table.NO_SYMBOL,)
         if isinstance(symbol, int):
             return (symbol,)
         named = tuple(number for number, name in self._known.names.items() if name == symbol)

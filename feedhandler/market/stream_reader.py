@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs import scanner as scan
-from cython.cimports.feedhandler.codecs.scanner import MessageIndex, PacketHeader
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 from cython.cimports.feedhandler.market.latest_messages import LatestMessages
 from cython.cimports.feedhandler.market.order_messages import OrderMessages
 
@@ -21,7 +21,7 @@ from feedhandler.codecs.visibility import Readonly
 from feedhandler.market.latest_messages import MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
     from feedhandler.market.normaliser import Normaliser
     from feedhandler.market.records import Records
 

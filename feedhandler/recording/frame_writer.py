@@ -1,4 +1,4 @@
-"""From ring records straight to a capture's records: no I/O, no GIL, nothing allocated.
+"""Ring records written as a capture's: pcap records or pcapng packet blocks, without the GIL.
 
 `FrameWriter.drain` walks what a tap's ring shows and lays out one record a packet in `out`: header
 with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. Records are pcap's, or, if asked

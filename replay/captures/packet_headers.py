@@ -20,10 +20,9 @@ from typing import Any
 
 import cython
 import numpy as np
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import DATA, FINE
 from cython.cimports.feedhandler.codecs.scanner import (
-    FeedTable,
-    PacketHeader,
     header_bytes,
     parse_header,
     parse_next,
@@ -36,7 +35,7 @@ Array = np.ndarray[Any, Any]
 class PacketHeaders:
     """Columns, a row a datagram: `verdict` u8 (a `Reject`; where it is not FINE the rest is 0),
     `kind` u8 (a `PacketKind`), `compressed` u8 (0 or 1), `service` u32, `sequence`,
-    `next_sequence` and `send_time` u64, as `scanner.PacketHeader` has them."""
+    `next_sequence` and `send_time` u64, as `feed_table.PacketHeader` has them."""
 
     def __init__(
         self,

@@ -28,15 +28,9 @@ from numpy.typing import NDArray
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
+from feedhandler.codecs.feed_table import NO_SYMBOL, MessageIndex, PacketHeader
 from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.codecs.scanner import (
-    NO_SYMBOL,
-    MessageIndex,
-    PacketHeader,
-    parse_header,
-    parse_next,
-    scan_messages,
-)
+from feedhandler.codecs.scanner import parse_header, parse_next, scan_messages
 
 #: One record; see `RecordKind` for what the fields mean in each kind.
 RECORD = np.dtype(

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.codecs.scanner import FeedTable
 from feedhandler.replay.captures.packet_headers import PacketHeaders, write_sequences
 from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.selection import with_headers

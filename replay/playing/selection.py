@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.codecs.scanner import FeedTable
 from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
 from feedhandler.replay.captures.reading import DatagramBatch
 

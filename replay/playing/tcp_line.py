@@ -13,7 +13,8 @@ from typing import Any
 
 from feedhandler.codecs import soupbin
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.codecs.soupbin import Login, LoginAccepted
 from feedhandler.retrans.protocols import moldudp64
 from feedhandler.retrans.serving import ClientSession, ClientsServer

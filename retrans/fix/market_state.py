@@ -9,7 +9,7 @@ A change that makes an order dearer, cheaper or larger puts it behind the others
 priority), so that a snapshot has the orders of a price in their priority.
 
 Entries are kept as text: a snapshot is their texts one behind the other, and lacks nothing that was
-published. `replay.state.fix_book` makes a `Book` of them.
+published. `replay.translation.fix_book` makes a `Book` of them.
 
 Promises: nothing in a published message makes it raise; what does not fit is counted in `problems`.
 Where messages are missing (`lost`), or there was no room, a security's state is not known until a W

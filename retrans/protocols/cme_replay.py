@@ -40,7 +40,7 @@ from enum import Enum, auto
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import (
     Accepted,

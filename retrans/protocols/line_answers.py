@@ -14,7 +14,7 @@ Sans-IO; each client (`nyse_xdp`, `cboe_grp`, `iex_tp`) has one, and tells it wh
 from dataclasses import dataclass
 
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Event, Packet, Rejected
 from feedhandler.retrans.packet_cut import PacketCutter

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.kinds import DATA
-from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Event, Packet, Rejected
 from feedhandler.retrans.packet_reading import is_whole

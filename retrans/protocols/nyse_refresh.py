@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed, pack_messages
-from feedhandler.codecs.scanner import NO_SYMBOL
+from feedhandler.codecs.feed_table import NO_SYMBOL
 from feedhandler.retrans.line_assembly import LineAssembly, LineSnapshots
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocols.nyse_xdp import HEADER, check_feed

@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import BadPacket, Feed, Reject, load_feed, scanner
+from feedhandler.codecs import BadPacket, Feed, Reject, feed_table, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.layouts import Block, Layout
 from tests.fuzz.command import Command
 from tests.support.feeds import FAMILIES, FIX_REASONS
+from tests.support.scanners import COMPILED, INTERPRETED
 
 #: Rows of a batch: large enough that Python's part is small, small enough for the caches.
 BATCH_PACKETS = 1_024
@@ -221,12 +221,12 @@ class Checker:
         self.feed = feed
         self.family = family
         self.outcome = outcome
-        self.index = scanner.MessageIndex(3 * scanner.INDEX_CAPACITY)
-        self.header = scanner.PacketHeader()
-        self.interpreted = load_interpreted("feedhandler.codecs.scanner")
+        self.index = feed_table.MessageIndex(3 * feed_table.INDEX_CAPACITY)
+        self.header = feed_table.PacketHeader()
+        self.interpreted = INTERPRETED
         self.twins = [
             (module, feed.table_of(module), module.PacketHeader(), module.MessageIndex())
-            for module in (scanner, self.interpreted)
+            for module in (COMPILED, self.interpreted)
         ]
         self.columns = [
             Columns(feed, layout.name) for ways in feed.layouts.values() for layout in ways

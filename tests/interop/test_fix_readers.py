@@ -14,7 +14,7 @@ from feedhandler.codecs.fix.encode import LENGTH_OF, encode
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.fixcast.values import Kind, Message
 from feedhandler.replay.generating.fix_market import FixMarket
-from feedhandler.replay.state.fix_translation import FixTranslator
+from feedhandler.replay.translation.fix_translator import FixTranslator
 from tests.support.fix_readers import (
     our_messages,
     our_reading,

@@ -19,7 +19,8 @@ from network import CLOSED, NEVER, TcpFaults, TcpLink
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import PacketHeader, parse_next
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_next
 from feedhandler.config import Config, LineConfig
 from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.settings import RecoverySettings

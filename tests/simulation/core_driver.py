@@ -18,7 +18,8 @@ from servers import Connection, Port
 from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import PacketHeader, parse_next
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_next
 from feedhandler.config import Config
 from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter

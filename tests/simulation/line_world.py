@@ -34,8 +34,8 @@ from msgspec.structs import replace
 from network import TcpFaults, TcpLink
 
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
-from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.config import (
     AmqpConfig,
     ChannelConfig,

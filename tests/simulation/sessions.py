@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.market.stream_market import Market
 from feedhandler.replay.generating.generator import SessionGenerator
 

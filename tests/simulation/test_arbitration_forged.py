@@ -12,8 +12,8 @@ import resource
 
 import pytest
 
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings

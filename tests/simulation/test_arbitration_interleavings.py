@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pytest
 
-from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.ingest import slots
 from feedhandler.ingest.records import (
     KIND_MASK,

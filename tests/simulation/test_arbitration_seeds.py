@@ -26,8 +26,8 @@ from collections import Counter
 
 import pytest
 
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings

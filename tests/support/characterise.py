@@ -23,6 +23,7 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.generator import SessionGenerator
+from tests.support.scanners import INTERPRETED
 
 FEED = load_feed("euronext-utp-md")
 #: 2011-03-15, 08:00 in Lisbon.
@@ -176,7 +177,7 @@ def _interpreted() -> SimpleNamespace:
     names = ("interarrival", "skew", "tally", "boundaries")
     twins = {name: load_interpreted(f"feedhandler.characterise.{name}") for name in names}
     frames = load_interpreted("feedhandler.replay.captures.frames")
-    scan = load_interpreted("feedhandler.codecs.scanner")
+    scan = INTERPRETED
     fine_bucket_of = load_interpreted("feedhandler.histogram").fine_bucket_of
     twins["interarrival"].fine_bucket_of = twins["skew"].fine_bucket_of = fine_bucket_of
     twins["boundaries"].read_u32 = frames.read_u32

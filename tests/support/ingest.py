@@ -6,8 +6,8 @@ from types import ModuleType
 from typing import Any
 
 from feedhandler._compiled import PURE_MODE, _InterpretedFinder
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest import arbitration as compiled_arbitration
 from feedhandler.ingest import known as compiled_known

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Event, Packet
 from feedhandler.retrans.reconnection import RecoveryClient

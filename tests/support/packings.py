@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any
 
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.scanner import FeedTable, PacketHeader
+from feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.fix_messages import sealed

@@ -1,4 +1,4 @@
-"""Additions to a message on its way to a broker: header, annotations, its own address.
+"""What a message to a broker gets on its way: header, annotations and address.
 
 What it is for: the same message goes to every broker, but brokers differ in where they look for its
 address: some take it from the link, and route by the subject; others from each message's `to`. A

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""The queue of a receiver that is behind, without messages that newer ones have replaced.
+"""The policy `conflate`: which waiting message a newer one replaces, and what is left.
 
 What it is for: `conflate`. A `Waiting` is one AMQP message that waits, split into the market
 messages that it holds. Each of them has a mode:

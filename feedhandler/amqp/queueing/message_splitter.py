@@ -27,10 +27,8 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Template, write_uint
 from cython.cimports.feedhandler.amqp.queueing.conflation import Waiting
 from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
 from cython.cimports.feedhandler.codecs.scanner import (
-    FeedTable,
-    MessageIndex,
-    PacketHeader,
     frame_length,
     parse_header,
     patch_header,

@@ -21,13 +21,9 @@ from feedhandler.amqp.subscribing.inbox import (
 )
 from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.codecs.scanner import (
-    MessageIndex,
-    PacketHeader,
-    scan_messages,
-    scan_packets,
-)
+from feedhandler.codecs.scanner import scan_messages, scan_packets
 from feedhandler.codecs.visibility import Public, Readonly
 
 #: Messages the index has room for at first; it doubles when a batch holds more.
@@ -242,7 +238,7 @@ class Batch:
     @property
     def send_times(self) -> Any:
         """uint64[count]: send time of the packet of each single message, as in its header;
-        `scanner.NO_SEND_TIME` where it came without."""
+        `feed_table.NO_SEND_TIME` where it came without."""
         return self._part(6).view(numpy.uint64)
 
     @property

@@ -20,7 +20,8 @@ import msgspec
 import numpy
 from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
 from cython.cimports.feedhandler.amqp.proton import ReceiverLink
-from cython.cimports.feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
+from cython.cimports.feedhandler.codecs.scanner import frame_length, parse_header
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
@@ -31,13 +32,13 @@ from feedhandler.amqp import framing
 from feedhandler.codecs.dbn import SCHEMAS, decode_records
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import split_packets
+from feedhandler.codecs.feed_table import NO_SEND_TIME
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.codecs.scanner import NO_SEND_TIME
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.codecs.scanner import FeedTable
+    from feedhandler.codecs.feed_table import FeedTable
 
 _TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
 _QUALITY_BYTES = framing.CONTENT_QUALITY.encode()

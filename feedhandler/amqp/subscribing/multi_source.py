@@ -15,8 +15,9 @@ from collections.abc import Callable
 from feedhandler.amqp.subscribing.attachment import Intake
 from feedhandler.amqp.subscribing.inbox import Message, feed_of, last_sequence, rewritten, trimmed
 from feedhandler.amqp.subscribing.stream_merger import NEVER, WHOLE, StreamMerger
+from feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.codecs.scanner import FeedTable, PacketHeader, frame_length, parse_header
+from feedhandler.codecs.scanner import frame_length, parse_header
 
 
 class MessageShape:

@@ -21,7 +21,8 @@ import pytest
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.sender_queue import SenderQueue
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, FakeLink, Rig, Sent, order, packet, prefix_of, quote
 

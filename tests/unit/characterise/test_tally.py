@@ -10,9 +10,10 @@ from feedhandler.characterise import digest as digests
 from feedhandler.characterise import interarrival, millisecond_buckets, skew, tally
 from feedhandler.characterise.digest import Digest, FineHistogram, summed
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
-from feedhandler.codecs import load_feed, scanner
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import Reject
 from tests.support.characterise import FEED, TWIN
+from tests.support.scanners import COMPILED
 from tests.support.unsequenced import setting_aside
 
 IEX = load_feed("iex-deep")
@@ -20,7 +21,7 @@ COMPILED = SimpleNamespace(
     tally=tally,
     skew=skew,
     interarrival=interarrival,
-    scanner=scanner,
+    scanner=COMPILED,
     table=FEED.table,
     name="compiled",
 )

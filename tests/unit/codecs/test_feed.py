@@ -14,10 +14,10 @@ from feedhandler.codecs import (
     Reject,
     UnknownMessage,
     UsageError,
+    feed_table,
     key_word,
     load_feed,
     pack_messages,
-    scanner,
 )
 from feedhandler.codecs.times import SECOND_NS, DecodeContext, day_of, day_start_ns, time_reader
 from tests.support.unsequenced import setting_aside
@@ -128,8 +128,8 @@ def test_a_group_of_elements_decodes_to_records_with_scaled_prices():
 
 def test_symbols_become_words_of_routing_keys():
     assert UTP.symbol_text(10616) == "10616"
-    assert UTP.symbol_text(scanner.NO_SYMBOL) == "-"
-    assert UTP.symbol_name(scanner.NO_SYMBOL) is None
+    assert UTP.symbol_text(feed_table.NO_SYMBOL) == "-"
+    assert UTP.symbol_name(feed_table.NO_SYMBOL) is None
     symbol = int.from_bytes(b"BRK.B   ", "big")
     assert IEX.symbol_name(symbol) == "BRK.B"
     assert IEX.symbol_text(symbol) == "BRK_B"

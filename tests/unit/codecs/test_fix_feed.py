@@ -10,7 +10,7 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.routing import parse_address
-from feedhandler.codecs import BadPacket, ConfigError, UsageError, fix_scanning, load_feed, scanner
+from feedhandler.codecs import BadPacket, ConfigError, UsageError, fix_scanning, load_feed
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
@@ -24,12 +24,13 @@ from tests.support.amqp import Rig
 from tests.support.checkout import CHECKOUT
 from tests.support.fix_messages import sealed, summed
 from tests.support.ingest import KNOWN, QUICK, TWINS, Channel
+from tests.support.scanners import COMPILED, INTERPRETED
 
 FEED = load_feed("fix-marketdata")
 SCANNERS = {
-    "compiled": (scanner, fix_scanning),
+    "compiled": (COMPILED, fix_scanning),
     "interpreted": (
-        load_interpreted("feedhandler.codecs.scanner"),
+        INTERPRETED,
         load_interpreted("feedhandler.codecs.fix_scanning"),
     ),
 }

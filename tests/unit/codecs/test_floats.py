@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import ConfigError, Feed, UsageError, load_feed, scanner
+from feedhandler.codecs import ConfigError, Feed, UsageError, feed_table, load_feed, scanner
 from feedhandler.codecs import columns as compiled_columns
 
 FEED = """
@@ -86,7 +86,7 @@ def test_fields_that_are_left_out_have_no_value(feed: Feed) -> None:
 def test_columns_are_of_floating_point(feed: Feed, twin: ModuleType) -> None:
     messages = [feed.encode_message("greeks", **values) for values in VALUES]
     data = feed.encode_packet(sequence=1, messages=messages)
-    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
     sizes = numpy.array([len(data)], numpy.uint32)
     rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
     starts = numpy.zeros(1, numpy.int64)

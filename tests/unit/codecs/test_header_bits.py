@@ -10,13 +10,12 @@ from types import ModuleType
 
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import BadPacket, Feed, PacketKind, Reject, UsageError, load_feed
-from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
 from tests.support.feeds import table_of
 from tests.support.refusal import refusal
+from tests.support.scanners import COMPILED, INTERPRETED
 from tests.support.seeds import seeds_to_play
 
 TOP = """
@@ -97,8 +96,8 @@ def feed_of(tmp_path: Path, packet: str) -> Feed:
 @pytest.fixture(params=["compiled", "interpreted"])
 def twin(request) -> ModuleType:
     if request.param == "compiled":
-        return compiled_scanner
-    return load_interpreted("feedhandler.codecs.scanner")
+        return COMPILED
+    return INTERPRETED
 
 
 def ticks(feed: Feed, *values: int) -> list[bytes]:
@@ -205,7 +204,7 @@ def test_a_reset_by_message_without_a_number_goes_on_behind_its_own(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ALL)
 def test_both_twins_say_the_same_of_whatever_comes(tmp_path: Path, name: str) -> None:
-    feed, interpreted = feed_of(tmp_path, ALL[name]), load_interpreted("feedhandler.codecs.scanner")
+    feed, interpreted = feed_of(tmp_path, ALL[name]), INTERPRETED
     reasons = set()
     for seed in seeds_to_play(range(1, 301)):
         draw = random.Random(seed)
@@ -215,7 +214,7 @@ def test_both_twins_say_the_same_of_whatever_comes(tmp_path: Path, name: str) ->
         for _ in range(draw.randrange(4)):
             packet[draw.randrange(len(packet))] = draw.choice([0, 1, 8, 9, 100, 255])
         packet = packet[: len(packet) - draw.choice([0, 0, 0, 1, 9])]
-        said = scanned(feed, compiled_scanner, bytes(packet))
+        said = scanned(feed, COMPILED, bytes(packet))
         assert said == scanned(feed, interpreted, bytes(packet)), f"SEED={seed}"
         reasons.add(said[0])
     assert reasons >= {Reject.FINE, Reject.MESSAGE_OVERRUN}

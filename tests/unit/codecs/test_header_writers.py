@@ -10,12 +10,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.characterise.arbitrated import characterise_arbitrated
 from feedhandler.characterise.job import Request
 from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs import Feed, Reject, load_feed
-from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.lab.feeder import Feeder
@@ -35,6 +33,7 @@ from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import HeartbeatReply, RecoveryProtocol, StreamFramer
 from feedhandler.retrans.snapshots import PacketFramer
+from tests.support.scanners import COMPILED, INTERPRETED
 from tests.unit.codecs.test_header_bits import FLAGGED, RESTARTED, UPPER, feed_of, ticks
 
 PORTS = (30_001, 30_002)
@@ -56,8 +55,8 @@ TIMED = FLAGGED.replace(
 @pytest.fixture(params=["compiled", "interpreted"])
 def twin(request) -> ModuleType:
     if request.param == "compiled":
-        return compiled_scanner
-    return load_interpreted("feedhandler.codecs.scanner")
+        return COMPILED
+    return INTERPRETED
 
 
 def batch_of(folder: Path, packets: list[bytes]) -> DatagramBatch:

@@ -7,13 +7,12 @@ from types import ModuleType
 
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import ConfigError, Feed, load_feed, message_walk
-from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
 from feedhandler.codecs.kinds import Reject
 from tests.support.feeds import table_of
+from tests.support.scanners import COMPILED, INTERPRETED
 from tests.support.seeds import seeds_to_play
 
 #: Blocks like those of OPRA: quotes with appendages, texts, no length of a message anywhere.
@@ -120,8 +119,8 @@ def feed(tmp_path: Path) -> Feed:
 @pytest.fixture(params=["compiled", "interpreted"])
 def twin(request) -> ModuleType:
     if request.param == "compiled":
-        return compiled_scanner
-    return load_interpreted("feedhandler.codecs.scanner")
+        return COMPILED
+    return INTERPRETED
 
 
 def quote(feed: Feed, best: str = "A", legs: int = 0, fills: int = 0, size: int | None = None):
@@ -211,14 +210,14 @@ def test_a_message_that_ends_in_one_of_its_parts_is_an_overrun(
 
 
 def test_both_twins_say_the_same_of_whatever_comes(feed: Feed) -> None:
-    interpreted = load_interpreted("feedhandler.codecs.scanner")
+    interpreted = INTERPRETED
     reasons = set()
     for seed in seeds_to_play(range(1, 301)):
         draw = random.Random(seed)
         packet = bytearray(packet_of(feed, [some_message(feed, draw) for _ in range(4)]))
         for _ in range(draw.randrange(3)):
             packet[draw.randrange(3, len(packet))] = draw.choice([0, 1, 67, 107, 255])
-        said = scanned(feed, compiled_scanner, bytes(packet))
+        said = scanned(feed, COMPILED, bytes(packet))
         assert said == scanned(feed, interpreted, bytes(packet)), f"SEED={seed}"
         reasons.add(said[0])
     assert reasons >= {Reject.FINE, Reject.MESSAGE_OVERRUN, Reject.COUNT_MISMATCH}

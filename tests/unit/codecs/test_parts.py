@@ -7,14 +7,14 @@ import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import BadPacket, ReferenceData, UsageError, load_feed
+from feedhandler.codecs import BadPacket, ReferenceData, UsageError, feed_table, load_feed
 from feedhandler.codecs import columns as compiled_columns
 from feedhandler.codecs import message_symbols as compiled_symbols
-from feedhandler.codecs import scanner as compiled_scanner
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.layouts import UnknownMessage
 from feedhandler.codecs.prices import Price
 from tests.support.refusal import refusal
+from tests.support.scanners import COMPILED, INTERPRETED
 
 TOP = """
 name = "sample"
@@ -84,10 +84,8 @@ text = "comment"
 length = "u16"
 """
 TWINS = {
-    "compiled": SimpleNamespace(scanner=compiled_scanner, columns=compiled_columns),
-    "interpreted": SimpleNamespace(
-        scanner=load_interpreted("feedhandler.codecs.scanner"), columns=compiled_columns
-    ),
+    "compiled": SimpleNamespace(scanner=COMPILED, columns=compiled_columns),
+    "interpreted": SimpleNamespace(scanner=INTERPRETED, columns=compiled_columns),
 }
 
 
@@ -100,7 +98,7 @@ def feed_of(folder: Path, text: str, name: str = "sample.toml"):
     return load_feed(path)
 
 
-def index_of(feed, packet: bytes, twin=compiled_scanner):
+def index_of(feed, packet: bytes, twin=COMPILED):
     """The message index of one packet."""
     header, index = twin.PacketHeader(), twin.MessageIndex(10)
     table = feed.table_of(twin)
@@ -206,9 +204,7 @@ def test_the_symbols_of_a_message_are_walked_one_by_one(sbe) -> None:
     at, end = index.offsets[0], index.offsets[0] + index.sizes[0]
     assert compiled_symbols.begin_symbols(sbe.table, packet, at, end, 1, header, walk)
     texts = []
-    while compiled_symbols.next_symbol(sbe.table, packet, header, walk) != (
-        compiled_scanner.NO_SYMBOL
-    ):
+    while compiled_symbols.next_symbol(sbe.table, packet, header, walk) != (feed_table.NO_SYMBOL):
         texts.append(packet[walk.text_at : walk.text_at + walk.text_size].rstrip().decode())
     assert texts == ["ABC", LONG_NAME]
 

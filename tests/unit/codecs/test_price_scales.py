@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from feedhandler.codecs import ConfigError, Feed, Price, UsageError, load_feed, scanner
+from feedhandler.codecs import ConfigError, Feed, Price, UsageError, feed_table, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.kept_books import KeptBooks
@@ -109,7 +109,7 @@ def columns_of(
 ) -> dict[str, numpy.ndarray]:
     """Return the columns of a packet with this message."""
     data = feed.encode_packet(sequence=1, messages=[message])
-    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
     scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     columns = Columns(feed, feed.message_code(message))
     assert columns.decode(data, index, scales=known and known.all_scales) == 1

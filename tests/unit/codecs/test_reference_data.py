@@ -6,7 +6,8 @@ import pytest
 
 from feedhandler.codecs import Feed, ReferenceData, list_feeds, load_feed
 from feedhandler.codecs.columns import Columns
-from feedhandler.codecs.scanner import MessageIndex, PacketHeader, parse_header, scan_messages
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
+from feedhandler.codecs.scanner import parse_header, scan_messages
 from feedhandler.ops import subscribe
 from tests.support.amqp import Rig
 

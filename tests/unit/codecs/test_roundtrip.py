@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import Price, Record, load_feed, scanner
+from feedhandler.codecs import Price, Record, feed_table, load_feed, scanner
 from feedhandler.codecs import columns as compiled_columns
 from feedhandler.codecs.layouts import Block, Field
 from feedhandler.codecs.parts import Group, Text
@@ -199,7 +199,7 @@ def check_columns(twin, feed, layout, rng: random.Random) -> None:
         for offset, each in enumerate(values)
     ]
     data_bytes = b"".join(packets)
-    index, header = scanner.MessageIndex(100), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(100), feed_table.PacketHeader()
     ends = numpy.cumsum([len(packet) for packet in packets])
     sizes = numpy.array([len(packet) for packet in packets], numpy.uint32)
     rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
@@ -232,7 +232,7 @@ def test_arrow_holds_the_same_values_and_nulls_for_what_is_unknown():
         feed.encode_message(230, symbol_index=6, price=1, price_scale_code=200, side="S"),
     ]
     data = feed.encode_packet(sequence=3, service=104, messages=messages)
-    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
     scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     made = compiled_columns.Columns(feed, 230)
     assert made.decode(data, index) == 2
@@ -250,7 +250,7 @@ def test_columns_grow_to_the_rows_they_are_given():
     feed = load_feed("euronext-utp-md")
     messages = [feed.encode_message(140, symbol_index=i) for i in range(20)]
     data = feed.encode_packet(sequence=3, messages=messages)
-    index, header = scanner.MessageIndex(100), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(100), feed_table.PacketHeader()
     scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     made = compiled_columns.Columns(feed, 140, capacity=3)
     assert made.decode(data, index) == 20
@@ -261,7 +261,7 @@ def test_columns_grow_to_the_rows_they_are_given():
 def test_more_rows_than_the_arrays_hold_raise_instead_of_being_written(twin):
     feed = load_feed("euronext-utp-md")
     data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)] * 3)
-    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
     scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     arrays = [
         numpy.zeros((2, 2), numpy.int64), numpy.zeros(2, numpy.uint64),
@@ -277,7 +277,7 @@ def test_more_rows_than_the_arrays_hold_raise_instead_of_being_written(twin):
 def test_bytes_that_were_not_scanned_raise_instead_of_being_read_past():
     feed = load_feed("euronext-utp-md")
     data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)])
-    index, header = scanner.MessageIndex(100), scanner.PacketHeader()
+    index, header = feed_table.MessageIndex(100), feed_table.PacketHeader()
     scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     with pytest.raises(IndexError):
         compiled_columns.Columns(feed, 140).decode(data[:-10], index)

@@ -6,9 +6,9 @@ from types import ModuleType
 import numpy
 import pytest
 
-from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import PacketKind, Reject, list_feeds, load_feed, scanner
+from feedhandler.codecs import PacketKind, Reject, list_feeds, load_feed
 from tests.support.feeds import BINARY_FEEDS
+from tests.support.scanners import COMPILED, INTERPRETED
 from tests.support.unsequenced import setting_aside
 
 UTP = load_feed("euronext-utp-md")
@@ -53,8 +53,8 @@ class Scanning:
 @pytest.fixture(params=["compiled", "interpreted"])
 def twin(request) -> ModuleType:
     if request.param == "compiled":
-        return scanner
-    return load_interpreted("feedhandler.codecs.scanner")
+        return COMPILED
+    return INTERPRETED
 
 
 def order(symbol: int = 10616) -> bytes:

@@ -10,15 +10,10 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed_table import NO_SYMBOL, MessageIndex, PacketHeader
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.codecs.scanner import (
-    NO_SYMBOL,
-    MessageIndex,
-    PacketHeader,
-    parse_header,
-    scan_messages,
-)
+from feedhandler.codecs.scanner import parse_header, scan_messages
 from feedhandler.fixcast import volumes
 from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.planner import SHARE_MAX, Volume, channels_at_most, definition, plan

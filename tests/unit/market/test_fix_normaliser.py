@@ -16,8 +16,8 @@ from feedhandler.market import fix_normaliser
 from feedhandler.market.stream_market import Market
 from feedhandler.market.views import Trade
 from feedhandler.replay.generating.fix_market import PRICE_PLACES, FixMarket
-from feedhandler.replay.state.book import BUY, SELL
-from feedhandler.replay.state.fix_book import standing_of
+from feedhandler.replay.translation.book import BUY, SELL
+from feedhandler.replay.translation.fix_book import standing_of
 from feedhandler.retrans.fix.market_state import MarketState
 from tests.support.fix_market import full, refresh
 from tests.support.fix_messages import sealed

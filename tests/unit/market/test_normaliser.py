@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import BadPacket, UsageError, load_feed, scanner
+from feedhandler.codecs import BadPacket, UsageError, feed_table, load_feed, scanner
 from feedhandler.codecs.dbn import (
     FLAG_LAST,
     FLAG_MAYBE_BAD_BOOK,
@@ -449,7 +449,7 @@ def test_whatever_comes_both_twins_say_the_same_and_never_raise(name: str, seed:
 def test_real_packets_of_venues_are_normalised(name: str, venues: Path) -> None:
     feed = load_feed(name)
     normaliser = compiled.Normaliser(feed)
-    header, index = scanner.PacketHeader(), scanner.MessageIndex()
+    header, index = feed_table.PacketHeader(), feed_table.MessageIndex()
     total = 0
     for number, (payload, _) in enumerate(packets(venues / FOLDERS[name]), 1):
         if number in FOREIGN.get(name, {}):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, load_feed, scanner
+from feedhandler.codecs import Feed, feed_table, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 from feedhandler.market.book_writer import BookWriter
 from feedhandler.market.depth_book import DepthBook
@@ -140,8 +140,8 @@ def test_a_signed_time_is_the_events(twin, tmp_path: Path) -> None:  # noqa: F81
     assert record["ts_event"] == 1_700_000_000_000_000_000
     packet = feed.encode_packet(sequence=1, messages=[feed.encode_message("level", **said)])
     assert feed.decode_packet(packet).messages[0].made_ns == 1_700_000_000_000_000_000
-    index, columns = scanner.MessageIndex(10), Columns(feed, "level")
-    scanner.scan_packets(feed.table, packet, 0, len(packet), scanner.PacketHeader(), index)
+    index, columns = feed_table.MessageIndex(10), Columns(feed, "level")
+    scanner.scan_packets(feed.table, packet, 0, len(packet), feed_table.PacketHeader(), index)
     assert columns.decode(packet, index) == 1
     assert columns.arrays["made_ns"].tolist() == [1_700_000_000_000_000_000]
 

@@ -13,8 +13,8 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.codecs import Price, ReferenceData, load_feed
+from feedhandler.codecs.feed_table import NO_SEND_TIME
 from feedhandler.codecs.loader import FEEDS_FOLDER
-from feedhandler.codecs.scanner import NO_SEND_TIME
 from feedhandler.config import loopback_config
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.records import RecordKind

@@ -12,7 +12,8 @@ import dpkt
 import pytest
 
 from feedhandler.codecs import BadPacket, PacketKind, Price, Reject, load_feed
-from feedhandler.codecs.scanner import MessageIndex, PacketHeader, parse_header, scan_messages
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
+from feedhandler.codecs.scanner import parse_header, scan_messages
 from tests.support.feed_checks import reencode
 from tests.support.venues import OWN_CAPTURES
 

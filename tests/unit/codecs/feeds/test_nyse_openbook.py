@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import BadPacket, PacketKind, Reject, load_feed
-from feedhandler.codecs.scanner import (
-    MessageIndex,
-    PacketHeader,
-    check_messages,
-    parse_header,
-    scan_messages,
-)
+from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
+from feedhandler.codecs.scanner import check_messages, parse_header, scan_messages
 from tests.support.feed_checks import (
     check_against_decode,
     check_header,

@@ -7,7 +7,8 @@ import pytest
 
 from feedhandler.codecs import load_feed, soupbin
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.codecs.soupbin import Login, LoginAccepted
 from feedhandler.ingest.lines import TcpServer
 from feedhandler.ingest.tcp.clients import client_of

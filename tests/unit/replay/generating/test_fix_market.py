@@ -18,8 +18,8 @@ from feedhandler.replay.generating.fix_market import (
     FixMarket,
     Security,
 )
-from feedhandler.replay.state.book import BUY, SELL
-from feedhandler.replay.state.fix_book import book_of
+from feedhandler.replay.translation.book import BUY, SELL
+from feedhandler.replay.translation.fix_book import book_of
 from feedhandler.retrans.fix.market_state import MarketState
 
 #: 2026-01-05 09:00:00 UTC.

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from feedhandler.codecs import scanner
-from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring

@@ -1,12 +1,12 @@
-"""Books from published FIX messages (`retrans/fix/market_state.py`, `replay/state/fix_book.py`)."""
+"""Books from published FIX messages (`market_state.py`, `replay/translation/fix_book.py`)."""
 
 import random
 
 import pytest
 
 from feedhandler.codecs.fix.dictionary import Member, load_dictionary
-from feedhandler.replay.state.book import BUY, SELL, Book
-from feedhandler.replay.state.fix_book import book_of
+from feedhandler.replay.translation.book import BUY, SELL, Book
+from feedhandler.replay.translation.fix_book import book_of
 from feedhandler.retrans.fix import market_state as module
 from feedhandler.retrans.fix.market_data import MarketDataFormat
 from feedhandler.retrans.fix.market_state import X_ONLY, MarketState

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.fix.datagram import SEQUENCE_RESET
 from feedhandler.codecs.fix.framing import Frame, frame_message
 from feedhandler.codecs.loader import load_feed
-from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.codecs.scanner import parse_header
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import Accepted, Answered, Broken, Packet, RefreshSnapshot
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest

@@ -1,9 +1,9 @@
 """Book messages of a binary feed as FIX Market Data: W and X, with exact prices.
 
 A `FixTranslator` is given the packets of a binary feed in their order and answers with FIX messages
-that have no number yet: `fixcast`'s publisher, or another sender, numbers them. Books made of
-the FIX messages (`retrans.fix.market_state`, `replay.state.fix_book`) are those of the binary feed,
-message by message, the priority of orders included.
+that have no number yet: `fixcast`'s publisher, or another sender, numbers them. Books made of the
+FIX messages (`retrans.fix.market_state`, `replay.translation.fix_book`) are those of the binary
+feed, message by message, the priority of orders included.
 
   binary                              FIX
   an order, or a level, that is new   X, New; an order with MDEntryID (278)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay.state.book import BUY, NO_ROW, SELL, Book, Row
+from feedhandler.replay.translation.book import BUY, NO_ROW, SELL, Book, Row
 from tests.support.seeds import drawn
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from feedhandler.codecs.fix.market_entries import decimal_of
-from feedhandler.replay.state.book import BUY, SELL, Book
+from feedhandler.replay.translation.book import BUY, SELL, Book
 from feedhandler.retrans.fix.market_state import MarketState
 
 _SIDES = {b"0": BUY, b"1": SELL}

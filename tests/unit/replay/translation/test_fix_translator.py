@@ -22,9 +22,9 @@ from feedhandler.codecs.fix.index import FieldIndex, read_message
 from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.market.stream_market import Market
 from feedhandler.market.views import BookView
-from feedhandler.replay.state.book import BUY, SELL, Book, Side
-from feedhandler.replay.state.fix_book import book_of
-from feedhandler.replay.state.fix_translation import FixTranslator
+from feedhandler.replay.translation.book import BUY, SELL, Book, Side
+from feedhandler.replay.translation.fix_book import book_of
+from feedhandler.replay.translation.fix_translator import FixTranslator
 from feedhandler.retrans.fix.market_state import MarketState
 from tests.support.checkout import CHECKOUT
 from tests.support.fix_translation import Wire
@@ -408,7 +408,7 @@ def test_what_tells_no_book_is_counted_by_its_type() -> None:
 
 
 def test_more_than_may_stand_is_counted_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 2)
+    monkeypatch.setattr("feedhandler.replay.translation.fix_translator.STANDING_MAX", 2)
     translator = FixTranslator(FEED)
     sent = [bool(translator.packet(packet(order("A", number)))) for number in (1, 2, 3)]
     assert sent == [True, True, False]
@@ -482,7 +482,7 @@ def test_an_order_of_integrated_that_changes_to_nothing_stays_as_it_was() -> Non
 def test_an_order_of_integrated_without_room_is_counted_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 1)
+    monkeypatch.setattr("feedhandler.replay.translation.fix_translator.STANDING_MAX", 1)
     translator = FixTranslator(INTEGRATED)
     translator.packet(mapping(7, 2))
     added = [integrated("add_order", order_id=n, price=1, volume=1, side="B") for n in (1, 2)]

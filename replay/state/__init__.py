@@ -1,1 +1,0 @@
-"""State of a market, kept from its stream: books, quotes, trades, reference data."""
