@@ -476,6 +476,23 @@ def subscribing(part: float, folder: Path) -> Work:
     return lambda: uvloop.run(work())
 
 
+def single_reads(part: float, folder: Path) -> Work:
+    """Packets that come one by one, each handed to a subscriber's callback."""
+    from feedhandler.amqp.subscribing.columns import Workspace
+    from feedhandler.amqp.subscribing.fast_dispatch import FastDispatch
+    from tests.support.intake import Intake
+
+    intake, packet = Intake(credit=100), bytes(200)
+    link = FastDispatch(intake, lambda batch: None, None, "packet", Workspace())
+
+    def work() -> None:
+        for _ in range(some(20_000 * part)):
+            intake.bring(packet)
+            link.dispatch()
+
+    return work
+
+
 def measuring(part: float, folder: Path) -> Work:
     """A client that counts, checks and times what it is sent, as the laboratory's do."""
     import uvloop
@@ -533,6 +550,29 @@ def journal(part: float, folder: Path) -> Work:
                 left -= len(items)
                 await queue.delivered(*(item.id for item in items))
 
+    return lambda: uvloop.run(work())
+
+
+def journal_reading(part: float, folder: Path) -> Work:
+    """A queue that is opened again and read from its files, 256 items at a time."""
+    import uvloop
+
+    from feedhandler.journal import PersistentQueue, QueueSettings
+
+    count, chosen = some(40 * part), QueueSettings(durability="fast")
+
+    async def fill() -> None:
+        async with PersistentQueue.open(folder / "queue", chosen) as queue:
+            for _ in range(count):
+                await queue.put_many([bytes(100)] * 256)
+
+    async def work() -> None:
+        for _ in range(5):
+            async with PersistentQueue.open(folder / "queue", chosen) as queue:
+                for _ in range(count):
+                    await queue.get_many(256)
+
+    uvloop.run(fill())
     return lambda: uvloop.run(work())
 
 
@@ -814,8 +854,10 @@ LOADS: dict[str, Prepare] = {
     "destination": destination,
     "spilling-seeds": spilling,
     "subscribing": subscribing,
+    "single-reads": single_reads,
     "measuring": measuring,
     "journal": journal,
+    "journal-reading": journal_reading,
     "durable-queue": durable_queue,
     "keyed": keyed,
     "keyed-seeds": seeds("test_keyed_queue", 200),

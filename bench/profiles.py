@@ -6,14 +6,16 @@ Plays each load of `bench.profile_loads` twice, each time in a process of its ow
 interpreted, where samples tell which file used the processor, and compiled. Prints for each module
 of `feedhandler._compiled.UNITS` the load in which its share is greatest, that share, and how many
 times faster the load is compiled, interpreted declarations left out. A module is compiled for one
-of three reasons: its share of some load reaches `SHARE_MIN`; it needs C headers; or another that is
-compiled uses what it declares, in C. What has none of them is printed as not proven.
+of four reasons: its share of some load reaches `SHARE_MIN`; it needs C headers; another that is
+compiled uses what it declares, in C; or it extends a class of another one, and overrides what only
+C calls. What has none of them is printed as not proven.
 
 Writes the same as JSON, and with `--page` into the page's table. `--from` takes the figures of all
 loads that `--only` does not name from a file that was written before.
 """
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -27,6 +29,7 @@ from typing import Any
 
 from bench.profile_loads import LOADS
 from bench.profiled import DECLARATIONS
+from feedhandler import _declarations
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE, UNITS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -52,7 +55,7 @@ class LoadFailed(Exception):
 class Verdict:
     """Why a module is compiled: the load with its greatest share, that share, and the reason.
 
-    `reason`: `profile`, `headers`, `declared` (`users` name who uses it in C), or nothing.
+    `reason`: `profile`, `headers`, `declared` (`users` name who uses it in C), `extends`, or none.
     """
 
     module: str
@@ -122,6 +125,29 @@ def users_in_c() -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(users)) for name, users in found.items()}
 
 
+@cache
+def extending() -> frozenset[str]:
+    """Return the modules that have subclasses of other modules' compiled classes."""
+    types = _declarations.all_types(
+        {name: CHECKOUT / source for name, source in (PURE_MODE | COMPILED_ONLY).items()}
+    )
+    found = set()
+    for name, source in PURE_MODE.items():
+        body = ast.parse((CHECKOUT / source).read_text()).body
+        origin = _declarations.imports(body)
+        bases = {
+            base.id
+            for node in body
+            if isinstance(node, ast.ClassDef)
+            for base in node.bases
+            if isinstance(base, ast.Name)
+        }
+        modules = {base: origin.get(base, "").removeprefix("cython.cimports.") for base in bases}
+        if any(base in types.get(module, ()) for base, module in modules.items()):
+            found.add(name)
+    return frozenset(found)
+
+
 def _taken(text: str) -> set[str]:
     """The modules that a source takes something from in C."""
     taken = set()
@@ -147,6 +173,8 @@ def verdicts(measured: Measured) -> list[Verdict]:
             reason = "profile" if share >= SHARE_MIN else ""
             if module in COMPILED_ONLY:
                 reason = "headers"
+            if not reason and module in extending():
+                reason = "extends"
             speed_up = measured[load]["speed_up"] if load else 0.0
             judged[module] = Verdict(name, unit, load, share, speed_up, reason)
     _mark_declared(judged)
@@ -208,6 +236,12 @@ def report(found: Sequence[Verdict], measured: Measured) -> str:
             ([f"`{each.module}`", each.unit] for each in of_reason(found, "headers")),
         ),
     ]
+    if extends := of_reason(found, "extends"):
+        parts += [
+            f"**Extend compiled classes** ({len(extends)}): they override methods that only C"
+            " calls.\n",
+            _table(head, map(cells, extends)),
+        ]
     if unproven := of_reason(found, ""):
         parts += [
             f"**Not proven** ({len(unproven)}): below {SHARE_MIN:.0%} of every load, and used in C"
