@@ -61,9 +61,24 @@ def _is_cython(node: ast.expr, name: str) -> bool:
     return ast.unparse(node) == f"cython.{name}"
 
 
-def decorator(node: ast.FunctionDef | ast.ClassDef, name: str) -> ast.expr | None:
+def decorator(
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, name: str
+) -> ast.expr | None:
     """Return the decorator `cython.<name>` of a function or class."""
     return next((each for each in node.decorator_list if _is_cython(each, name)), None)
+
+
+def _argument(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    """Return the first argument of a function's decorator `cython.<name>(...)`."""
+    call = decorator(node, name)
+    return call.args[0] if isinstance(call, ast.Call) and call.args else None
+
+
+def _keywords(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> dict[str, ast.expr]:
+    """Return the named arguments of a function's decorator `cython.<name>(...)`."""
+    call = decorator(node, name)
+    found = call.keywords if isinstance(call, ast.Call) else []
+    return {each.arg: each.value for each in found if each.arg}
 
 
 def unquoted(node: ast.expr) -> ast.expr:
@@ -82,8 +97,7 @@ def c_function(node: ast.FunctionDef) -> str:
         return "cpdef"
     if decorator(node, "cfunc"):
         return "cdef"
-    told = decorator(node, "returns")
-    returns = told.args[0] if isinstance(told, ast.Call) else node.returns
+    returns = _argument(node, "returns") or node.returns
     name = ast.unparse(returns) if returns else ""
     if not name.startswith("cython."):
         return ""
@@ -205,12 +219,8 @@ class Declarations:
         kind = c_function(node)
         if not kind:
             return
-        told = decorator(node, "returns")
-        returning = told.args[0] if isinstance(told, ast.Call) else self._annotated(node.returns)
-        told = decorator(node, "locals")
-        typed = (
-            {each.arg: each.value for each in told.keywords} if isinstance(told, ast.Call) else {}
-        )
+        returning = _argument(node, "returns") or self._annotated(node.returns)
+        typed = _keywords(node, "locals")
         arguments = node.args.args
         defaults = len(arguments) - len(node.args.defaults)
         parameters = [
@@ -243,10 +253,10 @@ class Declarations:
         if text in self._own or text in self._structs:
             return text
         module = self._from.get(text, "")
-        told = module.removeprefix(_CIMPORT)
+        name = module.removeprefix(_CIMPORT)
         # What is no module of Python and is imported in C is a type, or would be no annotation.
-        if text in self._types.get(told, {text} if module != told else ()):
-            self._used.setdefault(told, set()).add(text)
+        if text in self._types.get(name, {text} if module != name else ()):
+            self._used.setdefault(name, set()).add(text)
             return text
         return "object"
 
@@ -272,16 +282,14 @@ class Declarations:
 def _raises(node: ast.FunctionDef, returns: str) -> str:
     """Return how a C function tells of an exception, and whether it needs the GIL."""
     nogil = " nogil" if decorator(node, "nogil") else ""
-    told = decorator(node, "exceptval")
-    if not isinstance(told, ast.Call):
-        number = returns.split("[")[0] in _NUMBERS
-        return f" except? -1{nogil}" if number else nogil
-    check = [each.value for each in told.keywords if each.arg == "check"]
-    checked = not check or ast.unparse(check[0]) == "True"
-    if not told.args:
+    if not decorator(node, "exceptval"):
+        return f" except? -1{nogil}" if returns in _NUMBERS else nogil
+    check = _keywords(node, "exceptval").get("check")
+    checked = check is None or ast.unparse(check) == "True"
+    value = _argument(node, "exceptval")
+    if value is None:
         return f" {'except *' if checked else 'noexcept'}{nogil}"
-    value = ast.unparse(told.args[0])
-    return f" except{'?' if checked else ''} {value}{nogil}"
+    return f" except{'?' if checked else ''} {ast.unparse(value)}{nogil}"
 
 
 def visibility(annotation: ast.expr) -> tuple[str, ast.expr]:
@@ -435,23 +443,15 @@ class Stub:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, indent: str) -> None:
         if isinstance(node, ast.FunctionDef) and c_function(node) == "cdef":
             return
-        told = {
-            each.arg: each.value
-            for call in node.decorator_list
-            if _is_cython(call, "locals") and isinstance(call, ast.Call)
-            for each in call.keywords
-        }
+        typed = _keywords(node, "locals")
         arguments = node.args
         for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             if each.arg not in ("self", "cls"):
-                kind = each.annotation or told.get(each.arg) or ast.Name("object")
+                kind = each.annotation or typed.get(each.arg) or ast.Name("object")
                 each.annotation = ast.Name(python_type(kind, parameter=True))
         arguments.defaults = [ast.Constant(...) for _ in arguments.defaults]
         arguments.kw_defaults = [default and ast.Constant(...) for default in arguments.kw_defaults]
-        returned = [each for each in node.decorator_list if _is_cython(each, "returns")]
-        returning = node.returns or next(
-            (each.args[0] for each in returned if isinstance(each, ast.Call)), ast.Name("object")
-        )
+        returning = node.returns or _argument(node, "returns") or ast.Name("object")
         returns = "None" if node.name == "__init__" else python_type(returning)
         start = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
         self._lines += [f"{indent}{text}" for text in _of_python(node.decorator_list)]
@@ -501,6 +501,8 @@ def stub(source: str) -> str:
 def write_declarations(package: Path, modules: Mapping[str, Path]) -> None:
     """Write `.pxd` and `.pyi` beside each `.py` of these modules (full name to source file).
 
+    Raises ValueError for a C function that lacks its decorator.
+
     What is below `package` and was written for a module that is compiled no more is removed: it
     would be preferred to the module.
     """
@@ -509,7 +511,10 @@ def write_declarations(package: Path, modules: Mapping[str, Path]) -> None:
     for name, path in modules.items():
         if path.suffix == ".py":
             source = path.read_text()
-            declared = declarations(name, source, types)
+            try:
+                declared = declarations(name, source, types)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
             write_if_new(path.with_suffix(".pxd"), declared)
             # Without C types the `.py` itself says more than a stub would.
             write_if_new(path.with_suffix(".pyi"), stub(source) if declared else "")
