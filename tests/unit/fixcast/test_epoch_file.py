@@ -19,6 +19,7 @@ def test_what_is_written_is_read_after_a_restart(tmp_path: Path) -> None:
         assert file.read() == kept
     file.close()
     assert EpochFile(tmp_path / "new" / "folder", "c").read() == StoredEpoch(7, 12)
+    assert file.path.read_text() == '{"numbering": 7, "next": 12}\n'
 
 
 def test_a_second_publisher_of_a_channel_is_refused(tmp_path: Path) -> None:
