@@ -30,7 +30,7 @@ class EveryPacket:
 
     first = 1
     end = NUMBERS_END
-    numbering = 0
+    epoch = 0
 
     def __init__(self) -> None:
         self._packet = bytearray(templates()[0].payload)

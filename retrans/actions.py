@@ -18,7 +18,7 @@ class Ask:
     first: int
     end: int
     epoch: int
-    """the numbering that the range belongs to, as the MISSING event has it"""
+    """the sequence epoch that the range belongs to, as the MISSING event has it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class NoSnapshot:
 
     reason: str
     """no refresh, refused, timed out, failed, resting (asked for in vain lately), or reset (a new
-    numbering began, and what was wanted is void)"""
+    sequence epoch began, and what was wanted is void)"""
 
 
 Action = Ask | Cancel | GiveUp | Disprove | AskRefresh | NoSnapshot | Alert

@@ -61,7 +61,7 @@ CLOSED_SHARE_MAX = 0.5
 #: packet is lost, gaps follow one another so closely that telling each end would double what
 #: they get.
 WELL_NS = 10_000_000
-#: A snapshot ahead of a numbering that is young may be one of the numbering before: it is waited
+#: A snapshot ahead of a sequence epoch that is young may be one of the epoch before: it is waited
 #: for only as long as live lines may lag behind refresh lines.
 LAG_NS = 700_000_000
 
@@ -261,7 +261,7 @@ class RecoveryManager:
         self._line_changed(channel, event, now_ns)
         self._lost(channel, event.sequence, event.next_sequence, now_ns)
 
-    def _numbering_withdrawn(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+    def _loss_withdrawn(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         if channel.closed:
             self._open_stale(event.channel, channel, "no snapshot", now_ns)
             self._io.quality(event.channel, _notice(channel, event))
@@ -279,10 +279,10 @@ class RecoveryManager:
             self._io.quality(event.channel, notice)
         channel.joined = True
 
-    def _numbering_reset(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
+    def _epoch_reset(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         self._reset(event.channel, channel, now_ns)
         self._io.quality(event.channel, _notice(channel, event))
-        # A numbering whose beginning was not received is joined in its middle, as at a start.
+        # An epoch whose beginning was not received is joined in its middle, as at a start.
         if self._needs_snapshot(channel, event.next_sequence):
             self._start_closed(event.channel, channel, event.next_sequence, "missing", now_ns)
         channel.joined = True
@@ -566,7 +566,7 @@ class RecoveryManager:
         following = self._following(channel_index, channel)
         reach = max(snapshot.last, snapshot.highest)
         if reach >= following if channel.joined else reach > snapshot.last:
-            # The snapshot overtook the live lines, or belongs to another numbering.
+            # The snapshot overtook the live lines, or belongs to another epoch.
             if now_ns >= channel.pending_until_ns:
                 channel.pending = None
                 channel.recovery.snapshot_failed("ahead", now_ns)
@@ -791,7 +791,7 @@ _BY_KIND = {
     StreamEventKind.LINE_BACK: RecoveryManager._line_changed,
     StreamEventKind.MISMATCH: RecoveryManager._line_changed,
     StreamEventKind.SKIPPED: RecoveryManager._skipped,
-    StreamEventKind.WITHDRAWN: RecoveryManager._numbering_withdrawn,
+    StreamEventKind.WITHDRAWN: RecoveryManager._loss_withdrawn,
     StreamEventKind.START: RecoveryManager._started,
-    StreamEventKind.RESET: RecoveryManager._numbering_reset,
+    StreamEventKind.RESET: RecoveryManager._epoch_reset,
 }

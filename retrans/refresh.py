@@ -14,7 +14,7 @@ by name in `counts`:
 * `SnapshotBegan` at a start. A start while one runs starts over: what was gathered is dropped.
 * `Snapshot` at an end whose LastSeqNum equals the start's.
 * `SnapshotFailed` for a packet missing or broken in between, an end that names another LastSeqNum,
-  a snapshot too large, a reset of the line's numbering, or time that has run out.
+  a snapshot too large, a reset of the line's numbers, or time that has run out.
 
 After a failure it waits for the next start. What comes outside a refresh is dropped: a line that is
 joined in the middle of a cycle brings the rest of that cycle first. An end without a start is
@@ -250,7 +250,7 @@ class RefreshAssembler:
     @cython.locals(now_ns=cython.longlong)
     @cython.ccall
     def reset(self, now_ns: int) -> None:
-        """Fail the refresh under way, as the line's numbering restarts; any number may follow."""
+        """Fail the refresh under way, as its line's numbers begin anew; any may follow."""
         self.tick(now_ns)
         self._expected = None
         self._fail("reset")

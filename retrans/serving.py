@@ -78,13 +78,13 @@ class PacketsOwed:
     `flag` is the delivery flag that the packets get, where there is one.
     """
 
-    __slots__ = ("at", "end", "flag", "numbering", "service", "store")
+    __slots__ = ("at", "end", "epoch", "flag", "service", "store")
 
     def __init__(
         self, store: PacketStore, at: int, end: int, service: int = 0, flag: int = 0
     ) -> None:
         self.store = store
-        self.numbering = store.numbering
+        self.epoch = store.epoch
         self.at = at
         self.end = end
         self.service = service
@@ -92,8 +92,8 @@ class PacketsOwed:
 
     @property
     def same(self) -> bool:
-        """Whether the store still has the numbering that the request was about."""
-        return self.store.numbering == self.numbering
+        """Whether the store still has the sequence epoch that the request was about."""
+        return self.store.epoch == self.epoch
 
 
 class ClientSession(ABC, Generic[ServerT]):

@@ -74,7 +74,8 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         int, setting("how far the refresh server's clock may be behind the live lines'")
     ] = 10_000
     """how far the clock of the refresh server may be behind that of the live lines; a snapshot
-    sent, by its header, before the live packets that it says it holds is of another numbering"""
+    sent, by its header, before the live packets that it says it holds is of another sequence
+    epoch"""
 
     refresh_tries: Annotated[
         int, setting("refresh requests made before a service is left stale for a while")

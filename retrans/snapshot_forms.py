@@ -46,7 +46,7 @@ class Assembler(Protocol):
         """Fail the refresh under way, as packets of the line were lost."""
 
     def reset(self, now_ns: int) -> None:
-        """Fail the refresh under way, as the line's numbering restarts."""
+        """Fail the refresh under way, as its line's numbers begin anew."""
 
     def tick(self, now_ns: int) -> None:
         """Fail the refresh under way where its time has run out."""

@@ -2,7 +2,7 @@
 """Encoding of snapshots: cutting one into refresh packets, and framing messages in general.
 
 A refresh is message 580 (start, with LastSeqNum), the messages that make up a service's state, and
-message 581 (end, the same LastSeqNum), in packets with a numbering of their own. Under delivery
+message 581 (end, the same LastSeqNum), in packets with numbers of their own. Under delivery
 flag 17 everything after a packet's header is one zlib stream; a packet has at most 1,400 bytes on
 the wire and at most 255 messages (its count is a u8), and its inflated length must still fit a u16.
 

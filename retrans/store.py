@@ -74,7 +74,7 @@ class PacketStore:
     count        packets held;  `bytes` their bytes
     evicted      packets that gave way to later ones
     refused      packets not taken: an old number, an empty range, too long for the store
-    numbering    how often it was cleared: numbers of different sequence epochs are not comparable
+    epoch        how often it was cleared: numbers of different sequence epochs are not comparable
     keeping      `clear` lets packets give way only as room is needed
     taken        packets ever taken: the serial of the next one
     held         packets held of all epochs;  `held_bytes` their bytes
@@ -101,7 +101,7 @@ class PacketStore:
     end: Readonly[cython.ulonglong]
     evicted: Readonly[cython.ulonglong]
     refused: Readonly[cython.ulonglong]
-    numbering: Readonly[cython.ulonglong]
+    epoch: Readonly[cython.ulonglong]
     gone_first: Readonly[cython.ulonglong]
     gone_next: Readonly[cython.ulonglong]
 
@@ -113,7 +113,7 @@ class PacketStore:
         self.table = _room_for(8 * packets_max * ENTRY_WORDS).cast("Q")
         self.bytes_max = bytes_max
         self.packets_max = packets_max
-        self.evicted = self.refused = self.numbering = 0
+        self.evicted = self.refused = self.epoch = 0
         self.keeping = self.trims = False
         self.cut: Callable[[bytes, int, int], bytes] | None = None
         self.oldest = self.count = self.bytes = self.write = 0
@@ -138,7 +138,7 @@ class PacketStore:
             self.oldest = self.held = self.held_bytes = self.write = 0
         self.count = self.bytes = 0
         self.first = self.end = 0
-        self.numbering += 1
+        self.epoch += 1
         return 0
 
     @cython.locals(run=cython.ulonglong)

@@ -349,7 +349,7 @@ class Fanout(Splitter):
     def resume(self) -> cython.bint:
         """Go on with the share behind `event`, which has been applied; as `pump`."""
         if isinstance(self.event, ControlEvent):
-            self._begin_numbering(self.event)
+            self._begin_epoch(self.event)
         self.event = None
         self.scanned = False
         return self._run()
@@ -446,7 +446,7 @@ class Fanout(Splitter):
         )
         return 0
 
-    def _begin_numbering(self, event: ControlEvent) -> None:
+    def _begin_epoch(self, event: ControlEvent) -> None:
         """Move the stream and its store to a new epoch, or back to a range lost in error.
 
         Called once the event was applied, for applying it may deliver what is stored. (A store's

@@ -9,8 +9,8 @@ front of it, as in DBN's own streams. Books are kept from the first packet on, w
 are links, so that a link may come at any time.
 
 What it promises: a link's records are in the order of the stream, and go out in batches, each of
-one service; records say FLAG_MAYBE_BAD_BOOK from a loss on until a snapshot or a new numbering made
-it good.
+one service; records say FLAG_MAYBE_BAD_BOOK from a loss on until a snapshot or a new sequence epoch
+made it good.
 
 What it leaves to others: sending and queues (`sender_queue`), what a record is (`market`), which
 packets are published and when (`fanout`).

@@ -29,8 +29,8 @@ class Long(StrEnum):
     refuse = "refuse"
 
 
-class Numbering(StrEnum):
-    """Numbering of a publisher after an ordered end."""
+class EpochAfterEnd(StrEnum):
+    """Sequence epoch of a publisher after an ordered end."""
 
     keep = "keep"
     new = "new"
@@ -64,10 +64,13 @@ fixcast = typer.Typer(help="FIX over multicast: publish, receive, plan channels.
 
 
 State = Annotated[
-    Path | None, typer.Option(help="Folder where numberings are kept, and channels locked.")
+    Path | None, typer.Option(help="Folder where sequence epochs are kept, and channels locked.")
 ]
-KeptNumbering = Annotated[
-    Numbering, typer.Option(help="After an ordered end: keep the numbering, or a new one.")
+KeptEpoch = Annotated[
+    EpochAfterEnd,
+    typer.Option(
+        "--numbering", help="After an ordered end: keep the sequence epoch, or a new one."
+    ),
 ]
 PeriodUs = Annotated[
     int, typer.Option(help="A message waits so long for others of its datagram.", min=0)
@@ -106,7 +109,7 @@ def publish(
     interface: InterfaceA = "",
     interface_b: InterfaceB = "",
     state: State = None,
-    numbering: KeptNumbering = Numbering.keep,
+    epoch_after_end: KeptEpoch = EpochAfterEnd.keep,
     period_us: PeriodUs = 1000,
     datagram_bytes: DatagramBytes = 1400,
     long: LongMessages = Long.alone,
@@ -130,7 +133,7 @@ def publish(
     \b
     Examples:
       feedhandler fixcast publish channels.toml updates.fix --channel equities-1
-      feed | feedhandler fixcast publish channels.toml - --content equities --state numberings
+      feed | feedhandler fixcast publish channels.toml - --content equities --state epochs
     """
     from feedhandler.fixcast.publisher import PublisherSettings
     from feedhandler.fixcast.sending import SendingSettings
@@ -144,7 +147,7 @@ def publish(
         rate_bytes_s=max(int(rate_mbit * 125_000), 1),
         burst_bytes=burst_bytes,
         state=state,
-        numbering=numbering.value,
+        epoch_after_end=epoch_after_end.value,
         channel_tag=channel_tag,
         keys=keys,
         resend=ResendSettings(answer=answer.value, route=route.value, poss_dup=poss_dup),

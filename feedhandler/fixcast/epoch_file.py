@@ -1,8 +1,8 @@
-"""A channel's numbering (its sequence epoch) kept over restarts, with a lock on the channel.
+"""A channel's sequence epoch kept over restarts, with a lock on the channel.
 
 Each channel has a small file. A publisher holds a lock on it while it runs, so that no second one
 numbers the same channel. An ordered end stores the next number; a publisher that was killed has
-stored none, because it is unknown what was sent last, and so the next one begins a new numbering.
+stored none, because it is unknown what was sent last, and so the next one begins a new epoch.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from feedhandler.fixcast.values import NUMBER_MAX
 
 
 class StoredEpoch(NamedTuple):
-    """Content of the file: the numbering, and its next number; 0 where that is unknown."""
+    """Content of the file: the epoch, and its next number; 0 where that is unknown."""
 
-    numbering: int = 0
+    epoch: int = 0
     next: int = 0
 
 
@@ -47,7 +47,7 @@ class EpochFile:
             ) from error
 
     def read(self) -> StoredEpoch:
-        """Read the numbering. Raises `ConfigError` where the file has other content."""
+        """Read the epoch. Raises `ConfigError` where the file has other content."""
         self._file.seek(0)
         text = self._file.read()
         if not text:
@@ -55,19 +55,19 @@ class EpochFile:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             values = json.loads(text)
             kept = StoredEpoch(int(values["numbering"]), int(values["next"]))
-            if 0 <= kept.numbering <= NUMBER_MAX and 0 <= kept.next <= NUMBER_MAX + 1:
+            if 0 <= kept.epoch <= NUMBER_MAX and 0 <= kept.next <= NUMBER_MAX + 1:
                 return kept
         raise ConfigError(
-            f"{self.path}: not a channel's numbering",
-            "remove it: the channel begins a new numbering then",
+            f"{self.path}: not a channel's sequence epoch",
+            "remove it: the channel begins a new epoch then",
         )
 
     def write(self, kept: StoredEpoch) -> None:
-        """Write the numbering durably; a publisher writes a `next` of 0 before it sends."""
+        """Write the epoch durably; a publisher writes a `next` of 0 before it sends."""
         try:
             self._file.seek(0)
             self._file.truncate()
-            self._file.write(json.dumps(kept._asdict()) + "\n")
+            self._file.write(json.dumps({"numbering": kept.epoch, "next": kept.next}) + "\n")
             self._file.flush()
             os.fdatasync(self._file.fileno())
         except OSError as error:

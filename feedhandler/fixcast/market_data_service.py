@@ -17,7 +17,7 @@ from typing import Any
 
 from feedhandler.fixcast.channels import Channels
 from feedhandler.fixcast.publisher import Publisher
-from feedhandler.fixcast.reception import Deliver, Joined, Lost, NewNumbering, Skipped
+from feedhandler.fixcast.reception import Deliver, Joined, Lost, NewEpoch, Skipped
 from feedhandler.fixcast.reception import Event as StreamEvent
 from feedhandler.retrans.fix.market_data import MarketDataFormat
 from feedhandler.retrans.fix.market_data_client import (
@@ -227,16 +227,16 @@ class Following:
         self._on_book = on_book
         self._asked = 0
 
-    def receive(self, events: list[StreamEvent], numbering: int) -> None:
-        """Take the stream's events, in order; `numbering` as `Reception.numbering` has it."""
+    def receive(self, events: list[StreamEvent], epoch: int) -> None:
+        """Take the stream's events, in order; `epoch` as `Reception.epoch` has it."""
         follower = self.follower
         for event in events:
             if isinstance(event, Deliver):
                 self._follow(follower.deliver(event.number, event.body))
             elif isinstance(event, Joined):
-                self._follow(follower.joined(event.number, numbering))
-            elif isinstance(event, NewNumbering):
-                self._follow(follower.renumbered(event.numbering))
+                self._follow(follower.joined(event.number, epoch))
+            elif isinstance(event, NewEpoch):
+                self._follow(follower.renumbered(event.epoch))
             elif isinstance(event, Skipped):
                 follower.skipped(event.last)
             elif isinstance(event, Lost):
@@ -248,7 +248,7 @@ class Following:
             return False
         follower = self.follower
         if isinstance(event, Complete):
-            self._follow(follower.snapshot(event.messages, event.last, event.numbering))
+            self._follow(follower.snapshot(event.messages, event.last, event.epoch))
         else:
             reason = event.text if isinstance(event, Rejected) else event.reason
             self._follow(follower.failed(reason))

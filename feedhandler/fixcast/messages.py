@@ -1,12 +1,12 @@
 """FIX messages of a channel as bytes: header and administrative messages out, values in.
 
 A publisher is given whole FIX messages, with or without numbers of their own. `Header.application`
-gives one the channel's header: its number, and the channel's sender, topic and numbering; every
-other field stays as it was. `Header.administrative` makes Logon, Logout, Heartbeat, GapFill and
-Time Beacon. `read_datagram` makes the `Message` values of a line's datagram.
+gives one the channel's header: its number, and the channel's sender, topic and sequence epoch;
+every other field stays as it was. `Header.administrative` makes Logon, Logout, Heartbeat, GapFill
+and Time Beacon. `read_datagram` makes the `Message` values of a line's datagram.
 
 The smallest header has four fields, BeginString, BodyLength, MsgType and MsgSeqNum; SenderCompID
-(49), SenderSubID (50, the numbering) and TargetCompID (56, the topic) are added as configured.
+(49), SenderSubID (50, the epoch) and TargetCompID (56, the topic) are added as configured.
 """
 
 import re
@@ -65,13 +65,13 @@ class Header:
     begin_string     BeginString (8)
     sender           SenderCompID (49), the publisher; b"": left out
     target           TargetCompID (56), the topic; b"": left out
-    has_numbering  whether SenderSubID (50) has the numbering
+    has_epoch        whether SenderSubID (50) has the sequence epoch
     """
 
     begin_string: bytes = b"FIXT.1.1"
     sender: bytes = b""
     target: bytes = b""
-    has_numbering: bool = True
+    has_epoch: bool = True
 
     def __post_init__(self) -> None:
         for value in (self.sender, self.target):
@@ -80,9 +80,7 @@ class Header:
         if not _BEGIN_STRING.match(self.begin_string):
             raise ConfigError(f"{self.begin_string!r} is no BeginString", "such as FIXT.1.1")
 
-    def application(
-        self, data: bytes, number: int, numbering: int, poss_dup: bool = False
-    ) -> bytes:
+    def application(self, data: bytes, number: int, epoch: int, poss_dup: bool = False) -> bytes:
         """Return the message `data` with the channel's header.
 
         Raises `UsageError` where it is no whole FIX message, or an administrative one.
@@ -99,14 +97,14 @@ class Header:
             )
         kept = [f for f in head.split(SOH)[:-1] if not f.startswith(_OWN)]
         parts = [self._head(data[frame.type_at : frame.type_at + frame.type_size])]
-        parts[0] += self._own(number, numbering, poss_dup)
+        parts[0] += self._own(number, epoch, poss_dup)
         parts += [field + SOH for field in kept]
         parts.append(data[frame.header_end : frame.body_end])
         return envelope(self.begin_string, b"".join(parts))
 
-    def stamper(self, numbering: int) -> Stamper:
+    def stamper(self, epoch: int) -> Stamper:
         """Return a stamper, which does the same as `application`, many times as fast."""
-        own = b"50=%d\x01" % numbering if self.has_numbering else b""
+        own = b"50=%d\x01" % epoch if self.has_epoch else b""
         return Stamper(self.begin_string, own + self._names())
 
     def administrative(
@@ -116,7 +114,7 @@ class Header:
         text = self._head(_TYPES[message.kind])
         if message.kind is Kind.BEACON:
             return envelope(self.begin_string, text + self._names())
-        text += self._own(message.number, message.numbering, poss_dup)
+        text += self._own(message.number, message.epoch, poss_dup)
         if message.kind is Kind.GAP_FILL:
             text += b"123=Y\x0136=%d\x01" % message.new_number
         elif message.kind is Kind.LOGON:
@@ -136,12 +134,12 @@ class Header:
     def _head(self, message_type: bytes) -> bytes:
         return b"35=%b\x01" % message_type
 
-    def _own(self, number: int, numbering: int, poss_dup: bool) -> bytes:
+    def _own(self, number: int, epoch: int, poss_dup: bool) -> bytes:
         text = b"34=%d\x01" % number
         if poss_dup:
             text = b"43=Y\x01" + text
-        if self.has_numbering:
-            text += b"50=%d\x01" % numbering
+        if self.has_epoch:
+            text += b"50=%d\x01" % epoch
         return text + self._names()
 
     def _names(self) -> bytes:

@@ -6,7 +6,8 @@
 
 Both take whole FIX messages and wait while the channel is full; many at once cost a fraction of
 what they cost one by one. Leaving the block ends the sessions in order: what waits is sent, then
-the Logouts. `fixcast.sending` has the logic; here are sockets, the clock and the stored numbering.
+the Logouts. `fixcast.sending` has the logic; here are sockets, the clock and the stored
+sequence epoch.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from feedhandler.fixcast.sending import (
     WAITING_MAX,
     ChannelSender,
     SendingSettings,
-    next_numbering,
+    next_epoch,
     plain_packer,
 )
 from feedhandler.fixcast.session import NEVER
@@ -69,17 +70,17 @@ _SECOND = 1_000_000_000
 class PublisherSettings:
     """Settings of publishing.
 
-    interface     local address that multicast leaves by, and of B where that is another; "": the
-                  line's source, or loopback where it has none
-    rate_bytes_s  rate of the token bucket, for each line, all channels together, headers included
-    burst_bytes   the bucket's size
-    state         folder of the stored numberings; None: nothing is stored, or locked
-    numbering     after an ordered end: "keep" it, or begin a "new" one
-    hops          routers that multicast may pass
-    serves        answer Resend Requests at the servers that the definition names
-    channel_tag   tag of Resend Requests that names the channel
-    resend        how they are answered
-    keys          folder of keys to seal and sign with; None: datagrams are sent in clear
+    interface        local address that multicast leaves by, and of B where that is another; "": the
+                     line's source, or loopback where it has none
+    rate_bytes_s     rate of the token bucket, for each line, all channels together, with headers
+    burst_bytes      the bucket's size
+    state            folder of the stored epochs; None: nothing is stored, or locked
+    epoch_after_end  after an ordered end: "keep" it, or begin a "new" one
+    hops             routers that multicast may pass
+    serves           answer Resend Requests at the servers that the definition names
+    channel_tag      tag of Resend Requests that names the channel
+    resend           how they are answered
+    keys             folder of keys to seal and sign with; None: datagrams are sent in clear
     """
 
     interface: str = ""
@@ -87,10 +88,10 @@ class PublisherSettings:
     rate_bytes_s: int = 125_000_000
     burst_bytes: int = 64 << 10
     state: Path | None = None
-    numbering: Literal["keep", "new"] = "keep"
+    epoch_after_end: Literal["keep", "new"] = "keep"
     hops: int = HOPS_USUAL
     begin_string: str = "FIXT.1.1"
-    has_numbering: bool = True
+    has_epoch: bool = True
     serves: bool = True
     channel_tag: int = CHANNEL_TAG
     resend: ResendSettings = field(default_factory=ResendSettings)
@@ -115,7 +116,7 @@ class _ChannelOutput:
             settings.begin_string.encode(),
             channel.sender.encode(),
             channel.topic.encode(),
-            settings.has_numbering,
+            settings.has_epoch,
         )
         # Answers, by the retransmission group or in TCP sessions, are sealed in a separate run.
         self.sealer = protection.sealer(channel.id) if protection else None
@@ -129,7 +130,7 @@ class _ChannelOutput:
         self._poss_dup = settings.resend.poss_dup
 
     def _gap_fill(self, first: int, end: int) -> bytes:
-        fill = Message(Kind.GAP_FILL, first, b"", end, self.sender.session.numbering)
+        fill = Message(Kind.GAP_FILL, first, b"", end, self.sender.session.epoch)
         return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
 
     def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
@@ -149,13 +150,13 @@ class _ChannelOutput:
             self.sockets.append((made, (line.group, line.port)))
         self.lines = LineSender(self.sockets)
         before = self.kept.read() if self.kept else StoredEpoch()
-        goes_on = settings.numbering == "keep" and 0 < before.next <= NUMBER_MAX
-        numbering = before.numbering
+        goes_on = settings.epoch_after_end == "keep" and 0 < before.next <= NUMBER_MAX
+        epoch = before.epoch
         if not goes_on:
-            numbering = next_numbering(before.numbering, time.time_ns())
+            epoch = next_epoch(before.epoch, time.time_ns())
         if self.kept:
-            self.kept.write(StoredEpoch(numbering))
-        self.sender.start(time.monotonic_ns(), numbering, before.next if goes_on else 1)
+            self.kept.write(StoredEpoch(epoch))
+        self.sender.start(time.monotonic_ns(), epoch, before.next if goes_on else 1)
 
     def send(self, now_ns: int) -> None:
         """Send the datagrams that may leave by now."""
@@ -193,8 +194,8 @@ class _ChannelOutput:
         for each, _ in self.sockets:
             each.close()
         if self.kept:
-            if ended and session.numbering:
-                self.kept.write(StoredEpoch(session.numbering, session.next))
+            if ended and session.epoch:
+                self.kept.write(StoredEpoch(session.epoch, session.next))
             self.kept.close()
 
 
@@ -417,10 +418,10 @@ class Publisher:
                 f"retransmission {group.id} has no line to send answers to",
                 "give it one, or answer by tcp or on the main group",
             )
-        if resend.route == "main" and not (resend.poss_dup or self.settings.has_numbering):
+        if resend.route == "main" and not (resend.poss_dup or self.settings.has_epoch):
             raise ConfigError(
-                "answers on the main group could be taken for a new numbering",
-                "mark them as possible duplicates, or say the numbering",
+                "answers on the main group could be taken for a new sequence epoch",
+                "mark them as possible duplicates, or state the sequence epoch",
             )
         if group.line is not None and group.id not in self._answers:
             self._answers[group.id] = _Answers(group.line, self.settings)

@@ -331,7 +331,7 @@ class Receiver:
             return
         self._take(channel, events)
         if following := self._following.get(channel):
-            following.receive(events, self.receivers[channel].reception.numbering)
+            following.receive(events, self.receivers[channel].reception.epoch)
 
     def _turn(self) -> None:
         """Do what is due on every channel, and set the timer for what is due next."""

@@ -17,7 +17,7 @@ from feedhandler.fixcast.reception import (
     Deliver,
     Event,
     Missing,
-    NewNumbering,
+    NewEpoch,
     Reception,
     ReceptionSettings,
 )
@@ -94,7 +94,7 @@ class ChannelReceiver:
         for event in events:
             if isinstance(event, Missing):
                 self.requester.missing(event.first, event.last, now_ns)
-            elif isinstance(event, NewNumbering):
+            elif isinstance(event, NewEpoch):
                 self.requester.clear()
 
 
@@ -102,6 +102,8 @@ def described(event: Event) -> dict[str, object]:
     """Return an event as a JSON object; of a message only its number and size."""
     if isinstance(event, Deliver):
         return {"event": "message", "number": event.number, "bytes": len(event.body)}
+    if isinstance(event, NewEpoch):  # the JSON says numbering
+        return {"event": "new-numbering", "numbering": event.epoch, "ended": event.ended}
     return {"event": _names(type(event).__name__), **event._asdict()}
 
 

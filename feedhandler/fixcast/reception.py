@@ -18,9 +18,8 @@ TELLS are Heartbeat, Logon and Logout, which carry the next number. A gap goes
     ASKED ──`recovery_wait_ns` is over──▶ lost
 
 and closes at any time when its messages come or are skipped. *Evidence* is a message that fits
-nowhere and is no copy: a few of them in ascending order, while nothing fits, make a new numbering
-(a sequence epoch); they are kept until then. A message that states its numbering is believed at
-once.
+nowhere and is no copy: a few of them in ascending order, while nothing fits, make a new sequence
+epoch; they are kept until then. A message that states its epoch is believed at once.
 
 Times are integer ns and arguments; bodies are compared by their hashes, and not parsed.
 """
@@ -41,13 +40,13 @@ RETRANSMISSION = -1
 #: Upper limit on open gaps. Losses come in runs; with more of them it is better to give the oldest
 #: up than to search them all for each message.
 GAPS_MAX = 1024
-#: Messages whose hashes are kept, to distinguish copies from a new numbering: 5 MB a channel.
+#: Messages whose hashes are kept, to distinguish copies from a new epoch: 5 MB a channel.
 RECENT_MAX = 1 << 16
-#: Messages needed to make a new numbering: a single stray or forged one does not.
+#: Messages needed to make a new epoch: a single stray or forged one does not.
 EVIDENCE_LEAST = 3
-#: Upper limit on the messages kept of a numbering that is not yet recognised.
+#: Upper limit on the messages kept of an epoch that is not yet recognised.
 EVIDENCE_MAX = 4096
-#: A new numbering first seen at this number or below is assumed to have begun with number 1.
+#: A new epoch first seen at this number or below is assumed to have begun with number 1.
 BEGIN_REACH = 4096
 
 
@@ -187,10 +186,10 @@ class Joined(NamedTuple):
     number: int
 
 
-class NewNumbering(NamedTuple):
-    """A new numbering has begun; `ended`: the preceding one was complete up to its Logout."""
+class NewEpoch(NamedTuple):
+    """A new sequence epoch has begun; `ended`: the preceding one was complete up to its Logout."""
 
-    numbering: int
+    epoch: int
     ended: bool
 
 
@@ -208,7 +207,7 @@ class Ended(NamedTuple):
     next: int
 
 
-Event = Deliver | Skipped | Lost | Missing | Joined | NewNumbering | Active | Silent | Ended
+Event = Deliver | Skipped | Lost | Missing | Joined | NewEpoch | Active | Silent | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +220,7 @@ class ReceptionSettings:
     gap_wait_ns        wait until any gap is, because a line may be dead or late
     recovery_wait_ns   wait until a requested gap is given up; 0: nothing is requested
     silence_ns         time without messages that counts as silence: several Heartbeat intervals
-    numbering_wait_ns  wait, since the last message of the old numbering, until one that no message
+    epoch_wait_ns      wait, since the last message of the old epoch, until one that no message
                        states is recognised: more than the lines' skew
     held_max           upper limit on held messages; beyond it the oldest gap is given up
     jump_max           how many numbers a message may be ahead
@@ -233,7 +232,7 @@ class ReceptionSettings:
     gap_wait_ns: int = 20_000_000
     recovery_wait_ns: int = 2_000_000_000
     silence_ns: int = 5_000_000_000
-    numbering_wait_ns: int = 1_000_000_000
+    epoch_wait_ns: int = 1_000_000_000
     held_max: int = 65_536
     jump_max: int = 1 << 20
 
@@ -254,7 +253,7 @@ class Reception:
 
     floor      lowest undecided number
     top        one past the highest number received or announced; None: nothing was received
-    numbering  what the publisher calls the present numbering; 0: it does not say
+    epoch      what the publisher calls the present sequence epoch; 0: it does not say
     state      whether the channel is active
     settled    ranges reported as `Missing` earlier that the latest call closed
     """
@@ -262,7 +261,7 @@ class Reception:
     def __init__(self, settings: ReceptionSettings, now_ns: int) -> None:
         self.settings = settings
         self.state = State.UNHEARD
-        self.numbering = 0
+        self.epoch = 0
         self.floor = 0
         self.top: int | None = None
         self.settled: list[tuple[int, int]] = []
@@ -300,7 +299,7 @@ class Reception:
             self._note(Heard.ANY)
         elif self._is_wrong(message):
             self.counts["wrong"] += 1
-        elif not self._is_of_older_numbering(message):
+        elif not self._is_of_older_epoch(message):
             self._process(message, line, now_ns)
         return self._events
 
@@ -309,13 +308,13 @@ class Reception:
             return True
         return not NUMBER_FIRST <= message.number <= NUMBER_MAX + 1
 
-    def _is_of_older_numbering(self, message: Message) -> bool:
-        numbering, own = message.numbering, self.numbering
-        if numbering and own and numbering < own:
-            self.counts["older_numbering"] += 1
+    def _is_of_older_epoch(self, message: Message) -> bool:
+        epoch, own = message.epoch, self.epoch
+        if epoch and own and epoch < own:
+            self.counts["older_epoch"] += 1
             return True
-        if numbering > own:
-            self.numbering = numbering
+        if epoch > own:
+            self.epoch = epoch
             if own and self.top is not None:
                 self._renumber(message.number)
         return False
@@ -518,15 +517,15 @@ class Reception:
         self.counts["lost"] += gap.last - gap.first + 1
         self._put(Lost(gap.first, gap.last), gap.first, gap.last + 1)
 
-    # -- numberings ------------------------------------------------------------------------------
+    # -- epochs ----------------------------------------------------------------------------------
 
     def _weigh(self, message: Message, now_ns: int) -> None:
-        """Consider a message that does not fit as the beginning of another numbering."""
+        """Consider a message that does not fit as the beginning of another epoch."""
         self.counts["unfitting"] += 1
-        if message.numbering and message.number < (self.top or 0):
-            return  # it states this numbering: late, or a repetition
+        if message.epoch and message.number < (self.top or 0):
+            return  # it states this epoch: late, or a repetition
         known = self._evidence
-        stale = now_ns > self._evidence_ns + self.settings.numbering_wait_ns
+        stale = now_ns > self._evidence_ns + self.settings.epoch_wait_ns
         lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
         if stale or lower:
             known.clear()
@@ -534,7 +533,7 @@ class Reception:
         if ahead and len(known) < EVIDENCE_MAX:
             known.append(message)
             self._evidence_ns = now_ns
-        self._weigh_numbering(now_ns)
+        self._weigh_epoch(now_ns)
 
     def _is_copy(self, message: Message) -> bool:
         if message.poss_dup:
@@ -546,20 +545,20 @@ class Reception:
             self.counts["differing"] += 1
         return known == hash(message.body)
 
-    def _numbering_ns(self) -> int:
-        """Return when the evidence suffices for a new numbering."""
+    def _epoch_ns(self) -> int:
+        """Return when the evidence suffices for a new epoch."""
         if len(self._evidence) < EVIDENCE_LEAST:
             return NEVER
-        return self._fitted_ns + self.settings.numbering_wait_ns
+        return self._fitted_ns + self.settings.epoch_wait_ns
 
-    def _weigh_numbering(self, now_ns: int) -> None:
-        if now_ns < self._numbering_ns():
+    def _weigh_epoch(self, now_ns: int) -> None:
+        if now_ns < self._epoch_ns():
             return
         known, self._evidence = self._evidence, []
         first = known[0].number
         assert self.top is not None
-        self.counts["recognised_numberings"] += 1
-        if first > self.top:  # the same numbering, but far ahead
+        self.counts["recognised_epochs"] += 1
+        if first > self.top:  # the same epoch, but far ahead
             self._lose_all()
             self.counts["lost"] += first - self.top
             jump, self.top = Lost(self.top, first - 1), first
@@ -572,14 +571,14 @@ class Reception:
         self._note(Heard.ADVANCE)
 
     def _renumber(self, number: int) -> None:
-        """Drop the old numbering; the new one is first seen at `number`."""
+        """Drop the old epoch; the new one is first seen at `number`."""
         self._lose_all()
         ended, self._whole_end = self._whole_end, False
-        self._events.append(NewNumbering(self.numbering, ended))
+        self._events.append(NewEpoch(self.epoch, ended))
         self._recent.clear()
         self._evidence.clear()
         self._passed = [0] * self.settings.lines
-        self.counts["numberings"] += 1
+        self.counts["epochs"] += 1
         self.floor = self.top = NUMBER_FIRST if number <= BEGIN_REACH else number
         if self.top > NUMBER_FIRST:
             self._events.append(Joined(self.top))
@@ -595,7 +594,7 @@ class Reception:
         self._events = []
         self.settled = []
         self._ask_and_give_up(now_ns)
-        self._weigh_numbering(now_ns)
+        self._weigh_epoch(now_ns)
         if now_ns >= self._silent_ns():
             self._note(Heard.SILENCE)
         return self._events
@@ -608,7 +607,7 @@ class Reception:
     @property
     def deadline_ns(self) -> int:
         """When `tick` has something to do next."""
-        deadline = min(self._silent_ns(), self._numbering_ns())
+        deadline = min(self._silent_ns(), self._epoch_ns())
         for gap in self._gaps:
             due = self._asked_from_ns(gap) if gap.asked_ns == NEVER else self._given_up_ns(gap)
             deadline = min(deadline, due)

@@ -96,12 +96,12 @@ class ChannelSender:
         self._bucket = bucket
         self._ready_ns = NEVER
 
-    def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> None:
-        """Begin a numbering, or continue one, and send a Logon."""
-        if numbering != self.session.numbering:
+    def start(self, now_ns: int, epoch: int, next_number: int = NUMBER_FIRST) -> None:
+        """Begin a sequence epoch, or continue one, and send a Logon."""
+        if epoch != self.session.epoch:
             self.store.clear()
-        logon = self.session.start(now_ns, numbering, next_number)
-        self._stamper = self.header.stamper(numbering)
+        logon = self.session.start(now_ns, epoch, next_number)
+        self._stamper = self.header.stamper(epoch)
         self._administer([logon], now_ns)
 
     @property
@@ -151,7 +151,7 @@ class ChannelSender:
 
     def _refuse(self, data: bytes) -> None:
         """Raise the error of a message that was not taken."""
-        message = self.header.application(data, self.session.next, self.session.numbering)
+        message = self.header.application(data, self.session.next, self.session.epoch)
         self._packer.check(len(message))
 
     def _publish_sealed(self, messages: list[bytes], now_ns: int) -> int:
@@ -225,10 +225,10 @@ class ChannelSender:
         return deadline_ns
 
     def _renumber(self, now_ns: int) -> None:
-        """Begin a new numbering, because all numbers are used up."""
+        """Begin a new epoch, because all numbers are used up."""
         self._administer(self.session.stop(now_ns), now_ns)
-        self.start(now_ns, self.session.numbering + 1)
-        self.counts["numberings_used_up"] += 1
+        self.start(now_ns, self.session.epoch + 1)
+        self.counts["epochs_used_up"] += 1
 
     def _administer(self, messages: list[Message], now_ns: int) -> None:
         """Send administrative messages at once, behind everything that has a number."""
@@ -275,6 +275,6 @@ def plain_packer(settings: SendingSettings, period_ns: int, sealer: Sealer | Non
     return packer
 
 
-def next_numbering(before: int, wall_ns: int) -> int:
-    """Return a numbering above `before`: the wall clock's time, as long as that goes forward."""
+def next_epoch(before: int, wall_ns: int) -> int:
+    """Return an epoch above `before`: the wall clock's time, as long as that goes forward."""
     return min(max(before + 1, wall_ns), NUMBER_MAX)

@@ -4,11 +4,10 @@ One `PublisherSession` numbers one channel. Application messages take numbers; a
 carry the next number and take none. All go one way, so the session is the publisher's alone: it
 begins with `start`, and `tick` returns what is due.
 
-    IDLE ──start──▶ LIVE ──stop──▶ ENDED ──start──▶ LIVE (a new numbering)
+    IDLE ──start──▶ LIVE ──stop──▶ ENDED ──start──▶ LIVE (a new epoch)
 
-`TABLE` has what is allowed in which state; everything else raises `UsageError`. A numbering (a
-sequence epoch) is identified by a number that grows from one to the next, such as the time of its
-start.
+`TABLE` has what is allowed in which state; everything else raises `UsageError`. A sequence
+epoch is identified by a number that grows from one to the next, such as the time of its start.
 
 `fixcast.messages` encodes; times are integer ns and arguments.
 """
@@ -73,35 +72,35 @@ class SessionSettings:
 
 
 class PublisherSession:
-    """The numbering of one channel, and its administrative messages.
+    """The numbers of one channel, and its administrative messages.
 
     state      state of the session
-    numbering  the present numbering
+    epoch      the present sequence epoch
     next       MsgSeqNum of the next application message
     """
 
     def __init__(self, settings: SessionSettings) -> None:
         self.settings = settings
         self.state = State.IDLE
-        self.numbering = 0
+        self.epoch = 0
         self.next = NUMBER_FIRST
         self.counts: Counter[str] = Counter()
         self._heartbeat_ns = self._logon_ns = self._beacon_ns = NEVER
 
-    def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> Message:
-        """Begin `numbering`, or continue it at `next_number`; return the Logon.
+    def start(self, now_ns: int, epoch: int, next_number: int = NUMBER_FIRST) -> Message:
+        """Begin `epoch`, or continue it at `next_number`; return the Logon.
 
-        Raises `UsageError` where the numbering is below the preceding one, or a number is taken
+        Raises `UsageError` where the epoch is below the preceding one, or a number is taken
         again.
         """
         self._step(Input.START)
-        if (numbering, next_number) < (self.numbering, self.next) and self.numbering:
+        if (epoch, next_number) < (self.epoch, self.next) and self.epoch:
             raise UsageError(
-                f"numbering {numbering} from {next_number} comes after {self.numbering}, which"
+                f"epoch {epoch} from {next_number} comes after {self.epoch}, which"
                 f" has reached {self.next}",
-                "a new numbering is higher than the one before, such as the time",
+                "a new epoch is higher than the one before, such as the time",
             )
-        self.numbering, self.next = numbering, next_number
+        self.epoch, self.next = epoch, next_number
         self._logon_ns = now_ns
         self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
         self._beacon_ns = _after(now_ns, self.settings.beacon_ns)
@@ -114,12 +113,12 @@ class PublisherSession:
     def publish(self, now_ns: int, count: int = 1) -> int:
         """Take the numbers of `count` application messages sent now; return the first.
 
-        Raises `UsageError` where so many are not left (`exhausted`): then a new numbering is
+        Raises `UsageError` where so many are not left (`exhausted`): then a new epoch is
         needed.
         """
         self._step(Input.PUBLISH)
         if self.next + count - 1 > NUMBER_MAX:
-            raise UsageError("the numbering has no number left", "begin a new numbering")
+            raise UsageError("the epoch has no number left", "begin a new epoch")
         number = self.next
         self.next += count
         self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
@@ -127,7 +126,7 @@ class PublisherSession:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the numbering has given its last number."""
+        """Whether the epoch has given its last number."""
         return self.next > NUMBER_MAX
 
     def skip(self, next_number: int, now_ns: int) -> Message:
@@ -138,7 +137,7 @@ class PublisherSession:
         self._step(Input.SKIP)
         if not self.next < next_number <= NUMBER_MAX:
             raise UsageError(f"cannot skip from {self.next} to {next_number}", "skip forward")
-        skipped = Message(Kind.GAP_FILL, self.next, b"", next_number, self.numbering)
+        skipped = Message(Kind.GAP_FILL, self.next, b"", next_number, self.epoch)
         self.next = next_number
         self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
         return skipped
@@ -153,7 +152,7 @@ class PublisherSession:
             messages.append(self._say(Kind.HEARTBEAT))
             self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
         if now_ns >= self._beacon_ns:
-            messages.append(Message(Kind.BEACON, numbering=self.numbering))
+            messages.append(Message(Kind.BEACON, epoch=self.epoch))
             self._beacon_ns = _after(now_ns, self.settings.beacon_ns)
             self.counts["beacon"] += 1
         return messages
@@ -178,7 +177,7 @@ class PublisherSession:
 
     def _say(self, kind: Kind) -> Message:
         self.counts[kind.name.lower()] += 1
-        return Message(kind, self.next, numbering=self.numbering)
+        return Message(kind, self.next, epoch=self.epoch)
 
     def _step(self, event: Input) -> None:
         state = TABLE.get((self.state, event))

@@ -1,4 +1,4 @@
-"""Values of a channel's session: kinds of messages, numbers, numberings."""
+"""Values of a channel's session: kinds of messages, numbers, sequence epochs."""
 
 import enum
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from feedhandler.codecs.fix.framing import SEQUENCE_MAX
 #: The highest MsgSeqNum, of 20 digits. The Logout behind it carries the next one, and the codec
 #: reads numbers up to that.
 NUMBER_MAX = SEQUENCE_MAX - 1
-#: The first MsgSeqNum of a numbering, as in every FIX session.
+#: The first MsgSeqNum of a sequence epoch, as in every FIX session.
 NUMBER_FIRST = 1
 
 
@@ -29,7 +29,7 @@ class Message(NamedTuple):
     number      its own (APPLICATION), the next one, or of a GAP_FILL the first one skipped
     body        the whole message; b"" of an administrative one that is not encoded yet
     new_number  of a GAP_FILL: the number after the last one skipped
-    numbering   the numbering that it belongs to; 0: it does not say
+    epoch       the sequence epoch that it belongs to; 0: it does not say
     poss_dup    whether it is marked as a possible duplicate
     topic       TargetCompID, where it has one
     """
@@ -38,6 +38,6 @@ class Message(NamedTuple):
     number: int = 0
     body: bytes = b""
     new_number: int = 0
-    numbering: int = 0
+    epoch: int = 0
     poss_dup: bool = False
     topic: bytes = b""

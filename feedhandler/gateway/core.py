@@ -227,7 +227,7 @@ class GatewayCore:
         return manager
 
     def _latest(self, service: int) -> bytes:
-        """Return the newest packet of a service's present numbering; b"" before any."""
+        """Return the newest packet of a service's present sequence epoch; b"" before any."""
         for stream in self.streams:
             if stream.service == service and stream.store is not None and stream.store.count:
                 newest = stream.store.packet(stream.store.taken - 1)

@@ -32,7 +32,7 @@ DATAGRAM_BYTES_MAX = 65_535
 class CoreRunner:
     """Runs a gateway's core; `start` in the event loop, `close` at the end.
 
-    `renumbered` hears that a new numbering begins, before anything of it is sent;
+    `renumbered` hears that a new sequence epoch begins, before anything of it is sent;
     `line_changed(kind, channel_index, line)` hears every control event of the ring.
     """
 

@@ -121,7 +121,7 @@ class Arbiter:
     join_lowest: cython.ulonglong
     join_highest: cython.ulonglong
     join_line: cython.int
-    # a new numbering that is being announced
+    # a new epoch that is being announced
     pending_cause: cython.int
     pending_slot: cython.Py_ssize_t
     pending_reported: cython.bint

@@ -12,7 +12,7 @@ messages in the whole answer, and a digest of them. Parts of several answers may
 reasons of this kind; ours are numbered from 20101, in the range that is left to agreements between
 two parties.
 
-None of these messages is part of a channel's numbering: their MsgSeqNum is 0.
+None of these messages is part of a channel's sequence: their MsgSeqNum is 0.
 """
 
 import enum
@@ -53,7 +53,7 @@ REQUEST_FIELDS_MAX = 4096
 #: Most securities that are searched for one by one in a message's bytes.
 FEW_SECURITIES = 16
 #: Tags by which a request would ask by number: BeginSeqNo, EndSeqNo, RefSeqNum, and those of the
-#: application's own numbering.
+#: application's own sequence.
 _BY_NUMBER = {7, 16, 45, 1181, 1182, 1183, 1350}
 _NUMBER = re.compile(rb"\d{1,20}\Z")
 
@@ -128,7 +128,7 @@ class MarketDataRequest(NamedTuple):
 class Part(NamedTuple):
     """The head of a part: `messages` messages follow.
 
-    The answer covers the numbers `first` to `last` (0: none) of the sequence epoch `numbering`; of
+    The answer covers the numbers `first` to `last` (0: none) of the sequence epoch `epoch`; of
     a state both are its last number. `total` and `digest` are those of the whole answer, in its
     last part; -1 and b"" in the others.
     """
@@ -138,7 +138,7 @@ class Part(NamedTuple):
     messages: int
     first: int
     last: int
-    numbering: int
+    epoch: int
     total: int = -1
     digest: bytes = b""
 
@@ -258,7 +258,7 @@ class MarketDataFormat:
 
     def part(self, part: Part) -> bytes:
         """Encode the head of a part."""
-        text = b"50=%d\x01" % part.numbering if part.numbering else b""
+        text = b"50=%d\x01" % part.epoch if part.epoch else b""
         text += b"262=%b\x01%d=%d\x01" % (part.id, PART_NUMBER, part.number)
         text += b"%d=%d\x017=%d\x0116=%d\x01" % (
             PART_MESSAGES, part.messages, part.first, part.last
@@ -301,13 +301,13 @@ class MarketDataFormat:
         return Reject(values[262], code, text, max(_time(values, HELD_FROM), 0))
 
     def snapshot(
-        self, id: bytes, number: int, numbering: int, instrument: bytes, entries: list[bytes]
+        self, id: bytes, number: int, epoch: int, instrument: bytes, entries: list[bytes]
     ) -> bytes:
-        """Encode the state of one security's book as of `number` of the epoch `numbering`.
+        """Encode the state of one security's book as of `number` of the epoch `epoch`.
 
         An empty book has one entry of type J (Empty Book).
         """
-        text = b"50=%d\x01" % numbering if numbering else b""
+        text = b"50=%d\x01" % epoch if epoch else b""
         text += b"369=%d\x01262=%b\x01%b" % (number, id, instrument)
         entries = entries or [b"269=J\x01"]
         return self.message(SNAPSHOT, text + b"268=%d\x01" % len(entries) + b"".join(entries))

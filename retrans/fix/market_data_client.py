@@ -79,7 +79,7 @@ class MarketDataClientSettings:
 class Complete(NamedTuple):
     """The whole answer to a request.
 
-    Messages as published, about the numbers `first` to `last` of the sequence epoch `numbering`; or
+    Messages as published, about the numbers `first` to `last` of the sequence epoch `epoch`; or
     one snapshot for each security, all as of the number `last`.
     """
 
@@ -88,7 +88,7 @@ class Complete(NamedTuple):
     messages: list[bytes]
     first: int
     last: int
-    numbering: int
+    epoch: int
 
 
 class Rejected(NamedTuple):
@@ -138,8 +138,8 @@ class Collected:
         self.part = part
         if part.number != (before.number + 1 if before else 1):
             self._wrong("a part is missing, or came twice")
-        if before and (before.first, before.last, before.numbering) != (
-            part.first, part.last, part.numbering
+        if before and (before.first, before.last, before.epoch) != (
+            part.first, part.last, part.epoch
         ):  # fmt: skip
             self._wrong("the parts are about different ranges")
         if before is None:
@@ -211,7 +211,7 @@ class Collected:
             name = values.get(48, b"")
         if values.get(35) != SNAPSHOT or values.get(262) != part.id:
             self._wrong("a snapshot is not marked with the request")
-        elif values.get(369) != b"%d" % part.last or int(values.get(50, b"0")) != part.numbering:
+        elif values.get(369) != b"%d" % part.last or int(values.get(50, b"0")) != part.epoch:
             self._wrong("a snapshot is as of another number")
         elif name in self._named or (self._securities and name not in self._securities):
             self._wrong("a snapshot comes twice, or is of another security")
@@ -435,9 +435,7 @@ class MarketDataClient:
         self._forget(ask)
         self.counts["complete"] += 1
         return [
-            Complete(
-                ask.number, ask.asked, collected.messages, part.first, part.last, part.numbering
-            )
+            Complete(ask.number, ask.asked, collected.messages, part.first, part.last, part.epoch)
         ]
 
     def _rejected(self, values: dict[int, bytes], now_ns: int) -> list[Event]:

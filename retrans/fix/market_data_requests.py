@@ -163,7 +163,7 @@ class _Answer(ABC):
         self.server = server
         self.history = history
         self.asked = asked
-        self.first = self.last = self.numbering = self.total = 0
+        self.first = self.last = self.epoch = self.total = 0
         self._part = 0
         self._digest = Digest()
 
@@ -187,7 +187,7 @@ class _Answer(ABC):
             len(messages),
             self.first,
             self.last,
-            self.numbering,
+            self.epoch,
             self.total if last else -1,
             self._digest.text if last else b"",
         )
@@ -208,14 +208,14 @@ class _RangeAnswer(_Answer):
         super().__init__(server, history, asked)
         if first < end:
             self.first, self.last = first, end - 1
-            self.numbering = history.numbering_of(first)
+            self.epoch = history.epoch_of(first)
         self._at, self._end = first, end
-        self._epoch = history.channel.store.numbering
+        self._store_epoch = history.channel.store.epoch
         self._securities = frozenset(asked.securities)
 
     def tick(self) -> tuple[bytes, bool]:
-        if self.history.channel.store.numbering != self._epoch:
-            raise Refused(Refusal.CUT_SHORT, "a new numbering has begun")
+        if self.history.channel.store.epoch != self._store_epoch:
+            raise Refused(Refusal.CUT_SHORT, "a new sequence epoch has begun")
         settings = self.server.settings
         messages: list[bytes] = []
         size = 0
@@ -242,13 +242,13 @@ class _StateAnswer(_Answer):
     ) -> None:
         super().__init__(server, history, asked)
         self._wanted = history.end - 1
-        self._epoch = history.channel.store.numbering
+        self._store_epoch = history.channel.store.epoch
         self._cut: deque[tuple[bytes, list[bytes]]] | None = None
 
     def tick(self) -> tuple[bytes, bool]:
         if self._cut is None:
             self.history.catch_up(CATCH_UP_MESSAGES)
-            same = self.history.channel.store.numbering == self._epoch
+            same = self.history.channel.store.epoch == self._store_epoch
             if same and self.history.state.number < self._wanted:
                 return b"", False
             self._cut_state()
@@ -259,7 +259,7 @@ class _StateAnswer(_Answer):
         while self._cut and len(messages) < settings.part_messages and size < settings.part_bytes:
             instrument, entries = self._cut.popleft()
             messages.append(
-                form.snapshot(self.asked.id, self.last, self.numbering, instrument, entries)
+                form.snapshot(self.asked.id, self.last, self.epoch, instrument, entries)
             )
             size += len(messages[-1])
         return self._encode(messages, not self._cut), not self._cut
@@ -284,7 +284,7 @@ class _StateAnswer(_Answer):
             found.setdefault(name, (b"55=%b\x01" % name, []))
         self._cut = deque(found.values())
         self.first = self.last = state.number
-        self.numbering = self.history.numbering
+        self.epoch = self.history.epoch
 
 
 class MarketDataSession(ClientSession[MarketDataServer]):

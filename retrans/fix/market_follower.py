@@ -77,7 +77,7 @@ class MarketFollower:
     ) -> None:
         self.state = state or MarketState()
         self.standing = Standing.BROKEN
-        self.numbering = 0
+        self.epoch = 0
         self.number = 0
         self.counts: Counter[str] = Counter()
         self.states: Sequence[bytes] = ()
@@ -90,9 +90,9 @@ class MarketFollower:
 
     # -- the stream ------------------------------------------------------------------------------
 
-    def joined(self, number: int, numbering: int = 0) -> list[Event]:
+    def joined(self, number: int, epoch: int = 0) -> list[Event]:
         """Begin the stream at `number`; with the first of a sequence epoch nothing is missing."""
-        self.numbering = numbering or self.numbering
+        self.epoch = epoch or self.epoch
         self._drop_held()
         self.number = number - 1
         self._least = self._olds = 0
@@ -103,10 +103,10 @@ class MarketFollower:
             return []
         return self._break(number - 1)
 
-    def renumbered(self, numbering: int) -> list[Event]:
+    def renumbered(self, epoch: int) -> list[Event]:
         """Begin a new sequence epoch at its first number; else `joined` follows."""
-        self.numbering = 0
-        return self.joined(1, numbering)
+        self.epoch = 0
+        return self.joined(1, epoch)
 
     def deliver(self, number: int, data: bytes) -> list[Event]:
         """Apply or hold a message of the stream, in order."""
@@ -161,7 +161,7 @@ class MarketFollower:
         self._asked = True
         return [Wanted(self._least, self._olds)]
 
-    def snapshot(self, messages: Sequence[bytes], as_of: int, numbering: int) -> list[Event]:
+    def snapshot(self, messages: Sequence[bytes], as_of: int, epoch: int) -> list[Event]:
         """Replace the books by the channel's whole state as of a number.
 
         `messages` has a snapshot for each security.
@@ -171,7 +171,7 @@ class MarketFollower:
         self._asked = False
         if self.standing is Standing.WHOLE:
             return []
-        if as_of < self._least or (self.numbering and numbering != self.numbering):
+        if as_of < self._least or (self.epoch and epoch != self.epoch):
             self.counts["too_old"] += 1
             self._olds += 1
             return self.want()

@@ -17,7 +17,7 @@ from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.server import NEVER, ServedChannel
 
 #: SenderSubID, the sequence epoch of a message.
-_NUMBERING = re.compile(rb"\x0150=(\d{1,20})\x01")
+_EPOCH = re.compile(rb"\x0150=(\d{1,20})\x01")
 
 
 class MarketHistory:
@@ -35,11 +35,11 @@ class MarketHistory:
     ) -> None:
         self.channel = channel
         self.state = MarketState()
-        #: SenderSubID of the messages; 0: they have none.
-        self.numbering = 0
+        #: Their sequence epoch, SenderSubID of the messages; 0: they have none.
+        self.epoch = 0
         self._offset_ns = offset_ns
         self.since_ns = since_ns
-        self._epoch = channel.store.numbering
+        self._store_epoch = channel.store.epoch
 
     @property
     def end(self) -> int:
@@ -51,14 +51,14 @@ class MarketHistory:
     def catch_up(self, messages: int) -> bool:
         """Apply up to `messages` messages to the state; return whether it has reached the end."""
         store = self.channel.store
-        if self._epoch != store.numbering:
-            self._epoch = store.numbering
+        if self._store_epoch != store.epoch:
+            self._store_epoch = store.epoch
             self.state.clear()
         at = self.state.number + 1
         taken = 0
         for first, end, data in store.packets(at, min(at + messages, store.end)):
             self._miss(at, first)
-            self.numbering = _numbering(data)
+            self.epoch = _epoch_in(data)
             self.state.apply(data, end - 1)
             at = end
             taken += 1
@@ -96,7 +96,7 @@ class MarketHistory:
             raise Refused(
                 Refusal.TIME_NOT_HELD,
                 "messages of the beginning are not held"
-                + ("" if known else ", and none of the new numbering was sent yet"),
+                + ("" if known else ", and none of the new sequence epoch was sent yet"),
                 held_from_ns=held_from_ns if known else 0,
             )
         begin = self._find(begin_ns)
@@ -135,10 +135,10 @@ class MarketHistory:
         assert found is not None
         return found[0]
 
-    def numbering_of(self, number: int) -> int:
+    def epoch_of(self, number: int) -> int:
         """Return the sequence epoch in a message (SenderSubID); 0 without one, or if not held."""
         found = self.channel.store.packets(number, number + 1)
-        return _numbering(found[0][2]) if found else 0
+        return _epoch_in(found[0][2]) if found else 0
 
     def slice(self, first: int, end: int) -> list[tuple[int, int, bytes]]:
         """Return (first number, number after the last, bytes) of the messages `first` to `end` - 1.
@@ -170,7 +170,7 @@ class MarketHistory:
         return [(first, last + 1, self.channel.gap_fill(first, last + 1))]
 
 
-def _numbering(data: bytes) -> int:
+def _epoch_in(data: bytes) -> int:
     """Return SenderSubID (50) of a message; 0 where it has none."""
-    found = _NUMBERING.search(data)
+    found = _EPOCH.search(data)
     return int(found[1]) if found else 0

@@ -82,7 +82,7 @@ class ServedChannel:
         self.skipped = RangeSet()
         self.withheld = RangeSet()
         self.answered: deque[tuple[int, int, int, int]] = deque()
-        self._numbering = store.numbering
+        self._store_epoch = store.epoch
 
     def skip(self, first: int, last: int) -> None:
         """Record that the publisher leaves out `first` to `last`."""
@@ -96,8 +96,8 @@ class ServedChannel:
 
     def follow(self) -> None:
         """Forget what belongs to a sequence epoch before the store's present one."""
-        if self._numbering != self.store.numbering:
-            self._numbering = self.store.numbering
+        if self._store_epoch != self.store.epoch:
+            self._store_epoch = self.store.epoch
             self.answered.clear()
             self.skipped.clear()
             self.withheld.clear()

@@ -19,7 +19,7 @@ class FixSnapshots:
         return snapshot_of(event)
 
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """By what both say of their numbering."""
+        """By what both say of their sequence epoch."""
         return fits(snapshot, store)
 
     def since(

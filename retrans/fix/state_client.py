@@ -55,7 +55,7 @@ _REASONS = {
     Refusal.CUT_SHORT.name: RefreshReject.NO_DATA,
 }
 _NUMBER = re.compile(rb"\x0134=\d+\x01")
-_NUMBERING = re.compile(rb"\x0150=(\d{1,20})\x01")
+_EPOCH = re.compile(rb"\x0150=(\d{1,20})\x01")
 
 
 class StateClient:
@@ -212,6 +212,6 @@ def fits(snapshot: Snapshot, store: PacketStore) -> bool:
     latest = store.packet(store.taken - 1) if store.count else None
     if latest is None or not snapshot.packets:
         return True
-    said = [_NUMBERING.search(data) for data in (snapshot.packets[0], latest[2])]
-    numberings = {each[1] for each in said if each}
-    return len(numberings) < 2
+    said = [_EPOCH.search(data) for data in (snapshot.packets[0], latest[2])]
+    epochs = {each[1] for each in said if each}
+    return len(epochs) < 2

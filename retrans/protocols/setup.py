@@ -67,9 +67,9 @@ class ClientSetup:
     `settings` are the operator's, with the description's numbers put in (`settled`); `source_id`
     and `password` say who we are; `session` is the server's session to log in to, "" for its
     current one. `retransmission` and `refresh` are the channels whose losses, and whose snapshots,
-    this server is asked for. `latest` returns the newest packet of a service's present numbering,
-    b"" before any: where requests name a session, it tells which. `product` is the feed's number
-    where requests name it. `seed` draws what must not be guessed or in step.
+    this server is asked for. `latest` returns the newest packet of a service's present sequence
+    epoch, b"" before any: where requests name a session, it tells which. `product` is the feed's
+    number where requests name it. `seed` draws what must not be guessed or in step.
     """
 
     feed: Feed

@@ -22,7 +22,7 @@ from tests.support.fix_readers import (
     simplefix_reading,
     tshark_reading,
 )
-from tests.support.fix_translation import MS, NUMBERING, Wire
+from tests.support.fix_translation import EPOCH, MS, Wire
 
 DICTIONARY = load_dictionary("fix50sp2")
 #: 2026-01-05 09:00:00 UTC.
@@ -46,7 +46,7 @@ def session() -> list[bytes]:
         list(wire.end_period())
     list(wire.end())
     header = wire.sender.header
-    beacon = header.administrative(Message(Kind.BEACON, 0, numbering=NUMBERING))
+    beacon = header.administrative(Message(Kind.BEACON, 0, epoch=EPOCH))
     again = [header.repeated(each) for each in wire.bodies.values()]
     return [*wire.datagrams, beacon, beacon + again[0] + beacon, b"".join(again[:4])]
 

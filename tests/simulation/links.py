@@ -1,8 +1,8 @@
 """The far end of a subscriber's link: what the gateway's fan-out sends, given to the oracle.
 
 Each link has credit without end, and each message is read the moment it is sent: its tag, its
-numbering, which messages are a block. `WholeLink` is the subscriber whose view is checked in full,
-`LateLink` one that attached later with snapshot=1.
+group-sequence, which messages are a block. `WholeLink` is the subscriber whose view is checked in
+full, `LateLink` one that attached later with snapshot=1.
 """
 
 import json

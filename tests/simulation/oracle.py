@@ -150,7 +150,7 @@ class Subscriber:
         elif reason == "reset":
             known.epoch += known.joined > 0
             if known.joined:
-                # What was lost at the end of a numbering cannot be known.
+                # What was lost at the end of an epoch cannot be known.
                 known.tails.append(known.expected)
             known.expected = quality["since"] if known.joined else 0
             known.joined, known.started = known.joined or 1, True
@@ -160,7 +160,7 @@ class Subscriber:
             known.covered.clear()
             known.behind.clear()
             if quality["since"] > 2:
-                # Where the numbering began was not seen.
+                # Where the epoch began was not seen.
                 known.lost.append((1, quality["since"]))
             self.market.clear(service)
 

@@ -107,7 +107,7 @@ class Session:
         self.bodies: dict[tuple[int, int, int], bytes] = {}
         #: (service, epoch, sequence) -> its index among the service's packets.
         self.packet_indexes: dict[tuple[int, int, int], int] = {}
-        #: reset packet -> the number of the numbering that it begins.
+        #: reset packet -> the number of the epoch that it begins.
         self.resets: dict[bytes, int] = {}
         #: service -> its packets in order, heartbeats left out.
         self.packets: dict[int, list[Sent]] = {service: [] for service in self.services}
@@ -135,7 +135,7 @@ class Session:
                 self._take(at, service, FEED.encode_packet(kind="heartbeat", service=service))
 
     def chain(self, service: int, tails: Sequence[int]) -> bytes:
-        """The hash over the message bytes of the service's data packets, in order; of numbering n
+        """The hash over the message bytes of the service's data packets, in order; of epoch n
         those below `tails[n]`, of later ones all."""
         key = (service, *tails)
         known = self._chains.get(key)

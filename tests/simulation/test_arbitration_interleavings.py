@@ -70,7 +70,7 @@ class Standing(NamedTuple):
 
 
 class Player:
-    """One arbiter for all cases: each case takes up the numbering where the last one ended."""
+    """One arbiter for all cases: each case takes up the numbers where the last one ended."""
 
     def __init__(self, twin: str, recovery: bool = False) -> None:
         arbitration, ring, self.recovered = TWINS[twin]

@@ -68,7 +68,7 @@ class World:
         self.arrivals = self._arrivals()
 
     def _numbers(self, packets: int) -> list[int]:
-        """Return how many packets each numbering has."""
+        """Return how many packets each epoch has."""
         if not self.resets:
             return [packets]
         first = self.draw.randrange(packets // 4, packets)

@@ -206,7 +206,7 @@ class World(ChannelWorld):
         self.flow = Flow(self.rng)
         self.channel = PublishedChannel()
         self.channel.now_ns = 0
-        #: Of each numbering what was published, and what was skipped.
+        #: Of each epoch what was published, and what was skipped.
         self.published: list[tuple[dict[int, bytes], set[int]]] = [(self.channel.bodies, set())]
         plan = self.plan
         self.channel.next = plan.begins
@@ -282,7 +282,7 @@ class World(ChannelWorld):
 
     def _beat(self, now_ns: int) -> None:
         """A heartbeat, every 10 ms."""
-        said = Message(Kind.HEARTBEAT, self.channel.next, numbering=self.channel.numbering)
+        said = Message(Kind.HEARTBEAT, self.channel.next, epoch=self.channel.epoch)
         if not self._is_quiet(now_ns):
             self._send([self.channel.header.administrative(said)], now_ns)
         if now_ns < END_NS:
@@ -293,12 +293,12 @@ class World(ChannelWorld):
         return self.plan.restarts and abs(now_ns - HEAL_NS // 2) < QUIET_NS
 
     def _restart(self, now_ns: int) -> None:
-        """A new numbering begins with a Logon, which is not lost: what happens without it, or where
+        """A new epoch begins with a Logon, which is not lost: what happens without it, or where
         it is overtaken, is arbitration's matter."""
         self.channel.restart()
         self.flow = Flow(self.rng)
         self.published.append((self.channel.bodies, set()))
-        said = Message(Kind.LOGON, 1, numbering=self.channel.numbering)
+        said = Message(Kind.LOGON, 1, epoch=self.channel.epoch)
         data = self.channel.header.administrative(said, 10 * MS)
         for line in (0, 1):
             self.schedule(now_ns + self.delay_ns(line, now_ns), self._arrive, line, data)
@@ -343,7 +343,7 @@ class World(ChannelWorld):
                 b"garbage",
                 self.channel.gap_fill(far, far + 1000),
                 invented,
-                header.administrative(Message(Kind.LOGON, 1, numbering=99), 1),
+                header.administrative(Message(Kind.LOGON, 1, epoch=99), 1),
             ]
         )
 

@@ -3,7 +3,7 @@
 What plays are the objects that ship: `MarketDataServer` and its sessions, `MarketDataClient` and
 `MarketFollower`. A seed draws how the server is (good, late, silent, wrong in one of several ways,
 cut off in mid-answer), how its bytes are cut, how often it fails, how much of the live stream is
-lost for good, whether the publisher leaves out numbers or begins a new numbering, and how small the
+lost for good, whether the publisher leaves out numbers or begins a new epoch, and how small the
 store is. The follower joins late, and asks for the books whenever it has lost something; beside it
 a user asks for time ranges, whole and of some securities.
 
@@ -246,7 +246,7 @@ class World:
 
     def _state(self, event: Complete | Rejected | Failed) -> None:
         if isinstance(event, Complete):
-            self.follow(self.follower.snapshot(event.messages, event.last, event.numbering))
+            self.follow(self.follower.snapshot(event.messages, event.last, event.epoch))
         else:
             self.follow(self.follower.failed(str(event)))
 
@@ -305,7 +305,7 @@ class World:
             return
         lost = not self.healed and rng.random() < self.lost
         if self.received == 1:
-            self.follow(self.follower.joined(number, self.channel.numbering))
+            self.follow(self.follower.joined(number, self.channel.epoch))
             lost = False
         if lost:
             self.follow(self.follower.lost(number))
@@ -317,7 +317,7 @@ class World:
         self.channel.restart()
         self.flow = Flow(self.rng)
         if self.received:
-            self.follow(self.follower.renumbered(self.channel.numbering))
+            self.follow(self.follower.renumbered(self.channel.epoch))
 
     def ask(self) -> None:
         """A user asks for a time range."""

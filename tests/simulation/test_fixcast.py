@@ -37,7 +37,7 @@ from feedhandler.fixcast.reception import (
     Event,
     Joined,
     Lost,
-    NewNumbering,
+    NewEpoch,
     ReceptionSettings,
     Skipped,
 )
@@ -58,7 +58,7 @@ TOPIC = "equities"
 FORMAT = RequestFormat()
 #: One seed in so many has a hundred receivers.
 CROWDED = 50
-#: Messages of a numbering that is not announced: so many that some of them come.
+#: Messages of an epoch that is not announced: so many that some of them come.
 UNREPORTED_MESSAGES = 40
 #: Until when one may join where several follow: while the first one's messages still come.
 UNREPORTED_JOIN_MS_MAX = 10
@@ -104,7 +104,7 @@ class Plan:
             repacked=rng.random() < 0.5,
             server=rng.choice(SERVERS),
             route=route,
-            # On the main group nothing else says that a message is not of a new numbering.
+            # On the main group nothing else says that a message is not of a new epoch.
             poss_dup=rng.random() < 0.5 or (route == "main" and not reported),
             answer=rng.choice(["once", "once", "timer"]),
             ordered=rng.random() < 0.7,
@@ -113,7 +113,7 @@ class Plan:
             skips=rng.choice([0, 0, 0.02]),
         )
         if plan.restarts and not reported:
-            # A numbering of which nothing came cannot be told from the next one; nor can what comes
+            # An epoch of which nothing came cannot be told from the next one; nor can what comes
             # after it was given up, which is at once where no server is asked.
             plan.messages = max(plan.messages, UNREPORTED_MESSAGES * (plan.restarts + 1))
             if plan.server == "none":
@@ -122,8 +122,8 @@ class Plan:
 
 
 @dataclass
-class Numbering:
-    """Messages and skipped numbers published of one numbering."""
+class Epoch:
+    """Messages and skipped numbers published of one epoch."""
 
     bodies: dict[int, bytes] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
@@ -155,53 +155,53 @@ class Listener:
             ReceptionSettings(
                 ordered=plan.ordered,
                 recovery_wait_ns=2 * SECOND if asks else 0,
-                numbering_wait_ns=SECOND // 2,
+                epoch_wait_ns=SECOND // 2,
             ),
             RequesterSettings(receivers=plan.receivers) if asks else None,
             seed,
             joins_ns,
         )
         self.expected = 0
-        self.numbering: Numbering | None = None
+        self.epoch: Epoch | None = None
         self.handled: set[int] = set()
-        #: By numbering: numbers that its lines have brought.
+        #: By epoch: numbers that its lines have brought.
         self.came: dict[int, set[int]] = defaultdict(set)
         self.lost = 0
         self.seen: Counter[str] = Counter()
 
-    def take(self, events: list[Event], source: Numbering) -> None:
-        """Check events; `source` is the numbering of the datagram that brought them."""
+    def take(self, events: list[Event], source: Epoch) -> None:
+        """Check events; `source` is the epoch of the datagram that brought them."""
         for event in events:
             self.seen[type(event).__name__] += 1
-            if isinstance(event, NewNumbering):
-                assert self.numbering is not None
-                assert not event.ended or self.numbering.logged_out
-                self.check_whole(self.numbering, whole=event.ended)
+            if isinstance(event, NewEpoch):
+                assert self.epoch is not None
+                assert not event.ended or self.epoch.logged_out
+                self.check_whole(self.epoch, whole=event.ended)
                 self.begin(source, 1)
             elif isinstance(event, Joined):
                 self.begin(source, event.number)
             elif isinstance(event, Ended):
-                assert self.numbering is not None
-                assert self.numbering.logged_out
-                assert event.next == self.numbering.next
+                assert self.epoch is not None
+                assert self.epoch.logged_out
+                assert event.next == self.epoch.next
             elif isinstance(event, Deliver):
-                assert self.numbering is not None
-                assert essence(event.body) == essence(self.numbering.bodies[event.number])
+                assert self.epoch is not None
+                assert essence(event.body) == essence(self.epoch.bodies[event.number])
                 self.handle(event.number, event.number)
             elif isinstance(event, Skipped):
-                assert self.numbering is not None
-                assert self.numbering.skipped.issuperset(range(event.first, event.last + 1))
+                assert self.epoch is not None
+                assert self.epoch.skipped.issuperset(range(event.first, event.last + 1))
                 self.handle(event.first, event.last)
             elif isinstance(event, Lost):
                 self.lost += event.last - event.first + 1
                 if self.world.plan.reported:
-                    # A numbering that is not announced may have been heard and not been known yet.
-                    came = self.came[id(self.numbering)]
+                    # An epoch that is not announced may have been heard and not been known yet.
+                    came = self.came[id(self.epoch)]
                     assert not came.intersection(range(event.first, event.last + 1))
                 self.handle(event.first, event.last)
 
-    def begin(self, numbering: Numbering, number: int) -> None:
-        self.numbering, self.expected, self.joined = numbering, number, number
+    def begin(self, epoch: Epoch, number: int) -> None:
+        self.epoch, self.expected, self.joined = epoch, number, number
         self.handled = set()
 
     def handle(self, first: int, last: int) -> None:
@@ -213,9 +213,9 @@ class Listener:
         assert not numbers & self.handled
         self.handled |= numbers
 
-    def check_whole(self, numbering: Numbering, whole: bool) -> None:
+    def check_whole(self, epoch: Epoch, whole: bool) -> None:
         """Nothing is left out: up to the highest number, and where it is `whole`, to the last."""
-        top = numbering.next if whole else max(self.handled, default=self.joined - 1) + 1
+        top = epoch.next if whole else max(self.handled, default=self.joined - 1) + 1
         assert self.handled == set(range(self.joined, top)), "something was left out"
 
 
@@ -229,17 +229,17 @@ class World:
         self.now_ns = 0
         self.healed = False
         self.counts: Counter[str] = Counter()
-        #: By numbering and number: how often it was retransmitted.
+        #: By epoch and number: how often it was retransmitted.
         self.repeats: Counter[tuple[int, int]] = Counter()
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._turns = itertools.count()
         self._timers: dict[object, int] = {}
         self._server_on = False
-        self.numberings: list[Numbering] = []
+        self.epochs: list[Epoch] = []
         self.runs_for_all = 0
         self._frame = Frame()
         late = [plan is None and self.rng.random() < 0.2 for _ in range(self.plan.receivers)]
-        # Joined at the end of a numbering that is not announced: its last ones pass for the next.
+        # Joined at the end of an epoch that is not announced: its last ones pass for the next.
         soon = self.plan.restarts and not self.plan.reported
         joins_ms_max = UNREPORTED_JOIN_MS_MAX if soon else 100
         self.listeners = [
@@ -276,10 +276,10 @@ class World:
     # -- the publisher -------------------------------------------------------------------------
 
     def begin_publisher(self) -> None:
-        """A publisher's process begins, with a new numbering."""
+        """A publisher's process begins, with a new epoch."""
         plan = self.plan
         header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.reported)
-        # By its Heartbeats alone a numbering that is not announced has to be recognised in time.
+        # By its Heartbeats alone an epoch that is not announced has to be recognised in time.
         heartbeat_ns = 300 * MS if plan.reported or not plan.restarts else 100 * MS
         settings = SendingSettings(
             period_ns=200 * US,
@@ -287,8 +287,8 @@ class World:
             session=SessionSettings(heartbeat_ns=heartbeat_ns, logon_ns=SECOND, beacon_ns=700 * MS),
         )
         self.sender = ChannelSender(header, settings, TokenBucket(10**7, 20_000))
-        self.sender.start(self.now_ns, len(self.numberings) + 1)
-        self.numberings.append(Numbering())
+        self.sender.start(self.now_ns, len(self.epochs) + 1)
+        self.epochs.append(Epoch())
         self.serve()
         self.wake_publisher()
 
@@ -301,7 +301,7 @@ class World:
         )
 
         def gap_fill(first: int, end: int) -> bytes:
-            fill = Message(Kind.GAP_FILL, first, b"", end, session.numbering)
+            fill = Message(Kind.GAP_FILL, first, b"", end, session.epoch)
             return header.administrative(fill, poss_dup=plan.poss_dup)
 
         self.served = ServedChannel(self.sender.store, gap_fill, header.repeated)
@@ -314,23 +314,23 @@ class World:
         self.arm("publisher", self.sender.deadline_ns, self.wake_publisher)
 
     def publish(self) -> None:
-        numbering = self.numberings[-1]
+        epoch = self.epochs[-1]
         if self.rng.random() < self.plan.skips:
             wide = self.rng.randint(1, 5)
-            self.served.skip(numbering.next, numbering.next + wide - 1)
-            numbering.skipped.update(range(numbering.next, numbering.next + wide))
-            numbering.next += wide
-            self.sender.skip(numbering.next, self.now_ns)
+            self.served.skip(epoch.next, epoch.next + wide - 1)
+            epoch.skipped.update(range(epoch.next, epoch.next + wide))
+            epoch.next += wide
+            self.sender.skip(epoch.next, self.now_ns)
         text = b"35=X\x0158=%d %b\x01" % (self.now_ns, b"x" * self.rng.randint(0, 300))
-        assert self.sender.publish(envelope(b"FIXT.1.1", text), self.now_ns) == numbering.next
-        _, _, body = self.sender.store.packets(numbering.next, numbering.next + 1)[0]
-        numbering.bodies[numbering.next] = body
-        numbering.next += 1
+        assert self.sender.publish(envelope(b"FIXT.1.1", text), self.now_ns) == epoch.next
+        _, _, body = self.sender.store.packets(epoch.next, epoch.next + 1)[0]
+        epoch.bodies[epoch.next] = body
+        epoch.next += 1
         self.wake_publisher()
 
     def stop_publisher(self) -> None:
         self.sender.stop(self.now_ns)
-        self.numberings[-1].logged_out = True
+        self.epochs[-1].logged_out = True
         self.wake_publisher()
 
     def restart(self) -> None:
@@ -339,7 +339,7 @@ class World:
             self.stop_publisher()
         self._timers.pop("publisher", None)
         if not self.plan.reported:
-            # What is still on its way of the old numbering could not be told from the new one.
+            # What is still on its way of the old epoch could not be told from the new one.
             self.run(self.now_ns + 50 * MS)
         self.begin_publisher()
 
@@ -347,7 +347,7 @@ class World:
 
     def send_lines(self, datagram: bytes) -> None:
         plan, rng = self.plan, self.rng
-        numbering = self.numberings[-1]
+        epoch = self.epochs[-1]
         found = read_datagram(datagram, self._frame)[0]
         pieces = [(datagram, numbers_of(found))]
         if plan.repacked:
@@ -360,9 +360,9 @@ class World:
                     if not self.healed and rng.random() < plan.lost[line]:
                         continue
                     delay_ns = 50 * US + line * plan.skew_ns + rng.randint(0, plan.jitter_ns)
-                    self.deliver(listener, part, line, delay_ns, numbering)
+                    self.deliver(listener, part, line, delay_ns, epoch)
                     if rng.random() < plan.doubled:
-                        self.deliver(listener, part, line, delay_ns + MS, numbering)
+                        self.deliver(listener, part, line, delay_ns + MS, epoch)
 
     def deliver(
         self,
@@ -370,7 +370,7 @@ class World:
         part: tuple[bytes, list[int]],
         line: int,
         delay_ns: int,
-        numbering: Numbering,
+        epoch: Epoch,
     ) -> None:
         """Bring a datagram, and the numbers that are in it for certain, to a receiver."""
         data, numbers = part
@@ -378,8 +378,8 @@ class World:
         def arrive() -> None:
             if self.now_ns < listener.joins_ns:
                 return
-            listener.take(listener.receiver.datagram(data, line, self.now_ns), numbering)
-            listener.came[id(numbering)].update(numbers)
+            listener.take(listener.receiver.datagram(data, line, self.now_ns), epoch)
+            listener.came[id(epoch)].update(numbers)
             self.wake(listener)
 
         self.at(self.now_ns + delay_ns, arrive)
@@ -387,7 +387,7 @@ class World:
     def wake(self, listener: Listener) -> None:
         receiver = listener.receiver
         if receiver.deadline_ns <= self.now_ns:
-            listener.take(receiver.tick(self.now_ns), self.numberings[-1])
+            listener.take(receiver.tick(self.now_ns), self.epochs[-1])
             for request in receiver.requests(self.now_ns):
                 self.counts["requests"] += 1
                 self.at(self.now_ns + 100 * US, lambda request=request: self.ask(request))
@@ -405,13 +405,13 @@ class World:
         self.at(self.server.deadline_ns + delay_ns, self.answer)
 
     def answer(self) -> None:
-        numbering = self.numberings[-1]
+        epoch = self.epochs[-1]
         for answer in self.server.tick(self.now_ns):
             for message in answer.messages:
                 for each in read_datagram(message, self._frame)[0]:
-                    self.repeats[len(self.numberings), each.number] += 1
+                    self.repeats[len(self.epochs), each.number] += 1
             for datagram in self.packed(answer.messages):
-                self.send_answer(datagram, numbering)
+                self.send_answer(datagram, epoch)
 
     def packed(self, messages: list[bytes]) -> list[bytes]:
         datagrams = [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
@@ -434,12 +434,12 @@ class World:
             )
         return datagram
 
-    def send_answer(self, datagram: bytes, numbering: Numbering) -> None:
+    def send_answer(self, datagram: bytes, epoch: Epoch) -> None:
         lines = (0, 1) if self.plan.route == "main" else (RETRANSMISSION,)
         for line in lines:
             for listener in self.listeners:
                 if self.rng.random() >= self.plan.lost_answers:
-                    self.deliver(listener, (datagram, []), line, 100 * US, numbering)
+                    self.deliver(listener, (datagram, []), line, 100 * US, epoch)
 
 
 def play(world: World) -> World:
@@ -451,7 +451,7 @@ def play(world: World) -> World:
             world.run(world.now_ns + rng.choice([0, 0, 50 * US, MS, 2 * MS]))
         if restart < plan.restarts:
             world.restart()
-            # A numbering that is not announced is recognised when the old one is heard no more.
+            # An epoch that is not announced is recognised when the old one is heard no more.
             world.run(world.now_ns + (0 if plan.reported else 2 * SECOND))
     world.healed = True
     world.run(world.now_ns + 4 * SECOND)
@@ -461,10 +461,10 @@ def play(world: World) -> World:
     world.run(world.now_ns + 5 * SECOND)
     for listener in world.listeners:
         reception = listener.receiver.reception
-        assert listener.numbering is world.numberings[-1]
+        assert listener.epoch is world.epochs[-1]
         assert reception.missing == []
-        assert reception.floor == reception.top == world.numberings[-1].next
-        listener.check_whole(world.numberings[-1], whole=True)
+        assert reception.floor == reception.top == world.epochs[-1].next
+        listener.check_whole(world.epochs[-1], whole=True)
         if plan.server == "good" and not plan.lost_answers and not plan.restarts:
             assert listener.lost == 0
     if plan.server == "good" and not plan.lost_answers:
@@ -486,7 +486,7 @@ def test_what_comes_out_is_what_was_published_or_is_marked() -> None:
             seen += listener.seen
     print(dict(seen))
     if len(seeds_to_play(range(SEEDS))) > 1:
-        wanted = ("Deliver", "Skipped", "Lost", "Missing", "Joined", "NewNumbering", "Ended")
+        wanted = ("Deliver", "Skipped", "Lost", "Missing", "Joined", "NewEpoch", "Ended")
         assert not [name for name in wanted if not seen[name]], "something never happened"
 
 

@@ -80,20 +80,20 @@ def let_nothing_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reception, "_put", at_once)
 
 
-def believe_no_new_numbering(patch: pytest.MonkeyPatch) -> None:
+def believe_no_new_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reception, "_renumber", lambda self, number: None)
 
 
 def believe_every_old_message(patch: pytest.MonkeyPatch) -> None:
-    """A single message that does not fit begins a new numbering."""
+    """A single message that does not fit begins a new epoch."""
     patch.setattr(reception, "EVIDENCE_LEAST", 1)
     patch.setattr(Reception, "_is_copy", lambda self, message: False)
-    patch.setattr(Reception, "_numbering_ns", lambda self: 0 if self._evidence else 1 << 62)
+    patch.setattr(Reception, "_epoch_ns", lambda self: 0 if self._evidence else 1 << 62)
     patch.setattr(
         Reception,
         "_weigh",
         lambda self, message, now_ns: (
-            self._evidence.append(message), self._weigh_numbering(now_ns),
+            self._evidence.append(message), self._weigh_epoch(now_ns),
         ),
     )  # fmt: skip
 
@@ -159,8 +159,8 @@ FAULTS: dict[str, Sabotage] = {
     "what came is declared lost": lose_what_came,
     "gaps are given up at once": give_up_at_once_what_one_line_lacks,
     "nothing waits for what is missing": let_nothing_wait,
-    "a new numbering is not believed": believe_no_new_numbering,
-    "every old message is a new numbering": believe_every_old_message,
+    "a new epoch is not believed": believe_no_new_epoch,
+    "every old message is a new epoch": believe_every_old_message,
     "another topic's messages are read": read_what_is_of_another_topic,
     "a CheckSum is not checked": believe_every_checksum,
     "nothing is asked for": ask_for_nothing,

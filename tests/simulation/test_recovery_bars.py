@@ -146,7 +146,7 @@ def test_many_packets_blacked_out_on_both_lines_are_one_refresh():
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + PLAYED))
-def test_a_numbering_that_begins_anew_unsaid_is_healed_by_a_snapshot(seed):
+def test_an_epoch_that_begins_unannounced_is_healed_by_a_snapshot(seed):
     shared = Shared(loss=0.01 * (seed % 3), until_ns=HEAL_NS)
     plan = Plan(
         session(2 + 3 * (seed % 2)),

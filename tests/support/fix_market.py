@@ -30,9 +30,9 @@ def full(symbol: str, *entries: str) -> bytes:
 class PublishedChannel:
     """Channel as its publisher keeps it; each message comes a second after the one before."""
 
-    def __init__(self, bytes_max: int = 1 << 20, numbering: int = 7) -> None:
+    def __init__(self, bytes_max: int = 1 << 20, epoch: int = 7) -> None:
         self.header = Header(sender=b"PUB", target=b"c")
-        self.numbering = numbering
+        self.epoch = epoch
         self.store = PacketStore(bytes_max)
         self.served = ServedChannel(self.store, self.gap_fill, self.header.repeated)
         self.next = 1
@@ -41,13 +41,13 @@ class PublishedChannel:
 
     def gap_fill(self, first: int, next_number: int) -> bytes:
         """A GapFill of the channel."""
-        said = Message(Kind.GAP_FILL, first, new_number=next_number, numbering=self.numbering)
+        said = Message(Kind.GAP_FILL, first, new_number=next_number, epoch=self.epoch)
         return self.header.administrative(said)
 
     def publish(self, data: bytes) -> int:
         """Number a message and keep it."""
         number = self.next
-        message = self.header.application(data, number, self.numbering)
+        message = self.header.application(data, number, self.epoch)
         self.store.append(number, number + 1, message, 0, len(message), self.now_ns)
         self.bodies[number] = message
         self.next += 1
@@ -60,10 +60,10 @@ class PublishedChannel:
         self.next += count
 
     def restart(self) -> None:
-        """Begin a new numbering."""
+        """Begin a new epoch."""
         self.store.clear()
         self.served.skipped.clear()
-        self.numbering += 1
+        self.epoch += 1
         self.next = 1
         self.bodies = {}
 

@@ -10,7 +10,7 @@ from feedhandler.fixcast.sending import ChannelSender, SendingSettings
 from tests.support.fixcast import pop_due
 
 SENDER, TOPIC = b"REAL", b"translated"
-NUMBERING = 1_700_000_000_000_000_000
+EPOCH = 1_700_000_000_000_000_000
 MS = 1_000_000
 #: Every message waits so long for others to share its datagram; they come every hundredth of it.
 PERIOD_NS = MS
@@ -30,7 +30,7 @@ class Wire:
         self.receiver = ChannelReceiver("c", TOPIC, ReceptionSettings(), None, 1, self.now_ns)
         self.datagrams: list[bytes] = []
         self.bodies: dict[int, bytes] = {}
-        self.sender.start(self.now_ns, NUMBERING)
+        self.sender.start(self.now_ns, EPOCH)
 
     def publish(self, messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Publish messages; those that arrive meanwhile, with their numbers."""

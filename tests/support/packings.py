@@ -77,7 +77,7 @@ class FixMessages:
 
 
 class PackedChannel:
-    """One arbiter for many short cases: each takes up the numbering where the last one ended.
+    """One arbiter for many short cases: each takes up the numbers where the last one ended.
 
     `kind` makes messages; the case's messages are numbered from 0.
     """

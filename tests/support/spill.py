@@ -145,7 +145,7 @@ class SpillRig:
     # -- the exchange -----------------------------------------------------------------------
 
     def begin(self, following: int = 1, channel: int = 0) -> None:
-        """The service's numbering is joined."""
+        """The service's stream is joined."""
         self.rig.control_event(
             RecordKind.START, channel=channel, sequence=0, next_sequence=following
         )

@@ -276,7 +276,7 @@ def test_a_snapshot_and_the_live_packets_behind_it_give_the_exchanges_own_state(
 
 
 def snapshots(datagrams):
-    """(LastSeqNum, packets) of every whole snapshot on a refresh line; checks the numbering."""
+    """(LastSeqNum, packets) of every whole snapshot on a refresh line; checks the numbers."""
     expected, packets, last = 2, [], 0
     for data in datagrams:
         decoded = FEED.decode_packet(data)

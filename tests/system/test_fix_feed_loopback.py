@@ -188,7 +188,7 @@ async def test_each_message_arrives_once_and_in_order_from_lines_that_pack_diffe
 
 
 def strip_logons(data: bytes) -> bytes:
-    """The bytes without the logons that begin a numbering."""
+    """The bytes without the logons that begin an epoch."""
     return data.replace(sealed(b"35=A|34=1|141=Y|108=1|"), b"")
 
 

@@ -16,7 +16,7 @@ from feedhandler.fixcast.market_data_service import (
     serve_market_data,
 )
 from feedhandler.fixcast.publisher import Publisher
-from feedhandler.fixcast.reception import Deliver, Joined, Lost, NewNumbering, Skipped
+from feedhandler.fixcast.reception import Deliver, Joined, Lost, NewEpoch, Skipped
 from feedhandler.retrans.fix.market_data_client import (
     Complete,
     Event,
@@ -106,17 +106,17 @@ def test_a_late_joiner_and_a_loss_that_no_server_has_are_healed_by_the_present_s
         async with Site() as site:
             site.publish(200)
             following = site.follow()
-            following.receive([Joined(200), *site.delivered(200, 200)], site.channel.numbering)
+            following.receive([Joined(200), *site.delivered(200, 200)], site.channel.epoch)
             assert await site.books.get() == Healed(200, 200)
             site.publish(10)
-            following.receive([Lost(201, 205), *site.delivered(206, 210)], site.channel.numbering)
+            following.receive([Lost(201, 205), *site.delivered(206, 210)], site.channel.epoch)
             healed = await site.books.get()
             assert healed == Healed(210, 210)
             follower = following.follower
             assert follower.standing is Standing.WHOLE
             assert follower.state.contents() == state_of(site.channel.bodies).contents()
             site.channel.restart()
-            following.receive([Skipped(211, 212), NewNumbering(8, True)], site.channel.numbering)
+            following.receive([Skipped(211, 212), NewEpoch(8, True)], site.channel.epoch)
             assert not follower.state.contents()
 
     run(work())

@@ -155,7 +155,7 @@ def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
     channels: Path, tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-    state = str(tmp_path / "numberings")
+    state = str(tmp_path / "epochs")
 
     async def scenario() -> None:
         receiver = await start("receive", str(channels), "--channel", "c1", "--json")
@@ -183,19 +183,19 @@ def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
         check(events)
 
     def check(events: list[dict]) -> None:
-        numberings, expected = [0], 1
+        epochs, expected = [0], 1
         for event in events:
             if event["event"] == "new-numbering":
-                assert event["numbering"] > numberings[-1]
+                assert event["numbering"] > epochs[-1]
                 assert not event["ended"]
-                numberings.append(event["numbering"])
+                epochs.append(event["numbering"])
                 expected = 1
             elif event["event"] == "message":
                 assert event["number"] == expected
                 expected += 1
             elif event["event"] in ("lost", "skipped"):
                 raise AssertionError(event)
-        assert len(numberings) == KILLS + 1
+        assert len(epochs) == KILLS + 1
         assert events[-1]["next"] == expected
 
     play(scenario())

@@ -23,7 +23,7 @@ from feedhandler.fixcast.reception import (
     Joined,
     Lost,
     Missing,
-    NewNumbering,
+    NewEpoch,
     ReceptionSettings,
     Skipped,
 )
@@ -191,7 +191,7 @@ class Killed(Exception):
     """The publisher does not end in order."""
 
 
-async def test_a_numbering_goes_on_after_an_ordered_end_and_not_after_another(
+async def test_an_epoch_goes_on_after_an_ordered_end_and_not_after_another(
     tmp_path: Path,
 ) -> None:
     known, sink = channels(), Sink()
@@ -209,7 +209,7 @@ async def test_a_numbering_goes_on_after_an_ordered_end_and_not_after_another(
                 pass
     assert numbers == [1, 2, 1, 2]
     assert sink.texts() == ["0", "1", "2", "3"]
-    assert sum(isinstance(each, NewNumbering) for each in sink.others()) == 1
+    assert sum(isinstance(each, NewEpoch) for each in sink.others()) == 1
     assert not [each for each in sink.others() if isinstance(each, Lost)]
 
 
@@ -257,10 +257,10 @@ def test_what_is_set_wrong_is_refused() -> None:
         (
             Publisher(
                 known, [], PublisherSettings(
-                    has_numbering=False, resend=ResendSettings(route="main")
+                    has_epoch=False, resend=ResendSettings(route="main")
                 ),
             ),
-            "could be taken for a new numbering",
+            "could be taken for a new sequence epoch",
         ),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=reason):

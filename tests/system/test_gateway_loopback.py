@@ -240,7 +240,7 @@ async def test_what_comes_after_all_takes_the_announcement_back_unless_the_strea
 
 
 @gateways_loop
-async def test_a_sequence_reset_is_announced_and_the_numbering_begins_again(run: Run) -> None:
+async def test_a_sequence_reset_is_announced_and_a_new_epoch_begins(run: Run) -> None:
     async with (
         running(configured()) as (_, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,

@@ -206,9 +206,9 @@ class CatchUps:
         skip: cython.Py_ssize_t
         number: cython.ulonglong
         outside: cython.bint
-        numbering: object = cursor.history.prefix_at(cursor.serial)
-        if cursor.past.prefix != numbering:
-            cursor.past.set_prefix(numbering)
+        prefix: object = cursor.history.prefix_at(cursor.serial)
+        if cursor.past.prefix != prefix:
+            cursor.past.set_prefix(prefix)
         while cursor.serial < stop and used < bytes_max and cursor.sender_queue.accepts_more():
             word = store.entry(cursor.serial)
             if word < 0:

@@ -34,7 +34,7 @@ from feedhandler.retrans.ranges import RangeSet
 RESUME = "resume"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
 #: Why the stream is in doubt where no range of losses is known.
-NEW_NUMBERING = "a new numbering began while the subscriber was not connected"
+NEW_EPOCH = "a new sequence epoch began while the subscriber was not connected"
 BROKEN_BLOCK = "the connection was lost in the middle of a snapshot"
 BEHIND = "the connection was lost while the link was behind and conflated"
 #: Characters that one tag takes in an address, and how many tags fit. Services beyond that are not
@@ -206,7 +206,7 @@ class ResumeState:
             return [self._notice(service, quality, [(last + 1, following - 1)])]
         if following <= last:
             lack = self._lack(service)
-            lack.doubt = NEW_NUMBERING
+            lack.doubt = NEW_EPOCH
             return [self._notice(service, quality, [])]
         return self._report_doubt(service, quality)
 

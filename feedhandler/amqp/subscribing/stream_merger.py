@@ -266,7 +266,7 @@ class StreamMerger:
             elif lane.block is not None:
                 lane.block.append(message)
             return True
-        if lane.epoch != service.epoch and not self._same_numbering(service, lane, message):
+        if lane.epoch != service.epoch and not self._same_epoch(service, lane, message):
             return lane.epoch < service.epoch
         if lane.quality is None or lane.quality.get("next") is None:
             self._join_unseen(service, lane, message)
@@ -314,7 +314,7 @@ class StreamMerger:
             del service.aside[next(iter(service.aside))]
         self.out.append(message)
 
-    def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
+    def _same_epoch(self, service: Service, lane: Lane, message: Any) -> bool:
         """Take a lane of an older epoch into the stream's, where no other attached gateway
         knows better; return whether it is."""
         if lane.epoch > service.epoch or service.current:

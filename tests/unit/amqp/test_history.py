@@ -174,7 +174,7 @@ def test_a_day_that_turns_while_numbers_go_on_leaves_no_tag_behind(service: Serv
     assert service.find(22).why == ""
 
 
-def test_of_two_numberings_of_a_day_the_oldest_that_holds_the_number_is_meant(
+def test_of_two_epochs_of_a_day_the_oldest_that_holds_the_number_is_meant(
     service: Service,
 ) -> None:
     service.begin(DAY, 1)
@@ -183,7 +183,7 @@ def test_of_two_numberings_of_a_day_the_oldest_that_holds_the_number_is_meant(
     assert service.find(50) == Found(HistoryPosition(25, 1), 6, "another numbering")
 
 
-def test_a_tag_of_a_numbering_that_is_gone_is_answered_by_the_next_one_that_is_not() -> None:
+def test_a_tag_of_an_epoch_that_is_gone_is_answered_by_the_next_one_that_is_not() -> None:
     service = Service(bytes_max=1000)
     service.begin(DAY, 1)
     service.packets(1, 40)
@@ -192,14 +192,14 @@ def test_a_tag_of_a_numbering_that_is_gone_is_answered_by_the_next_one_that_is_n
     assert service.find(39) == Found(HistoryPosition(45, 0), 6, "another numbering", ((1, 5),))
 
 
-def test_a_numbering_in_which_nothing_was_published_is_none() -> None:
+def test_an_epoch_in_which_nothing_was_published_is_none() -> None:
     service = Service()
     service.begin(DAY, 1)
     service.begin(TOMORROW, 1)
     assert len(service.history.epochs) == 1
 
 
-def test_a_numbering_ends_though_the_store_was_cleared_before_the_history_hears_of_it(
+def test_an_epoch_ends_though_the_store_was_cleared_before_the_history_hears_of_it(
     service: Service,
 ) -> None:
     service.history.store.clear()
@@ -228,7 +228,7 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
     assert twice.find(8) == Found(HistoryPosition(0, 0), 1, "another numbering")
 
 
-def test_numberings_are_bounded_and_what_is_older_is_not_found() -> None:
+def test_epochs_are_bounded_and_what_is_older_is_not_found() -> None:
     service = Service()
     for number in range(EPOCHS_MAX + 5):
         service.begin(struct.pack(">I", number) + DAY[4:], 1)

@@ -138,7 +138,7 @@ class Session:
         self.publish()
 
     def reset(self) -> None:
-        """A new numbering; of a new day, or numbers could not tell the two apart."""
+        """A new epoch; of a new day, or numbers could not tell the two apart."""
         self.day += 1
         self.next = 1
         self.stream.set_prefix(struct.pack(">I", 20261121 + self.day) + self.stream.prefix[4:])
@@ -234,7 +234,7 @@ def is_live(tag: bytes | None) -> bool:
 
 def check_announced(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> tuple[int, int]:
     """Hold what was found against what was wanted: whatever is not there was announced lost, number
-    by number where the numbering is the same. Return how many things were not there, and how
+    by number where the epoch is the same. Return how many things were not there, and how
     many of them were announced by number."""
     at = missed = numbered = 0
     at_packet: bytes | None = None

@@ -215,7 +215,7 @@ def test_every_published_packet_is_in_the_store() -> None:
 
 
 @pytest.mark.parametrize("kind", [RecordKind.RESET, RecordKind.START])
-def test_a_new_numbering_empties_the_store(kind: RecordKind) -> None:
+def test_a_new_epoch_empties_the_store(kind: RecordKind) -> None:
     rig = Rig()
     store = rig.streams[0].store = PacketStore(1 << 16)
     rig.packets(1, 20)
@@ -278,7 +278,7 @@ def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
         assert reasons(link.sent) == ["start", "snapshot-begin", "block", "snapshot-end", "live"]
 
 
-def test_who_applies_a_new_numbering_still_finds_what_is_stored_of_the_old_one() -> None:
+def test_who_applies_a_new_epoch_still_finds_what_is_stored_of_the_old_one() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104")
     stream = rig.streams[0]

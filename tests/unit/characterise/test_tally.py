@@ -1,4 +1,4 @@
-"""A tally at its bounds, with odd clocks and new numberings; compiled and interpreted."""
+"""A tally at its bounds, with odd clocks and new epochs; compiled and interpreted."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -113,7 +113,7 @@ def test_broken_packets_and_foreign_datagrams_are_told_apart(twin: Any) -> None:
     assert columns["foreign"].sum() == columns["foreign"][Reject.LENGTH_MISMATCH] == 1
 
 
-def test_a_new_numbering_is_an_epoch_and_a_stray_reset_is_none(twin: Any) -> None:
+def test_a_reset_begins_an_epoch_and_a_stray_one_does_not(twin: Any) -> None:
     high = STRAY_MAX + 10
     rows = [reset(1, 2), packet(high), reset(19, 20), packet(high + 1), reset(1, 2), packet(2)]
     columns = of(twin, [(n, 1, each) for n, each in enumerate(rows)])

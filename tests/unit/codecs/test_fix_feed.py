@@ -308,7 +308,7 @@ THREE, FOUR = update(3, "C"), update(4, "D")
 
 def some_lines(rng: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
     """Return the datagrams of both lines, packed alike or not, with heartbeats, gap fills, other
-    bytes under a number that is known, forged numbers, and now and then a numbering anew."""
+    bytes under a number that is known, forged numbers, and now and then a new epoch."""
     lines: list[list[bytes]] = [[], []]
     number = 1
     for _ in range(count):
@@ -424,7 +424,7 @@ def test_a_message_sent_again_with_its_flag_is_no_mismatch_of_the_one_without(
 
 
 @pytest.mark.parametrize("reset", ["35=A|34=1|141=Y|", "35=4|34=3|36=1|"])
-def test_a_new_numbering_begins_with_a_logon_or_a_sequence_reset(channel, reset):
+def test_a_new_epoch_begins_with_a_logon_or_a_sequence_reset(channel, reset):
     channel.datagram(0, ONE + TWO)
     again = update(1, "new")
     for line in (0, 1):

@@ -101,7 +101,7 @@ def test_each_datagram_decodes_by_itself(seed: int) -> None:
     for datagram in datagrams:
         messages, fault = read_datagram(datagram, Frame())
         assert fault is FixReject.FINE
-        # Channel, numbering and number are in each message.
-        assert {(each.topic, each.numbering) for each in messages} == {(b"T", 7)}
+        # Channel, epoch and number are in each message.
+        assert {(each.topic, each.epoch) for each in messages} == {(b"T", 7)}
         numbers += [each.number for each in messages]
     assert numbers == list(range(1, 200))

@@ -1,4 +1,4 @@
-"""A channel's numbering, kept over restarts (`feedhandler/fixcast/epoch_file.py`)."""
+"""A channel's sequence epoch, kept over restarts (`feedhandler/fixcast/epoch_file.py`)."""
 
 import errno
 import os
@@ -19,6 +19,7 @@ def test_what_is_written_is_read_after_a_restart(tmp_path: Path) -> None:
         assert file.read() == kept
     file.close()
     assert EpochFile(tmp_path / "new" / "folder", "c").read() == StoredEpoch(7, 12)
+    assert file.path.read_text() == '{"numbering": 7, "next": 12}\n'
 
 
 def test_a_second_publisher_of_a_channel_is_refused(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_second_publisher_of_a_channel_is_refused(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
-    with pytest.raises(ConfigError, match="not a channel's numbering"):
+    with pytest.raises(ConfigError, match="not a channel's sequence epoch"):
         EpochFile(tmp_path, "c").read()
 
 
@@ -46,7 +47,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         EpochFile(tmp_path / "file" / "folder", "c")
 
 
-def test_a_numbering_that_cannot_be_kept_is_a_fault_of_the_host(
+def test_an_epoch_that_cannot_be_kept_is_a_fault_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:

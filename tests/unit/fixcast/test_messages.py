@@ -10,7 +10,7 @@ from feedhandler.fixcast.messages import RUN_MESSAGES, Cutter, Header, read_data
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
 
 FULL = Header(b"FIXT.1.1", b"PUB", b"EQ1")
-LEAST = Header(has_numbering=False)
+LEAST = Header(has_epoch=False)
 
 
 def message(text: str, begin_string: str = "FIX.4.4") -> bytes:
@@ -35,7 +35,7 @@ GIVEN = message("35=X|49=SOMEBODY|56=ELSE|34=77|52=20261124-10:00:00|268=1|279=0
             "8=FIXT.1.1|35=X|34=5|50=9|49=PUB|56=EQ1|52=20261124-10:00:00|268=1|279=0|270=1.5",
         ),
         (LEAST, "8=FIXT.1.1|35=X|34=5|52=20261124-10:00:00|268=1|279=0|270=1.5"),
-        (Header(b"FIX.4.4", has_numbering=False, target=b"EQ1"),
+        (Header(b"FIX.4.4", has_epoch=False, target=b"EQ1"),
          "8=FIX.4.4|35=X|34=5|56=EQ1|52=20261124-10:00:00|268=1|279=0|270=1.5"),
     ],
 )  # fmt: skip
@@ -53,21 +53,21 @@ def test_the_least_header_has_four_fields() -> None:
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        (Message(Kind.HEARTBEAT, 7, numbering=9), "8=FIXT.1.1|35=0|34=7|50=9|49=PUB|56=EQ1"),
+        (Message(Kind.HEARTBEAT, 7, epoch=9), "8=FIXT.1.1|35=0|34=7|50=9|49=PUB|56=EQ1"),
         (
-            Message(Kind.LOGON, 1, numbering=9),
+            Message(Kind.LOGON, 1, epoch=9),
             "8=FIXT.1.1|35=A|34=1|50=9|49=PUB|56=EQ1|98=0|108=2|141=Y|1137=9",
         ),
         (
-            Message(Kind.LOGON, 7, numbering=9),
+            Message(Kind.LOGON, 7, epoch=9),
             "8=FIXT.1.1|35=A|34=7|50=9|49=PUB|56=EQ1|98=0|108=2|1137=9",
         ),
-        (Message(Kind.LOGOUT, 7, numbering=9), "8=FIXT.1.1|35=5|34=7|50=9|49=PUB|56=EQ1"),
+        (Message(Kind.LOGOUT, 7, epoch=9), "8=FIXT.1.1|35=5|34=7|50=9|49=PUB|56=EQ1"),
         (
             Message(Kind.GAP_FILL, 7, b"", 12, 9),
             "8=FIXT.1.1|35=4|34=7|50=9|49=PUB|56=EQ1|123=Y|36=12",
         ),
-        (Message(Kind.BEACON, 0, numbering=9), "8=FIXT.1.1|35=UB|49=PUB|56=EQ1"),
+        (Message(Kind.BEACON, 0, epoch=9), "8=FIXT.1.1|35=UB|49=PUB|56=EQ1"),
     ],
 )
 def test_administrative_messages_are_written_and_read(said: Message, text: str) -> None:
@@ -75,14 +75,14 @@ def test_administrative_messages_are_written_and_read(said: Message, text: str) 
     assert shown(data) == text
     expected = said._replace(body=data, topic=b"EQ1")
     if said.kind is Kind.BEACON:
-        expected = said._replace(body=data, numbering=0, topic=b"EQ1")
+        expected = said._replace(body=data, epoch=0, topic=b"EQ1")
     assert read_datagram(data, Frame()) == ([expected], FixReject.FINE)
 
 
 def test_numbers_of_20_digits_are_written_and_read() -> None:
     data = FULL.application(GIVEN, NUMBER_MAX, NUMBER_MAX)
     (found,), _ = read_datagram(data, Frame())
-    assert (found.number, found.numbering) == (NUMBER_MAX, NUMBER_MAX)
+    assert (found.number, found.epoch) == (NUMBER_MAX, NUMBER_MAX)
 
 
 def test_a_repeated_message_says_so_and_changes_nothing_else() -> None:
@@ -165,6 +165,6 @@ def test_a_header_that_would_break_messages_is_refused(begin_string: bytes, send
 
 
 def test_a_logon_before_fixt_says_no_application_version() -> None:
-    said = Message(Kind.LOGON, 7, numbering=9)
-    text = shown(Header(b"FIX.4.4", has_numbering=False).administrative(said, 10**9))
+    said = Message(Kind.LOGON, 7, epoch=9)
+    text = shown(Header(b"FIX.4.4", has_epoch=False).administrative(said, 10**9))
     assert text == "8=FIX.4.4|35=A|34=7|98=0|108=1"

@@ -44,7 +44,7 @@ def sender(sealer: ChannelSealer, bucket: TokenBucket | None = None) -> ChannelS
     made = ChannelSender(
         Header(sender=b"PUB", target=b"T"), settings, bucket or TokenBucket(10**9, 10**6), sealer
     )
-    made.start(0, numbering=9)
+    made.start(0, epoch=9)
     return made
 
 

@@ -10,7 +10,7 @@ from feedhandler.fixcast.reception import (
     Event,
     Joined,
     Missing,
-    NewNumbering,
+    NewEpoch,
     ReceptionSettings,
     Skipped,
 )
@@ -24,8 +24,8 @@ SETTINGS = ReceptionSettings(gap_wait_ns=0)
 REQUESTS = RequesterSettings(receivers=1)
 
 
-def message(number: int, numbering: int = 1, header: Header = HEADER) -> bytes:
-    return header.application(envelope(b"FIX.4.4", b"35=X\x0158=a\x01"), number, numbering)
+def message(number: int, epoch: int = 1, header: Header = HEADER) -> bytes:
+    return header.application(envelope(b"FIX.4.4", b"35=X\x0158=a\x01"), number, epoch)
 
 
 def receiver(asks: bool = True, topic: bytes = b"T") -> ChannelReceiver:
@@ -54,11 +54,11 @@ def test_what_is_given_up_is_no_longer_asked_for() -> None:
     assert made.requests(SETTINGS.recovery_wait_ns) == []
 
 
-def test_another_numbering_is_asked_for_by_itself() -> None:
+def test_another_epoch_is_asked_for_by_itself() -> None:
     made = receiver()
     made.datagram(message(1) + message(9), 0, 0)
-    events = made.datagram(message(3, numbering=2), 0, 0)
-    assert NewNumbering(2, False) in events
+    events = made.datagram(message(3, epoch=2), 0, 0)
+    assert NewEpoch(2, False) in events
     assert made.requests(0) == [ResendRequest("c", 1, 2)]
 
 
@@ -87,7 +87,7 @@ def test_a_datagram_that_is_wrong_is_read_up_to_what_is_wrong() -> None:
 def test_events_are_described_for_json() -> None:
     assert described(Deliver(7, b"abc")) == {"event": "message", "number": 7, "bytes": 3}
     assert described(Skipped(1, 2)) == {"event": "skipped", "first": 1, "last": 2}
-    assert described(NewNumbering(5, True))["event"] == "new-numbering"
+    assert described(NewEpoch(5, True)) == {"event": "new-numbering", "numbering": 5, "ended": True}
     assert described(Active()) == {"event": "active"}
     assert described(Joined(4)) == {"event": "joined", "number": 4}
 

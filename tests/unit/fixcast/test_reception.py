@@ -19,7 +19,7 @@ from feedhandler.fixcast.reception import (
     Joined,
     Lost,
     Missing,
-    NewNumbering,
+    NewEpoch,
     Reception,
     ReceptionSettings,
     Silent,
@@ -34,14 +34,12 @@ SECOND = 1000 * MS
 A, B = 0, 1
 
 
-def app(number: int, text: str = "", numbering: int = 0, poss_dup: bool = False) -> Message:
-    return Message(
-        Kind.APPLICATION, number, (text or f"m{number}").encode(), 0, numbering, poss_dup
-    )
+def app(number: int, text: str = "", epoch: int = 0, poss_dup: bool = False) -> Message:
+    return Message(Kind.APPLICATION, number, (text or f"m{number}").encode(), 0, epoch, poss_dup)
 
 
-def says(kind: Kind, number: int, numbering: int = 0) -> Message:
-    return Message(kind, number, numbering=numbering)
+def says(kind: Kind, number: int, epoch: int = 0) -> Message:
+    return Message(kind, number, epoch=epoch)
 
 
 def fill(number: int, new_number: int) -> Message:
@@ -315,35 +313,35 @@ def test_what_others_asked_for_fills_gaps_and_does_no_harm() -> None:
     assert channel.wait(2 * SECOND) == []
 
 
-def test_a_new_numbering_that_is_announced_begins_at_once() -> None:
+def test_a_new_epoch_that_is_announced_begins_at_once() -> None:
     channel = Channel(gap_wait_ns=0)
-    channel.hear(app(1, numbering=5), app(2, numbering=5), app(4, numbering=5))
-    assert channel.hear(app(2, "n2", numbering=6)) == [
+    channel.hear(app(1, epoch=5), app(2, epoch=5), app(4, epoch=5))
+    assert channel.hear(app(2, "n2", epoch=6)) == [
         Lost(3, 3),
         Deliver(4, b"m4"),
-        NewNumbering(6, False),
+        NewEpoch(6, False),
         Missing(1, 1),
     ]
-    assert channel.hear(app(3, numbering=5), line=B) == []
-    assert channel.reception.counts["older_numbering"] == 1
-    assert numbers(channel.hear(app(1, "n1", numbering=6), line=B)) == [1, 2]
+    assert channel.hear(app(3, epoch=5), line=B) == []
+    assert channel.reception.counts["older_epoch"] == 1
+    assert numbers(channel.hear(app(1, "n1", epoch=6), line=B)) == [1, 2]
 
 
-def test_a_new_numbering_after_a_logout_is_no_doubt() -> None:
+def test_a_new_epoch_after_a_logout_is_no_doubt() -> None:
     channel = Channel()
-    channel.hear(app(1, numbering=5), says(Kind.LOGOUT, 2, numbering=5))
-    assert channel.hear(says(Kind.LOGON, 1, numbering=6)) == [NewNumbering(6, True), Active()]
+    channel.hear(app(1, epoch=5), says(Kind.LOGOUT, 2, epoch=5))
+    assert channel.hear(says(Kind.LOGON, 1, epoch=6)) == [NewEpoch(6, True), Active()]
 
 
-def test_who_comes_late_to_a_new_numbering_joins_it() -> None:
+def test_who_comes_late_to_a_new_epoch_joins_it() -> None:
     channel = Channel()
-    channel.hear(app(1, numbering=5))
+    channel.hear(app(1, epoch=5))
     late = BEGIN_REACH + 1
-    assert channel.hear(app(late, numbering=6))[:2] == [NewNumbering(6, False), Joined(late)]
+    assert channel.hear(app(late, epoch=6))[:2] == [NewEpoch(6, False), Joined(late)]
 
 
-def test_a_new_numbering_is_recognised_by_its_messages_alone() -> None:
-    channel = Channel(numbering_wait_ns=SECOND, recovery_wait_ns=0)
+def test_a_new_epoch_is_recognised_by_its_messages_alone() -> None:
+    channel = Channel(epoch_wait_ns=SECOND, recovery_wait_ns=0)
     for number in range(1, 101):
         channel.hear(app(number))
         channel.hear(app(number), line=B)
@@ -351,45 +349,45 @@ def test_a_new_numbering_is_recognised_by_its_messages_alone() -> None:
     assert channel.hear(app(1, "n1"), app(2, "n2"), app(3, "n3")) == []
     assert channel.hear(app(1, "n1"), app(2, "n2"), app(3, "n3"), line=B) == []
     events = channel.wait(SECOND // 2)
-    assert events == [NewNumbering(0, False), *(Deliver(n, b"n%d" % n) for n in (1, 2, 3))]
+    assert events == [NewEpoch(0, False), *(Deliver(n, b"n%d" % n) for n in (1, 2, 3))]
     assert numbers(channel.hear(app(4, "n4"))) == [4]
 
 
-def test_a_new_numbering_is_recognised_by_heartbeats() -> None:
-    channel = joined(numbering_wait_ns=SECOND)
+def test_a_new_epoch_is_recognised_by_heartbeats() -> None:
+    channel = joined(epoch_wait_ns=SECOND)
     events: list[Event] = []
     for _ in range(4):
         events += channel.wait(SECOND // 2)
         events += channel.hear(says(Kind.HEARTBEAT, 1))
-    assert events == [NewNumbering(0, False)]
+    assert events == [NewEpoch(0, False)]
     assert numbers(channel.hear(app(1, "n1"))) == [1]
 
 
-def test_while_the_old_numbering_is_heard_there_is_no_new_one() -> None:
-    channel = Channel(numbering_wait_ns=SECOND)
+def test_while_the_old_epoch_is_heard_there_is_no_new_one() -> None:
+    channel = Channel(epoch_wait_ns=SECOND)
     for number in range(1, 101):
         events = channel.hear(app(number), app(number % 7 + 1, f"forged{number}"))
         events += channel.wait(SECOND // 10)
-        assert not [event for event in events if isinstance(event, NewNumbering)]
+        assert not [event for event in events if isinstance(event, NewEpoch)]
     assert channel.reception.top == 101
 
 
-def test_a_single_stray_message_is_no_numbering() -> None:
-    channel = joined(numbering_wait_ns=SECOND, silence_ns=100 * SECOND)
+def test_a_single_stray_message_is_no_epoch() -> None:
+    channel = joined(epoch_wait_ns=SECOND, silence_ns=100 * SECOND)
     assert channel.hear(app(1, "stray")) == []
     assert channel.wait(50 * SECOND) == []
 
 
-def test_a_stray_message_does_not_hide_the_numbering_that_follows() -> None:
-    channel = joined(numbering_wait_ns=SECOND, silence_ns=100 * SECOND)
+def test_a_stray_message_does_not_hide_the_epoch_that_follows() -> None:
+    channel = joined(epoch_wait_ns=SECOND, silence_ns=100 * SECOND)
     channel.wait(2 * SECOND)
     channel.hear(app(FAR))
     events = channel.hear(*(app(n, f"n{n}") for n in (1, 2, 3)))
-    assert events == [NewNumbering(0, False), *(Deliver(n, b"n%d" % n) for n in (1, 2, 3))]
+    assert events == [NewEpoch(0, False), *(Deliver(n, b"n%d" % n) for n in (1, 2, 3))]
 
 
 def test_a_long_outage_is_lost_as_a_whole() -> None:
-    channel = joined(numbering_wait_ns=SECOND)
+    channel = joined(epoch_wait_ns=SECOND)
     channel.wait(2 * SECOND)
     events = channel.hear(app(FAR), app(FAR + 1), app(FAR + 2))
     assert events[0] == Lost(4, FAR - 1)
@@ -418,10 +416,10 @@ def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPat
     assert channel.reception.counts["duplicates"] == 3
 
 
-def test_where_the_numbering_is_announced_late_messages_are_no_new_one() -> None:
+def test_where_the_epoch_is_announced_late_messages_are_no_new_one() -> None:
     channel = Channel(gap_wait_ns=0, recovery_wait_ns=0, silence_ns=100 * SECOND)
-    channel.hear(app(1, numbering=5), app(9, numbering=5))
+    channel.hear(app(1, epoch=5), app(9, epoch=5))
     channel.wait(10 * SECOND)
-    assert channel.hear(*(app(number, numbering=5) for number in (2, 3, 4, 5))) == []
+    assert channel.hear(*(app(number, epoch=5) for number in (2, 3, 4, 5))) == []
     assert channel.wait(10 * SECOND) == []
-    assert channel.reception.counts["numberings"] == 0
+    assert channel.reception.counts["epochs"] == 0

@@ -17,7 +17,7 @@ from feedhandler.fixcast.session import NEVER
 from feedhandler.retrans.store import PacketStore
 
 MS = 1_000_000
-HEADER = Header(target=b"T", has_numbering=False)
+HEADER = Header(target=b"T", has_epoch=False)
 TWINS: list[tuple[ModuleType, ModuleType]] = [
     (send_queue, stamping),
     (

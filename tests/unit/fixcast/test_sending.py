@@ -11,7 +11,7 @@ from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.fixcast.messages import Header, read_datagram
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
-from feedhandler.fixcast.sending import ChannelSender, SendingSettings, next_numbering
+from feedhandler.fixcast.sending import ChannelSender, SendingSettings, next_epoch
 from feedhandler.fixcast.session import NEVER, SessionSettings
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
 from tests.support.fixcast import pop_due
@@ -29,7 +29,7 @@ def update(size: int = 0) -> bytes:
 
 def sender(bucket: TokenBucket | None = None, **settings: Any) -> ChannelSender:
     made = ChannelSender(HEADER, SendingSettings(**settings), bucket or TokenBucket(10**9, 10**6))
-    made.start(0, numbering=9)
+    made.start(0, epoch=9)
     return made
 
 
@@ -105,18 +105,18 @@ def test_what_was_sent_is_kept_under_its_number() -> None:
     assert [(first, end) for first, end, _ in kept] == [(2, 3), (3, 4)]
     assert [each.number for each in messages([data for _, _, data in kept])] == [2, 3]
     channel.stop(0)
-    channel.start(0, numbering=10)
+    channel.start(0, epoch=10)
     assert channel.store.count == 0
 
 
-def test_when_the_numbers_are_used_up_a_new_numbering_begins() -> None:
+def test_when_the_numbers_are_used_up_a_new_epoch_begins() -> None:
     channel = sender()
     channel.stop(0)
     channel.start(0, 9, NUMBER_MAX)
     assert [channel.publish(update(), 0), channel.publish(update(), 0)] == [NUMBER_MAX, 1]
     channel.tick(MS)
     found = messages(pop_due(channel, MS))
-    assert [(each.kind, each.numbering, each.number) for each in found[2:]] == [
+    assert [(each.kind, each.epoch, each.number) for each in found[2:]] == [
         (Kind.LOGON, 9, NUMBER_MAX),
         (Kind.APPLICATION, 9, NUMBER_MAX),
         (Kind.LOGOUT, 9, NUMBER_MAX + 1),
@@ -136,8 +136,8 @@ def test_what_is_skipped_is_announced() -> None:
     ("before", "wall_ns", "expected"),
     [(0, 5, 5), (5, 5, 6), (9, 5, 10), (0, NUMBER_MAX + 9, NUMBER_MAX)],
 )
-def test_a_numbering_is_above_the_one_before(before: int, wall_ns: int, expected: int) -> None:
-    assert next_numbering(before, wall_ns) == expected
+def test_an_epoch_is_above_the_one_before(before: int, wall_ns: int, expected: int) -> None:
+    assert next_epoch(before, wall_ns) == expected
 
 
 def test_an_answer_on_the_main_group_leaves_among_the_others() -> None:
@@ -174,7 +174,7 @@ def test_a_number_is_taken_even_where_its_datagram_cannot_be_sealed() -> None:
     sealer = Failing()
     settings = SendingSettings(period_ns=0)
     channel = ChannelSender(HEADER, settings, TokenBucket(10**9, 10**6), sealer)
-    channel.start(0, numbering=9)
+    channel.start(0, epoch=9)
     assert channel.publish(update(), 0) == 1
     sealer.broken = True
     with pytest.raises(ConfigError):

@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 
 def live(**settings: int) -> PublisherSession:
     session = PublisherSession(SessionSettings(**settings))
-    session.start(0, numbering=7)
+    session.start(0, epoch=7)
     return session
 
 
@@ -26,7 +26,7 @@ def given(session: PublisherSession, what: Input) -> None:
     """Give a session one input, without regard to its state."""
     match what:
         case Input.START:
-            session.start(0, numbering=session.numbering + 1)
+            session.start(0, epoch=session.epoch + 1)
         case Input.PUBLISH:
             session.publish(0)
         case Input.SKIP:
@@ -40,7 +40,7 @@ def given(session: PublisherSession, what: Input) -> None:
 def in_state(state: State) -> PublisherSession:
     session = PublisherSession(SessionSettings())
     if state is not State.IDLE:
-        session.start(0, numbering=1)
+        session.start(0, epoch=1)
     if state is State.ENDED:
         session.stop(0)
     assert session.state is state
@@ -67,15 +67,15 @@ def test_channels_number_their_messages_by_themselves() -> None:
 
 def test_administrative_messages_carry_the_next_number_and_take_none() -> None:
     session = PublisherSession(SessionSettings(heartbeat_ns=SECOND, logon_ns=SECOND))
-    assert session.start(0, numbering=7) == Message(Kind.LOGON, 1, numbering=7)
+    assert session.start(0, epoch=7) == Message(Kind.LOGON, 1, epoch=7)
     assert [session.publish(0), session.publish(0)] == [1, 2]
     assert session.tick(SECOND) == [
-        Message(Kind.LOGON, 3, numbering=7),
-        Message(Kind.HEARTBEAT, 3, numbering=7),
+        Message(Kind.LOGON, 3, epoch=7),
+        Message(Kind.HEARTBEAT, 3, epoch=7),
     ]
     assert session.skip(10, SECOND) == Message(Kind.GAP_FILL, 3, b"", 10, 7)
     assert session.publish(SECOND) == 10
-    assert session.stop(SECOND) == [Message(Kind.LOGOUT, 11, numbering=7)]
+    assert session.stop(SECOND) == [Message(Kind.LOGOUT, 11, epoch=7)]
 
 
 def test_a_heartbeat_follows_silence() -> None:
@@ -98,7 +98,7 @@ def test_a_logon_is_repeated_on_its_timer() -> None:
 
 def test_a_beacon_has_no_number() -> None:
     session = live(heartbeat_ns=0, logon_ns=0, beacon_ns=SECOND)
-    assert session.tick(SECOND) == [Message(Kind.BEACON, 0, numbering=7)]
+    assert session.tick(SECOND) == [Message(Kind.BEACON, 0, epoch=7)]
 
 
 def test_after_a_logout_nothing_is_sent() -> None:
@@ -109,36 +109,36 @@ def test_after_a_logout_nothing_is_sent() -> None:
     assert session.tick(100 * SECOND) == []
 
 
-def test_after_the_last_number_a_new_numbering_begins() -> None:
+def test_after_the_last_number_a_new_epoch_begins() -> None:
     session = live()
     session.stop(0)
-    session.start(0, numbering=8, next_number=NUMBER_MAX)
+    session.start(0, epoch=8, next_number=NUMBER_MAX)
     assert len(str(session.publish(0))) == 20
     assert session.exhausted
     with pytest.raises(UsageError, match="no number left"):
         session.publish(0)
     session.stop(0)
-    session.start(0, numbering=9)
+    session.start(0, epoch=9)
     assert session.publish(0) == 1
 
 
 @pytest.mark.parametrize(
-    ("numbering", "number"), [(6, 1), (7, 1), (7, 2)], ids=["older", "again", "a number again"]
+    ("epoch", "number"), [(6, 1), (7, 1), (7, 2)], ids=["older", "again", "a number again"]
 )
-def test_no_number_is_taken_twice(numbering: int, number: int) -> None:
+def test_no_number_is_taken_twice(epoch: int, number: int) -> None:
     session = live()
     session.publish(0)
     session.publish(0)
     session.stop(0)
     with pytest.raises(UsageError, match="comes after"):
-        session.start(0, numbering, number)
+        session.start(0, epoch, number)
 
 
-def test_a_numbering_goes_on_where_it_ended() -> None:
+def test_an_epoch_goes_on_where_it_ended() -> None:
     session = live()
     session.publish(0)
     session.stop(0)
-    session.start(0, numbering=7, next_number=2)
+    session.start(0, epoch=7, next_number=2)
     assert session.publish(0) == 2
 
 

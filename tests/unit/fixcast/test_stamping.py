@@ -15,7 +15,7 @@ from feedhandler.fixcast.values import NUMBER_MAX
 HEADERS = [
     Header(b"FIXT.1.1", b"PUB", b"EQ1"),
     Header(b"FIX.4.4", b"", b"EQ1"),
-    Header(has_numbering=False),
+    Header(has_epoch=False),
 ]
 TWIN = load_interpreted("feedhandler.fixcast.stamping")
 #: Header fields that a message may bring, in any order; its body follows.
@@ -39,12 +39,12 @@ REFUSED = {
 Stamp = Callable[[Header, bytes, int, int], bytes | None]
 
 
-def compiled(header: Header, data: bytes, number: int, numbering: int) -> bytes | None:
-    return header.stamper(numbering).stamped(data, number)
+def compiled(header: Header, data: bytes, number: int, epoch: int) -> bytes | None:
+    return header.stamper(epoch).stamped(data, number)
 
 
-def interpreted(header: Header, data: bytes, number: int, numbering: int) -> bytes | None:
-    own = b"50=%d\x01" % numbering if header.has_numbering else b""
+def interpreted(header: Header, data: bytes, number: int, epoch: int) -> bytes | None:
+    own = b"50=%d\x01" % epoch if header.has_epoch else b""
     stamper = TWIN.Stamper(header.begin_string, own + header._names())
     found: bytes | None = stamper.stamped(data, number)
     return found
@@ -68,8 +68,8 @@ def test_it_writes_what_the_header_writes(stamp: Stamp, seed: int) -> None:
     for _ in range(300):
         header, data = rng.choice(HEADERS), some_message(rng)
         number = rng.choice([1, 9, 10, rng.randint(1, 10**6), NUMBER_MAX])
-        numbering = rng.choice([0, 7, NUMBER_MAX])
-        assert stamp(header, data, number, numbering) == header.application(data, number, numbering)
+        epoch = rng.choice([0, 7, NUMBER_MAX])
+        assert stamp(header, data, number, epoch) == header.application(data, number, epoch)
 
 
 @pytest.mark.parametrize("stamp", [compiled, interpreted])

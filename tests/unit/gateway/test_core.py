@@ -327,7 +327,7 @@ def test_whatever_may_fill_links_outside_a_pump_has_them_written_and_the_timer_s
     assert inside.io.done[-2:] == [("flush",), ("wake",)]
 
 
-def test_a_new_numbering_is_announced_before_anything_of_it_is_sent(inside: Inside) -> None:
+def test_a_new_epoch_is_announced_before_anything_of_it_is_sent(inside: Inside) -> None:
     sent: list[int] = []
     inside.io.renumbered = lambda: sent.append(len(inside.link.frames))  # type: ignore[method-assign]
     inside.put(RecordKind.RESET, LIVE, 1, 1)

@@ -622,7 +622,7 @@ def test_while_a_reset_waits_for_room_no_low_number_is_a_certain_copy(started):
     header.sequence, header.next_sequence = 2, 3
     assert not started.arbiter.is_old(header, started.now)
     unread(started)
-    assert started.feed(0, 2, send_time=10) == Verdict.PUBLISHED, "it is next in the new numbering"
+    assert started.feed(0, 2, send_time=10) == Verdict.PUBLISHED, "it is next in the new epoch"
 
 
 def test_bytes_outside_the_buffer_are_an_error_of_the_caller_not_a_read(make):

@@ -142,7 +142,7 @@ def test_giving_up_what_is_not_missing_changes_nothing(channel):
     assert channel.story() == [("gap_noticed", 3, 4)]
 
 
-def test_an_answer_of_another_numbering_changes_nothing(channel):
+def test_an_answer_of_another_epoch_changes_nothing(channel):
     channel.data(0, 3)
     channel.wait(GAP_WAIT)
     channel.reset(0, send_time=2)

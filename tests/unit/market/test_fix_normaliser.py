@@ -21,7 +21,7 @@ from feedhandler.replay.translation.fix_book import standing_of
 from feedhandler.retrans.fix.market_state import MarketState
 from tests.support.fix_market import full, refresh
 from tests.support.fix_messages import sealed
-from tests.unit.replay.generating.test_fix_market import HEADER, NUMBERING, OPENING_NS
+from tests.unit.replay.generating.test_fix_market import EPOCH, HEADER, OPENING_NS
 
 FEED = load_feed("fix-marketdata")
 TWINS = {
@@ -54,7 +54,7 @@ def test_books_of_datagrams_are_the_generated_markets_own(seed: int) -> None:
     symbols = symbols_of(1)[:4]
     made, market = FixMarket(seed, symbols), feedhandler.Market(FEED)
     numbered = [
-        HEADER.application(made.next_message(OPENING_NS + n), n, NUMBERING) for n in range(1, 2001)
+        HEADER.application(made.next_message(OPENING_NS + n), n, EPOCH) for n in range(1, 2001)
     ]
     datagrams = [b"".join(numbered[at : at + 5]) for at in range(0, len(numbered), 5)]
     assert sum(market.apply(each, 1) for each in datagrams) == 2000

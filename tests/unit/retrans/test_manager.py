@@ -507,7 +507,7 @@ def test_a_hole_in_a_snapshot_spoils_it():
         assert not [done for done in core.story() if done[0] == "block"]
 
 
-def test_a_new_numbering_voids_what_is_under_way_and_opens_what_was_closed():
+def test_a_new_epoch_voids_what_is_under_way_and_opens_what_was_closed():
     core = joined(first=100)
     core.packets(100, 103)
     core.story()
@@ -637,7 +637,7 @@ def test_a_gap_while_the_reference_data_is_waited_for_does_not_jump_the_queue():
     assert core.recovery.snapshot(1)["lost"][-1][1] == 106
 
 
-def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
+def test_a_snapshot_of_the_epoch_before_a_reset_heals_nothing_after_it():
     core = joined()
     core.control_event(RecordKind.RESET, 0, 2)
     core.packets(2, 10)
@@ -658,12 +658,12 @@ def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
     [
         (70_000, True),  # between the packets 13 and 14
         (59_995, True),  # by a clock that is a little behind
-        (59_985, False),  # in the numbering before, however late it comes
+        (59_985, False),  # in the epoch before, however late it comes
         (85_000, True),  # it was cut before packet 14, and took its time
-        (91_000, False),  # in a numbering that is still to come
+        (91_000, False),  # in an epoch that is still to come
     ],
 )
-def test_a_snapshot_is_of_the_numbering_that_its_send_time_says(sent_ms, fits):
+def test_a_snapshot_is_of_the_epoch_that_its_send_time_says(sent_ms, fits):
     core = joined()
     core.packets(10, 12, send_time=50_000)
     core.control_event(RecordKind.GAP, 12, 13)

@@ -122,7 +122,7 @@ def test_a_service_that_never_spoke_waits_again_after_silence() -> None:
     assert quality.state is State.WAITING
 
 
-def test_a_new_numbering_forgets_what_was_lost_before() -> None:
+def test_a_new_epoch_forgets_what_was_lost_before() -> None:
     quality = in_state(State.STALE)
     body = json.loads(quality.control_event(RecordKind.RESET, 0, 0, 1))
     assert body == {
@@ -275,7 +275,7 @@ def test_a_snapshot_at_the_start_covers_what_was_before_the_stream() -> None:
     assert (body["state"], body["refreshed"], body["missing"]) == ("REFRESHED", [[1, 9]], [])
 
 
-def test_a_stream_declared_stale_stays_so_until_a_snapshot_or_a_new_numbering() -> None:
+def test_a_stream_declared_stale_stays_so_until_a_snapshot_or_a_new_epoch() -> None:
     for ending in (snapshot_end, marked(RecordKind.RESET, 0, 0, 1)):
         quality = in_state(State.OK)
         body = json.loads(quality.stale("overflow"))

@@ -123,7 +123,7 @@ def test_an_accepted_request_after_the_pause_forgets_the_refusal() -> None:
     assert not quota.refuse(2600, 2700, 500)
 
 
-def test_what_was_too_wide_is_halved_until_a_new_numbering() -> None:
+def test_what_was_too_wide_is_halved_until_a_new_epoch() -> None:
     quota = Quota(0, 0, 16, UTC)
     assert quota.width(1000) == 1000
     quota.narrow(1000)

@@ -370,7 +370,7 @@ def test_more_holes_than_may_wait_are_abandoned() -> None:
     assert recovery.pop_actions() == [GiveUp(10 * (RUNS_MAX + 1) + 3, 1)]
 
 
-def test_a_new_numbering_voids_everything() -> None:
+def test_a_new_epoch_voids_everything() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
     recovery.lost(1, 5, 0)
@@ -382,7 +382,7 @@ def test_a_new_numbering_voids_everything() -> None:
     recovery.missing(10, 12, 2, 2 * MS)
     recovery.arrived(1, 10, 12, 2 * MS)
     assert recovery.missing_ranges == [(10, 12)]
-    # A numbering whose reset was not announced is noticed by its epoch.
+    # An epoch whose reset was not announced is noticed by its number.
     recovery.pop_actions()
     recovery.missing(10, 12, 3, 3 * MS)
     assert recovery.pop_actions() == [Cancel(3), Ask(4, SERVICE, 10, 12, 3)]

@@ -324,7 +324,7 @@ def test_a_snapshot_that_comes_is_no_refusal() -> None:
         assert not any(isinstance(each, NoSnapshot) for each in recovery.pop_actions())
 
 
-def test_a_new_numbering_ends_what_was_wanted() -> None:
+def test_a_new_epoch_ends_what_was_wanted() -> None:
     recovery = make()
     recovery.want_snapshot(SECOND)
     recovery.reset(2 * SECOND)

@@ -246,7 +246,7 @@ def test_an_answer_that_the_window_overtakes_is_cut_short() -> None:
     assert not session.closed
 
 
-def test_an_answer_never_mixes_numberings() -> None:
+def test_an_answer_never_mixes_epochs() -> None:
     store = filled(1, 101)
     server, session = serve(ServerSettings(chunk_bytes=2048), store=store)
     before = session.feed(request(1, 101), NOON_NS)

@@ -100,7 +100,7 @@ def test_a_store_without_room_cannot_be_made(make):
         make(0)
 
 
-def test_clearing_begins_a_new_numbering(make):
+def test_clearing_begins_a_new_epoch(make):
     store = make(100)
     put(store, 50, 70)
     store.clear()
@@ -167,7 +167,7 @@ def test_it_agrees_with_a_plain_list(make, seed):
         assert store.bytes > bytes_max // 4
 
 
-# -- over several numberings --------------------------------------------------------------------
+# -- over several epochs ------------------------------------------------------------------------
 
 
 def test_a_keeping_store_forgets_numbers_and_keeps_packets_until_room_is_needed(make):

@@ -83,7 +83,7 @@ class Broker:
         self.rig.ring.publish()
 
     def begin(self) -> None:
-        """The service's numbering begins at 1."""
+        """The service's sequence epoch begins at 1."""
         self.rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
         self.rig.pump()
 
@@ -259,7 +259,7 @@ def test_a_full_queue_drops_the_oldest_and_tells_so_before_what_follows() -> Non
     body = link.notes[-1]
     assert body["state"] == "STALE"
     assert body["lost"] == [[1, first.sequence - 1]]
-    assert body["since"] == 1, "the numbering's begin was dropped, and is announced all the same"
+    assert body["since"] == 1, "the epoch's beginning was dropped, and is announced all the same"
     assert [m.content for m in link.sent].index("packet") == len(link.notes)
     assert [m.sequence for m in link.sent if m.content == "packet"] == [*range(first.sequence, 201)]
     assert not destination.overflowing

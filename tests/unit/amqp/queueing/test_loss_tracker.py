@@ -79,10 +79,10 @@ def test_a_snapshot_that_arrives_whole_heals() -> None:
     assert body["state"] == "REFRESHED"
     assert not loss_tracker.lacks
     body = json.loads(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
-    assert body["state"] == "REFRESHED", "until the next numbering"
+    assert body["state"] == "REFRESHED", "until the next epoch"
 
 
-def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
+def test_a_new_epoch_ends_what_the_old_one_lacked() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(4))
     loss_tracker.notices()
@@ -91,7 +91,7 @@ def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
     assert body["state"] == "OK"
 
 
-def test_a_new_numbering_that_was_dropped_is_announced_again_before_the_loss() -> None:
+def test_a_new_epoch_that_was_dropped_is_announced_again_before_the_loss() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(400))
     reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
@@ -100,7 +100,7 @@ def test_a_new_numbering_that_was_dropped_is_announced_again_before_the_loss() -
     first, (reason, body) = loss_tracker.notices()
     assert first[1] == reset
     assert reason == OVERFLOW
-    assert json.loads(body)["lost"] == [[1, 1]], "of the old numbering nothing is worth telling"
+    assert json.loads(body)["lost"] == [[1, 1]], "of the old epoch nothing is worth telling"
     assert json.loads(body)["since"] == 1
 
 

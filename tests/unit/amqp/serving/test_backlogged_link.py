@@ -45,7 +45,7 @@ class SlowLink:
         return [msgspec.json.decode(m.body) for m in self.link.sent if "quality" in m.content]
 
     def check_numbers(self) -> None:
-        """A client of ours ends the stream at a hole in the link's numbering."""
+        """A client of ours ends the stream at a hole in the link's group-sequence."""
         numbers = [message.group_sequence for message in self.link.sent]
         assert numbers == list(range(len(numbers)))
 

@@ -79,7 +79,7 @@ def test_a_service_that_only_the_new_link_brings_waits_for_the_end_of_the_old_on
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_numbering_that_begins_meanwhile_is_announced_once(behind: bool) -> None:
+def test_an_epoch_that_begins_meanwhile_is_announced_once(behind: bool) -> None:
     join = after(500)
     if behind:  # the old link is still to come to it, the new one begins in it
         assert join.new(note("attached", 3)) == []

@@ -8,7 +8,7 @@ import pytest
 from feedhandler.amqp.subscribing.resume_state import (
     BEHIND,
     BROKEN_BLOCK,
-    NEW_NUMBERING,
+    NEW_EPOCH,
     TAGS_MAX,
     ResumeState,
 )
@@ -90,7 +90,7 @@ def test_where_a_link_begins_with_the_present_state_that_makes_good_what_was_los
     ]
     resume.lose({104: tag(70)})
     resume.attached([], begins_with_state=True)
-    assert heard(resume, quality("attached", 5))[0][4] == NEW_NUMBERING
+    assert heard(resume, quality("attached", 5))[0][4] == NEW_EPOCH
     assert heard(resume, quality("silent", 6)) == [("silent", "REFRESHED", None, [], None)]
     resume.lose({104: tag(5)})
     resume.attached([])  # the next link has no such beginning
@@ -106,8 +106,8 @@ def test_a_gateway_that_has_received_nothing_yet_is_judged_by_its_start() -> Non
 def test_a_node_that_counts_anew_leaves_a_doubt() -> None:
     resume = after_loss()
     assert heard(resume, quality("attached", 7)) == [
-        ("resume", "STALE", [], [], NEW_NUMBERING),
-        ("attached", "STALE", None, [], NEW_NUMBERING),
+        ("resume", "STALE", [], [], NEW_EPOCH),
+        ("attached", "STALE", None, [], NEW_EPOCH),
     ]
 
 
@@ -189,7 +189,7 @@ def test_a_node_that_was_overtaken_while_it_caught_up_makes_what_follows_worse_o
 
 @pytest.mark.parametrize(
     ("following", "lost", "doubt"),
-    [(51, [], None), (61, [[51, 60]], None), (1, [], NEW_NUMBERING)],
+    [(51, [], None), (61, [[51, 60]], None), (1, [], NEW_EPOCH)],
 )
 def test_a_node_that_has_nothing_to_resume_from_yet_is_judged_by_its_start(
     following: int, lost: list[Any], doubt: str | None

@@ -260,14 +260,14 @@ def test_after_both_were_gone_a_node_may_go_on_from_the_tag(play: Play) -> None:
     assert play.take(A, 9) == [9]
 
 
-def test_a_new_numbering_begins_with_the_first_who_says_so(play: Play) -> None:
+def test_a_new_epoch_begins_with_the_first_who_says_so(play: Play) -> None:
     play.take(A, 1, 2, 100)
     play.take(B, 1, 2)
     assert play.take(A, note("reset", 1), 1, 2) == [("reset", "OK", None), 1, 2]
     assert play.take(B, 100, 101, note("reset", 1), 1, 2, 3) == [3]
 
 
-def test_a_gateway_that_comes_back_in_a_new_numbering_waits_for_the_other(play: Play) -> None:
+def test_a_gateway_that_comes_back_in_a_new_epoch_waits_for_the_other(play: Play) -> None:
     play.take(B, LAG_MAX * 2)
     play.down(A)
     play.attach(A, 3, since=1)
@@ -277,7 +277,7 @@ def test_a_gateway_that_comes_back_in_a_new_numbering_waits_for_the_other(play: 
     assert play.take(A, 4) == [4]
 
 
-def test_a_new_numbering_does_not_wait_for_the_dead(play: Play) -> None:
+def test_a_new_epoch_does_not_wait_for_the_dead(play: Play) -> None:
     play.take(B, LAG_MAX * 2)
     play.down(A)
     play.attach(A, 3, since=1)
@@ -285,7 +285,7 @@ def test_a_new_numbering_does_not_wait_for_the_dead(play: Play) -> None:
     assert play.down(B) == [("gap", "STALE", [[1, 2]]), ("reset", "STALE", None), 3, 4]
 
 
-def test_another_day_is_another_numbering(play: Play) -> None:
+def test_another_day_is_another_epoch(play: Play) -> None:
     play.take(A, 5)
     play.down(B)
     play.attach(B, 9, day=20261120)
@@ -296,7 +296,7 @@ def test_another_day_is_another_numbering(play: Play) -> None:
     assert play.take(B, replace(Item(2), day=20261122)) == [("reset", "OK", None), 2]
 
 
-def test_a_day_that_turns_while_numbers_go_on_is_no_other_numbering(play: Play) -> None:
+def test_a_day_that_turns_while_numbers_go_on_is_no_other_epoch(play: Play) -> None:
     play.take(A, 5)
     play.down(B)
     assert play.take(A, replace(Item(6), day=20261122)) == [6]
@@ -305,7 +305,7 @@ def test_a_day_that_turns_while_numbers_go_on_is_no_other_numbering(play: Play) 
     assert play.take(A, replace(Item(8), day=20261122)) == [8]
 
 
-def test_an_older_numbering_is_believed_when_no_link_has_a_newer(play: Play) -> None:
+def test_an_older_epoch_is_believed_when_no_link_has_a_newer(play: Play) -> None:
     play.take(A, 5, note("reset", 1), 1)
     play.down(A)
     assert play.story() == []

@@ -26,15 +26,15 @@ from feedhandler.retrans.fix.market_state import MarketState
 OPENING_NS = 1_767_603_600_000_000_000
 MESSAGES = 5_000
 HEADER = Header(sender=b"SIM", target=channel_id(1).encode())
-#: A numbering is the time when it began, as the publisher draws it.
-NUMBERING = OPENING_NS
+#: An epoch is the time when it began, as the publisher draws it.
+EPOCH = OPENING_NS
 
 
 def published(seed: int, count: int, symbols: int = 100) -> list[bytes]:
     """The first messages of a market with a channel's header."""
     market = FixMarket(seed, symbols_of(1)[:symbols])
     return [
-        HEADER.application(market.next_message(OPENING_NS + n), n, NUMBERING)
+        HEADER.application(market.next_message(OPENING_NS + n), n, EPOCH)
         for n in range(1, count + 1)
     ]
 
@@ -52,7 +52,7 @@ def test_books_made_of_the_messages_are_the_markets_own(seed: int) -> None:
     market, state = FixMarket(seed, symbols), MarketState()
     for number in range(1, MESSAGES + 1):
         message = market.next_message(OPENING_NS)
-        state.apply(HEADER.application(message, number, NUMBERING), number)
+        state.apply(HEADER.application(message, number, EPOCH), number)
         if number < len(symbols):  # the first messages tell each book once
             continue
         for symbol in symbols if number % 50 == 0 else ():

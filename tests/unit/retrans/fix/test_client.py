@@ -96,7 +96,7 @@ def test_losses_that_are_asked_for_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert made.counts["not_asked_for_room"] == 1
 
 
-def test_another_numbering_is_not_asked_for() -> None:
+def test_another_epoch_is_not_asked_for() -> None:
     made = requester()
     made.missing(1, 5, 0)
     made.clear()

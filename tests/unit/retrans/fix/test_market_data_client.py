@@ -37,8 +37,8 @@ def gap_fill(first: int, new: int) -> bytes:
     return sealed(f"35=4|34={first}|123=Y|36={new}|".encode())
 
 
-def snapshot(symbol: str, number: int = 5, id: bytes = b"r1-1", numbering: int = 7) -> bytes:
-    return FORMAT.snapshot(id, number, numbering, f"55={symbol}|".replace("|", "\x01").encode(), [])
+def snapshot(symbol: str, number: int = 5, id: bytes = b"r1-1", epoch: int = 7) -> bytes:
+    return FORMAT.snapshot(id, number, epoch, f"55={symbol}|".replace("|", "\x01").encode(), [])
 
 
 def answer(
@@ -100,7 +100,7 @@ def kinds(events: list[Event]) -> list[str]:
 def test_a_whole_answer_is_complete_however_its_bytes_come(data: bytes) -> None:
     (event,) = asking().feed(data, 1)
     assert isinstance(event, Complete)
-    assert (event.request, event.first, event.last, event.numbering) == (1, 1, 3, 7)
+    assert (event.request, event.first, event.last, event.epoch) == (1, 1, 3, 7)
     client, events = asking(), []
     for at in range(len(data)):
         events += client.feed(data[at : at + 1], 1)
@@ -137,7 +137,7 @@ def test_an_answer_may_be_empty() -> None:
         ({"begin_ns": -1}, answer([snapshot("A", 4)], first=5, last=5), "another number"),
         (
             {"begin_ns": -1},
-            answer([snapshot("A", numbering=6)], first=5, last=5),
+            answer([snapshot("A", epoch=6)], first=5, last=5),
             "another number",
         ),
         ({"begin_ns": -1}, answer([snapshot("A")] * 2, first=5, last=5), "twice"),

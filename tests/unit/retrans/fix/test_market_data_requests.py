@@ -325,7 +325,7 @@ def test_what_was_sent_before_the_server_came_is_refused() -> None:
     assert numbers(client.asks(id=b"s", begin_ns=at(5)))[0] == 6
 
 
-def test_of_a_new_numbering_nothing_older_is_held() -> None:
+def test_of_a_new_epoch_nothing_older_is_held() -> None:
     client = Client()
     client.channel.restart()
     (said,) = client.asks()
@@ -347,7 +347,7 @@ def test_what_leaves_the_store_meanwhile_ends_the_answer() -> None:
     assert (said[35], said[20105], said[262]) == (b"Y", b"CUT_SHORT", b"r")
 
 
-def test_a_new_numbering_ends_the_answer() -> None:
+def test_a_new_epoch_ends_the_answer() -> None:
     client = Client(scan_messages=2)
     client.session.feed(FORMAT.request(MarketDataRequest(b"r", "c", (), at(0))), 0)
     client.session.tick(0)

@@ -120,7 +120,7 @@ def test_held_messages_that_have_no_room_are_missing() -> None:
     assert ids(follower) == [f"o{number}" for number in range(1, 10)]
 
 
-def test_a_state_of_another_numbering_is_of_no_use() -> None:
+def test_a_state_of_another_epoch_is_of_no_use() -> None:
     follower = joined(5)
     assert follower.snapshot(state(9), 9, 6) == [Wanted(4, 1)]
     assert follower.renumbered(8) == []
@@ -131,7 +131,7 @@ def test_a_state_of_another_numbering_is_of_no_use() -> None:
     assert ids(follower) == ["o1"]
 
 
-def test_a_new_numbering_joined_late_wants_its_own_state() -> None:
+def test_a_new_epoch_joined_late_wants_its_own_state() -> None:
     follower = joined(5)
     follower.renumbered(8)
     assert follower.joined(3) == [Wanted(2, 0)]

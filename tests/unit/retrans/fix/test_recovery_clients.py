@@ -214,7 +214,7 @@ def test_a_state_becomes_packets_of_messages_that_are_numbered_within_it():
     [(b"50=9|", b"50=9|", True), (b"50=9|", b"50=8|", False), (b"", b"50=8|", True),
      (b"50=9|", b"", True), (b"50=9|", None, True)],
 )  # fmt: skip
-def test_a_state_of_another_numbering_does_not_fit(said, published, expected):
+def test_a_state_of_another_epoch_does_not_fit(said, published, expected):
     state = sealed(b"35=W|34=0|" + said + b"369=3|55=A|")
     store = PacketStore(1 << 16)
     if published is not None:
@@ -249,7 +249,7 @@ def test_what_a_group_did_not_bring_is_asked_for():
 
 
 @pytest.mark.parametrize(("now_ns", "epoch"), [(KEPT_NS + MS, 0), (MS, 1)])
-def test_what_is_old_or_of_another_numbering_is_not_used(now_ns, epoch):
+def test_what_is_old_or_of_another_epoch_is_not_used(now_ns, epoch):
     made = client()
     made.ask(Ask(1, SERVICE, 1, 2, 0), 0)
     made.datagram(message(3), 0)

@@ -131,7 +131,7 @@ def test_what_the_publisher_left_out_is_skipped() -> None:
     assert texts(ask(server(channel), 3, 7)) == [b"m3", b"fill 4-7", b"m7"]
 
 
-def test_a_new_numbering_is_answered_anew() -> None:
+def test_a_new_epoch_is_answered_anew() -> None:
     channel = served(last=2)
     made = server(channel)
     assert texts(ask(made, 1, 1)) == [b"m1"]
@@ -189,7 +189,7 @@ def test_what_is_withheld_is_not_answered_and_no_gap_fill_says_that_it_is_skippe
     assert not channel.withheld
 
 
-def test_what_is_withheld_before_anybody_asks_in_a_new_numbering_stays_so() -> None:
+def test_what_is_withheld_before_anybody_asks_in_a_new_epoch_stays_so() -> None:
     channel = served()
     channel.store.clear()
     channel.store.append(1, 2, b"m1", 0, 2)

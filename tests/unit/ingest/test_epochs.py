@@ -1,4 +1,4 @@
-"""Resets, sessions and jumps: where one numbering ends and what makes another believed."""
+"""Resets, sessions and jumps: where one epoch ends and what makes another believed."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_reset_alone_is_believed_when_the_other_line_shows_it(started):
 
 
 @pytest.mark.parametrize("send_time", [0, 100])
-def test_a_reset_alone_is_forged_when_its_line_goes_on_in_the_old_numbering(started, send_time):
+def test_a_reset_alone_is_forged_when_its_line_goes_on_in_the_old_epoch(started, send_time):
     for _ in range(3):
         started.reset(0, send_time=send_time, alone=True)
     started.data(1, 4, send_time=send_time and 101)
@@ -102,7 +102,7 @@ def test_a_reset_may_be_the_very_first_packet(channel):
     assert channel.story() == [("reset", 2), *packets(1, 2)]
 
 
-def test_stragglers_of_the_old_numbering_are_known_by_their_send_time(started):
+def test_stragglers_of_the_old_epoch_are_known_by_their_send_time(started):
     started.data(0, 4, send_time=90)
     started.reset(0, send_time=100)
     started.story()
@@ -121,12 +121,12 @@ def test_stragglers_without_send_time_are_known_by_their_number(make):
     channel.story()
     assert channel.data(1, 99, 100, 101) == [Verdict.STALE] * 3
     assert channel.heartbeat(1, 101) == Verdict.STALE
-    assert channel.data(1, 3) == [Verdict.HELD], "fits the new numbering only"
+    assert channel.data(1, 3) == [Verdict.HELD], "fits the new epoch only"
     channel.data(0, 2)
     assert channel.story() == packets(2, 3)
 
 
-def test_where_a_number_fits_both_numberings_the_lines_own_reset_decides(started):
+def test_where_a_number_fits_both_epochs_the_lines_own_reset_decides(started):
     started.reset(0)
     started.story()
     assert started.data(1, 2, 3) == [Verdict.STALE] * 2
@@ -137,7 +137,7 @@ def test_where_a_number_fits_both_numberings_the_lines_own_reset_decides(started
     assert started.data(1, 2, 3) == [Verdict.DUPLICATE, Verdict.PUBLISHED]
 
 
-def test_after_the_window_every_line_is_of_the_new_numbering(started):
+def test_after_the_window_every_line_is_of_the_new_epoch(started):
     started.reset(0)
     started.wait(5000)
     started.story()
@@ -317,7 +317,7 @@ def test_a_run_does_not_move_a_stream_that_lives(started):
     assert started.arbiter.expected == 40
 
 
-def test_a_heartbeat_that_agrees_keeps_the_numbering_alive(started):
+def test_a_heartbeat_that_agrees_keeps_the_epoch_alive(started):
     for number in range(30):
         started.wait(100)
         started.heartbeat(1, 4)
