@@ -240,7 +240,7 @@ class DatagramConnection:
 
     def send(self, data: bytes, now_ns: int) -> None:
         """The client's datagram."""
-        self._travel(self._take, data, now_ns)
+        self._travel(self._receive, data, now_ns)
 
     def close(self, now_ns: int) -> None:
         """The client closes its socket."""
@@ -258,7 +258,7 @@ class DatagramConnection:
             at = now_ns + world.delay_ns(0, now_ns) + (world.rng.randrange(50 * MS) if late else 0)
             world.schedule(at, arrive, data)
 
-    def _take(self, now_ns: int, data: bytes) -> None:
+    def _receive(self, now_ns: int, data: bytes) -> None:
         answer = self.session.feed(data, now_ns) if self.open else b""
         while answer:
             self._travel(self._answer, self.world.said(answer, self.kind), now_ns)
@@ -501,7 +501,7 @@ class Oracle:
         self.seen: Counter[str] = Counter()
         self._header = PacketHeader()
 
-    def take(self, sent: Any) -> None:
+    def receive(self, sent: Any) -> None:
         """Check one message that the link was sent, and account for it."""
         if sent.content == "quality+json":
             self._quality(json.loads(sent.body))
@@ -582,7 +582,7 @@ def play(venue: Venue, seed: int) -> Counter[str]:
     world = played(venue, seed)
     plan, oracle = world.plan, Oracle(world)
     for sent in world.link.sent:
-        oracle.take(sent)
+        oracle.receive(sent)
     last = len(world.published)
     assert oracle.number == last, f"{oracle.number} of {last}: {plan}"
     if oracle.whole:
@@ -625,7 +625,7 @@ def bites(venue: Venue, seed: int) -> list[str]:
         oracle = Oracle(world)
         try:
             for each in stream:
-                oracle.take(each)
+                oracle.receive(each)
             passed.append(name)
         except AssertionError:
             pass

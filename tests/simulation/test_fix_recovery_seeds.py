@@ -401,7 +401,7 @@ class Oracle:
         self.stands = ""
         self.seen: Counter[str] = Counter()
 
-    def take(self, sent: Any) -> None:
+    def receive(self, sent: Any) -> None:
         """Check one message that the link was sent, and account for it."""
         if sent.content == "quality+json":
             self._quality(json.loads(sent.body))
@@ -499,7 +499,7 @@ def play(seed: int) -> Oracle:
     world.play()
     plan, oracle = world.plan, Oracle(world)
     for sent in world.link.sent:
-        oracle.take(sent)
+        oracle.receive(sent)
     if oracle.stands in WHOLE and oracle.whole:
         oracle.check("the end")
     last = max(world.published[-1][0])
