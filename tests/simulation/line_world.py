@@ -589,14 +589,15 @@ def play(venue: Venue, seed: int) -> Counter[str]:
         oracle.check("the end")
     if plan.server == "good":
         assert not oracle.seen["gap"], f"a good server, and something is lost: {plan}"
-        runs = max(world.marks["MISSING"], 1)
-        assert world.requests["requests"] <= 1.5 * runs + 1, (world.requests, world.marks, plan)
+        runs = max(world.control_events["MISSING"], 1)
+        told = (world.requests, world.control_events, plan)
+        assert world.requests["requests"] <= 1.5 * runs + 1, told
     if plan.snapshots != "none" or world.healed_by_lines:
         assert oracle.stands in WHOLE, f"{oracle.stands} at the end: {plan}"
         assert oracle.whole
     if venue.symbols and oracle.seen["snapshot-end"]:
         assert world.core.names == venue.symbols
-    oracle.seen.update(world.marks)
+    oracle.seen.update(world.control_events)
     oracle.seen[f"a {plan.server} server"] += 1
     for name, server in world.core.servers.items():
         oracle.seen.update({f"{name} {what}": n for what, n in server.counts.items()})
