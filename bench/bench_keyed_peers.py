@@ -202,7 +202,7 @@ def put(peer: Peer, name: str, workload: Workload) -> float:
     return workload.count / max(done - began, 1) * 1e9
 
 
-def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
+def consume(peer: Peer, name: str, scenario: Scenario) -> Taken:
     """Run the workers until all is handled, or nothing more comes, or the time is over."""
     workers = scenario.workers if peer.parallel else 1
     handled: Lines = queue.SimpleQueue()
@@ -256,7 +256,7 @@ def compare(
     peer.declare(name, scenario.workers)
     messages = scenario.workload.messages()
     put_a_second = put(peer, name, scenario.workload)
-    taken = take(peer, name, scenario)
+    taken = consume(peer, name, scenario)
     found: Figures = figures(taken.history, taken.ready_ns)
     share = found.a_second / ceiling_a_second
     problems = judged(messages, taken)

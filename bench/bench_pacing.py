@@ -152,7 +152,7 @@ class Lane:
         They are counted against whichever schedule makes the p99 smallest. Raises `Refused` where
         the program ends with an error.
         """
-        self.ring.take()
+        self.ring.drain()
         self.ring.dropped()
         taken = []
         with tempfile.TemporaryFile("w+") as log:
@@ -160,13 +160,13 @@ class Lane:
             try:
                 while process.poll() is None:
                     time.sleep(LOOK_SECONDS)
-                    taken.append(self.ring.take())
+                    taken.append(self.ring.drain())
             finally:
                 process.kill()
                 process.wait()
             log.seek(0)
             output = log.read()
-        taken.append(self.ring.take())
+        taken.append(self.ring.drain())
         numbers, times_ns = (np.concatenate(column) for column in zip(*taken, strict=True))
         if process.returncode or not len(numbers):
             raise Refused(output.strip()[-200:])

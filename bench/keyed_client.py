@@ -106,7 +106,7 @@ class Worker:
         self.busy = False
         self.began_ns = 0
 
-    def take(self, delivery: Any, message: proton.Message) -> None:
+    def receive(self, delivery: Any, message: proton.Message) -> None:
         self.waiting.append((delivery, json.loads(bytes(message.body))))
         if not self.busy:
             self.begin()
@@ -169,7 +169,7 @@ class Taking(Client):
             print("attached", flush=True)
 
     def on_message(self, event: Any) -> None:
-        self.by_link[event.connection, event.link.name].take(event.delivery, event.message)
+        self.by_link[event.connection, event.link.name].receive(event.delivery, event.message)
 
     def on_timer_task(self, event: Any) -> None:
         if not self.going and select.select([sys.stdin], [], [], 0.0)[0]:

@@ -504,14 +504,14 @@ def measuring(part: float, folder: Path) -> Work:
     async def work() -> None:
         client, done = Subscriber("packet", True), asyncio.Event()
 
-        def take(batch: Batch) -> None:
+        def on_batch(batch: Batch) -> None:
             client.add(batch)
             if client.tally.deliveries >= 100_000 * part:
                 done.set()
 
         with node_beside() as url:
             async with subscribe(url, "euronext.104", stamp=True) as messages:
-                delivering = asyncio.create_task(messages.deliver(take))
+                delivering = asyncio.create_task(messages.deliver(on_batch))
                 ended = asyncio.create_task(done.wait())
                 await asyncio.wait((delivering, ended), return_when=asyncio.FIRST_COMPLETED)
                 delivering.cancel()

@@ -119,7 +119,7 @@ def users_in_c() -> dict[str, tuple[str, ...]]:
     for user, source in (PURE_MODE | COMPILED_ONLY).items():
         path = CHECKOUT / source
         for file in (path, path.with_suffix(".pxd")):
-            for name in _taken(file.read_text()) if file.exists() else ():
+            for name in _cimported(file.read_text()) if file.exists() else ():
                 if name != user and name in PURE_MODE | COMPILED_ONLY:
                     found.setdefault(name, set()).add(user)
     return {name: tuple(sorted(users)) for name, users in found.items()}
@@ -148,15 +148,15 @@ def extending() -> frozenset[str]:
     return frozenset(found)
 
 
-def _taken(text: str) -> set[str]:
-    """The modules that a source takes something from in C."""
-    taken = set()
+def _cimported(text: str) -> set[str]:
+    """The modules that a source cimports something from."""
+    found = set()
     for match in _FROM.finditer(text):
         if match[2] == "import" and ".cimports." not in match[0]:
             continue
         package = f"feedhandler.{match[1]}".rstrip(".")
-        taken |= {package, *(f"{package}.{name}" for name in re.findall(r"\w+", match[3]))}
-    return taken
+        found |= {package, *(f"{package}.{name}" for name in re.findall(r"\w+", match[3]))}
+    return found
 
 
 def verdicts(measured: Measured) -> list[Verdict]:
@@ -177,12 +177,12 @@ def verdicts(measured: Measured) -> list[Verdict]:
                 reason = "extends"
             speed_up = measured[load]["speed_up"] if load else 0.0
             judged[module] = Verdict(name, unit, load, share, speed_up, reason)
-    _mark_declared(judged)
+    _judge_declared(judged)
     return list(judged.values())
 
 
-def _mark_declared(judged: dict[str, Verdict]) -> None:
-    """Mark what others that have a reason use in C, and then what those use."""
+def _judge_declared(judged: dict[str, Verdict]) -> None:
+    """Judge what others that have a reason use in C as declared, and then what those use."""
     while True:
         found = {}
         for module, verdict in judged.items():

@@ -57,7 +57,7 @@ class Subscriber:
             self.batches += 1
             self.body_bytes += len(message.body)
 
-    async def take(self, messages: feedhandler.Subscriber) -> None:
+    async def consume(self, messages: feedhandler.Subscriber) -> None:
         """Count all that comes."""
         if self.grain not in SCHEMAS:
             await messages.deliver(self.add)
@@ -92,7 +92,7 @@ async def measure(url: str, pattern: str, grain: str, stamp: bool) -> None:
     async with feedhandler.subscribe(url, pattern, as_=grain, stamp=stamp) as messages:
         print("ready", flush=True)
 
-        consumer = asyncio.create_task(subscriber.take(messages))
+        consumer = asyncio.create_task(subscriber.consume(messages))
         await asyncio.wait(
             [consumer, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
         )

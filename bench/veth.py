@@ -128,7 +128,7 @@ class StampRing:
         self._map.close()
         self._socket.close()
 
-    def take(self) -> tuple[Array, Array]:
+    def drain(self) -> tuple[Array, Array]:
         """Return what arrived since the last call: numbers and times (int64, ns since 1970)."""
         numbers, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while True:

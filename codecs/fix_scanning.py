@@ -68,7 +68,7 @@ def parse_begin(
     verdict = begin_run(first, size, table.slots, out.run)
     if verdict != reasons.FINE:
         return _reject_of(verdict)
-    return _take_run(out)
+    return _fill_header(out)
 
 
 @cython.cfunc
@@ -78,13 +78,13 @@ def parse_rest(
 ) -> cython.int:
     """Read the rest of the run whose first message `parse_begin` has read; return a `Reject`."""
     extend_run(first, size, table.slots, out.run)
-    return _take_run(out)
+    return _fill_header(out)
 
 
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _take_run(out: PacketHeader) -> cython.int:
+def _fill_header(out: PacketHeader) -> cython.int:
     """Fill the packet header from the run that was read; return a `Reject`."""
     if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
         return kinds.MALFORMED

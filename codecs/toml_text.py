@@ -33,7 +33,7 @@ _Made = TypeVar("_Made")
 _TOKEN = re.compile(
     r'''(?P<skipped>\#[^\n]*|[^\S\n]+)
       | (?P<text>"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|'[^'\n]*')
-      | (?P<mark>[\[\]{}=,\n])
+      | (?P<sign>[\[\]{}=,\n])
       | (?P<word>[^\s\#"'\[\]{}=,]+|.)''',
     re.VERBOSE | re.DOTALL,
 )
@@ -277,10 +277,10 @@ class KeyLines:
     def _next(self) -> None:
         self._kind, self._token, self._line = next(self._tokens)
 
-    def _until(self, mark: str) -> str:
-        """Return the text before the next `mark`, and skip the mark."""
+    def _until(self, sign: str) -> str:
+        """Return the text before the next `sign`, and skip the sign."""
         passed = ""
-        while self._kind and self._token != mark:
+        while self._kind and self._token != sign:
             passed += self._token
             self._next()
         self._next()
@@ -297,7 +297,7 @@ class KeyLines:
 
     def _value(self, path: KeyPath) -> None:
         """Read the value behind `=`, or an element of an array."""
-        opened = self._token if self._kind == "mark" else ""
+        opened = self._token if self._kind == "sign" else ""
         if opened not in ("[", "{"):
             while self._kind in ("word", "text"):  # a date and its time are two words
                 self._next()

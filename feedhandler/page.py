@@ -86,7 +86,8 @@ def verdict_box(good: bool, content: str) -> str:
 
 def _cells(tag: str, texts: Iterable[str], classes: Sequence[str]) -> str:
     texts = list(texts)
-    marks = (f" class='{each}'" if each else "" for each in classes or [""] * len(texts))
+    attributes = (f" class='{each}'" if each else "" for each in classes or [""] * len(texts))
     return "".join(
-        f"<{tag}{mark}>{escape(text)}</{tag}>" for text, mark in zip(texts, marks, strict=True)
+        f"<{tag}{attribute}>{escape(text)}</{tag}>"
+        for text, attribute in zip(texts, attributes, strict=True)
     )

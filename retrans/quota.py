@@ -95,7 +95,7 @@ class Quota:
 
     @cython.locals(now_ns=cython.longlong)
     @cython.returns(cython.bint)
-    def take(self, service: int, now_ns: int) -> bool:
+    def try_acquire(self, service: int, now_ns: int) -> bool:
         """Take a slot for one request of `service`; where there is none, queue it.
 
         Returns whether it got the slot.

@@ -428,7 +428,7 @@ class Retransmission:
             first, end, tries = heapq.heappop(self._ready)
             for begin, last in self.missing.within(first, end - 1):
                 while begin <= last:
-                    if not quota.take(self.service, now_ns):
+                    if not quota.try_acquire(self.service, now_ns):
                         heapq.heappush(self._ready, (begin, end, tries))
                         return False
                     stop = min(begin + width, last + 1)

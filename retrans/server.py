@@ -105,7 +105,7 @@ class DailyQuota:
         self._used: dict[str, int] = {}
         self._day_ns = 0
 
-    def take(self, source_id: str, day_ns: int) -> bool:
+    def try_acquire(self, source_id: str, day_ns: int) -> bool:
         """Count one request of the day that began at `day_ns`; return False where none is left."""
         if not self._per_day:
             return True
@@ -164,7 +164,9 @@ class RequestServer(ClientsServer[ServerSettings, "ServerSession"]):
             return RetransReject.WRONG_SERVICE
         if not self._permitted(request.source_id):
             return RetransReject.PERMISSION
-        if not self._retrans_quota.take(request.source_id, self.feed.trading_day.since_ns(now_ns)):
+        if not self._retrans_quota.try_acquire(
+            request.source_id, self.feed.trading_day.since_ns(now_ns)
+        ):
             return RetransReject.TOO_MANY_TODAY
         width = request.end - request.first
         if width < 1 or request.first < self.feed.first_sequence or request.end > store.end:
@@ -186,7 +188,9 @@ class RequestServer(ClientsServer[ServerSettings, "ServerSession"]):
             return RefreshReject.BADLY_FORMED
         if not self._permitted(request.source_id):
             return RefreshReject.PERMISSION
-        if not self._refresh_quota.take(request.source_id, self.feed.trading_day.since_ns(now_ns)):
+        if not self._refresh_quota.try_acquire(
+            request.source_id, self.feed.trading_day.since_ns(now_ns)
+        ):
             return RefreshReject.TOO_MANY_TODAY
         return RefreshReject.NONE
 

@@ -133,7 +133,7 @@ def _read_admin(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cyt
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _take_message(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cython.int:
+def _add_message(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cython.int:
     """Add the message just framed to the summary of its datagram; return a `FixReject`."""
     bit: cython.uint = _admin_bit(frame.message_type)
     if out.messages == 0 and frame.time_size:
@@ -176,7 +176,7 @@ def walk_datagram_at(
     while at < size:
         verdict = frame_at(first, size, at, frame)
         if verdict == FINE:
-            verdict = _take_message(first, frame, out)
+            verdict = _add_message(first, frame, out)
         if verdict != FINE:
             out.fault_at = frame.fault_at
             return verdict

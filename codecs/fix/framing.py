@@ -463,7 +463,7 @@ def read_flag(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
+def _store_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Store the field just read, where the frame keeps it; return a `FixReject`."""
     size: cython.Py_ssize_t = frame.value_end - frame.value_at
     verdict: cython.int
@@ -546,7 +546,7 @@ def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
             if seen & (cython.cast(cython.ulonglong, 1) << bit):
                 return DUPLICATE_HEADER_FIELD
             seen |= cython.cast(cython.ulonglong, 1) << bit
-        verdict = _take_header_field(first, frame)
+        verdict = _store_header_field(first, frame)
         if verdict != FINE:
             return verdict
         at = frame.value_end + 1

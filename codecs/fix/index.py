@@ -469,7 +469,7 @@ def _check_order(table: FixTable, frame: Frame, slot: cython.int, out: FieldInde
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1, check=True)
-def _take_field(
+def _append_field(
     table: FixTable, first: cython.p_const_uchar, frame: Frame, out: FieldIndex
 ) -> cython.int:
     """Check the field that was read last, and append it to the index; return a `FixReject`."""
@@ -568,7 +568,7 @@ def index_message_at(
             out.fault_at = frame.fault_at
             out.fault_tag = frame.tag
             return verdict
-        verdict = _take_field(table, first, frame, out)
+        verdict = _append_field(table, first, frame, out)
         at = frame.value_end + 1
     return verdict if verdict != FINE else _finish(table, frame, out)
 

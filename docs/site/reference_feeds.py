@@ -195,14 +195,14 @@ def feeds() -> str:
     known = [load_feed(name) for name in list_feeds()]
     meanings = table(("what", "that is"), [(each.title, each.meaning) for each in CAPABILITIES])
     some = [each for each in CAPABILITIES if not all(map(each.has, known))]
-    marks = [
+    cells = [
         (f"`{feed.name}`", *("yes" if each.has(feed) else "no" for each in some)) for feed in known
     ]
     heads = ("feed", "what it is", "messages", "recovery", "books", "records", "tested by")
     tested = _TESTED.replace("@VENUES@", str(len(FOLDERS))).replace("@OWN@", str(len(OWN_CAPTURES)))
     parts = [
         _HEAD, meanings, "", table(heads, map(_row, known)), tested, _SOME,
-        table(("feed", *(each.title for each in some)), marks), _foot(known),
+        table(("feed", *(each.title for each in some)), cells), _foot(known),
     ]  # fmt: skip
     return "\n".join(parts)
 

@@ -29,7 +29,7 @@ cdef class Wire:
     cdef Py_ssize_t sent
     cdef Py_ssize_t held(self) except -1
     cdef Py_ssize_t receive(self) except -2
-    cdef int _take_in(self, bytes data) except -2
+    cdef int _receive(self, bytes data) except -2
     cdef int _hear(self, bytes data) except -2
     cdef int welcome(self) except -2
     cdef int _push(self, bytes data) except -2
@@ -79,7 +79,7 @@ cdef class Connection:
     cdef int _forbid(self) except -1
     cdef object _link_of(self, void *link)
     cdef int _end_session(self, void *session, list found) except -1
-    cdef void _take(self, object link)
+    cdef void _forget(self, object link)
 
 
 cdef class Link:
@@ -149,6 +149,6 @@ cdef class IntakeLink(Link):
     cdef readonly Py_ssize_t partial
     cdef bint dropping
     cdef int _hold(self, Py_ssize_t size) except -1
-    cdef int _take(self, void *delivery) except -1
+    cdef int _read_message(self, void *delivery) except -1
     cpdef flow(self, int credit)
     cpdef accept(self, unsigned long long number)

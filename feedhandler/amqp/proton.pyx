@@ -583,7 +583,7 @@ cdef class Connection:
         pn_session_free(session)
         return 0
 
-    cdef void _take(self, object link):
+    cdef void _forget(self, object link):
         """Drop the reference that keeps a link's wrapper alive."""
         self.links.pop(id(link), None)
         if not self.links:

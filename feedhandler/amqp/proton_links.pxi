@@ -165,7 +165,7 @@ cdef class Link:
         pn_link_free(self.link)
         pn_decref(self.link)
         self.link = NULL
-        self.connection._take(self)
+        self.connection._forget(self)
 
 
 cdef class SenderLink(Link):

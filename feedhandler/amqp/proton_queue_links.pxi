@@ -147,7 +147,7 @@ cdef class IntakeLink(Link):
                 self.aborted += 1
                 self.dropping = False
                 continue
-            more = self._take(delivery)
+            more = self._read_message(delivery)
             if more != 0:
                 return 3 if self.connection.partial_bytes > self.connection.partial_max else 0
 
@@ -157,7 +157,7 @@ cdef class IntakeLink(Link):
         self.partial = size
         return 0
 
-    cdef int _take(self, void *delivery) except -1:
+    cdef int _read_message(self, void *delivery) except -1:
         """Read one message; return 1 where more of it is to come."""
         cdef size_t size = pn_delivery_pending(delivery)
         cdef bytes data = None

@@ -32,7 +32,7 @@ cdef class Wire:
                 got = 0
             if got == 0 and self.tls is not None:
                 self.tls.eof()
-            if got == 0 or self._take_in(PyBytes_FromStringAndSize(_arrived, got)) != 0:
+            if got == 0 or self._receive(PyBytes_FromStringAndSize(_arrived, got)) != 0:
                 pn_transport_close_tail(self.transport)
                 return -1
             total += got
@@ -40,7 +40,7 @@ cdef class Wire:
                 break
         return total
 
-    cdef int _take_in(self, bytes data) except -2:
+    cdef int _receive(self, bytes data) except -2:
         """Pass on what the socket brought, through TLS where there is any; return -1 at the end."""
         cdef Py_ssize_t got = 0
         cdef Py_ssize_t total = 0

@@ -48,11 +48,11 @@ from feedhandler.codecs.visibility import Public, Readonly
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed
 
-#: Marks of an instrument at a link: not looked up yet, not wanted, wanted, wanted and its
+#: Interest of a link in an instrument: not looked up yet, not wanted, wanted, wanted and its
 #: symbol is told.
 _NEW, _UNWANTED, _WANTED, _DEFINED = range(4)
-_M_NEW = cython.declare(cython.uchar, _NEW)
-_M_WANTED = cython.declare(cython.uchar, _WANTED)
+_C_NEW = cython.declare(cython.uchar, _NEW)
+_C_WANTED = cython.declare(cython.uchar, _WANTED)
 #: Bytes of records that go into a batch at once: it has that much room beyond its bound.
 _CHUNK_BYTES = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
 _WORD = cython.declare(cython.Py_ssize_t, 8)
@@ -102,15 +102,15 @@ class Selection:
     levels: object
     defines: cython.bint
     fanout: "RecordFanout"
-    marks: cython.uchar[::1]
+    interest: cython.uchar[::1]
 
     def __init__(self, fanout: "RecordFanout", link: SenderQueue, stream: Stream) -> None:
         self.fanout, self.link, self.stream = fanout, link, stream
         self.schema: str = link.subscription.schema
         #: What tells an instrument is all that there is.
         self.defines = self.schema == "definition"
-        self.marks = memoryview(bytearray(_ROOM))
-        self.marks[0] = _DEFINED
+        self.interest = memoryview(bytearray(_ROOM))
+        self.interest[0] = _DEFINED
         #: What the link does with records that it cannot take now; None: they wait.
         self.levels = getattr(link, "replace", None)
 
@@ -128,15 +128,15 @@ class Selection:
         """Take `count` records, whose instruments have these ordinals."""
         index: cython.Py_ssize_t
         first: cython.Py_ssize_t = -1
-        mark: cython.uchar
+        interest: cython.uchar
         for index in range(count):
-            if cython.cast(cython.Py_ssize_t, ordinals[index]) >= self.marks.shape[0]:
+            if cython.cast(cython.Py_ssize_t, ordinals[index]) >= self.interest.shape[0]:
                 self.widen()
-            mark = self.marks[ordinals[index]]
-            if mark == _M_NEW:
-                mark = self.look(ordinals[index])
-            if mark >= _M_WANTED:
-                if mark == _M_WANTED:
+            interest = self.interest[ordinals[index]]
+            if interest == _C_NEW:
+                interest = self.look(ordinals[index])
+            if interest >= _C_WANTED:
+                if interest == _C_WANTED:
                     if first >= 0:
                         self.send(octets, record_bytes, first, index, sequence, received_ns)
                     first = index
@@ -183,25 +183,25 @@ class Selection:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def widen(self) -> cython.int:
-        """Make room for the marks of all instruments that are known."""
-        marks = bytearray(2 * len(self.fanout.of(self.stream).ids))
-        marks[: len(self.marks)] = bytes(self.marks)
-        self.marks = memoryview(marks)
+        """Make room for the interest of all instruments that are known."""
+        interest = bytearray(2 * len(self.fanout.of(self.stream).ids))
+        interest[: len(self.interest)] = bytes(self.interest)
+        self.interest = memoryview(interest)
         return 0
 
     def look(self, index: int) -> int:
-        """Find out whether the link wants the instrument; return its mark."""
+        """Find out whether the link wants the instrument; return its interest."""
         symbol = self.fanout.symbol_of(self.stream, index)
         feed, service = self.stream.words
         words = self.fanout.words_of(symbol)
         wanted = any(self.link.subscription.wants_symbol(feed, service, word) for word in words)
-        mark = _WANTED if wanted else _UNWANTED
-        self.marks[index] = mark
-        return mark
+        interest = _WANTED if wanted else _UNWANTED
+        self.interest[index] = interest
+        return interest
 
     def send_symbol(self, index: int, sequence: int, received_ns: int) -> None:
         """Tell the link the symbol of an instrument: by a mapping, or its definition."""
-        self.marks[index] = _DEFINED
+        self.interest[index] = _DEFINED
         octets = self.fanout.mapping(self.stream, index, received_ns, self.defines)
         if not self.link.has_open_batch():
             self.fanout.opened.append(self.link)
@@ -210,16 +210,16 @@ class Selection:
 
     def define(self, index: int, sequence: int, received_ns: int) -> None:
         """Tell an instrument anew, which a message has named, where the link wants it."""
-        if index >= len(self.marks):
+        if index >= len(self.interest):
             self.widen()
         if self.look(index) >= _WANTED:
             self.send_symbol(index, sequence, received_ns)
 
     def forget(self, ordinals: Iterable[int] | None = None) -> None:
         """Look anew at the instruments of these ordinals, or at all: their names have changed."""
-        for index in range(1, len(self.marks)) if ordinals is None else ordinals:
-            if 0 < index < len(self.marks):
-                self.marks[index] = _NEW
+        for index in range(1, len(self.interest)) if ordinals is None else ordinals:
+            if 0 < index < len(self.interest):
+                self.interest[index] = _NEW
 
 
 @cython.final
@@ -501,16 +501,16 @@ class RecordFanout(RecordSink):
             link.close_batch(stream.index)
 
     def _wants(self, selection: Selection, index: int) -> bool:
-        if index >= len(selection.marks):
+        if index >= len(selection.interest):
             selection.widen()
-        return selection.marks[index] >= _WANTED or selection.look(index) >= _WANTED
+        return selection.interest[index] >= _WANTED or selection.look(index) >= _WANTED
 
     def _send_present(
         self, selection: Selection, index: int, instrument: int, received_ns: int
     ) -> None:
         stream: Stream = selection.stream
         if selection.defines:
-            if selection.marks[index] != _DEFINED:
+            if selection.interest[index] != _DEFINED:
                 selection.send_symbol(index, stream.next_sequence, received_ns)
             return
         rows = self.state(stream, selection.schema, instrument, received_ns)

@@ -368,7 +368,7 @@ class RateLimit:
         self._held = 2.0 * per_s
         self._at_ns = now_ns
 
-    def take(self, now_ns: int) -> bool:
+    def try_acquire(self, now_ns: int) -> bool:
         """Take a token; return whether there was one."""
         if self._per_s == 0:
             return True

@@ -154,13 +154,13 @@ def _cumulative(axis: Any, table: Table) -> None:
     axis.set_ylim(0, 1.02)
     axis.set_xlabel("time since the same symbol's message before")
     axis.set_ylabel("share of repeats")
-    for mark, side, away in ((1.0, "right", (-6, 7)), (10.0, "left", (6, -15))):
-        reached = max((s for t, s in zip(times, shares, strict=True) if t <= mark), default=0.0)
-        axis.axvline(mark, color=PAPER_COLOUR, linewidth=0.8, linestyle="--")
-        words = f"{100 * reached:.1f} % within {mark:g} ms"
+    for limit_ms, side, away in ((1.0, "right", (-6, 7)), (10.0, "left", (6, -15))):
+        reached = max((s for t, s in zip(times, shares, strict=True) if t <= limit_ms), default=0.0)
+        axis.axvline(limit_ms, color=PAPER_COLOUR, linewidth=0.8, linestyle="--")
+        words = f"{100 * reached:.1f} % within {limit_ms:g} ms"
         axis.annotate(
             words,
-            (mark, reached),
+            (limit_ms, reached),
             xytext=away,
             textcoords="offset points",
             horizontalalignment=side,

@@ -76,8 +76,8 @@ class _Rows(NamedTuple):
     epoch: Array
     number: Array
 
-    def take(self, rows: Array) -> "_Rows":
-        return _Rows(self.batch.take(rows), *(column[rows] for column in self[1:]))
+    def select(self, rows: Array) -> "_Rows":
+        return _Rows(self.batch.select(rows), *(column[rows] for column in self[1:]))
 
 
 class InOrder:
@@ -107,7 +107,7 @@ class InOrder:
         mine = np.flatnonzero(mine & np.isin(line, self._lines))
         if not len(mine):
             return
-        batch, headers, line = batch.take(mine), headers.take(mine), line[mine]
+        batch, headers, line = batch.select(mine), headers.select(mine), line[mine]
         epoch = self._epochs.of(batch, headers, line, _field(self._table, batch))
         first = headers.sequence.astype(np.int64)
         after = headers.next_sequence.astype(np.int64)
@@ -125,7 +125,7 @@ class InOrder:
             back = reset & (leads + STRAY_MAX <= first)
             number = np.where(back, np.maximum(leads - 1, 0), first)
         chosen = chosen[data[chosen]]
-        self._hold(_Rows(batch, service, epoch, number).take(chosen))
+        self._hold(_Rows(batch, service, epoch, number).select(chosen))
         self._let_go(self._ready())
         if self._held is not None and len(self._held.batch.data) > HELD_BYTES_MAX:
             self._wait_no_longer()
@@ -197,24 +197,24 @@ class InOrder:
     def _let_go(self, ready: Array) -> None:
         """Count those rows, in order; the others keep waiting."""
         assert self._held is not None
-        rows = _in_order(self._held.take(np.flatnonzero(ready)))
-        rest = self._held.take(np.flatnonzero(~ready))
+        rows = _in_order(self._held.select(np.flatnonzero(ready)))
+        rest = self._held.select(np.flatnonzero(~ready))
         self._held = _compact(rest) if len(rest.number) else None
         own = np.isin(rows.service, list(self._breaks))
-        self._count((MAIN, 0, 0), rows.take(np.flatnonzero(~own)))
+        self._count((MAIN, 0, 0), rows.select(np.flatnonzero(~own)))
         if own.any():
-            self._count_own(rows.take(np.flatnonzero(own)))
+            self._count_own(rows.select(np.flatnonzero(own)))
 
     def _count_own(self, rows: _Rows) -> None:
         """Count rows of services that need tallies of their own."""
         found = set(zip(rows.service.tolist(), rows.epoch.tolist(), strict=True))
         for service, epoch in sorted(found):
-            mine = rows.take(np.flatnonzero((rows.service == service) & (rows.epoch == epoch)))
+            mine = rows.select(np.flatnonzero((rows.service == service) & (rows.epoch == epoch)))
             breaks = self._breaks[service].get(epoch, np.zeros(0, np.int64))
             edges = np.concatenate([[_FROM_THE_BEGINNING], breaks])
             begins = edges[np.searchsorted(breaks, mine.number, side="right")]
             for each in np.unique(begins).tolist():
-                self._count((service, epoch, each), mine.take(np.flatnonzero(begins == each)))
+                self._count((service, epoch, each), mine.select(np.flatnonzero(begins == each)))
 
     def _count(self, key: tuple[int, int, int], rows: _Rows) -> None:
         """Count rows, which are in order, in one tally. Raises `UsageError` beyond the bound."""
@@ -265,7 +265,7 @@ class _Epochs:
             rows = np.flatnonzero(channel == each)
             address = int(lines[each // len(services)])
             key = (address >> 16, address & 0xFFFF, int(services[each % len(services)]))
-            epochs[rows] = self._of_channel(key, headers.take(rows), session[rows])
+            epochs[rows] = self._of_channel(key, headers.select(rows), session[rows])
         return epochs
 
     def _of_channel(self, key: tuple[int, int, int], headers: PacketHeaders, session: Array) -> Any:
@@ -346,7 +346,7 @@ def _in_order(rows: _Rows) -> _Rows:
     by_service = np.argsort(rows.service, kind="stable")
     order = np.empty(len(by), np.int64)
     order[by_service] = by
-    return rows.take(order)
+    return rows.select(order)
 
 
 def _joined(one: _Rows, other: _Rows) -> _Rows:

@@ -45,7 +45,7 @@ from feedhandler.characterise.job import (
 )
 from feedhandler.characterise.lake_files import PartFiles, abandon
 from feedhandler.characterise.lake_identity import (
-    MARKS,
+    PREFIX_SIZES,
     Identity,
     begin_of,
     look,
@@ -144,7 +144,7 @@ class _Shelf:
             for each in self.abouts.values()
             if each.account.records and begins.startswith(each.begins)
         ]
-        identity = look(file, self.feed, {*sizes, *MARKS})
+        identity = look(file, self.feed, {*sizes, *PREFIX_SIZES})
         same = self.abouts.get(identity.name)
         if same is None:
             return identity.name, identity
@@ -155,10 +155,10 @@ class _Shelf:
     def longer(self, identity: Identity) -> str:
         """Describe a longer capture in the lake that begins as this one; empty if there is none."""
         for about in self.abouts.values():
-            marks = about.marks.keys() & identity.at.keys()
-            if about.size > identity.size and marks:
-                mark = max(marks)
-                if about.marks[mark] == identity.at[mark]:
+            both = about.marks.keys() & identity.at.keys()
+            if about.size > identity.size and both:
+                size = max(both)
+                if about.marks[size] == identity.at[size]:
                     return f"a longer one, {about.path}, is in the lake: is it a part of that?"
         return ""
 
@@ -247,7 +247,7 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
         account=account,
         contents=contents,
         known=[quick_identity(file, feed)],
-        marks={mark: identity.at[mark] for mark in MARKS if mark in identity.at},
+        marks={size: identity.at[size] for size in PREFIX_SIZES if size in identity.at},
     )
     write_about(staging, about)
     _make_durable(staging)

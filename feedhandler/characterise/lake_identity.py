@@ -20,7 +20,7 @@ IDENTITY_BYTES = 1 << 20
 #: A capture's first bytes, which include its first packet, so that two captures' differ.
 BEGIN_BYTES = 512
 #: Sizes of beginnings whose identities are kept with a capture, to recognise its parts.
-MARKS = tuple(1 << power for power in range(12, 44))
+PREFIX_SIZES = tuple(1 << power for power in range(12, 44))
 
 
 class Identity(Struct, frozen=True):

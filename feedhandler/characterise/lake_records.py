@@ -68,15 +68,15 @@ def write_records(task: Task) -> dict[str, int]:
     with contextlib.ExitStack() as opened:
         kept = _Kept(opened, Path(folder), schemas)
         for batch in SliceReader(whole(file)).batches():
-            _take(source, batch, keys, kept)
+            _add_batch(source, batch, keys, kept)
         names = source.names()
         return {schema: kept.write(schema, names) for schema in schemas}
 
 
-def _take(
+def _add_batch(
     source: CaptureRecords, batch: DatagramBatch, keys: dict[int, int] | None, kept: "_Kept"
 ) -> None:
-    """Take the datagrams of a batch, and keep the records of each day apart."""
+    """Add the datagrams of a batch, and keep the records of each day apart."""
     payloads = batch.data.data
     columns = (batch.time_ns, batch.destination, batch.destination_port, batch.offset, batch.length)
     for time_ns, group, port, begin, size in zip(*(c.tolist() for c in columns), strict=True):

@@ -28,7 +28,7 @@ def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
     length = np.array([len(packet) for packet in packets], np.uint32)
     offset = (np.cumsum(length) - length).astype(np.uint32)
     made = dataclasses.replace(
-        batch.take(np.array(good, np.int64)),
+        batch.select(np.array(good, np.int64)),
         data=np.frombuffer(b"".join(packets), np.uint8),
         offset=offset,
         length=length,

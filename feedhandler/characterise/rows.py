@@ -150,7 +150,7 @@ class RowMaker:
             fine = np.flatnonzero(headers.verdict == Reject.FINE)
             if not len(fine):
                 continue
-            batch, headers = batch.take(fine), headers.take(fine)
+            batch, headers = batch.select(fine), headers.select(fine)
             parts = self._of_messages if self._messages else self._of_packets
             for columns in parts(batch, headers):
                 count = len(columns["time_ns"])
@@ -166,7 +166,7 @@ class RowMaker:
         """
         headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
         fine = np.flatnonzero(headers.verdict == Reject.FINE)
-        batch, headers = batch.take(fine), headers.take(fine)
+        batch, headers = batch.select(fine), headers.select(fine)
         if not self._counted:
             messages = packets = 0
             for _ in self._scanned(batch, self._full(batch, headers)):
@@ -186,7 +186,7 @@ class RowMaker:
         fine = np.flatnonzero(headers.verdict == Reject.FINE)
         if not len(fine):
             return
-        batch, headers = batch.take(fine), headers.take(fine)
+        batch, headers = batch.select(fine), headers.select(fine)
         for columns in self._of_messages(batch, headers):
             columns["code"] = self._index.arrays()["types"]
             yield columns, batch.data, self._index

@@ -15,7 +15,7 @@ from feedhandler.amqp.durable import (
     intake,
     links,
     message_ids,
-    parcels,
+    outbox,
     transactions,
 )
 from feedhandler.amqp.durable.queue import READ_BYTES_MAX
@@ -120,7 +120,7 @@ def _of_queue(queue: DurableQueueConfig) -> int:
     index = message_ids.ENTRIES_MAX * (message_ids.ENTRY_BYTES + NEWEST_ID_BYTES)
     counts = dispatch.TRIED_MAX * TRIED_BYTES
     # A transaction is taken whole, or waits; messages for other queues wait until those take them.
-    sent = parcels.PARCELS_BYTES_MAX + 2 * transactions.BYTES_MAX
+    sent = outbox.OUTBOX_BYTES_MAX + 2 * transactions.BYTES_MAX
     return waiting + read + links.REQUESTS_BYTES_MAX + index + counts + sent + _of_keys(queue.key)
 
 

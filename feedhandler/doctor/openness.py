@@ -108,12 +108,12 @@ def check_secret(name: str, path: str) -> Check:
 def _remedy_of_folder(folder: str) -> str:
     """Return the `chmod` command; where the folder holds what is not ours, to take another one."""
     root = Path(folder)
-    if not any(root.iterdir()) or any(any(root.glob(mark)) for mark in _marks()):
+    if not any(root.iterdir()) or any(any(root.glob(name)) for name in _own_names()):
         return f"chmod -R go= {folder}"
     return "name a folder of its own: this one holds other files"
 
 
-def _marks() -> tuple[str, ...]:
+def _own_names() -> tuple[str, ...]:
     """Return the names by which a folder is one of ours: a journal's, of queues, of recordings."""
     # Only where it is asked: the doctor also examines a build that lacks the journal's unit.
     from feedhandler.amqp.durable.creation import FILE_NAME

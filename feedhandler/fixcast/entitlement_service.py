@@ -196,11 +196,11 @@ async def entitled(
     host: str,
     port: int,
     client: EntitlementClient,
-    take: Callable[[Event], None],
+    on_event: Callable[[Event], None],
     tls: ssl.SSLContext | None = None,
     plain: bool = False,
 ) -> None:
-    """Run one session of a user until it ends; `take` is called with its events.
+    """Run one session of a user until it ends; `on_event` is called with its events.
 
     Cancelled, it logs out. Raises `ConfigError` where it would not be secret, `PeerError` where the
     server cannot be reached, sends something faulty, or closes the connection without a Logout.
@@ -214,7 +214,7 @@ async def entitled(
         raise PeerError(f"cannot connect to {host}:{port}: {why}", "see the server") from error
     try:
         client.start(time.time_ns())
-        await _converse(reader, writer, client, take)
+        await _converse(reader, writer, client, on_event)
     except asyncio.CancelledError:
         client.stop(time.time_ns())
         writer.write(client.data_to_send())
@@ -227,7 +227,7 @@ async def _converse(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     client: EntitlementClient,
-    take: Callable[[Event], None],
+    on_event: Callable[[Event], None],
 ) -> None:
     """Read and write until the session ends."""
     reading: asyncio.Task[bytes] | None = None
@@ -246,7 +246,7 @@ async def _converse(
             else:
                 events = client.tick(time.time_ns())
             for event in events:
-                take(event)
+                on_event(event)
     finally:
         if reading is not None:
             reading.cancel()

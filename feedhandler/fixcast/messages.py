@@ -128,8 +128,8 @@ class Header:
         """Return a message of the channel marked as a possible duplicate."""
         frame = framed(data)
         begin = frame.type_at + frame.type_size + 1
-        marked = data[frame.body : begin] + b"43=Y\x01" + data[begin : frame.body_end]
-        return envelope(self.begin_string, marked)
+        repeated = data[frame.body : begin] + b"43=Y\x01" + data[begin : frame.body_end]
+        return envelope(self.begin_string, repeated)
 
     def _head(self, message_type: bytes) -> bytes:
         return b"35=%b\x01" % message_type

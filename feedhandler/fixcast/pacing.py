@@ -80,7 +80,7 @@ class TokenBucket:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(check=False)
-    def take(self, size: cython.longlong, now_ns: cython.longlong) -> cython.int:
+    def charge(self, size: cython.longlong, now_ns: cython.longlong) -> cython.int:
         """Charge `size` bytes that have been sent; the level may become negative.
 
         Later bytes then wait for it.

@@ -479,7 +479,7 @@ class Publisher:
             ready_ns = answers.bucket.ready_ns(size, now_ns)
             if ready_ns > now_ns:
                 return ready_ns
-            answers.bucket.take(size, now_ns)
+            answers.bucket.charge(size, now_ns)
             self._send_to(answers.sock, answers.waiting.popleft(), answers.address)
         return NEVER
 

@@ -1,11 +1,11 @@
 """The receiver: joins the lines of channels, requests missing messages, delivers the stream.
 
-    async with Receiver(channels, ["equities-1"], settings, take) as receiver:
+    async with Receiver(channels, ["equities-1"], settings, on_events) as receiver:
         await stop.wait()
 
-`take(channel, events)` is called with the events of a channel, in order. `fixcast.receiving` has
-the logic; here are sockets, the event loop's clock and connections to servers of Resend Requests,
-which are kept up.
+`on_events(channel, events)` is called with the events of a channel, in order. `fixcast.receiving`
+has the logic; here are sockets, the event loop's clock and connections to servers of Resend
+Requests, which are kept up.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class NoState(NamedTuple):
 
 
 #: Called with a channel and its events: those of the reception, `Stated` and `NoState`.
-Take = Callable[[str, list[Any]], None]
+OnEvents = Callable[[str, list[Any]], None]
 Notice = Callable[[str, dict[str, object]], None]
 
 
@@ -126,7 +126,7 @@ class _NoBooks(MarketState):
 class Receiver:
     """Receiver of a definition's channels; without `ids` of all of them.
 
-    `take` is called with the stream's events, and `Stated` and `NoState` where states are
+    `on_events` is called with the stream's events, and `Stated` and `NoState` where states are
     requested; `notice` with alarms of false or missing signatures, and once where a channel is
     sealed and there are no keys.
 
@@ -139,7 +139,7 @@ class Receiver:
         channels: Channels,
         ids: Sequence[str],
         settings: ReceiverSettings,
-        take: Take,
+        on_events: OnEvents,
         notice: Notice | None = None,
     ) -> None:
         for id in ids:
@@ -156,7 +156,7 @@ class Receiver:
         self._notice = notice or (lambda channel, what: None)
         self._channels = channels
         self._ids = list(ids or channels.channels)
-        self._take = take
+        self._on_events = on_events
         self._sockets: list[socket.socket] = []
         self._links: dict[str, _Link | _Topic] = {}
         self._groups: list[_Group] = []
@@ -246,9 +246,9 @@ class Receiver:
         follower = self._following[channel].follower
         if isinstance(event, Healed):
             states, since = tuple(follower.states), tuple(follower.since)
-            self._take(channel, [Stated(event.as_of, event.number, states, since)])
+            self._on_events(channel, [Stated(event.as_of, event.number, states, since)])
         elif isinstance(event, Unhealed):
-            self._take(channel, [NoState(event.reason)])
+            self._on_events(channel, [NoState(event.reason)])
 
     def join(
         self, name: str, address: Address, line: int, receivers: list[ChannelReceiver]
@@ -329,7 +329,7 @@ class Receiver:
     def _give(self, channel: str, events: list[Event]) -> None:
         if not events:
             return
-        self._take(channel, events)
+        self._on_events(channel, events)
         if following := self._following.get(channel):
             following.receive(events, self.receivers[channel].reception.epoch)
 
@@ -412,13 +412,13 @@ class _Group:
 
 
 class _Link:
-    """A connection to a server of Resend Requests, kept up; `take` is called with its messages."""
+    """A connection to a server of Resend Requests, kept up; its messages go to `on_message`."""
 
     _seeds = itertools.count(1)
 
-    def __init__(self, server: str, take: Callable[[bytes], None]) -> None:
+    def __init__(self, server: str, on_message: Callable[[bytes], None]) -> None:
         self._host, self._port = host_and_port(server)
-        self._take = take
+        self._on_message = on_message
         self._writer: asyncio.StreamWriter | None = None
         self._backoff = Backoff(RECONNECT_FIRST_US, RECONNECT_MOST_US, next(self._seeds))
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -446,7 +446,7 @@ class _Link:
         stream = FixStream()
         while data := await reader.read(_READ_BYTES):
             for message in stream.receive(data):
-                self._take(message)
+                self._on_message(message)
 
     async def close(self) -> None:
         """End the connection, and do not reconnect."""

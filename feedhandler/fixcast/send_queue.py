@@ -312,7 +312,7 @@ class SendQueue:
             self.first = self.first + 1 if self.first + 1 < self.slots else 0
             self.count -= 1
             count -= 1
-        return bucket.take(total, now_ns)
+        return bucket.charge(total, now_ns)
 
     def datagrams(self, count: int) -> list[bytes]:
         """Return copies of the first `count` datagrams that wait."""

@@ -70,31 +70,31 @@ class CoreRunner:
                 self._connections.append(connection)
                 connection.start()
             for line in config.lines:
-                take = partial(self._core.group_datagram, config.name)
-                self._join(f"{config.name}/{line.name}", line, take)
+                on_datagram = partial(self._core.group_datagram, config.name)
+                self._join(f"{config.name}/{line.name}", line, on_datagram)
         for channel_index, channel in enumerate(self._core.config.channels):
             for answers in channel.retransmission_lines:
-                take = partial(self._core.line_datagram, channel_index)
-                self._join(f"{channel.service}/retransmission/{answers.name}", answers, take)
+                on_datagram = partial(self._core.line_datagram, channel_index)
+                self._join(f"{channel.service}/retransmission/{answers.name}", answers, on_datagram)
             refreshes = channel.refresh_lines if self._core.lines_apart else ()
             for index, refresh in enumerate(refreshes):
-                take = partial(self._core.refresh_datagram, channel_index, index)
-                self._join(f"{channel.service}/refresh/{refresh.name}", refresh, take)
+                on_datagram = partial(self._core.refresh_datagram, channel_index, index)
+                self._join(f"{channel.service}/refresh/{refresh.name}", refresh, on_datagram)
 
-    def _join(self, name: str, line: LineConfig, take: Callable[[bytes, int], None]) -> None:
-        """Join a group that a server answers by; `take` gets each datagram and the time."""
+    def _join(self, name: str, line: LineConfig, on_datagram: Callable[[bytes, int], None]) -> None:
+        """Join a group that a server answers by; `on_datagram` gets each datagram and the time."""
         interface = self._core.config.interface_of(line)
         sock = open_line(Line(name, line.group, line.port, interface, line.source or None))
         self._groups.append(sock)
-        self._loop.add_reader(sock, self._read_group, take, sock)
+        self._loop.add_reader(sock, self._read_group, on_datagram, sock)
 
-    def _read_group(self, take: Callable[[bytes, int], None], sock: socket.socket) -> None:
+    def _read_group(self, on_datagram: Callable[[bytes, int], None], sock: socket.socket) -> None:
         for _ in range(TURN_DATAGRAMS):
             try:
                 data = sock.recv(DATAGRAM_BYTES_MAX)
             except BlockingIOError:
                 return
-            take(data, self.now_ns())
+            on_datagram(data, self.now_ns())
 
     def pump(self, bytes_max: int) -> bool:
         """Deliver a share of what the ring holds; True when more waits."""

@@ -53,7 +53,7 @@ from cython.cimports.feedhandler.ingest.packing import Copies
 from cython.cimports.feedhandler.ingest.quarantine import Quarantine
 from cython.cimports.feedhandler.ingest.sequencer import Sequencer
 from cython.cimports.feedhandler.ingest.watch import LineWatch
-from cython.cimports.feedhandler.ingest.withdrawal import takes_back
+from cython.cimports.feedhandler.ingest.withdrawal import withdraws
 
 from feedhandler.codecs.visibility import Readonly
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
@@ -358,7 +358,7 @@ class Arbiter:
             if header.session != self.session:
                 if self.joined or self.join_seen:
                     return self._other_session(line, header, data, start, received_ns, now_ns)
-                self._take_session(header.session)
+                self._adopt_session(header.session)
         return self._act(line, header, data, start, received_ns, now_ns)
 
     @cython.cfunc
@@ -574,7 +574,7 @@ class Arbiter:
         """
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
-            if self.epochs.pending < 0 and takes_back(
+            if self.epochs.pending < 0 and withdraws(
                 self.stream, line, header, data, start, received_ns, now_ns
             ):
                 self.last_accepted = now_ns
@@ -665,7 +665,7 @@ class Arbiter:
             slot = self.stream.hold.highest()
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
                 break
-            self.stream.hold.take_highest()
+            self.stream.hold.pop_highest()
             self.out.count(columns.CHANNEL_EVICTED, self.quarantine.add(slot))
         self._settle(now_ns)
         return 1
@@ -857,7 +857,7 @@ class Arbiter:
             )
         if self.joined and self.session != self.pending_session:
             self.epochs.leave_session(self.session)
-        self._take_session(self.pending_session)
+        self._adopt_session(self.pending_session)
         self.joined = True
         if self.epochs.pending >= 0:
             self.pool.give_back(self.epochs.resume())
@@ -878,7 +878,7 @@ class Arbiter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _take_session(self, session: cython.ulonglong) -> cython.int:
+    def _adopt_session(self, session: cython.ulonglong) -> cython.int:
         """Make this the current session."""
         self.session = session
         self.out.session = session

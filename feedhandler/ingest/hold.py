@@ -300,7 +300,7 @@ class Hold:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
-    def take_lowest(self) -> cython.Py_ssize_t:
+    def pop_lowest(self) -> cython.Py_ssize_t:
         """Remove and return the lowest slot without freeing it."""
         slot = self.order[self.head]
         self.head = (self.head + 1) & self.mask
@@ -325,7 +325,7 @@ class Hold:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
-    def take_highest(self) -> cython.Py_ssize_t:
+    def pop_highest(self) -> cython.Py_ssize_t:
         """Remove and return the highest slot without freeing it."""
         self.count -= 1
         return self.order[(self.head + self.count) & self.mask]

@@ -470,7 +470,7 @@ cdef class Receiver:
                     self._leave_to_consumer()
                 first = self.inlet.words[((position & self.inlet.mask) >> 3) + WORD_RECORD]
                 if (first >> KIND_SHIFT) & KIND_MASK != PAD:
-                    self._take_inlet(position & self.inlet.mask, now)
+                    self._route_inlet_record(position & self.inlet.mask, now)
                 position += first & <unsigned long long>0xFFFF_FFFF
                 self.inlet.release(position)
                 if self.stopping:
@@ -478,7 +478,7 @@ cdef class Receiver:
             if self.inlet.arm():
                 return 0
 
-    cdef int _take_inlet(self, Py_ssize_t offset, unsigned long long now) except -1 nogil:
+    cdef int _route_inlet_record(self, Py_ssize_t offset, unsigned long long now) except -1 nogil:
         """Pass one record of the inlet to its channel; a bad packet is counted by reason."""
         cdef Py_ssize_t word = offset >> 3
         cdef unsigned long long first = self.inlet.words[word + WORD_RECORD]
@@ -637,7 +637,7 @@ cdef class Receiver:
             elif self.messages[slot].msg_hdr.msg_flags & MSG_TRUNC:
                 self.counters[row + columns.LINE_OVERSIZE] += 1
             else:
-                self._take(
+                self._route_datagram(
                     sock, row, slot * self.stride, self.messages[slot].msg_len, stamp, now)
             self._rearm(slot)
         if self.tap is not None:
@@ -697,7 +697,7 @@ cdef class Receiver:
             control = CMSG_NXTHDR(message, control)
         return stamp if stamp else clock_ns(CLOCK_REALTIME)
 
-    cdef int _take(
+    cdef int _route_datagram(
         self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
         unsigned long long stamp, unsigned long long now,
     ) except -1 nogil:
@@ -706,19 +706,19 @@ cdef class Receiver:
         cdef Py_ssize_t length
         cdef int reject
         if self.table.fix:
-            return self._take_runs(sock, row, start, size, stamp, now)
+            return self._route_runs(sock, row, start, size, stamp, now)
         while True:
             reject = parse_next(self.table, self.slab, start, end - start, self.header)
             if reject:
                 self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
                 return 0
             length = self.header.length  # a packet that is trimmed has another length then
-            self._take_packet(sock, row, start, stamp, now)
+            self._route_packet(sock, row, start, stamp, now)
             start += length
             if start >= end:
                 return 0
 
-    cdef int _take_packet(
+    cdef int _route_packet(
         self, Socket *sock, Py_ssize_t row, Py_ssize_t start,
         unsigned long long stamp, unsigned long long now,
     ) except -1 nogil:
@@ -746,7 +746,7 @@ cdef class Receiver:
             route.line, self.header, self.slab, start, stamp, now)
         return 0
 
-    cdef int _take_runs(
+    cdef int _route_runs(
         self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
         unsigned long long stamp, unsigned long long now,
     ) except -1 nogil:

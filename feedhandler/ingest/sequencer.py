@@ -409,7 +409,7 @@ class Sequencer:
         self._set_aside()
         if self.aside.count == 0:
             return 0
-        self.pool.give_back(self.aside.take_highest())
+        self.pool.give_back(self.aside.pop_highest())
         self.out.count(columns.CHANNEL_EVICTED, 1)
         return 1
 
@@ -469,7 +469,7 @@ class Sequencer:
             slot = self.hold.lowest()
             if self._is_good(slot):
                 break
-            slot = self.hold.take_lowest()
+            slot = self.hold.pop_lowest()
             self.belief.pass_by(self.speaker(slot), self.pool.word(slot, slots.ORDER))
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
             self.aside.insert(slot, False)
@@ -600,10 +600,10 @@ class Sequencer:
         if self.islands.highest() > last:
             last = self.islands.highest()
         while self.aside.count:
-            self.pool.give_back(self.aside.take_highest())
+            self.pool.give_back(self.aside.pop_highest())
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         while self.hold.count and self.pool.word(self.hold.highest(), slots.SEQUENCE) > last:
-            self.pool.give_back(self.hold.take_highest())
+            self.pool.give_back(self.hold.pop_highest())
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         return self.force(last, cause)
 

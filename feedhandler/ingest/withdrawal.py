@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cython.ccall
 @cython.nogil
-def takes_back(
+def withdraws(
     stream: "Sequencer",
     line: cython.int,
     header: "PacketHeader",
@@ -50,12 +50,12 @@ def takes_back(
         need = 2
     if count < slots.RUN_MAX and cython.cast(cython.ulonglong, count) < need:
         return 0
-    return _take_back(stream, line, now_ns)
+    return _withdraw(stream, line, now_ns)
 
 
 @cython.cfunc
 @cython.nogil
-def _take_back(stream: "Sequencer", line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
+def _withdraw(stream: "Sequencer", line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
     """Continue where the line's run began; return 0 where the ring has no room for the record."""
     at: cython.Py_ssize_t
     slot: cython.Py_ssize_t

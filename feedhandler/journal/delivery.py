@@ -239,7 +239,7 @@ class Delivery:
                 self.handed.discard(number)
                 return
             self.handed.discard(number)
-            if block is not None and self._mark(block, slot, 1, Status.DAMAGED):
+            if block is not None and self._set_status(block, slot, 1, Status.DAMAGED):
                 self.damaged += 1
 
     def peek(self, after: int, limit: int) -> list[Item]:
@@ -397,7 +397,7 @@ class Delivery:
                 count -= some
         for number in elsewhere:
             with self._holding(number) as (block, slot):
-                if block is not None and self._mark(block, slot, 1, Status.DELIVERED):
+                if block is not None and self._set_status(block, slot, 1, Status.DELIVERED):
                     delivered.append(number)
                     if number in self._unwanted:
                         self._unwanted.discard(number)
@@ -406,10 +406,10 @@ class Delivery:
 
     def _deliver(self, block: Block, run: range, delivered: list[int], forward: list[int]) -> None:
         """Deliver these items of one block, which is locked."""
-        if self._mark(block, run.start, len(run), Status.DELIVERED):
+        if self._set_status(block, run.start, len(run), Status.DELIVERED):
             done = list(run)
         else:
-            done = [n for n in run if self._mark(block, n, 1, Status.DELIVERED)]
+            done = [n for n in run if self._set_status(block, n, 1, Status.DELIVERED)]
         delivered += done
         if self._unwanted:
             forward += [number for number in done if number in self._unwanted]
@@ -431,7 +431,11 @@ class Delivery:
                 status = Status.CANCELLED
             elif number < self._expired_end:
                 status = Status.EXPIRED
-            if status is Status.PENDING or block is None or not self._mark(block, slot, 1, status):
+            if (
+                status is Status.PENDING
+                or block is None
+                or not self._set_status(block, slot, 1, status)
+            ):
                 with self._store.lock:
                     heapq.heappush(self._returned, number)
                 return Status.PENDING
@@ -452,7 +456,7 @@ class Delivery:
             if number in self.handed and block.is_pending(slot):
                 self._unwanted.add(number)
                 return CancelAnswer.DELIVERING, False
-            changed = self._mark(block, slot, 1, Status.CANCELLED)
+            changed = self._set_status(block, slot, 1, Status.CANCELLED)
             return ANSWERS[Status(block.statuses[slot - block.first_id])], changed
 
     def cancel_all(self, since_ns: int) -> tuple[list[int], list[int]]:
@@ -552,17 +556,17 @@ class Delivery:
                 if block.moved:
                     free = [n for n in free if n not in self._store.numbers]
                 for first, count in consecutive(free):
-                    self._mark(block, first, count, status)
+                    self._set_status(block, first, count, status)
                 ended += free
                 if after >= end:
                     break
         for number, slot in sorted(self._store.slots.items()):
             block = next((one for one in live if one.holds(slot)), None)  # type: ignore
             if number < end and number not in self.handed and block is not None:
-                ended += [number] if self._mark(block, slot, 1, status) else []
+                ended += [number] if self._set_status(block, slot, 1, status) else []
         return ended
 
-    def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
+    def _set_status(self, block: Block, first: int, count: int, status: Status) -> bool:
         """Set the status of a locked block's items and journal it; False unless all are pending."""
         if not block.set_run(first, count, status, self._store.sequence + 1):
             return False

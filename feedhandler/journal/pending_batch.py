@@ -136,7 +136,7 @@ class PendingBatch:
             taken.append(group)
         return count, size, taken
 
-    def take_groups(self, count: int) -> None:
+    def remove_groups(self, count: int) -> None:
         """Remove the first `count` groups."""
         del self.groups[:count]
 
@@ -171,7 +171,7 @@ class PendingBatch:
         return taken
 
     @cython.ccall
-    def take_changes(self, count: cython.Py_ssize_t) -> list:
+    def pop_changes(self, count: cython.Py_ssize_t) -> list:
         """Remove and return the first `count` status changes."""
         taken: list = self.changes[:count]
         del self.changes[:count]

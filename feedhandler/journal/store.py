@@ -485,8 +485,8 @@ class Store:
             ]
             records = moves + records[batch.moves :]
         contents = pending.pop(count, size)
-        pending.take_changes(len(batch.entries))
-        pending.take_groups(len(batch.groups))
+        pending.pop_changes(len(batch.entries))
+        pending.remove_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
@@ -531,7 +531,7 @@ class Store:
         """
         steps: list[Step] = []
         pending = self.pending
-        pending.take_changes(len(batch.entries))
+        pending.pop_changes(len(batch.entries))
         for group in batch.all_groups:
             self._redeem(group)
         if batch.all_groups:

@@ -1,11 +1,11 @@
-"""Items of a keyed queue's journal: messages with the digests of their keys, and parcels.
+"""Items of a keyed queue's journal: messages with the digests of their keys, and outbox entries.
 
     item        byte 0    then
     message     0x4B      u8 keys; 16 bytes for each key's digest; the message
-    parcel      0x4F      u8 bytes of the queue's name; u16 bytes of the reason; name; reason;
+    outbox      0x4F      u8 bytes of the queue's name; u16 bytes of the reason; name; reason;
                           the message
 
-A parcel is a message on its way to another queue: it has been taken out of this one (or never was
+An outbox entry is a message on its way to another queue: it was taken out of this one (or never was
 in it), and counts as sent as soon as it is durable here. Little-endian. No I/O.
 """
 
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from feedhandler.keyed.structure import DIGEST_BYTES
 
-MESSAGE, PARCEL = 0x4B, 0x4F
+MESSAGE, OUTBOX_ENTRY = 0x4B, 0x4F
 _MESSAGE = struct.Struct("<BB")
-_PARCEL = struct.Struct("<BBH")
+_OUTBOX_ENTRY = struct.Struct("<BBH")
 #: Bytes that an item has beside its message, at most.
 REASON_BYTES_MAX = 1000
 
 
-class Parcel(NamedTuple):
+class OutboxEntry(NamedTuple):
     """A message on its way to `queue`; `reason`: why it was diverted there ("": it was sent
     there)."""
 
@@ -32,7 +32,9 @@ class Parcel(NamedTuple):
 
 def overhead(key_slots: int) -> int:
     """Return the bytes that an item has beside its message, at most, with `key_slots` keys."""
-    return max(_MESSAGE.size + key_slots * DIGEST_BYTES, _PARCEL.size + 255 + REASON_BYTES_MAX)
+    return max(
+        _MESSAGE.size + key_slots * DIGEST_BYTES, _OUTBOX_ENTRY.size + 255 + REASON_BYTES_MAX
+    )
 
 
 def wrap(message: bytes, keys: bytes) -> bytes:
@@ -58,27 +60,27 @@ def message_in(item: bytes) -> bytes:
     keys = keys_of(item)
     if keys is not None:
         return item[message_at(item) :]
-    parcel = parcel_in(item)
-    return b"" if parcel is None else parcel.message
+    entry = outbox_entry_in(item)
+    return b"" if entry is None else entry.message
 
 
-def wrap_parcel(parcel: Parcel) -> bytes:
-    """Encode the item of a parcel; a reason that is too long is cut."""
-    name, reason = parcel.queue.encode(), parcel.reason.encode()[:REASON_BYTES_MAX]
-    return _PARCEL.pack(PARCEL, len(name), len(reason)) + name + reason + parcel.message
+def wrap_outbox_entry(entry: OutboxEntry) -> bytes:
+    """Encode the item of an outbox entry; a reason that is too long is cut."""
+    name, reason = entry.queue.encode(), entry.reason.encode()[:REASON_BYTES_MAX]
+    return _OUTBOX_ENTRY.pack(OUTBOX_ENTRY, len(name), len(reason)) + name + reason + entry.message
 
 
-def parcel_in(item: bytes) -> Parcel | None:
-    """Decode a parcel; None where the item is none."""
-    if len(item) < _PARCEL.size or item[0] != PARCEL:
+def outbox_entry_in(item: bytes) -> OutboxEntry | None:
+    """Decode an outbox entry; None where the item is none."""
+    if len(item) < _OUTBOX_ENTRY.size or item[0] != OUTBOX_ENTRY:
         return None
-    _, name_bytes, reason_bytes = _PARCEL.unpack_from(item)
-    at = _PARCEL.size
+    _, name_bytes, reason_bytes = _OUTBOX_ENTRY.unpack_from(item)
+    at = _OUTBOX_ENTRY.size
     name = item[at : at + name_bytes]
     reason = item[at + name_bytes : at + name_bytes + reason_bytes]
     if len(name) + len(reason) < name_bytes + reason_bytes:
         return None
-    return Parcel(
+    return OutboxEntry(
         name.decode(errors="replace"),
         reason.decode(errors="replace"),
         item[at + name_bytes + reason_bytes :],

@@ -6,10 +6,10 @@ Operations are gathered; `push` commits them, all or nothing, and once that is d
 notified, in order, and those that wait for it (`when_durable`). So an acknowledgement and what its
 consumer has put in the same unit count together, and a unit is never split (`unit`).
 
-A message that goes to another queue is a parcel here first: its end here and the parcel are one
-group. Then it is put there, with this queue's id and the parcel's number as its stamp, so that it
-is put there once however often that is repeated; then the parcel ends. `parcels` has those that are
-durable here, in order.
+A message that goes to another queue is an outbox entry here first: its end here and the entry are
+one group. Then it is put there, with this queue's id and the entry's number as its stamp, so that
+it is put there once however often that is repeated; then the entry ends. `outbox` has those that
+are durable here, in order.
 
 What waits is bounded by the engine's `has_room`. Nothing here waits; the persistent queue's thread
 writes.
@@ -21,7 +21,13 @@ from dataclasses import dataclass, field
 
 from feedhandler.journal import PersistentQueue, Status
 from feedhandler.journal.engine import Committed
-from feedhandler.keyed.envelope import Parcel, keys_of, parcel_in, wrap, wrap_parcel
+from feedhandler.keyed.envelope import (
+    OutboxEntry,
+    keys_of,
+    outbox_entry_in,
+    wrap,
+    wrap_outbox_entry,
+)
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import KeyedQueue
 
@@ -41,7 +47,7 @@ class _Group:
     ends: dict[int, Status] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     producers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    parcels: list[tuple[int, Parcel]] = field(default_factory=list)
+    outbox: list[tuple[int, OutboxEntry]] = field(default_factory=list)
     on_durable: list[OnDurable] = field(default_factory=list)
     committed: Committed | None = None
 
@@ -66,7 +72,7 @@ class JournalStore:
     ) -> None:
         self.queue: KeyedQueue
         self.dead = dead
-        self.parcels: deque[tuple[int, Parcel]] = deque()
+        self.outbox: deque[tuple[int, OutboxEntry]] = deque()
         #: Called with each message that ends without having been delivered.
         self.on_dropped: Callable[[int], object] = lambda number: None
         self.put_bytes = 0
@@ -79,7 +85,7 @@ class JournalStore:
         self._units = 0
 
     def restore(self, queue: KeyedQueue) -> None:
-        """Load the journal's messages and parcels into a new queue, before either is used."""
+        """Load the journal's messages and outbox into a new queue, before either is used."""
         self.queue = queue
         for items in self._store.walk():
             messages = []
@@ -87,8 +93,8 @@ class JournalStore:
                 keys = keys_of(item)
                 if keys is not None:
                     messages.append((number, mark, keys))
-                elif (parcel := parcel_in(item)) is not None:
-                    self.parcels.append((number, parcel))
+                elif (entry := outbox_entry_in(item)) is not None:
+                    self.outbox.append((number, entry))
             if messages:
                 queue.restore_many(messages)
         queue.durable(self._store.engine.durable_id)
@@ -102,16 +108,16 @@ class JournalStore:
     def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
         """Put an invalid message into the dead queue; without one, report it as lost."""
         if self.dead:
-            self.send(Parcel(self.dead, reason, content), stamp)
+            self.send(OutboxEntry(self.dead, reason, content), stamp)
         else:
             self._on_lost(0, reason)
             if stamp is not None:
                 self.note(stamp)
 
-    def send(self, parcel: Parcel, stamp: Stamp | None = None) -> None:
+    def send(self, entry: OutboxEntry, stamp: Stamp | None = None) -> None:
         """Send a message to another queue."""
-        number = self._put(wrap_parcel(parcel), stamp)
-        self._group.parcels.append((number, parcel))
+        number = self._put(wrap_outbox_entry(entry), stamp)
+        self._group.outbox.append((number, entry))
 
     def note(self, stamp: Stamp) -> None:
         """Record a producer's stamp without a message."""
@@ -137,7 +143,7 @@ class JournalStore:
                 if content is None:
                     self._on_lost(number, reason)
                 else:
-                    self.send(Parcel(self.dead, reason, content))
+                    self.send(OutboxEntry(self.dead, reason, content))
                 self._end(number, Status.CANCELLED)
 
         if self.dead:
@@ -238,7 +244,7 @@ class JournalStore:
                 return
             self._flying.popleft()
             engine.report_committed(group.committed)
-            self.parcels += group.parcels
+            self.outbox += group.outbox
             if group.puts:
                 self.queue.durable(group.committed.end_id - 1)
             for number in group.ends:

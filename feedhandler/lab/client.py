@@ -22,7 +22,7 @@ from feedhandler.lab.tally import Tally
 from feedhandler.rpc import Verb
 
 #: A callback for each batch.
-Take = Callable[[Any], object]
+OnBatch = Callable[[Any], object]
 #: Numbers of an expectation's file.
 COLUMNS = ("services", "bases", "sizes", "timed_from", "counts")
 
@@ -54,30 +54,30 @@ class Client:
         For a broker `sources` and `hostname` instead of `pattern`. `control`, of the control client
         only: `host:port` of the paper's control datagrams.
         """
-        take = self._take_and_tell(request["control"]) if "control" in request else self._take()
+        record = self._with_control(request["control"]) if "control" in request else self._record()
         messages = await self._stack.enter_async_context(_subscriber(request))
         self._error = ""
-        self._consumer = asyncio.create_task(self._consume(messages, take))
+        self._consumer = asyncio.create_task(self._consume(messages, record))
 
-    def _take(self) -> Take:
+    def _record(self) -> OnBatch:
         # The clock of the kernel's stamps.
-        now_ns, take = time.time_ns, self.tally.record
-        return lambda batch: take(batch, now_ns())
+        now_ns, record = time.time_ns, self.tally.record
+        return lambda batch: record(batch, now_ns())
 
-    def _take_and_tell(self, address: str) -> Take:
+    def _with_control(self, address: str) -> OnBatch:
         """Return the control client's callback, which sends the datagrams before it counts."""
-        sender, take = Sender(address), self._take()
+        sender, record = Sender(address), self._record()
         self._stack.callback(sender.close)
 
-        def take_and_tell(batch: Any) -> None:
-            sender.take(batch)
-            take(batch)
+        def on_batch(batch: Any) -> None:
+            sender.send(batch)
+            record(batch)
 
-        return take_and_tell
+        return on_batch
 
-    async def _consume(self, messages: Any, take: Take) -> None:
+    async def _consume(self, messages: Any, on_batch: OnBatch) -> None:
         try:
-            await messages.deliver(take)
+            await messages.deliver(on_batch)
             self._error = "the connection ended"
         except feedhandler.FeedhandlerError as error:
             self._error = str(error)

@@ -36,7 +36,7 @@ _WHOLE = 0xFFFF
 _NO_BYTES = 1 << 16
 
 
-def is_marked(sequence: int, number: int) -> bool:
+def is_sampled(sequence: int, number: int) -> bool:
     """Return whether a packet (number 0xFFFF) or message has a control datagram."""
     return bool(sequence & number & 1)
 
@@ -58,7 +58,7 @@ def connected(address: str) -> socket.socket:
 
 
 class ControlLink(SenderQueue):
-    """A link that takes every packet, or every message, and sends a datagram for the marked ones.
+    """A link that takes every packet, or every message, and sends a datagram for the sampled ones.
 
     `asked` is an address, such as `#?as=message&quality=0`.
     """
@@ -71,15 +71,15 @@ class ControlLink(SenderQueue):
         subscription = parse_address(asked, lambda word: 0)
         super().__init__(Peer([]), SenderLink(), subscription, _NO_BYTES, _NO_BYTES)
         self.sock = sock
-        self.marked = 0
+        self.sampled = 0
 
     def deliver(self, frame: Any) -> int:
-        """Send the datagram of a marked message; called before any other link gets the message."""
+        """Send the datagram of a sampled message; called before any other link gets the message."""
         at = frame.template.tag_at + _IN_TAG
         datagram = frame.memory[at : at + DATAGRAM.size]
         # The last byte of the sequence number, and of the message number.
         if datagram[9] & datagram[11] & 1:
-            self.marked += 1
+            self.sampled += 1
             with contextlib.suppress(OSError):
                 self.sock.send(datagram)
         return 0
@@ -96,13 +96,13 @@ def attach(fanout: Fanout, address: str, grain: str) -> ControlLink:
 
 
 class Sender:
-    """The control client's side: sends a datagram for each marked delivery of a batch."""
+    """The control client's side: sends a datagram for each sampled delivery of a batch."""
 
     def __init__(self, address: str) -> None:
         self._sock = connected(address)
 
-    def take(self, batch: Any) -> None:
-        """Send the datagrams of a batch's marked packets or messages."""
+    def send(self, batch: Any) -> None:
+        """Send the datagrams of a batch's sampled packets or messages."""
         odd = batch.sequences & batch.numbers & 1
         chosen = np.flatnonzero(odd)
         if not len(chosen):

@@ -3,7 +3,7 @@
     python -m feedhandler.lab.gateway CONFIGURATION HOST:PORT GRAIN
 
 The gateway is the product's own; before it begins, its fan-out gets one more link (`control`),
-which sends the stamping process at HOST:PORT a datagram for each marked packet or message that is
+which sends the stamping process at HOST:PORT a datagram for each sampled packet or message that is
 published.
 """
 

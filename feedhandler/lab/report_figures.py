@@ -145,14 +145,14 @@ def _percentiles(axes: Any, group: Group) -> None:
     shown = (("p50", "o", "-"), ("p90", "s", "--"), ("p99", "^", "-."), ("p999", "v", ":"))
     rows = [row_of(step) for step in group.steps if step.latency.count]
     clients = [row.clients for row in rows]
-    for (name, mark, dash), colour in zip(shown, colours(len(shown)), strict=True):
+    for (name, marker, dash), colour in zip(shown, colours(len(shown)), strict=True):
         values = [getattr(row, name) for row in rows]
         label = "p99.9" if name == "p999" else name
-        axes.plot(clients, values, dash, marker=mark, color=colour, label=label, markersize=5)
-    for name, mark in (("p50", "o"), ("p90", "s")):
+        axes.plot(clients, values, dash, marker=marker, color=colour, label=label, markersize=5)
+    for name, marker in (("p50", "o"), ("p90", "s")):
         theirs = [(row.clients, getattr(row, name)) for row in group.table.rows]
         look = {"color": PAPER_COLOUR, "fillstyle": "none", "markersize": 6}
-        axes.plot(*zip(*theirs, strict=True), mark, label=f"{name}, paper", **look)
+        axes.plot(*zip(*theirs, strict=True), marker, label=f"{name}, paper", **look)
     how = "" if group.mode == "direct" else ", paper's mode"
     axes.set(title=f"{group.exchange} exchange, {group.setting}{how}", xlabel="clients")
     axes.set_yscale("log")
@@ -191,9 +191,9 @@ def _distribution(group: Group, pyplot: Any, title: str) -> Any:
         tail.step(bounds[seen], above[seen], where="post", **look)
         row = group.table.row(step.clients)
         if row is not None:
-            mark = {"color": colour, "fillstyle": "none", "markersize": 6, "ls": "", "marker": "D"}
-            body.plot([row.p50, row.p90], [50, 90], **mark)
-            tail.plot([row.p50, row.p90], [0.5, 0.1], **mark)
+            style = {"color": colour, "fillstyle": "none", "markersize": 6, "ls": "", "marker": "D"}
+            body.plot([row.p50, row.p90], [50, 90], **style)
+            tail.plot([row.p50, row.p90], [0.5, 0.1], **style)
     body.plot([], [], "D", color=GREY, fillstyle="none", markersize=6, label="paper: p50, p90")
     body.set(xscale="log", xlabel="latency, ms", ylabel="deliveries, %", ylim=(0, 101))
     tail.set(xscale="log", yscale="log", xlabel="latency, ms", ylabel="share of deliveries above")

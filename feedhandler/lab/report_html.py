@@ -77,14 +77,14 @@ def _contents() -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table: words left-aligned, the paper's columns marked."""
-    marks = [
-        _mark(name, all(map(report_tables.is_figure, column)))
+    classes = [
+        _css_class(name, all(map(report_tables.is_figure, column)))
         for name, *column in zip(head, *rows, strict=True)
     ]
-    return page_table(head, rows, marks)
+    return page_table(head, rows, classes)
 
 
-def _mark(name: str, is_figure: bool) -> str:
+def _css_class(name: str, is_figure: bool) -> str:
     """Return the CSS class of a column's cells."""
     return "paper" if name.endswith(PAPER) else "figure" if is_figure else "words"
 
@@ -105,13 +105,13 @@ def _latency_table(group: Group) -> str:
     lines = []
     for step in group.steps:
         cells = report_tables.cells(report_tables.row_of(step))
-        marked = [
+        tagged = [
             f"<td class='paper'>{cell}</td>"
             if index % 2 and index < 1 + 2 * len(SHARED)
             else f"<td>{cell}</td>"
             for index, cell in enumerate(cells)
         ]
-        lines.append(f"<tr>{''.join(marked)}</tr>")
+        lines.append(f"<tr>{''.join(tagged)}</tr>")
     return scrolled(f"<thead>{head}</thead>\n<tbody>{_joined(lines)}</tbody>")
 
 

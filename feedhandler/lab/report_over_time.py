@@ -58,7 +58,7 @@ def over_time(group: Group, quantities: dict[str, _Quantity], pyplot: Any, title
         row[0].set_ylabel(role)
         for axes, (label, quantity) in zip(row, quantities.items(), strict=True):
             _panel(axes, group, role, quantity)
-            _mark_paper(axes, group, role, label)
+            _draw_paper(axes, group, role, label)
             axes.margins(y=0.08)
             axes.set_ylim(bottom=0)
     for axes, label in zip(panels[0], quantities, strict=True):
@@ -77,8 +77,8 @@ def _panel(axes: Any, group: Group, role: str, quantity: _Quantity) -> None:
                 axes.plot(*line, color=colour, label=clients_words(step.clients))
 
 
-def _mark_paper(axes: Any, group: Group, role: str, label: str) -> None:
-    """Mark the paper's load of this role, where it has one of this quantity."""
+def _draw_paper(axes: Any, group: Group, role: str, label: str) -> None:
+    """Draw the paper's load of this role, where it has one of this quantity."""
     published = paper().loads[group.scenario]
     bands = {"user, %": published.broker_user_pct, "system, %": published.broker_system_pct}
     lines = {

@@ -128,9 +128,9 @@ class FixNormaliser(Normaliser):
         self.stamp(root, {})
         if message_type == _STATUS:
             return self.note_status(root)
-        self.take(root, entries, message_type == _FULL)
+        self.append_events(root, entries, message_type == _FULL)
         if self.count > first:
-            self.mark_last(first)
+            self.flag_last(first)
         return cython.cast(cython.int, self.count - first)
 
     @cython.cfunc
@@ -181,7 +181,7 @@ class FixNormaliser(Normaliser):
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def take(self, root: dict, entries: list, full: cython.bint) -> cython.int:
+    def append_events(self, root: dict, entries: list, full: cython.bint) -> cython.int:
         """Append the events of a W or an X."""
         said: dict
         security: cython.uint
@@ -296,12 +296,12 @@ class FixNormaliser(Normaliser):
             ladder.prices.insert(position - 1, price)
             ladder.sizes.insert(position - 1, size)
             self.put_level(_A, side, price, size)
-            return self.take_levels(ladder, side, LEVELS_MAX, count + 1)
+            return self.remove_levels(ladder, side, LEVELS_MAX, count + 1)
         if action in (CHANGE, OVERLAY):
             if action == CHANGE and 270 not in said:
                 price = ladder.prices[position - 1]
             return self.change_level(ladder, side, position - 1, price, size)
-        return self.take_levels(
+        return self.remove_levels(
             ladder, side,
             0 if action == DELETE_THRU else position - 1,
             count if action == DELETE_FROM else position,

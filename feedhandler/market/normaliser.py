@@ -576,7 +576,7 @@ class Normaliser:
             return 0
         self.run(message)
         if self.count > first:
-            self.mark_last(first)
+            self.flag_last(first)
         return cython.cast(cython.int, self.count - first)
 
     @cython.cfunc
@@ -1410,7 +1410,7 @@ class Normaliser:
             count: cython.Py_ssize_t = len(ladder.prices)
             first: cython.Py_ssize_t = 0 if rule.does == _C_THROUGH else position - 1
             end: cython.Py_ssize_t = min(position, count) if rule.does == _C_THROUGH else count
-            return self.take_levels(ladder, side, first, end)
+            return self.remove_levels(ladder, side, first, end)
         table: OrderTable = self.orders
         found: list = self.ranked(side)
         chosen = found[:position] if rule.does == _C_THROUGH else found[position - 1 :]
@@ -1424,12 +1424,12 @@ class Normaliser:
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def take_levels(
+    def remove_levels(
         self, ladder: Ladder, side: cython.uchar, first: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.int:
         """Take the levels `first` to `end`, without the latter, away; those behind them move up."""
         for at in range(end - 1, first - 1, -1):
-            self.take_level(ladder, side, at)
+            self.remove_level(ladder, side, at)
         return 0
 
     @cython.cfunc
@@ -1581,7 +1581,7 @@ class Normaliser:
         at: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, position - 1)
         if rule.does == _C_INSERT:
             while len(ladder.prices) >= depth:
-                self.take_level(ladder, side, len(ladder.prices) - 1)
+                self.remove_level(ladder, side, len(ladder.prices) - 1)
             price: cython.longlong = self.price_of(rule.price)
             size: cython.uint = self.size_of(rule.size)
             ladder.prices.insert(at, price)
@@ -1591,7 +1591,7 @@ class Normaliser:
             return self.change_level(
                 ladder, side, at, self.price_of(rule.price), self.size_of(rule.size)
             )
-        return self.take_level(ladder, side, at)
+        return self.remove_level(ladder, side, at)
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
@@ -1614,7 +1614,7 @@ class Normaliser:
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def take_level(self, ladder: Ladder, side: cython.uchar, at: cython.Py_ssize_t) -> cython.int:
+    def remove_level(self, ladder: Ladder, side: cython.uchar, at: cython.Py_ssize_t) -> cython.int:
         """Take a level away; those behind it move up."""
         price: cython.longlong = ladder.prices.pop(at)
         size: cython.uint = ladder.sizes.pop(at)
@@ -1684,7 +1684,7 @@ class Normaliser:
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def mark_last(self, first: cython.Py_ssize_t) -> cython.int:
+    def flag_last(self, first: cython.Py_ssize_t) -> cython.int:
         """Set FLAG_LAST in the last of the records from `first` on about each instrument."""
         index: cython.Py_ssize_t = self.count - 1
         behind: cython.ulonglong = self.words[7 * index] >> 32

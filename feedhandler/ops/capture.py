@@ -53,7 +53,7 @@ def run(options: Options) -> int:
     the disk fails.
     """
     settings = _settings(options)
-    _refuse_taken(options)
+    _refuse_existing(options)
     capturing = Capturing(settings)
     # Not an event: `wait` may hold its lock when the signal comes, and `set` would block.
     stopping: Stopping = queue.SimpleQueue()
@@ -111,7 +111,7 @@ def _settings(options: Options) -> Settings:
     )
 
 
-def _refuse_taken(options: Options) -> None:
+def _refuse_existing(options: Options) -> None:
     """Raise `UsageError` where an older capture's account is there, unless it is replaced."""
     account = _account_path(options.out)
     if account.exists() and not options.overwrite:

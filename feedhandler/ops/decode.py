@@ -23,7 +23,7 @@ from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, progress
 from feedhandler.terminal.feed_guess import fitting_hint
-from feedhandler.terminal.outputs import refuse_input, refuse_taken
+from feedhandler.terminal.outputs import refuse_existing, refuse_input
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
@@ -119,7 +119,7 @@ def _run_records(feed: Feed, options: Options) -> int:
         )
     if options.out != STDOUT:
         refuse_input(Path(options.out), options.capture, Path(options.feed))
-        refuse_taken(options.overwrite, Path(options.out))
+        refuse_existing(options.overwrite, Path(options.out))
         if not Path(options.out).absolute().parent.is_dir():
             raise UsageError(f"cannot write {options.out}: no such folder", "make it, or see --out")
     capture = open_capture(options.capture)

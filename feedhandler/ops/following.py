@@ -115,7 +115,7 @@ class _Session:
             foreign = complain_if_foreign(options, outcome, self.feed)
             self.odd = complain_of(outcome.files) or foreign
 
-    def batch_taken(self) -> None:
+    def report_batch(self) -> None:
         """Report a batch; with `once` the report is written at the end only."""
         if not self.options.once:
             self.write()
@@ -131,7 +131,7 @@ def follow(options: Options) -> int:
     if options.master == AUTO:
         complain("without Spark", "what comes while recordings are written is little")
     if session.following.last >= 0:
-        session.batch_taken()
+        session.report_batch()
     runner = _follow_on_spark if session.on_spark else _follow_here
     # A signal is the usual end of following; with `once` it is an interruption.
     with contextlib.nullcontext() if options.once else contextlib.suppress(KeyboardInterrupt):
@@ -164,7 +164,7 @@ def _follow_here(session: _Session) -> None:
         for _ in batches_here(
             session.following, session.captures, session.request, complete=options.once
         ):
-            session.batch_taken()
+            session.report_batch()
         if options.once:
             return
         time.sleep(options.every_ns / 1e9)
@@ -192,27 +192,27 @@ def _query(spark: Any, session: _Session, failed: list[FeedhandlerError]) -> Any
     """Start the stream and return its query; errors of a batch are appended to `failed`."""
     checkpoint = session.options.out.absolute() / STATE / _CHECKPOINT
     stream = spark.readStream.format("feedhandler").options(**_stream_options(session)).load()
-    writer = stream.writeStream.foreachBatch(_taking(session, failed))
+    writer = stream.writeStream.foreachBatch(_storing(session, failed))
     writer = writer.option("checkpointLocation", str(checkpoint))
     return writer.trigger(**_trigger(session.options)).start()
 
 
-def _taking(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any, int], None]:
+def _storing(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any, int], None]:
     """Return the callback for a batch of the stream.
 
     Its errors are appended to `failed`, because Spark reports them in words of its own.
     """
     from feedhandler.characterise.source import blob_of_row
 
-    def take(batch: Any, number: int) -> None:
+    def store(batch: Any, number: int) -> None:
         try:
             session.following.store(number, [blob_of_row(row) for row in batch.collect()])
-            session.batch_taken()
+            session.report_batch()
         except FeedhandlerError as error:
             failed.append(error)
             raise
 
-    return take
+    return store
 
 
 def _trigger(options: Options) -> dict[str, Any]:

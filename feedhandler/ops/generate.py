@@ -21,7 +21,7 @@ from feedhandler.replay.generating.traffic_capture import (
 )
 from feedhandler.spans import span_text
 from feedhandler.terminal.console import ExitCode, print_json, progress
-from feedhandler.terminal.outputs import refuse_input, refuse_taken
+from feedhandler.terminal.outputs import refuse_existing, refuse_input
 
 #: The keys that `--json` prints; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
@@ -55,7 +55,7 @@ def run(options: Options) -> int:
     """
     for written in (options.out, ledger_path(options.out)):
         refuse_input(written, Path(options.profile), Path(options.feed))
-    refuse_taken(options.overwrite, options.out, ledger_path(options.out))
+    refuse_existing(options.overwrite, options.out, ledger_path(options.out))
     if options.feed != FEED_NAME:
         return _run_orders(options)
     for name in ("instruments", "messages_per_s"):

@@ -264,7 +264,7 @@ cdef class Forwarder(Port):
         if not self._rare or self._sends:
             return None
         slot = <int>(self._next & (_RING - 1))
-        found = self._taken(slot)
+        found = self._datagram(slot)
         self._empty(slot)
         self.received += 1
         self._rare = False

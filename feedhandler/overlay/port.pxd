@@ -36,7 +36,7 @@ cdef class Port:
     cdef int _prepare(self, sock, int slots) except -1
     cdef void _empty(self, int slot) noexcept nogil
     cdef void _refused(self, int reason) noexcept
-    cdef object _taken(self, int slot)
+    cdef object _datagram(self, int slot)
     cdef long long _stamp(self, msghdr *message) noexcept nogil
     cdef object _name(self, int slot)
     cdef _Targets _aimed(self, bytes datagram, tuple addresses)

@@ -130,12 +130,12 @@ cdef class Port:
             if self._messages[slot].msg_hdr.msg_flags & MSG_TRUNC:
                 self.oversize += 1
             else:
-                found.append(self._taken(slot))
+                found.append(self._datagram(slot))
             self._empty(slot)
         self.received += len(found)
         return found
 
-    cdef object _taken(self, int slot):
+    cdef object _datagram(self, int slot):
         """Return what a slot has received: the datagram, its sender and its time."""
         return (
             (<char *>self._vectors[slot].iov_base)[:self._messages[slot].msg_len],

@@ -5,7 +5,7 @@ from pathlib import Path
 from feedhandler.codecs.errors import UsageError
 
 
-def refuse_taken(overwrite: bool, *paths: Path) -> None:
+def refuse_existing(overwrite: bool, *paths: Path) -> None:
     """Raise `UsageError` where one of the files to be written exists, unless `overwrite` is set.
 
     A pipe or a device such as `/dev/null` has nothing to lose and passes.

@@ -58,7 +58,7 @@ class PacketHeaders:
     def __len__(self) -> int:
         return len(self.verdict)
 
-    def take(self, rows: Any) -> "PacketHeaders":
+    def select(self, rows: Any) -> "PacketHeaders":
         """Select rows by a mask, an index array or a slice."""
         return PacketHeaders(
             self.verdict[rows],

@@ -270,7 +270,7 @@ class PcapngScanner:
             self.untimed += 1
         else:
             captured = read_u32(data, start + 12, big)
-            self._take_time(
+            self._set_time(
                 cython.cast(cython.int, interface),
                 read_u32(data, start + 4, big),
                 read_u32(data, start + 8, big),
@@ -295,7 +295,7 @@ class PcapngScanner:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def _take_time(
+    def _set_time(
         self, interface: cython.int, high: cython.longlong, low: cython.longlong
     ) -> cython.int:
         """Convert a time in units of the interface's resolution to ns, and keep it."""

@@ -121,10 +121,10 @@ class DatagramBatch:
     def __len__(self) -> int:
         return len(self.time_ns)
 
-    def take(self, rows: Any) -> "DatagramBatch":
+    def select(self, rows: Any) -> "DatagramBatch":
         """Select datagrams by a mask, an index array or a slice, over the same bytes."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        headers = None if self.headers is None else self.headers.take(rows)
+        headers = None if self.headers is None else self.headers.select(rows)
         return dataclasses.replace(self, headers=headers, **columns)
 
     def payload(self, position: int) -> bytes:

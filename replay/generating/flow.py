@@ -211,11 +211,11 @@ class Flow:
         self.tape.set_limit(indexes.REFERENCE, 3)
         before = self._bytes()
         if self.index == 0:
-            self.notices.write_mark(self.notices.start)
+            self.notices.write_boundary(self.notices.start)
         self.notices.write_reference(self.index)
         self.index += 1
         if self.index == self.notices.instruments:
-            self.notices.write_mark(self.notices.end)
+            self.notices.write_boundary(self.notices.end)
             self.tape.cut(indexes.REFERENCE)
             self.phase, self.index = indexes.BOOKS, 0
         self._pace(before)

@@ -58,8 +58,8 @@ class Notices:
         self._waiting: deque[tuple[int, int]] = deque()
         self._turn = 0
 
-    def write_mark(self, message: bytes) -> None:
-        """Put 550 or 551."""
+    def write_boundary(self, message: bytes) -> None:
+        """Put 550 or 551, which stand around the reference data."""
         self._tape.put(REFERENCE, memoryview(bytearray(message)), 0, len(message), -1)
 
     def write_reference(self, index: int) -> None:

@@ -373,18 +373,18 @@ class _CmeLevels:
         }  # fmt: skip
 
 
-def _no_marks(time_ns: int, midnight_ns: int) -> list[Form]:
+def _no_forms(time_ns: int, midnight_ns: int) -> list[Form]:
     return []
 
 
-def _itch_mark(code: str) -> Callable[[int, int], list[Form]]:
+def _itch_system_event(code: str) -> Callable[[int, int], list[Form]]:
     def forms(time_ns: int, midnight_ns: int) -> list[Form]:
         return [("system_event", {"timestamp": time_ns - midnight_ns, "event_code": code})]
 
     return forms
 
 
-def _deep_mark(code: str) -> Callable[[int, int], list[Form]]:
+def _deep_system_event(code: str) -> Callable[[int, int], list[Form]]:
     def forms(time_ns: int, midnight_ns: int) -> list[Form]:
         return [("system_event", {"timestamp": time_ns, "system_event": code})]
 
@@ -421,9 +421,9 @@ class Writer(NamedTuple):
     """
 
     new: Callable[[], Write]
-    begin: Callable[[int, int], list[Form]] = _no_marks
-    end: Callable[[int, int], list[Form]] = _no_marks
-    second: Callable[[int, int], list[Form]] = _no_marks
+    begin: Callable[[int, int], list[Form]] = _no_forms
+    end: Callable[[int, int], list[Form]] = _no_forms
+    second: Callable[[int, int], list[Form]] = _no_forms
     header: Mapping[str, Any] = MappingProxyType({})
     last: Mapping[str, Any] = MappingProxyType({})
     sends: bool = False
@@ -442,12 +442,14 @@ def _plain(write: Write) -> Callable[[], Write]:
 #: What a session of MoldUDP64 is called, and how its packets say that it has ended.
 _MOLD: dict[str, Any] = {"header": {"session": "0000000001"}, "last": {"count": 65_535}}
 _IEX = Writer(
-    _plain(_deep), _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1},
-    sends=True, offset="stream_offset",
+    _plain(_deep), _deep_system_event("O"), _deep_system_event("C"),
+    header={"session": 1, "service": 1}, sends=True, offset="stream_offset",
 )  # fmt: skip
 #: The feeds that send orders, those that send levels, and best quotes: sessions of an order flow.
 ORDER_WRITERS = {
-    "nasdaq-totalview-itch": Writer(_plain(_itch), _itch_mark("O"), _itch_mark("C"), **_MOLD),
+    "nasdaq-totalview-itch": Writer(
+        _plain(_itch), _itch_system_event("O"), _itch_system_event("C"), **_MOLD
+    ),
     "asx-ntp-itch": Writer(_plain(_asx), second=_asx_second, **_MOLD),
     "cboe-byx-pitch": Writer(
         _plain(_pitch(_BYX)), end=_pitch_end(_BYX), second=_pitch_second, header={"service": 1}

@@ -188,9 +188,9 @@ def _odd_times(profile: Profile) -> Iterator[str]:
         date.fromisoformat(profile.day)
         start, end = seconds_of(profile.start), seconds_of(profile.end)
         minutes = [seconds_of(minute.at) for minute in profile.minutes]
-        marks = [seconds_of(second.at) for second in profile.seconds]
+        times = [seconds_of(second.at) for second in profile.seconds]
         if profile.reference_at is not None:
-            marks.append(seconds_of(profile.reference_at))
+            times.append(seconds_of(profile.reference_at))
     except ValueError as error:
         yield f"{error}"
         return
@@ -198,7 +198,7 @@ def _odd_times(profile: Profile) -> Iterator[str]:
         yield f"it starts at {profile.start} and ends at {profile.end}"
     if minutes != sorted(set(minutes)):
         yield "the minutes are not in order"
-    if len(set(marks)) != len(marks):
+    if len(set(times)) != len(times):
         yield "a second stands there twice"
-    if any(not start <= mark < end for mark in marks):
+    if any(not start <= time < end for time in times):
         yield f"a second is outside {profile.start} to {profile.end}"

@@ -110,7 +110,7 @@ class Session:
         blocks have nothing that is due earlier. There is more only where `full` is true."""
         self._begin()
         self.flow.run(until_ns)
-        return self._taken()
+        return self._block_so_far()
 
     @property
     def full(self) -> bool:
@@ -130,10 +130,10 @@ class Session:
         closing = Closing(self.feed, self.market, self._time, self.settings.prelude_byte_ps)
         for _ in closing.steps():
             if tape.full():
-                yield self._taken()
+                yield self._block_so_far()
                 self._begin()
         self.flow.close()
-        yield self._taken()
+        yield self._block_so_far()
 
     def _begin(self) -> None:
         data = np.empty(BLOCK_BYTES, np.uint8)
@@ -141,7 +141,7 @@ class Session:
         self.tape.begin(data, columns)
         self._data = data
 
-    def _taken(self) -> Block:
+    def _block_so_far(self) -> Block:
         tape = self.tape
         used = {name: column[: tape.count] for name, column in tape.columns.items()}
         return Block(self._data[: tape.used], used)

@@ -40,7 +40,7 @@ COSTS: dict[int, tuple[int, int, int]] = {
     553: (12440, 2120, 90),
 }
 #: The same of a type that marks a beginning or an end.
-MARK_COST = (600, 600, 100)
+BOUNDARY_COST = (600, 600, 100)
 #: What a compressed body has beside its messages, in hundredths of a byte.
 BODY_COST = 2370
 #: The most that a packet is aimed at: the estimate may be too low by a quarter.
@@ -165,7 +165,7 @@ def _costs_of(feed: Feed, rows: Array) -> tuple[int, Array]:
     """Estimate the cost of messages of one type: the first of a packet, and each after another."""
     at, size = feed.table.message_type_at, feed.table.message_type_size
     kind = int.from_bytes(rows[0, at : at + size].tobytes(), feed.byte_order)
-    first, further, differing = COSTS.get(kind, MARK_COST)
+    first, further, differing = COSTS.get(kind, BOUNDARY_COST)
     costs = np.empty(len(rows), np.int64)
     costs[0] = first
     costs[1:] = further + differing * np.sum(rows[1:] != rows[:-1], axis=1)

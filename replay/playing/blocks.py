@@ -92,7 +92,7 @@ class _Sends:
     index: Array
     line: Array
 
-    def take(self, which: Array) -> "_Sends":
+    def select(self, which: Array) -> "_Sends":
         return _Sends(self.due_ns[which], self.turn[which], self.index[which], self.line[which])
 
 
@@ -180,10 +180,10 @@ class Preparer:
         if ready.all():
             self._held = None
         else:
-            self._held = sends.take(~ready)
-            sends = sends.take(ready)
+            self._held = sends.select(~ready)
+            sends = sends.select(ready)
         # By time, then by the stream's order: within a line neither ever falls.
-        sends = sends.take(np.lexsort((sends.line, sends.turn, sends.due_ns)))
+        sends = sends.select(np.lexsort((sends.line, sends.turn, sends.due_ns)))
         block = self._locate(sends, share_done)
         self._forget()
         return block

@@ -62,8 +62,8 @@ class _Input:
             elif not due.any():
                 waiting.append(batch)
             else:
-                ready.append(batch.take(due))
-                waiting.append(batch.take(~due))
+                ready.append(batch.select(due))
+                waiting.append(batch.select(~due))
         self.waiting = waiting
         return ready
 
@@ -118,7 +118,7 @@ class Merger:
         order = np.argsort(batch.time_ns, kind="stable")
         self.late += int((batch.time_ns < self._left_ns).sum())
         self._left_ns = max(self._left_ns, int(batch.time_ns.max()))
-        return batch.take(order)
+        return batch.select(order)
 
 
 def join_batches(pieces: Sequence[DatagramBatch]) -> DatagramBatch:

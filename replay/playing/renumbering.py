@@ -199,7 +199,7 @@ class Renumberer:
         leading = fine & (headers.kind == PacketKind.RESET) & again
         if leading.any():
             self.dropped_resets += int(leading.sum())
-            batch = batch.take(~leading)
+            batch = batch.select(~leading)
         return batch
 
     def _write(
@@ -209,6 +209,6 @@ class Renumberer:
         sequence[rows] += moves
         after[rows] += moves
         write_sequences(self._table, batch.data, batch.offset[rows], sequence[rows])
-        changed = headers.take(slice(None))
+        changed = headers.select(slice(None))
         changed.sequence, changed.next_sequence = sequence, after
         return dataclasses.replace(batch, headers=changed)

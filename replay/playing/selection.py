@@ -158,7 +158,7 @@ class Selector:
         if kept == len(mask):
             return batch
         self.left_out[reason] = self.left_out.get(reason, 0) + len(mask) - kept
-        return batch.take(mask)
+        return batch.select(mask)
 
 
 def with_headers(batch: DatagramBatch, table: FeedTable) -> DatagramBatch:

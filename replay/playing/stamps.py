@@ -104,7 +104,7 @@ class Stamper:
         if not len(rows):
             return
         if self._stamps is Stamps.NOW:
-            headers = batch.headers.take(rows)
+            headers = batch.headers.select(rows)
             due_ns = self._first_due_ns(headers, batch.moved_ns, late_ns + due_ns[rows])
             value = self._units(self._start_ns + due_ns)
         else:

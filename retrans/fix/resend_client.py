@@ -291,7 +291,7 @@ class ResendClient(StreamClient):
     def _read(self, data: bytes) -> tuple[int, int, int, bytes] | None:
         """Return a channel's message as (service, number, number after, bytes), else None.
 
-        Answers test requests, and takes the mark of a possible duplicate off.
+        Answers test requests, and removes PossDupFlag.
         """
         frame = self._frame
         if frame_message(data, 0, len(data), frame):
@@ -314,7 +314,7 @@ class ResendClient(StreamClient):
             self.counts["not_data" if service is not None else "other_channels"] += 1
             return None
         if frame.flags & POSS_DUP:
-            data = unmarked(data, frame)
+            data = without_poss_dup(data, frame)
         return service, number, end, data
 
     def _service_of(self, target: bytes) -> int | None:
@@ -405,7 +405,7 @@ def _gap_filled(data: bytes) -> int:
     return int(text)
 
 
-def unmarked(data: bytes, frame: Frame) -> bytes:
+def without_poss_dup(data: bytes, frame: Frame) -> bytes:
     """Return a message without PossDupFlag, as published: lines are compared byte by byte."""
     at = data.find(_POSS_DUP, frame.body - 1, frame.header_end)
     if at < 0:

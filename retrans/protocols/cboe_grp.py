@@ -191,7 +191,7 @@ class GrpServer(CboeServer):
             return INVALID_UNIT
         if not 0 < count <= self.settings.request_packets_max:
             return COUNT_EXCEEDED
-        if not self.quota.take(username, self.setup.feed.trading_day.since_ns(now_ns)):
+        if not self.quota.try_acquire(username, self.setup.feed.trading_day.since_ns(now_ns)):
             return DAY_EXHAUSTED
         return ACCEPTED if store.covers(first, first + count) else OUT_OF_RANGE
 

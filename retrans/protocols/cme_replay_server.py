@@ -157,7 +157,7 @@ class ReplayServer(ClientsServer[ServerSettings, "ReplaySession"]):
         most = min(self.settings.request_packets_max, PACKETS_MAX)
         if end - first > most:
             return f"more than {most} packets"
-        if not self.quota.take(username, self.setup.feed.trading_day.since_ns(now_ns)):
+        if not self.quota.try_acquire(username, self.setup.feed.trading_day.since_ns(now_ns)):
             return "too many requests today"
         if not store.covers(first, end):
             return "not all of these packets are available"

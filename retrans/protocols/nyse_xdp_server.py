@@ -171,7 +171,7 @@ class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
         if request.last - request.first >= self.settings.request_packets_max:
             return WORDS[RetransReject.OVER_THRESHOLD]
         day_ns = self.setup.feed.trading_day.since_ns(now_ns)
-        if not self.quotas[refresh].take(name, day_ns):
+        if not self.quotas[refresh].try_acquire(name, day_ns):
             return REFRESHES_TODAY if refresh else WORDS[RetransReject.TOO_MANY_TODAY]
         return ACCEPTED
 

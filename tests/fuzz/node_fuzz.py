@@ -236,7 +236,7 @@ class Run:
         theirs, ours = socket.socketpair()
         theirs.setblocking(False)
         connection = self.welcome(ours)
-        marks = [
+        mutated = [
             part.mutated
             for part in parts
             if not part.data.startswith(b"AMQP") and part.data[5:6] != b"\1"
@@ -250,15 +250,17 @@ class Run:
             if not connection.gone:
                 connection.on_readable()
             self.loop.turn()
-        self.open.append((theirs, connection, marks))
+        self.open.append((theirs, connection, mutated))
         if len(self.open) > OPEN_CONVERSATIONS:
             self.finish(*self.open.pop(0))
 
-    def finish(self, theirs: socket.socket, connection: NodeConnection, marks: list[bool]) -> None:
+    def finish(
+        self, theirs: socket.socket, connection: NodeConnection, mutated: list[bool]
+    ) -> None:
         """Hear what the node said, close the client's end, and count what the node has taken."""
         taken = connection.engine.frames_received
         self.outcome.taken += taken
-        self.outcome.frames += sum(marks[:taken])
+        self.outcome.frames += sum(mutated[:taken])
         self.outcome.conversations += 1
         heard = b""
         try:

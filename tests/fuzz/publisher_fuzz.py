@@ -266,11 +266,11 @@ class Run:
             if not self.say(hearing, b"".join(part.data for part in share)):
                 break
         taken = engine.frames_received
-        marks = [
+        mutated = [
             part.mutated for share in shares for part in share if not part.data.startswith(b"AMQP")
         ]
         self.found.taken += taken
-        self.found.frames += sum(marks[:taken])
+        self.found.frames += sum(mutated[:taken])
         self.found.conversations += 1
         self.disconnect()
 

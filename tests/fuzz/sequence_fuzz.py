@@ -168,7 +168,7 @@ class Run(node_fuzz.Run):
             data = b"".join(part.data for part in parts)
             self.talking.append((theirs, self.welcome(ours), data, [True] * len(parts)))
         index = rng.randrange(len(self.talking))
-        theirs, connection, data, marks = self.talking[index]
+        theirs, connection, data, mutated = self.talking[index]
         size = rng.choice((len(data), rng.randrange(1, 40), rng.randrange(1, 400)))
         if self.keep is not None:  # whose piece, and the piece
             note = index.to_bytes(1, "big") + data[:size]
@@ -181,16 +181,16 @@ class Run(node_fuzz.Run):
         if not connection.gone:
             connection.on_readable()
         self.loop.turn()
-        self.talking[index] = (theirs, connection, data[size:], marks)
+        self.talking[index] = (theirs, connection, data[size:], mutated)
         if over or size >= len(data):
             del self.talking[index]
-            self.finish(theirs, connection, marks)
+            self.finish(theirs, connection, mutated)
 
     def part(self) -> None:
         """Those who still talk leave."""
         while self.talking:
-            theirs, connection, _, marks = self.talking.pop()
-            self.finish(theirs, connection, marks)
+            theirs, connection, _, mutated = self.talking.pop()
+            self.finish(theirs, connection, mutated)
 
 
 def problems(outcome: node_fuzz.Outcome, _count: int) -> list[str]:

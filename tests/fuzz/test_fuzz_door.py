@@ -94,18 +94,18 @@ class Client:
     """A client's TLS, by hand."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        self.taken, self.given = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.taken, self.given, server_hostname="localhost")
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
 
     def says(self, heard: bytes) -> bytes:
         """Its next words, once it has heard these; a first log-in behind the handshake."""
-        self.taken.write(heard)
+        self.incoming.write(heard)
         try:
             self.tls.do_handshake()
             self.tls.write(login(random.Random(len(heard))))
         except ssl.SSLError:
             pass
-        return self.given.read()
+        return self.outgoing.read()
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -160,7 +160,7 @@ async def test_a_destination_that_conflates_brings_its_consumers_to_the_present_
             messages = without(traffic.messages(6), 240, 523)  # what conflation cannot keep one of
             data = FEED.encode_packet(sequence=number, service=104, messages=messages)
             rig.put(data, number, len(messages))
-            whole.take(Sent("euronext.104", "packet", b"", 0, data, None))
+            whole.receive(Sent("euronext.104", "packet", b"", 0, data, None))
         await rig.deliver()
 
     settings = settings_of(broker, "stall.conflate", when_full="conflate")
@@ -187,7 +187,7 @@ async def test_a_destination_that_conflates_brings_its_consumers_to_the_present_
         found = await in_thread(consume, broker, "stall.conflate.all")
         consumer, reasons = Reader(), []
         for each in found:
-            consumer.take(decoded(each.encode()))
+            consumer.receive(decoded(each.encode()))
             if each.subject.endswith(".quality"):
                 reasons.append(msgspec.json.decode(each.body)["reason"])
         assert {"conflated", "caught-up"} <= {*reasons}

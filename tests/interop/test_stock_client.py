@@ -259,5 +259,5 @@ async def test_a_transaction_of_protons_own_is_aborted_or_committed_as_a_whole(
         assert [number for number, _ in done.got] == [0, 1, 2, 0, 1, 2]
         # What proton had not settled it releases itself: that is no failure.
         assert {count for _, count in done.got[3:]} == {1 if settle_at_once else 0}
-        await rig.until(lambda: rig.figure("depth") == 0, "the parcels' end")
+        await rig.until(lambda: rig.figure("depth") == 0, "the outbox's end")
         assert rig.queues.all["out"].snapshot()["depth"] == 3

@@ -177,7 +177,7 @@ class ChannelWorld(CoreDriver):
         self.feed = feed
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._ties = itertools.count()
-        self.marks: Counter[str] = Counter()
+        self.control_events: Counter[str] = Counter()
 
     def attach(self, config: Config, address: str, seed: int) -> None:
         """Make the gateway, and its subscriber of an address."""
@@ -237,7 +237,7 @@ class ChannelWorld(CoreDriver):
         return self.now
 
     def line_changed(self, kind: int, channel: int, line: int) -> None:
-        self.marks[RecordKind(kind).name] += 1
+        self.control_events[RecordKind(kind).name] += 1
 
 
 def play_seeds(

@@ -240,7 +240,7 @@ class DatagramConnection:
 
     def send(self, data: bytes, now_ns: int) -> None:
         """The client's datagram."""
-        self._travel(self._take, data, now_ns)
+        self._travel(self._receive, data, now_ns)
 
     def close(self, now_ns: int) -> None:
         """The client closes its socket."""
@@ -258,7 +258,7 @@ class DatagramConnection:
             at = now_ns + world.delay_ns(0, now_ns) + (world.rng.randrange(50 * MS) if late else 0)
             world.schedule(at, arrive, data)
 
-    def _take(self, now_ns: int, data: bytes) -> None:
+    def _receive(self, now_ns: int, data: bytes) -> None:
         answer = self.session.feed(data, now_ns) if self.open else b""
         while answer:
             self._travel(self._answer, self.world.said(answer, self.kind), now_ns)
@@ -501,7 +501,7 @@ class Oracle:
         self.seen: Counter[str] = Counter()
         self._header = PacketHeader()
 
-    def take(self, sent: Any) -> None:
+    def receive(self, sent: Any) -> None:
         """Check one message that the link was sent, and account for it."""
         if sent.content == "quality+json":
             self._quality(json.loads(sent.body))
@@ -582,21 +582,22 @@ def play(venue: Venue, seed: int) -> Counter[str]:
     world = played(venue, seed)
     plan, oracle = world.plan, Oracle(world)
     for sent in world.link.sent:
-        oracle.take(sent)
+        oracle.receive(sent)
     last = len(world.published)
     assert oracle.number == last, f"{oracle.number} of {last}: {plan}"
     if oracle.whole:
         oracle.check("the end")
     if plan.server == "good":
         assert not oracle.seen["gap"], f"a good server, and something is lost: {plan}"
-        runs = max(world.marks["MISSING"], 1)
-        assert world.requests["requests"] <= 1.5 * runs + 1, (world.requests, world.marks, plan)
+        runs = max(world.control_events["MISSING"], 1)
+        told = (world.requests, world.control_events, plan)
+        assert world.requests["requests"] <= 1.5 * runs + 1, told
     if plan.snapshots != "none" or world.healed_by_lines:
         assert oracle.stands in WHOLE, f"{oracle.stands} at the end: {plan}"
         assert oracle.whole
     if venue.symbols and oracle.seen["snapshot-end"]:
         assert world.core.names == venue.symbols
-    oracle.seen.update(world.marks)
+    oracle.seen.update(world.control_events)
     oracle.seen[f"a {plan.server} server"] += 1
     for name, server in world.core.servers.items():
         oracle.seen.update({f"{name} {what}": n for what, n in server.counts.items()})
@@ -625,7 +626,7 @@ def bites(venue: Venue, seed: int) -> list[str]:
         oracle = Oracle(world)
         try:
             for each in stream:
-                oracle.take(each)
+                oracle.receive(each)
             passed.append(name)
         except AssertionError:
             pass

@@ -132,7 +132,7 @@ class Session:
         """Heartbeats after the close, for as long as a simulation may go on."""
         for at in range(self.duration, self.duration + 2 * SECOND, self.heartbeat_ns):
             for service in self.services:
-                self._take(at, service, FEED.encode_packet(kind="heartbeat", service=service))
+                self._record(at, service, FEED.encode_packet(kind="heartbeat", service=service))
 
     def chain(self, service: int, tails: Sequence[int]) -> bytes:
         """The hash over the message bytes of the service's data packets, in order; of epoch n
@@ -179,14 +179,14 @@ class Session:
             reset = FEED.encode_packet(
                 kind="reset", sequence=1, service=service, send_time=time, next_sequence=2
             )
-            self._take(at, service, reset)
+            self._record(at, service, reset)
         if kind != 2:
             sequence = self._next[service]
             self._next[service] = sequence + 1
             packet = HEADER.pack(length, kind, sequence, time, *rest) + packet[HEADER.size :]
-        self._take(at, service, packet)
+        self._record(at, service, packet)
 
-    def _take(self, at: int, service: int, packet: bytes) -> None:
+    def _record(self, at: int, service: int, packet: bytes) -> None:
         header = parse(packet)
         epoch, mine = self._epochs[service], self.packets[service]
         number = len(mine) - (header.kind == HEARTBEAT)

@@ -384,7 +384,7 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self.published = world.published
         self.whole = False
-        self.marked = world.plan.route == "main" and world.plan.poss_dup
+        self.poss_dup = world.plan.route == "main" and world.plan.poss_dup
         self.lies = world.plan.server == "wrong"
         self.invented = world.invented
         self.asked = world.asked
@@ -401,7 +401,7 @@ class Oracle:
         self.stands = ""
         self.seen: Counter[str] = Counter()
 
-    def take(self, sent: Any) -> None:
+    def receive(self, sent: Any) -> None:
         """Check one message that the link was sent, and account for it."""
         if sent.content == "quality+json":
             self._quality(json.loads(sent.body))
@@ -455,7 +455,7 @@ class Oracle:
 
     def _message(self, data: bytes, number: int) -> None:
         bodies, _ = self.published[self.epoch]
-        same = essence(data) == essence(bodies[number]) if self.marked else data == bodies[number]
+        same = essence(data) == essence(bodies[number]) if self.poss_dup else data == bodies[number]
         # What a server invented cannot be told from what it was asked for; the books may differ.
         invented = data in self.invented and any(a <= number <= b for a, b in self.asked)
         assert same or invented, f"{number} is not what was published"
@@ -499,7 +499,7 @@ def play(seed: int) -> Oracle:
     world.play()
     plan, oracle = world.plan, Oracle(world)
     for sent in world.link.sent:
-        oracle.take(sent)
+        oracle.receive(sent)
     if oracle.stands in WHOLE and oracle.whole:
         oracle.check("the end")
     last = max(world.published[-1][0])
@@ -511,8 +511,8 @@ def play(seed: int) -> Oracle:
         assert oracle.stands in WHOLE, f"{oracle.stands} at the end: {plan}"
         assert oracle.whole
     if plan.recovers and plan.route == "tcp":
-        assert world.requests <= 1.5 * max(world.marks["MISSING"], 1), world.marks
-    oracle.seen.update(world.marks)
+        assert world.requests <= 1.5 * max(world.control_events["MISSING"], 1), world.control_events
+    oracle.seen.update(world.control_events)
     return oracle
 
 

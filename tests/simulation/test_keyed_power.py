@@ -31,7 +31,7 @@ import pytest
 from feedhandler.journal.engine import Committed, Engine
 from feedhandler.journal.layout import Status
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.keyed.envelope import Parcel, keys_of, message_in
+from feedhandler.keyed.envelope import OutboxEntry, keys_of, message_in
 from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import Delivery, KeyedQueue, Outcome
@@ -92,9 +92,9 @@ class Opened:
             if keys_of(item) is not None
         }
 
-    def parcels(self) -> set[bytes]:
+    def outbox(self) -> set[bytes]:
         """Messages on their way to the dead queue."""
-        return {parcel.message for _, parcel in self.journal_store.parcels}
+        return {entry.message for _, entry in self.journal_store.outbox}
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Course:
         if self.draw.random() < 0.1 and not self.store.busy:
             self.store.move_some()
         if self.draw.random() < 0.1:
-            self.send_parcels()
+            self.send_outbox()
 
     def content(self) -> bytes:
         self.made += 1
@@ -246,12 +246,12 @@ class Course:
             if self.queue.cancel(known.number):
                 known.asked_end = True
 
-    def send_parcels(self) -> None:
+    def send_outbox(self) -> None:
         """The dead queue has taken what went there."""
-        while self.store.parcels:
-            number, parcel = self.store.parcels.popleft()
-            self.totals["parcels"] += 1
-            known = next(each for each in self.known.values() if each.content == parcel.message)
+        while self.store.outbox:
+            number, entry = self.store.outbox.popleft()
+            self.totals["forwarded"] += 1
+            known = next(each for each in self.known.values() if each.content == entry.message)
             known.asked_end = True
             self.store.deliver(number)
             self.store.when_durable(self.ended(known))
@@ -262,12 +262,12 @@ class Course:
         """The queue as it is found on that disk; fails where something is wrong."""
         self.openings += 1
         found = Opened(disk, self.settings, self.openings)
-        messages, parcels = found.messages(), found.parcels()
+        messages, outbox = found.messages(), found.outbox()
         producers = found.engine.producers()
         again = AGAIN.format(self.seed)
         assert set(messages) <= set(self.known), f"invented; {again}"
         for number, known in self.known.items():
-            here, dead = messages.get(number), known.content in parcels
+            here, dead = messages.get(number), known.content in outbox
             self.judge_one(known, here, dead, f"message {number}; {again}")
             for output in known.outputs:
                 if not (output.asked_end or output.asked_dead):
@@ -337,13 +337,13 @@ class Course:
     def go_on(self, disk: SimulatedDisk) -> None:
         """Open the queue on that disk: what it has is what there is from now on."""
         found = self.judge(disk)
-        messages, parcels = found.messages(), found.parcels()
+        messages, outbox = found.messages(), found.outbox()
         for number, known in list(self.known.items()):
             known.outputs = []
             if number in messages:
                 known.put, known.asked_end, known.asked_dead = True, False, False
                 known.tries = known.tries_asked = messages[number][0]
-            elif known.content in parcels:
+            elif known.content in outbox:
                 known.put = known.asked_dead = True
             elif known.asked_end or known.asked_dead:
                 known.ended = True
@@ -364,11 +364,11 @@ class Course:
         for _ in range(100_000):
             self.take()
             self.end()
-            self.send_parcels()
+            self.send_outbox()
             self.store.push()
             while self.opened.flush():
                 pass
-            if not self.queue.dispatch.count and not self.store.busy and not self.store.parcels:
+            if not self.queue.dispatch.count and not self.store.busy and not self.store.outbox:
                 break
         left = [number for number, known in self.known.items() if not known.ended]
         assert not left, f"they stand still: {left}; {AGAIN.format(self.seed)}"
@@ -384,7 +384,7 @@ def test_power_cut_at_every_call_leaves_what_was_said() -> None:
         total += Course(seed).play(SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
-        assert all(total[name] for name in ("cuts", "in one", "dead", "parcels")), total
+        assert all(total[name] for name in ("cuts", "in one", "dead", "forwarded")), total
 
 
 def test_a_queue_that_goes_on_from_cut_to_cut_ends_every_message_once() -> None:
@@ -439,7 +439,9 @@ def bury_without_its_end(patch: pytest.MonkeyPatch) -> None:
     """A message goes to the dead queue, and stays."""
 
     def bury(self: JournalStore, number: int, reason: str) -> None:
-        self._read(number, lambda content: self.send(Parcel(self.dead, reason, content or b"")))
+        self._read(
+            number, lambda content: self.send(OutboxEntry(self.dead, reason, content or b""))
+        )
         self.push()
         self._end(number, Status.CANCELLED)
 

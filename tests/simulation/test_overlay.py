@@ -197,14 +197,14 @@ class World(Timeline):
         member = self.members[name]
         self.send(name, member.receive(datagram, address, self.clock(name)))
         if self.rng.random() < 0.2:  # what comes together is released together
-            self.later(100 * US, lambda: self.take(name))
+            self.later(100 * US, lambda: self.release(name))
         else:
-            self.take(name)
+            self.release(name)
         self.arm(name)
 
     # -- members ----------------------------------------------------------------------------
 
-    def take(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Release what a receiver may release now, and check it."""
         member = self.members[name]
         if isinstance(member, Receiver):
@@ -236,7 +236,7 @@ class World(Timeline):
         self.send(name, self.members[name].tick(self.clock(name)))
         if name == self.topology.members[0].name:
             self.holds.append(self.sender.hold_ns)
-        self.take(name)
+        self.release(name)
         self.arm(name)
 
     def publish(self, number: int) -> None:

@@ -175,12 +175,12 @@ class World(Timeline):
         if to in self.down:
             return
         self.send(to, self.members[to].receive(datagram, source, self.clock(to)))
-        self.take(to)
+        self.release(to)
         self.arm(to)
 
     # -- members ----------------------------------------------------------------------------
 
-    def take(self, at: Address) -> None:
+    def release(self, at: Address) -> None:
         """Release what a receiver may release now, and check it."""
         member = self.members[at]
         if not isinstance(member, MergedReceiver):
@@ -210,7 +210,7 @@ class World(Timeline):
         if at in self.down:
             return
         self.send(at, self.members[at].tick(self.clock(at)))
-        self.take(at)
+        self.release(at)
         self.arm(at)
 
     def publish(self, number: int) -> None:

@@ -57,10 +57,10 @@ class StampedLedger(Ledger):
 
     latency = Histogram()
 
-    def take(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         if message.received_ns:
             self.latency.record(max(0, time.time_ns() - message.received_ns))
-        super().take(message)
+        super().receive(message)
 
 
 @dataclass

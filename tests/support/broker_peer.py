@@ -73,7 +73,7 @@ class _Connection(asyncio.Protocol):
             if event.link.state & proton.Endpoint.LOCAL_UNINIT:  # not the answer to our own
                 self._attach(event.link)
         elif event.type == proton.Event.DELIVERY:
-            self._take(event.delivery)
+            self._receive(event.delivery)
         elif event.type == proton.Event.CONNECTION_REMOTE_CLOSE:
             broker.goodbyes += 1
             self.connection.close()
@@ -95,7 +95,7 @@ class _Connection(asyncio.Protocol):
         link.open()
         link.flow(self.broker.credit)
 
-    def _take(self, delivery: Any) -> None:
+    def _receive(self, delivery: Any) -> None:
         if delivery.partial or not delivery.readable:
             return
         link = delivery.link

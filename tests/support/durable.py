@@ -101,7 +101,7 @@ class QueueClient(RawClient):
         self._tags = itertools.count(1)
         self._names = itertools.count(1)
 
-    def _take(self, delivery: proton.Delivery) -> None:
+    def _receive(self, delivery: proton.Delivery) -> None:
         link = delivery.link
         if not link.is_receiver or delivery.partial or not delivery.readable:
             return

@@ -103,7 +103,7 @@ class Sink:
         self.events: dict[str, list[Event]] = defaultdict(list)
         self._changed = asyncio.Event()
 
-    def take(self, channel: str, events: list[Event]) -> None:
+    def receive(self, channel: str, events: list[Event]) -> None:
         self.events[channel] += events
         self._changed.set()
 

@@ -105,7 +105,7 @@ class Reader:
     def __init__(self, feed: Any = FEED) -> None:
         self.market = Market(feed, keeps_messages=True)
 
-    def take(self, message: Sent) -> None:
+    def receive(self, message: Sent) -> None:
         content = message.content.removesuffix("+json")
         service = int(message.key.split(".")[1])
         quality = msgspec.json.decode(message.body) if content == "quality" else None

@@ -151,9 +151,9 @@ class Ledger:
 
     async def _consume(self) -> None:
         async for message in self.messages:
-            self.take(message)
+            self.receive(message)
 
-    def take(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         """Check what was handed out next, and account for it."""
         service = message.service
         if message.content == "quality":

@@ -51,7 +51,7 @@ def answered(session: Any, lines: "Lines", data: bytes, now_ns: int) -> list[byt
             break
         assert session.deadline_ns <= now_ns
         assert session.tick(now_ns) == b""
-    return said + lines.take()
+    return said + lines.drain()
 
 
 def numbers(events: list[Event]) -> list[int]:
@@ -194,7 +194,7 @@ class Lines:
         assert service == self.service
         self.sent.append(data)
 
-    def take(self) -> list[bytes]:
+    def drain(self) -> list[bytes]:
         """Return the packets sent since the last call."""
         sent, self.sent = self.sent, []
         return sent

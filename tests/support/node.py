@@ -271,12 +271,12 @@ class RawClient:
     def _events(self) -> None:
         while (event := self.collector.peek()) is not None:
             if event.type == proton.Event.DELIVERY:
-                self._take(event.delivery)
+                self._receive(event.delivery)
             elif event.type == proton.Event.LINK_REMOTE_CLOSE:
                 event.link.close()
             self.collector.pop()
 
-    def _take(self, delivery: proton.Delivery) -> None:
+    def _receive(self, delivery: proton.Delivery) -> None:
         link = delivery.link
         if not link.is_receiver or delivery.partial or not delivery.readable:
             return

@@ -27,8 +27,8 @@ def test_the_ring_has_each_packets_number_and_a_time_that_rises(tmp_path: Path) 
         for _ in range(2):
             taken = []
             player = Player(Capture(path), [line], pace=pace, transport=raw())
-            player.run(lambda _, taken=taken: taken.append(ring.take()), interval_s=0.002)
-            taken.append(ring.take())
+            player.run(lambda _, taken=taken: taken.append(ring.drain()), interval_s=0.002)
+            taken.append(ring.drain())
             numbers, times = (np.concatenate(column) for column in zip(*taken, strict=True))
             assert len(numbers) + ring.dropped() == count
             assert (np.diff(numbers) > 0).all()
@@ -49,7 +49,7 @@ def test_a_large_capture_is_one_that_is_read_whole(tmp_path: Path) -> None:
     capture = Capture(tmp_path / "large.pcap")
     numbers = [
         int.from_bytes(each.payload[:4], "big") for batch in capture.batches() for each in
-        batch.take(slice(0, 1)).datagrams()
+        batch.select(slice(0, 1)).datagrams()
     ]  # fmt: skip
     assert capture.statistics.datagrams == count > 80_000
     assert numbers == sorted(numbers)

@@ -136,7 +136,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
     expected = len(Independent(session, "euronext-utp-md").packets)
     counts: list[int] = []
 
-    def take(batch: Any, number: int) -> None:
+    def write(batch: Any, number: int) -> None:
         target = tmp_path / "out" / f"batch={number}"
         batch.select("sequence", "time_ns").write.mode("overwrite").parquet(str(target))
 
@@ -145,7 +145,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
         stream = spark.readStream.format("feedhandler").option("feed", "euronext-utp-md")
         query = (
             stream.load(str(folder))
-            .writeStream.foreachBatch(take)
+            .writeStream.foreachBatch(write)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()

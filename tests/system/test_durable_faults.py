@@ -41,7 +41,7 @@ async def test_a_disk_that_fails_stops_the_queue_and_nothing_else(tmp_path: Path
         assert "its disk failed" in rig.figure("reason")
         client = await rig.client()
         market = await in_thread(client.receiver, "euronext.104", 1000, settled=True)
-        client._take = lambda delivery: (  # the feed's messages, undecoded
+        client._receive = lambda delivery: (  # the feed's messages, undecoded
             client.messages.append((delivery.link.name, None, delivery)),
             delivery.link.advance(),
         )

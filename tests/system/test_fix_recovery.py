@@ -248,7 +248,7 @@ class Books:
         if quality.reason == "snapshot-begin":
             self.state.clear()
 
-    def take(self, body: bytes) -> None:
+    def receive(self, body: bytes) -> None:
         """Messages: states have LastMsgSeqNumProcessed, others a number of the channel."""
         for message in FixStream().receive(body):
             said = dict(reversed(fields(message)))
@@ -293,7 +293,7 @@ async def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the
                     async with asyncio.timeout(PATIENCE_S):
                         async for one in messages:
                             if one.content != "quality":
-                                books.take(one.body)
+                                books.receive(one.body)
                             if books.number == 400 and books.stands in ("OK", "REFRESHED"):
                                 break
     assert "gap" in books.reasons

@@ -56,13 +56,13 @@ async def session(
     events: list[Event] = []
     enough = asyncio.Event()
 
-    def take(event: Event) -> None:
+    def on_event(event: Event) -> None:
         events.append(event)
         if keys and sum(isinstance(each, ChannelKey) for each in events) >= keys:
             enough.set()
 
     client = EntitlementClient("ann", password)
-    running = asyncio.ensure_future(entitled(*service.address, client, take, tls))
+    running = asyncio.ensure_future(entitled(*service.address, client, on_event, tls))
     waiting = asyncio.ensure_future(enough.wait())
     async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)

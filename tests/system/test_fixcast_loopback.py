@@ -62,7 +62,7 @@ def losing_once(parts: set[bytes]) -> Network:
 
 async def test_what_is_published_is_received_in_order() -> None:
     known, sink = channels(count=2), Sink()
-    async with Receiver(known, [], receiving(), sink.take):
+    async with Receiver(known, [], receiving(), sink.receive):
         async with Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher:
             for number in range(MANY):
                 taken = await publisher.publish("c1", update(f"one {number}"))
@@ -84,7 +84,7 @@ async def test_many_at_once_are_numbered_and_received_in_order() -> None:
     settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
     given = [update(f"{number}") for number in range(MANY)]
     async with (
-        Receiver(known, [], receiving(), sink.take),
+        Receiver(known, [], receiving(), sink.receive),
         Publisher(known, [], settings) as publisher,
     ):
         assert await publisher.publish_many("c1", given[:300]) == 300
@@ -98,7 +98,7 @@ async def test_many_at_once_are_numbered_and_received_in_order() -> None:
 async def test_of_many_those_before_a_wrong_one_are_published() -> None:
     known, sink = channels(), Sink()
     async with (
-        Receiver(known, [], receiving(), sink.take),
+        Receiver(known, [], receiving(), sink.receive),
         Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
     ):
         given = [update("0"), update("1"), b"rubbish", update("3")]
@@ -154,8 +154,8 @@ async def test_what_both_lines_lost_is_retransmitted(
     known, sinks = channels(by_topic=by_topic), [Sink(), Sink()]
     settings = PublisherSettings(sending=SENDING, resend=resend)
     async with (
-        Receiver(known, [], receiving(), sinks[0].take),
-        Receiver(known, [], receiving(ordered=False), sinks[1].take),
+        Receiver(known, [], receiving(), sinks[0].receive),
+        Receiver(known, [], receiving(ordered=False), sinks[1].receive),
         Publisher(known, [], settings) as publisher,
     ):
         for number in range(MANY):
@@ -176,7 +176,7 @@ async def test_what_is_skipped_is_announced_though_its_gap_fill_is_lost(
     known, sink = channels(), Sink()
     settings = PublisherSettings(sending=SENDING)
     async with (
-        Receiver(known, [], receiving(), sink.take),
+        Receiver(known, [], receiving(), sink.receive),
         Publisher(known, [], settings) as publisher,
     ):
         await publisher.publish("c1", update("before"))
@@ -197,7 +197,7 @@ async def test_an_epoch_goes_on_after_an_ordered_end_and_not_after_another(
     known, sink = channels(), Sink()
     settings = PublisherSettings(sending=SENDING, state=tmp_path)
     numbers = []
-    async with Receiver(known, [], receiving(), sink.take):
+    async with Receiver(known, [], receiving(), sink.receive):
         for turn in range(4):
             try:
                 async with Publisher(known, [], settings) as publisher:
@@ -217,7 +217,7 @@ async def test_a_publisher_waits_while_its_channel_is_full() -> None:
     known, sink = channels(), Sink()
     sending = SendingSettings(waiting_max=2, session=SENDING.session)
     settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
-    async with Receiver(known, [], receiving(), sink.take):
+    async with Receiver(known, [], receiving(), sink.receive):
         async with Publisher(known, [], settings) as publisher:
             for number in range(200):
                 await publisher.publish("c1", update(f"{number} {'x' * 500}"))
@@ -292,7 +292,7 @@ async def test_a_client_that_sends_something_else_is_cut_off_and_others_are_answ
     known, sink = channels(), Sink()
     server = host_and_port(known.retransmissions["r"].server)
     async with (
-        Receiver(known, [], receiving(), sink.take),
+        Receiver(known, [], receiving(), sink.receive),
         Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
     ):
         async with asyncio.timeout(SECONDS):
@@ -325,7 +325,7 @@ def test_a_server_has_a_host_and_a_port(server: str) -> None:
 async def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_after_it() -> None:
     losses = losing_once({b"text 2", b"text 3"})
     known, sink = channels(join="needed"), Sink()
-    async with Receiver(known, [], receiving(), sink.take) as receiver:
+    async with Receiver(known, [], receiving(), sink.receive) as receiver:
         assert receiver.counts["groups_joined"] == 0
         settings = PublisherSettings(sending=SENDING, resend=ResendSettings(route="group"))
         async with Publisher(known, [], settings, losses) as publisher:
@@ -349,9 +349,9 @@ def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_books_st
     sent = {number: flow.message() for number in range(1, 301)}
     books = MarketState()
 
-    def take(channel: str, events: list[Any]) -> None:
+    def on_events(channel: str, events: list[Any]) -> None:
         """The books of a user: a state, what follows it, then what comes."""
-        sink.take(channel, events)
+        sink.receive(channel, events)
         for event in events:
             if isinstance(event, Stated):
                 books.clear()
@@ -378,11 +378,11 @@ def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_books_st
             requests_answered(publisher, host_and_port(group.market_data)),
         ):
             first = Sink()
-            async with Receiver(known, [], quick, first.take):
+            async with Receiver(known, [], quick, first.receive):
                 for number in range(1, 101):
                     await publisher.publish("c1", sent[number])
                 await first.until(lambda: first.count() == 100)
-            async with Receiver(known, [], quick, take):
+            async with Receiver(known, [], quick, on_events):
                 for number in range(101, 301):
                     if number == 200:
                         # Told late enough to be behind the first state, and lost on both lines.

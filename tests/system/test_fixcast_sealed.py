@@ -83,7 +83,7 @@ def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     async def scenario() -> None:
         known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
         async with (
-            Receiver(known, [], receiving(path, verify), sink.take) as receiver,
+            Receiver(known, [], receiving(path, verify), sink.receive) as receiver,
             Publisher(known, [], sending(path, resend)) as publisher,
         ):
             await sink.until(lambda: bool(sink.events["c1"]))
@@ -105,9 +105,9 @@ async def test_a_wrong_key_opens_nothing_and_no_key_is_reported_once(tmp_path: P
     path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
     events: list[tuple[str, dict[str, object]]] = []
     async with (
-        Receiver(known, [], receiving(other), wrong.take) as shut,
-        Receiver(known, [], receiving(None), none.take, lambda *what: events.append(what)),
-        Receiver(known, [], receiving(path), right.take),
+        Receiver(known, [], receiving(other), wrong.receive) as shut,
+        Receiver(known, [], receiving(None), none.receive, lambda *what: events.append(what)),
+        Receiver(known, [], receiving(path), right.receive),
         Publisher(known, [], sending(path)) as publisher,
     ):
         for number in range(20):
@@ -132,7 +132,7 @@ async def test_what_is_forged_or_in_clear_is_counted_and_not_read(
     sent = watch_sent(monkeypatch, lambda index: False)
     known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
     async with (
-        Receiver(known, [], receiving(path), sink.take) as receiver,
+        Receiver(known, [], receiving(path), sink.receive) as receiver,
         Publisher(known, [], sending(path)) as publisher,
     ):
         await publisher.publish("c1", update("true"))
@@ -152,7 +152,7 @@ async def test_what_is_forged_or_in_clear_is_counted_and_not_read(
 async def test_a_key_that_is_rotated_while_both_run_loses_nothing(tmp_path: Path) -> None:
     known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
     async with (
-        Receiver(known, [], receiving(path), sink.take) as receiver,
+        Receiver(known, [], receiving(path), sink.receive) as receiver,
         Publisher(known, [], sending(path)) as publisher,
     ):
         folder, number = KeyFolder(path), 0
@@ -216,7 +216,7 @@ async def test_a_false_server_of_a_sealed_channel_is_not_believed(
     quick = replace(
         receiving(path, "before"), reception=ReceptionSettings(recovery_wait_ns=2_000_000_000)
     )
-    async with listener, Receiver(known, [], quick, sink.take) as receiver:
+    async with listener, Receiver(known, [], quick, sink.receive) as receiver:
         async with Publisher(known, [], settings) as publisher:
             await sink.until(lambda: bool(sink.events["c1"]))
             false.recorded = sent[:1]

@@ -199,11 +199,11 @@ class Owner:
             ClientSetup(FEED, settings, USER, refresh=(ServedChannel(SERVICE),), password=password)
         )
         self.server = ReconnectingClient(
-            client, settings, on_events=self._take, on_up=lambda now_ns: None,
+            client, settings, on_events=self._receive, on_up=lambda now_ns: None,
             on_down=lambda reason, now_ns: self.reported.append(reason), seed=1,
         )  # fmt: skip
 
-    def _take(self, events: list[Any], now_ns: int) -> None:
+    def _receive(self, events: list[Any], now_ns: int) -> None:
         self.reported += events
 
     async def ask(self, connection: RequestConnection, request_id: int) -> Any:

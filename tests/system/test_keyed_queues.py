@@ -12,7 +12,7 @@ import proton
 import pytest
 
 from feedhandler.amqp.durable.keyed import KeyedDurableQueue
-from feedhandler.amqp.durable.parcels import SENDER
+from feedhandler.amqp.durable.outbox import SENDER
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.settings import Format, Full, Poison, Rule, Wrong

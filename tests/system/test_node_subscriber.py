@@ -28,7 +28,7 @@ async def patience() -> AsyncIterator[None]:
         yield
 
 
-async def take(messages: Any, count: int) -> list[Any]:
+async def receive(messages: Any, count: int) -> list[Any]:
     """The next `count` messages that are no quality messages."""
     found = []
     async with patience():
@@ -174,7 +174,7 @@ async def test_a_slow_consumer_is_granted_no_more_than_its_credit(run: Run) -> N
         await rig.until(lambda: rig.count("sent") == 50, "the credit used up")
         await rig.stream(501, 510)
         assert rig.count("sent") == 50
-        assert len(await take(messages, 510)) == 510
+        assert len(await receive(messages, 510)) == 510
 
 
 @both_loops
@@ -184,7 +184,7 @@ async def test_types_and_patterns_are_the_nodes_work(run: Run) -> None:
         feedhandler.subscribe(rig.url, "euronext.*.1003", as_="message", types=[230]) as messages,
     ):
         await rig.stream(1, 30)
-        for message in await take(messages, 10):
+        for message in await receive(messages, 10):
             assert message.key == "euronext.104.1003"
             assert message.symbol == "1003"
             assert message.type == 230
@@ -246,7 +246,7 @@ async def test_a_node_that_stops_is_a_peer_error_after_the_last_message(run: Run
         ) as messages:
             await rig.stream(1, 3000)
             stopping = asyncio.create_task(rig.node.stop(10))
-            assert len(await take(messages, 3000)) == 3000
+            assert len(await receive(messages, 3000)) == 3000
             async with patience():
                 with pytest.raises(PeerError) as error:
                     await anext(messages)
@@ -271,7 +271,7 @@ async def test_a_subscriber_finds_the_node_again_after_a_restart(run: Run) -> No
         feedhandler.subscribe(second.url, "euronext.104") as messages,
     ):
         await second.stream(1, 5)
-        assert len(await take(messages, 5)) == 5
+        assert len(await receive(messages, 5)) == 5
 
 
 @both_loops
@@ -301,7 +301,7 @@ async def test_leaving_early_in_the_middle_of_a_flood_is_no_trouble(run: Run) ->
     async with running() as rig:
         async with feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages:
             await rig.stream(1, 5000)
-            assert len(await take(messages, 10)) == 10
+            assert len(await receive(messages, 10)) == 10
         await rig.until(lambda: not rig.node.connections, "gone")
         assert rig.fanout.sender_queues == []
 
@@ -413,7 +413,7 @@ class Switcher:
         self.rng = rng
         self.seen: list[tuple[Any, ...]] = []
 
-    def take(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         if message.content == "quality":
             quality = message.quality
             self.seen.append((quality["reason"], quality["next"]))
@@ -422,9 +422,9 @@ class Switcher:
         else:
             self.seen.append((message.sequence, message.number))
 
-    def take_batch(self, batch: Any) -> None:
+    def receive_batch(self, batch: Any) -> None:
         for note in batch.notes:
-            self.take(note)
+            self.receive(note)
         if batch.count and batch.grain == "batch":
             bodies = split_packets(batch.feed, bytes(batch.data))
             self.seen += [(batch.feed.decode_packet(body).sequence, 0xFFFF) for body in bodies]
@@ -436,13 +436,13 @@ class Switcher:
             left = self.rng.randrange(1, 4)
             if self.rng.random() < 0.5:
                 async for batch in self.messages.batches():
-                    self.take_batch(batch)
+                    self.receive_batch(batch)
                     left -= 1
                     if not left or until in self.seen[-1:]:
                         break
             else:
                 async for message in self.messages:
-                    self.take(message)
+                    self.receive(message)
                     left -= 1
                     if not left or until in self.seen[-1:]:
                         break
@@ -581,7 +581,7 @@ async def test_group_sequences_wrap_around_without_a_hole(run: Run) -> None:
     serving = asyncio.create_task(impostor.serve())
     async with patience():
         async with feedhandler.subscribe(impostor.url, "euronext.104", reconnect=False) as messages:
-            assert [m.group_sequence for m in await take(messages, 4)] == [
+            assert [m.group_sequence for m in await receive(messages, 4)] == [
                 2**32 - 2,
                 2**32 - 1,
                 0,

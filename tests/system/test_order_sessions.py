@@ -88,18 +88,18 @@ class Taken:
         #: By how many packets there were: what followed from them.
         self._expected: dict[int, np.ndarray] = {}
 
-    async def collect(self, messages: Any, take: Callable[[Any], None]) -> None:
+    async def collect(self, messages: Any, on_message: Callable[[Any], None]) -> None:
         async for message in messages:
-            take(message)
+            on_message(message)
             self.came.set()
 
-    def take_message(self, message: Any) -> None:
+    def add_message(self, message: Any) -> None:
         self.numbers.append(message.own_sequence)
 
-    def take_records(self, name: str) -> Callable[[Any], None]:
+    def add_records(self, name: str) -> Callable[[Any], None]:
         found = self.records.setdefault(name, [])
 
-        def take(message: Any) -> None:
+        def on_message(message: Any) -> None:
             if message.content != "records":
                 return
             records = message.records()
@@ -107,7 +107,7 @@ class Taken:
             if len(records):
                 found.append(records)
 
-        return take
+        return on_message
 
     async def until(self, holds: Callable[[], bool]) -> None:
         while not holds():
@@ -207,12 +207,12 @@ def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
                 ) as slow,
             ):
                 tasks += [
-                    asyncio.create_task(taken.collect(source, take))
-                    for source, take in (
-                        (messages, taken.take_message),
+                    asyncio.create_task(taken.collect(source, on_message))
+                    for source, on_message in (
+                        (messages, taken.add_message),
                         (packets, taken.packets.append),
-                        (events, taken.take_records("all")),
-                        (one, taken.take_records("one")),
+                        (events, taken.add_records("all")),
+                        (one, taken.add_records("one")),
                     )
                 ]
                 result = await asyncio.to_thread(exchange.run)
@@ -221,7 +221,7 @@ def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
                 await taken.until(lambda: len(taken.all("all")) >= len(taken.expected()))
                 await taken.until(lambda: len(taken.all("one")) >= len(taken.wanted()))
                 # Until now no client has read what it was sent.
-                tasks.append(asyncio.create_task(taken.collect(slow, taken.take_records("slow"))))
+                tasks.append(asyncio.create_task(taken.collect(slow, taken.add_records("slow"))))
                 await taken.until(lambda: taken.last_levels() == taken.books())
         finally:
             gateway.terminate()

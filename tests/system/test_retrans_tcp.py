@@ -68,7 +68,7 @@ class Owner:
         self.server = Counted(
             RequestClient(FEED, source_id, settings),
             settings,
-            on_events=self._take,
+            on_events=self._receive,
             on_up=self._up,
             on_down=self._down,
             seed=1,
@@ -77,7 +77,7 @@ class Owner:
         self.connection = RequestConnection(self.server, HOST, port)
         self.connection.start()
 
-    def _take(self, events: list[Event], now_ns: int) -> None:
+    def _receive(self, events: list[Event], now_ns: int) -> None:
         self.events += events
         self._changed.set()
 

@@ -35,22 +35,22 @@ def symbols_of(sequence: int) -> list[int]:
 class Pieces(Story):
     """A story in (sequence, message number) of messages, (sequence, WHOLE) of packets."""
 
-    def take(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         if message.content == "message":
             self.seen.append((message.sequence, message.number))
         elif message.content == "quality":
-            super().take(message)
+            super().receive(message)
         else:
             self.seen += [(x.sequence, 0xFFFF) for x in message.packets()]
 
-    def take_batch(self, batch: Any) -> None:
+    def receive_batch(self, batch: Any) -> None:
         for note in batch.notes:
-            self.take(note)
+            self.receive(note)
         if batch.count and batch.grain == "message":
             self.seen += zip(batch.sequences.tolist(), batch.numbers.tolist(), strict=True)
         elif batch.count:
             before = len(self.seen)
-            super().take_batch(_without_notes(batch))
+            super().receive_batch(_without_notes(batch))
             self.seen[before:] = [(x, 0xFFFF) for x in self.seen[before:]]
 
     @property

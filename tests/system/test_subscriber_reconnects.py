@@ -30,7 +30,7 @@ class Story:
         self.events: list[ConnectionEvent] = []
         self.options = {"on_connection": self.events.append, **options}
 
-    def take(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         if message.content == "quality":
             quality = message.quality
             self.seen.append((quality["reason"], quality["state"], quality.get("lost")))
@@ -39,9 +39,9 @@ class Story:
         else:
             self.seen.append(message.sequence)
 
-    def take_batch(self, batch: Any) -> None:
+    def receive_batch(self, batch: Any) -> None:
         for note in batch.notes:
-            self.take(note)
+            self.receive(note)
         if batch.count and batch.grain == "batch":
             bodies = split_packets(batch.feed, bytes(batch.data))
             self.seen += [batch.feed.decode_packet(body).sequence for body in bodies]
@@ -54,17 +54,17 @@ class Story:
             if form == "messages":
                 async for message in messages:
                     before = len(self.seen)
-                    self.take(message)
+                    self.receive(message)
                     if until in self.seen[before:]:
                         return
             elif form == "batches":
                 async for batch in messages.batches():
                     before = len(self.seen)
-                    self.take_batch(batch)
+                    self.receive_batch(batch)
                     if until in self.seen[before:]:
                         return
             else:
-                delivering = asyncio.create_task(messages.deliver(self.take_batch))
+                delivering = asyncio.create_task(messages.deliver(self.receive_batch))
                 looked_at = 0
                 while until not in self.seen[looked_at:] and not delivering.done():
                     looked_at = len(self.seen)
@@ -139,7 +139,7 @@ async def records_until(number: int, messages: Any, story: Story) -> None:
     async with patience():
         async for message in messages:
             if message.content == "quality":
-                story.take(message)
+                story.receive(message)
             elif message.records()["sequence"][-1] == number:
                 return
 

@@ -82,7 +82,7 @@ def configuration(feed: str, *lines: LineConfig, **sections: Any) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def taken(
+async def subscribed_to(
     config: Config, key: str, count: int
 ) -> AsyncIterator[tuple[Gateway, list[bytes], list[str], Callable[[], Any]]]:
     """The gateway and a subscriber: the messages that came, the reasons of quality messages, and a
@@ -133,7 +133,7 @@ async def test_what_one_line_lost_the_session_brings_though_its_connection_break
                 ),
             ),
         )
-        async with taken(config, ITCH.key, LAST) as (gateway, came, reasons, all_of_them):
+        async with subscribed_to(config, ITCH.key, LAST) as (gateway, came, reasons, all_of_them):
             await until(lambda: bool(server.logins))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(session.publish())
@@ -160,7 +160,7 @@ async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
     group, port = free_addresses.group(), free_addresses.port()
     (path,) = folder.glob("lines-*.pcap")
     config = configuration(feed, LineConfig(name="A", group=group, port=port))
-    async with taken(config, load_feed(feed).key, LAST) as (_, came, _, all_of_them):
+    async with subscribed_to(config, load_feed(feed).key, LAST) as (_, came, _, all_of_them):
         command = await run_command(
             "replay", str(path), "--map", f"{address}={group}:{port}@A", "--interface", "127.0.0.1"
         )
@@ -183,7 +183,7 @@ async def test_a_length_line_alone_brings_everything_and_its_recording_can_be_pl
         tcp = TcpConfig(address=server.address, framing="length-little")
         record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
         config = configuration(feed.name, LineConfig(name="A", tcp=tcp), record=record)
-        async with taken(config, feed.key, LAST) as (gateway, came, reasons, all_of_them):
+        async with subscribed_to(config, feed.key, LAST) as (gateway, came, reasons, all_of_them):
             await until(lambda: bool(server.clients))
             for number in range(1, LAST + 1):
                 server.send(
@@ -237,7 +237,7 @@ async def test_a_capture_is_served_as_a_line_by_tcp(
         )  # fmt: skip
     config = configuration(ITCH.name, LineConfig(name="A", tcp=tcp))
     try:
-        async with taken(config, ITCH.key, len(messages)) as each:
+        async with subscribed_to(config, ITCH.key, len(messages)) as each:
             gateway, came, _, all_of_them = each
             # Nothing comes before the subscriber is there: till then the gateway tries again.
             server = await asyncio.create_subprocess_exec(

@@ -87,7 +87,7 @@ async def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
         assert figures(rig, "orders")[:3] == (2, 0, 2)
         assert await in_thread(client.discharge, control, name) == ""
         await rig.until(lambda: figures(rig, "out") == (2, 0, 2, 0), "what was produced")
-        await rig.until(lambda: figures(rig, "orders") == (1, 2, 3, 0), "the parcels' end")
+        await rig.until(lambda: figures(rig, "orders") == (1, 2, 3, 0), "the outbox's end")
         await in_thread(client.pump, lambda: second.settled, "our settlement")
         assert second.remote_state == ACCEPTED
         await in_thread(client.wait_for, link, 3)
@@ -369,7 +369,7 @@ async def test_what_waits_to_be_sent_on_is_neither_handed_out_nor_cancelled(
         reading.flow(1)
         await in_thread(client.wait_for, reading, 2)
         assert numbers(client, reading) == [10, 11]
-        await rig.until(lambda: figures(rig, "orders")[0::3] == (2, 0), "the parcel's end")
+        await rig.until(lambda: figures(rig, "orders")[0::3] == (2, 0), "the outbox's end")
 
 
 @pytest.mark.parametrize("target", KINDS)
@@ -381,7 +381,7 @@ def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
 
     async def cut() -> None:
         async with running(*configs) as rig:
-            rig.queues.all["orders"]._parcels._ended = lambda *_: None
+            rig.queues.all["orders"]._outbox._ended = lambda *_: None
             client = await rig.client()
             link = await taken(client, of(1))
             control = await in_thread(client.coordinator)
@@ -395,7 +395,7 @@ def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
 
     async def again() -> None:
         async with running(*configs) as rig:
-            await rig.until(lambda: figures(rig, "orders")[0] == 0, "the parcels' end")
+            await rig.until(lambda: figures(rig, "orders")[0] == 0, "the outbox's end")
             assert figures(rig, "out")[0] == 2
 
     asyncio.run(cut())
@@ -453,7 +453,7 @@ async def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path
         assert sorted(found) == [1, 2, 11, 12, 21, 22]
         await rig.until(
             lambda: [figures(rig, name)[0::3] for name in ("keyed", "plain")] == [(0, 0)] * 2,
-            "the parcels' end",
+            "the outbox's end",
         )
     async with running(*configs) as rig:
         left = [figures(rig, name)[0::3] for name in ("keyed", "plain", "out")]

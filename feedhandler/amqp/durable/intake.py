@@ -212,7 +212,7 @@ class Intake(Credit):
         for source in sources:
             source.settled()
 
-    def accept_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
+    def accept_forwarded(self, source: Source, content: bytes, stamp: Stamp) -> None:
         """Put a message that another queue sends, and its stamp with it. Raises `QueueStopped`."""
         self.push()
         producers = {stamp.producer: (stamp.epoch, stamp.sequence)}
@@ -224,18 +224,18 @@ class Intake(Credit):
     def commit(
         self,
         contents: Sequence[bytes],
-        parcels: Sequence[bytes],
+        outbox: Sequence[bytes],
         ended: Sequence[int],
         producers: Mapping[bytes, ProducerState],
     ) -> Committed:
-        """Put messages, and behind them parcels, and mark others as delivered, as one group: all or
+        """Put messages, then outbox entries, and end others as delivered, as one group: all or
         nothing.
 
         Raises `QueueStopped`, and `UsageError` where the group is not possible: then nothing was
         done.
         """
         ends = [(number, Status.DELIVERED) for number in ended]
-        committed = self._store.commit_soon([*contents, *parcels], ends, (), producers)
+        committed = self._store.commit_soon([*contents, *outbox], ends, (), producers)
         first, last = committed.first_id, committed.first_id + len(contents) - 1
         for number, content in enumerate(contents, first):
             if not self.recent.keep(number, content):

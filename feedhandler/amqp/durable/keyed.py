@@ -24,7 +24,7 @@ from feedhandler.amqp.durable.keyed_management import OPERATIONS, KeyedManagemen
 from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.links import Forget
 from feedhandler.amqp.durable.management import Reply
-from feedhandler.amqp.durable.parcels import Parcels
+from feedhandler.amqp.durable.outbox import Outbox
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, OnDone, StoredQueue
 from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
 from feedhandler.amqp.durable.values import SectionError
@@ -32,7 +32,7 @@ from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
-from feedhandler.keyed.envelope import Parcel, message_in, overhead, wrap, wrap_parcel
+from feedhandler.keyed.envelope import OutboxEntry, message_in, overhead, wrap, wrap_outbox_entry
 from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
@@ -104,7 +104,7 @@ class KeyedDurableQueue(StoredQueue):
         self._find = find
         self._management = KeyedManagement(self)
         self._opening: Opened
-        self._parcels: Parcels
+        self._outbox: Outbox
         self._token = ""
         self._at_hand: Callable[[int], bytes | None]
         self._rota: Rota[KeyedTaker] = Rota()
@@ -141,7 +141,7 @@ class KeyedDurableQueue(StoredQueue):
         self.journal_store.on_dropped = self.intake.recent.pop
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
-        self._parcels = Parcels(self, self._find, self._arrived)
+        self._outbox = Outbox(self, self._find, self._arrived)
 
     def _restore(self) -> None:
         """Restore what the queue holds, and its producers; called in a thread before the queue is
@@ -198,13 +198,13 @@ class KeyedDurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+    def accept_forwarded(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         """Put a message that another queue sends; see `StoredQueue`."""
         # Room for which producers have credit counts as free: a producer that never uses its credit
         # would hold this up.
         if self.fault or not self.store.engine.has_room:
             return False
-        if not self.intake.accept_parcel(content, stamp, on_done):
+        if not self.intake.accept_forwarded(content, stamp, on_done):
             return False
         self.push_soon()
         return True
@@ -257,7 +257,7 @@ class KeyedDurableQueue(StoredQueue):
             for content, read in zip(work.put, puts, strict=True):
                 self.intake.put(content, read)
             for name, content in work.sent:
-                self.journal_store.send(Parcel(name, "", content))
+                self.journal_store.send(OutboxEntry(name, "", content))
         self._committing.append(lost)
         self.journal_store.when_durable(durable)
         self.push()
@@ -265,7 +265,7 @@ class KeyedDurableQueue(StoredQueue):
 
     def _no_room(self, work: Work, puts: list[Read]) -> Refusal | None:
         """Return why not all of a transaction can be taken now; None where it can."""
-        if fault := self._room_fault(self._parcels, work):
+        if fault := self._room_fault(self._outbox, work):
             return Refusal(fault, failed=False)
         refusal = self.core.refusal([(read.stamp, read.material) for read in puts])
         if refusal:
@@ -273,7 +273,7 @@ class KeyedDurableQueue(StoredQueue):
             return Refusal(f"queue {self.name}: {refusal}", failed=not full)
         keys = bytes(DIGEST_BYTES * self.core.structure.key_slots)
         items = [wrap(each, keys) for each in work.put]
-        items += [wrap_parcel(Parcel(name, "", each)) for name, each in work.sent]
+        items += [wrap_outbox_entry(OutboxEntry(name, "", each)) for name, each in work.sent]
         stamps = {read.stamp.producer: (0, 0) for read in puts if read.stamp is not None}
         try:
             self.store.engine.check_commit(items, len(work.accepted), stamps)
@@ -299,7 +299,7 @@ class KeyedDurableQueue(StoredQueue):
             self._move_on()
         if not self.closing:
             self.intake.feed()
-        self.send_parcels()
+        self.send_outbox()
         self.serve()
         self.flush()
 
@@ -573,18 +573,18 @@ class KeyedDurableQueue(StoredQueue):
 
     # -- other queues -----------------------------------------------------------------------
 
-    def send_parcels(self) -> None:
-        """Send parcels to other queues, in order; each ends here once it is durable there."""
-        parcels = self.journal_store.parcels
-        if parcels:
-            self._parcels.add(parcels)
-            parcels.clear()
-        self._parcels.send()
+    def send_outbox(self) -> None:
+        """Send the outbox to other queues, in order; each ends here once it is durable there."""
+        entries = self.journal_store.outbox
+        if entries:
+            self._outbox.add(entries)
+            entries.clear()
+        self._outbox.send()
 
-    def _arrived(self, number: int, parcel: Parcel) -> None:
-        if parcel.reason:
+    def _arrived(self, number: int, entry: OutboxEntry) -> None:
+        if entry.reason:
             self.counts[QueueCounter.DEAD] += 1
-            text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
+            text = f"queue {self.name}: a message {entry.reason}: moved to queue {entry.queue}"
             log_event("queue_dead", text, queue=self.name)
         self.journal_store.deliver(number)
         self.push_soon()
@@ -695,5 +695,5 @@ class KeyedDurableQueue(StoredQueue):
             "timeouts": core.timeouts,
             "stale": core.stale,
             "producers_known": len(core.producers),
-            "parcels": len(self.journal_store.parcels) + len(self._parcels),
+            "parcels": len(self.journal_store.outbox) + len(self._outbox),
         }

@@ -117,7 +117,7 @@ class KeyedIntake(Credit):
         self._added(answer.number, content, read)
         self._journal_store.when_durable(self._count)
 
-    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+    def accept_forwarded(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         """Take a message that another queue sends; return False where there is no room now.
 
         One without a key goes to the queue of dead messages: the sending queue has checked that,

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
 from feedhandler.amqp.durable.intake import Intake
 from feedhandler.amqp.durable.links import Consumer, Forget
-from feedhandler.amqp.durable.parcels import Parcels
+from feedhandler.amqp.durable.outbox import Outbox
 from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.stored import (
     FORWARD_PAGE,
@@ -46,7 +46,7 @@ from feedhandler.journal import CancelAnswer, Status
 from feedhandler.journal.block import Block
 from feedhandler.journal.engine import Committed
 from feedhandler.journal.layout import VERSION
-from feedhandler.keyed.envelope import Parcel, parcel_in, wrap_parcel
+from feedhandler.keyed.envelope import OutboxEntry, outbox_entry_in, wrap_outbox_entry
 from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.operator_log import log_event
@@ -58,8 +58,8 @@ LOOK = 16
 #: Bytes that are read from the disk at a time, beside one message.
 READ_BYTES_MAX = 8 << 20
 #: Producer name, which no client can have, under which the journal keeps the range of numbers that
-#: may be parcels.
-PARCELS = b"\x00parcels"
+#: may be entries of the outbox.
+OUTBOX = b"\x00parcels"
 
 
 class DurableQueue(StoredQueue):
@@ -87,8 +87,8 @@ class DurableQueue(StoredQueue):
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
         #: Messages on their way to other queues, and their numbers: no consumer gets them.
-        self._parcels: Parcels
-        self._parcel_numbers: set[int] = set()
+        self._outbox: Outbox
+        self._outbox_numbers: set[int] = set()
         self._committing: deque[_Commit] = deque()
 
     # -- open and closed --------------------------------------------------------------------
@@ -106,12 +106,12 @@ class DurableQueue(StoredQueue):
         self.intake = Intake(
             self.config, self.store, self.ids, lambda page: self._threads.submit(append, page)
         )
-        self._parcels = Parcels(self, self._find, self._arrived)
-        self._hold_parcels(await asyncio.to_thread(self._parcels_left))
+        self._outbox = Outbox(self, self._find, self._arrived)
+        self._hold_in_outbox(await asyncio.to_thread(self._outbox_left))
 
-    def send_parcels(self) -> None:
+    def send_outbox(self) -> None:
         """Send to other queues as much as they take now."""
-        self._parcels.send()
+        self._outbox.send()
 
     def _closing(self) -> None:
         for task in list(self._moving):
@@ -144,7 +144,7 @@ class DurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+    def accept_forwarded(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         """Put a message that another queue sends; see `StoredQueue`."""
         if self.fault or not self.intake.has_room:
             return False
@@ -158,7 +158,7 @@ class DurableQueue(StoredQueue):
                 self.intake.add(arrival, 0, content, b"")
                 self.intake.push()
             else:
-                self.intake.accept_parcel(arrival, content, stamp)
+                self.intake.accept_forwarded(arrival, content, stamp)
         except FeedhandlerError as error:
             self.stop(str(error))
         return True
@@ -257,8 +257,8 @@ class DurableQueue(StoredQueue):
             return
         claimed: list[tuple[int, Block]] = done[0]
         self._more = len(claimed) == limit
-        if self._parcel_numbers:
-            claimed = [each for each in claimed if each[0] not in self._parcel_numbers]
+        if self._outbox_numbers:
+            claimed = [each for each in claimed if each[0] not in self._outbox_numbers]
         take = self.intake.recent.pop
         items = [(number, take(number)) for number, _ in claimed]
         if all(content is not None for _, content in items):
@@ -404,19 +404,19 @@ class DurableQueue(StoredQueue):
         """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
         if fault := self._format_fault():
             return Refusal(fault)
-        if fault := self._room_fault(self._parcels, work):
+        if fault := self._room_fault(self._outbox, work):
             return Refusal(fault, failed=False)
         self.push()
-        parcels = [Parcel(name, "", content) for name, content in work.sent]
+        entries = [OutboxEntry(name, "", content) for name, content in work.sent]
         first = self.store.engine.next_id + len(work.put)
-        numbers = range(first, first + len(parcels))
+        numbers = range(first, first + len(entries))
         ended = [number for _, number in work.accepted]
-        low = min(self._parcel_numbers, default=first)
-        # Where to look for parcels when the queue is opened again.
-        state = {PARCELS: (low, numbers.stop)} if parcels else {}
+        low = min(self._outbox_numbers, default=first)
+        # Where to look for the outbox when the queue is opened again.
+        state = {OUTBOX: (low, numbers.stop)} if entries else {}
         try:
             committed = self.intake.commit(
-                work.put, [wrap_parcel(parcel) for parcel in parcels], ended, state
+                work.put, [wrap_outbox_entry(entry) for entry in entries], ended, state
             )
         except UsageError as error:
             return Refusal(f"queue {self.name}: {error.message}")
@@ -424,8 +424,8 @@ class DurableQueue(StoredQueue):
             self.stop(str(error))
             return Refusal(f"queue {self.name} has stopped: {error.message}", failed=False)
         assert committed.end_id == numbers.stop, "ids are the intake's alone"
-        self._parcel_numbers.update(numbers)
-        commit = _Commit(committed, work, list(zip(numbers, parcels, strict=True)), done, lost)
+        self._outbox_numbers.update(numbers)
+        commit = _Commit(committed, work, list(zip(numbers, entries, strict=True)), done, lost)
         self._committing.append(commit)
         return None
 
@@ -438,35 +438,35 @@ class DurableQueue(StoredQueue):
             taker.finished([number])
         for number in commit.committed.forward:
             self._report_fate(number, "delivered")
-        self._hold_parcels(commit.parcels)
+        self._hold_in_outbox(commit.outbox)
         commit.done()
-        self._parcels.send()
+        self._outbox.send()
 
-    def _hold_parcels(self, parcels: list[tuple[int, Parcel]]) -> None:
-        """Hold parcels, which are durable here, until they are durable where they go."""
-        for number, _ in parcels:
-            self._parcel_numbers.add(number)
+    def _hold_in_outbox(self, entries: list[tuple[int, OutboxEntry]]) -> None:
+        """Hold entries, which are durable here, until they are durable where they go."""
+        for number, _ in entries:
+            self._outbox_numbers.add(number)
             self.store.engine.hold(number)
-        self._parcels.add(parcels)
+        self._outbox.add(entries)
 
-    def _parcels_left(self) -> list[tuple[int, Parcel]]:
+    def _outbox_left(self) -> list[tuple[int, OutboxEntry]]:
         """Find the messages that were on their way to other queues; called in a thread as the queue
         is opened. Raises `OSError`."""
-        after, end = self.store.producer(PARCELS) or (1, 1)
+        after, end = self.store.producer(OUTBOX) or (1, 1)
         after -= 1
-        parcels: list[tuple[int, Parcel]] = []
+        entries: list[tuple[int, OutboxEntry]] = []
         while after + 1 < end:
             items = self.store.engine.peek(after, LOOK)
             after = items[-1].id if items else end
-            read = ((item.id, parcel_in(item.content)) for item in items if item.id < end)
-            parcels += [(number, parcel) for number, parcel in read if parcel is not None]
-        return parcels
+            read = ((item.id, outbox_entry_in(item.content)) for item in items if item.id < end)
+            entries += [(number, entry) for number, entry in read if entry is not None]
+        return entries
 
-    def _arrived(self, number: int, parcel: Parcel) -> None:
-        """End a parcel, which is durable where it was sent."""
+    def _arrived(self, number: int, entry: OutboxEntry) -> None:
+        """End an outbox entry, which is durable where it was sent."""
         done = self._guard(lambda: self.store.engine.deliver([number]))
         if done is not None:
-            self._when(done[1], lambda: self._parcel_numbers.discard(number))
+            self._when(done[1], lambda: self._outbox_numbers.discard(number))
 
     # -- dead messages ----------------------------------------------------------------------
 
@@ -593,7 +593,7 @@ class DurableQueue(StoredQueue):
             "handed_out_again": self.dispatch.handed_out_again,
             "waiting_bytes": figures["waiting_bytes"] + self.intake.waiting_bytes,
             "consumers": self.dispatch.takers,
-            "parcels": len(self._parcels),
+            "parcels": len(self._outbox),
         }
 
 
@@ -602,7 +602,7 @@ class _Commit(NamedTuple):
 
     committed: Committed
     work: Work
-    parcels: list[tuple[int, Parcel]]
+    outbox: list[tuple[int, OutboxEntry]]
     done: Callable[[], None]
     lost: Callable[[], None]
 

@@ -141,7 +141,7 @@ class DurableQueues:
                     log_event("queue_stopped", text, logging.ERROR, queue=queue.name)
             for queue in self.all.values():
                 if not queue.fault:
-                    queue.send_parcels()
+                    queue.send_outbox()
         except BaseException:
             await self.close()
             raise

@@ -24,7 +24,7 @@ from feedhandler.amqp.durable.index import IndexFile, open_index
 from feedhandler.amqp.durable.intake import OVERFULL
 from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply
 from feedhandler.amqp.durable.message_ids import MessageIds
-from feedhandler.amqp.durable.parcels import Parcels
+from feedhandler.amqp.durable.outbox import Outbox
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
 from feedhandler.amqp.sender_queue import Peer
@@ -228,12 +228,12 @@ class StoredQueue(abc.ABC):
         raise AssertionError(f"{operation} is for another kind of queue")
 
     @abc.abstractmethod
-    def accept_parcel(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
+    def accept_forwarded(self, content: bytes, stamp: Stamp, on_done: Callable[[], None]) -> bool:
         """Put a message that another queue of the node sends, once however often that is tried;
         `on_done` is called once it is durable. Returns False where there is no room now."""
 
     @abc.abstractmethod
-    def send_parcels(self) -> None:
+    def send_outbox(self) -> None:
         """Send to other queues as much as they take now."""
 
     # -- transactions -----------------------------------------------------------------------
@@ -249,7 +249,7 @@ class StoredQueue(abc.ABC):
     ) -> Refusal | None:
         """Do all that a transaction does, durably; see `transactions.TransactionalQueue`."""
 
-    def _room_fault(self, parcels: Parcels, work: Work) -> str:
+    def _room_fault(self, outbox: Outbox, work: Work) -> str:
         """Return why there is no room now for a transaction; "" where there is.
 
         Producers have credit for what may wait for the disk; a transaction may exceed that, for it
@@ -257,7 +257,7 @@ class StoredQueue(abc.ABC):
         """
         if self.store.engine.waiting_bytes > OVERFULL * self.config.waiting_bytes_max:
             return f"too much waits for the disk in queue {self.name}"
-        return parcels.fault(content for _, content in work.sent)
+        return outbox.fault(content for _, content in work.sent)
 
     def _format_fault(self) -> str:
         """Return why this queue has no transactions; "" where it has."""

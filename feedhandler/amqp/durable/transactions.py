@@ -3,7 +3,7 @@
 What it is for: a controller declares a transaction and discharges it; what is put meanwhile, and
 what consumers say of messages, waits here. A discharge hands all of it to one queue, the *home*,
 whose journal makes it count as a whole or not at all: the queue whose messages were accepted, else
-the first that was put to. What was put to others goes there as parcels, out of the home's journal.
+the first that was put to. What was put to others goes there through the home's outbox.
 
     operation            at a commit                            at a rollback
     put                  in its queue                           forgotten

@@ -321,7 +321,7 @@ class Backlog(SenderQueue):
         if conflation.gone:
             self.conflated = conflation.conflated
             self.conflated_bytes = conflation.conflated_bytes
-            for service, (count, first, last) in conflation.take_gone().items():
+            for service, (count, first, last) in conflation.drain_gone().items():
                 self.loss_trackers[service].conflate(count, first, last)
         return 0
 

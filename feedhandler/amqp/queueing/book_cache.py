@@ -101,7 +101,7 @@ class BookCache:
             packets=len(packets),
         )  # fmt: skip
         end = loss_tracker.books_border(BOOKS_END, symbols=named, last=last, next=last + 1)
-        index = self._take_indexes(service, last, len(packets))
+        index = self._allocate_indexes(service, last, len(packets))
         fanout.books(stream, begin, packets, (last, index), end, sender_queue)
 
     def _named(self, symbol: int) -> int | str | None:
@@ -113,9 +113,8 @@ class BookCache:
         met = [symbol for symbol in symbols if self.books.through(service, symbol)]
         return [self._named(symbol) for symbol in met]
 
-    def _take_indexes(self, service: int, last: int, count: int) -> int:
-        """Take `count` indexes in the tags of blocks with this `last`, each given once; return the
-        first."""
+    def _allocate_indexes(self, service: int, last: int, count: int) -> int:
+        """Allocate `count` indexes in the tags of blocks with this `last`; return the first."""
         before, index = self._next_index.get(service, (-1, 0))
         index = index if before == last else 0
         self._next_index[service] = (last, index + count)

@@ -93,7 +93,7 @@ class Conflation:
 
     `orders_max(service, symbol)`: how many orders the symbol's book has; `bytes_max` is the
     caller's bound. `conflated`, `conflated_bytes`: market messages taken out so far. `gone`: those
-    of each service since `take_gone`, as [how many, first sequence number, last].
+    of each service since `drain_gone`, as [how many, first sequence number, last].
     """
 
     bytes_max: Readonly[cython.Py_ssize_t]
@@ -167,7 +167,7 @@ class Conflation:
         if before is not None:
             old = before[0]
             if old.position > self.sealed:
-                self._take_out(old, before[1])
+                self._remove_message(old, before[1])
             else:
                 self.superseded += len(old.pieces[before[1]]) + _PIECE_BYTES
         self.index[key] = (waiting, index)
@@ -178,7 +178,7 @@ class Conflation:
         too many."""
         key: tuple = waiting.keys[index]
         if key in self.dirty:
-            self._take_out(waiting, index)
+            self._remove_message(waiting, index)
             return 0
         waits: object = self.orders.get(key)
         if waits is None:
@@ -191,12 +191,12 @@ class Conflation:
     def _soil(self, key: tuple) -> cython.int:
         """Mark a book to be sent whole, and take out the changes of it that wait."""
         for waiting, index in self.orders.pop(key):
-            self._take_out(waiting, index)
+            self._remove_message(waiting, index)
         self.dirty[key] = True
         self.bytes += _DIRTY_BYTES
         return 0
 
-    def _take_out(self, waiting: Waiting, index: cython.int) -> cython.int:
+    def _remove_message(self, waiting: Waiting, index: cython.int) -> cython.int:
         """Take out a market message, which is not to be sent."""
         size: cython.Py_ssize_t = len(waiting.pieces[index])
         outgoing: OutgoingMessage = waiting.outgoing
@@ -218,7 +218,7 @@ class Conflation:
             self.bytes -= _ENTRY_BYTES + waiting.size
         return 0
 
-    def take_gone(self) -> dict[int, list[int]]:
+    def drain_gone(self) -> dict[int, list[int]]:
         """Return what was taken out of each service since the last call (see `gone`)."""
         gone, self.gone = self.gone, {}
         return gone
@@ -357,6 +357,6 @@ class Conflation:
                 if waiting.pieces[index] is not None and waiting.modes[index] == _LATEST:
                     found = self.index[waiting.keys[index]]
                     if found[0] is not waiting or found[1] != index:
-                        self._take_out(waiting, index)
+                        self._remove_message(waiting, index)
         self.sealed = 0
         self.superseded = 0

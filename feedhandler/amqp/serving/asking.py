@@ -57,7 +57,7 @@ def check_limits(connection: "NodeConnection", link: Any, addresses: str) -> Non
     links_max = node.gate.limits.links_per_connection
     if node.links >= node.settings.max_links or 0 < links_max <= connection.links:
         raise AddressError("too many links", LIMIT)
-    if not connection.attaches.take(time.monotonic_ns()):
+    if not connection.attaches.try_acquire(time.monotonic_ns()):
         raise AddressError("links are asked for too quickly", LIMIT)
     frame_bytes = connection.engine.remote_max_frame_bytes
     if frame_bytes and len(f"{link.name}{addresses}") + ANSWER_BYTES > frame_bytes:

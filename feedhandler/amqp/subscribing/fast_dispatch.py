@@ -27,13 +27,13 @@ class FastDispatch:
     arguments are those of a `Batch`.
 
         link, callback   what it was made for; another link or callback needs another one
-        batch, taken     after `dispatch` returned False: the messages that it could hand over
+        batch, filled    after `dispatch` returned False: the messages that it could hand over
     """
 
     link: Readonly[ReceiverLink]
     callback: Readonly[object]
     batch: Readonly[Batch]
-    taken: Readonly[cython.Py_ssize_t]
+    filled: Readonly[cython.Py_ssize_t]
     inbox: "Inbox"
     intake: object
     feed: object
@@ -58,18 +58,18 @@ class FastDispatch:
         self.grain = grain
         self.workspace = workspace
         self.granted_at = max(1, (intake.credit + 1) // 2)
-        self.consumed = self.taken = 0
+        self.consumed = self.filled = 0
         self.batch: Batch | None = None
 
     def dispatch(self) -> cython.bint:
         """Hand over all that the link holds. Returns False, having handed over nothing, where
-        `Subscriber` must: then `taken` of its messages are in `batch`."""
+        `Subscriber` must: then `filled` of its messages are in `batch`."""
         link: ReceiverLink = self.link
         count: cython.Py_ssize_t = link.count
         batch: Batch = Batch(self.feed, self.grain, None, self.workspace)
-        taken: cython.Py_ssize_t = batch.fill(self.inbox, link, 0, count)
-        if taken != count:
-            self.batch, self.taken = batch, taken
+        filled: cython.Py_ssize_t = batch.fill(self.inbox, link, 0, count)
+        if filled != count:
+            self.batch, self.filled = batch, filled
             return False
         link.clear()
         self.callback(batch)

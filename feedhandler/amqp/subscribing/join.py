@@ -26,7 +26,7 @@ import msgspec
 _BLOCK_BEGIN = "snapshot-begin"
 #: Reasons of quality messages behind which the numbers begin at a lower one.
 _ANEW = ("reset", "withdrawn")
-_BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
+_BLOCK_REASONS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
 #: A position: (how many epochs have begun, sequence number << 16 | message number).
 Position = tuple[int, int]
 #: Tags of the old link's latest messages outside the sequence that are remembered of each service.
@@ -106,7 +106,7 @@ class Join:
         if service.phase is not Phase.OLD:
             return []
         if message.content == "quality":
-            return [message, *self._old_mark(service, _reason(message))]
+            return [message, *self._old_quality(service, _reason(message))]
         if message.sequence >> 62:
             if not message.sequence >> 63:
                 service.aside.append(message.tag)
@@ -117,12 +117,12 @@ class Join:
         service.reached = max(service.reached, position)
         return [message, *self._look(service)]
 
-    def _old_mark(self, service: _Service, reason: str) -> list[Any]:
+    def _old_quality(self, service: _Service, reason: str) -> list[Any]:
         """Process a quality message of the old link; return the messages to hand out behind it."""
         if reason in _ANEW:
             service.old.renumber()
             service.reached = (service.old.epoch, -1)
-        elif reason in _BLOCK_MARKS:
+        elif reason in _BLOCK_REASONS:
             service.in_block = reason == _BLOCK_BEGIN
         return self._look(service)
 
@@ -188,7 +188,7 @@ class Join:
         if service.phase is Phase.NEW:
             return [message]
         if message.content == "quality":
-            return self._hand_out_mark(service, message)
+            return self._hand_out_quality(service, message)
         if message.sequence >> 63:
             return [message] if service.in_block else []
         if message.sequence >> 62:
@@ -198,7 +198,7 @@ class Join:
         service.phase = Phase.NEW
         return [message]
 
-    def _hand_out_mark(self, service: _Service, message: Any) -> list[Any]:
+    def _hand_out_quality(self, service: _Service, message: Any) -> list[Any]:
         """Filter a quality message while the new link catches up: the old one has brought it, too,
         unless it is of a snapshot block, behind which the new link's stream goes on."""
         quality = msgspec.json.decode(message.body, type=dict)
@@ -209,7 +209,7 @@ class Join:
                 return []
             service.phase = Phase.NEW
             return [message]
-        if reason in _BLOCK_MARKS:
+        if reason in _BLOCK_REASONS:
             service.in_block = reason == _BLOCK_BEGIN
             if reason == "snapshot-end" and quality.get("next"):
                 service.reached = (service.new.epoch, (quality["next"] << 16) - 1)

@@ -18,7 +18,7 @@ from feedhandler.amqp.subscribing.join import Join
 class Overlap:
     """The stream of `old`, and from some position of each service on that of `new`.
 
-    `tags`: by service, the tag of what was handed out last. `taken` counts what both links have
+    `tags`: by service, the tag of what was handed out last. `received` counts what both links have
     brought.
     """
 
@@ -27,7 +27,7 @@ class Overlap:
         self.new = new
         self.tags = dict(tags)
         self.over = False
-        self.taken = 0
+        self.received = 0
         self._left = False
         self._read_old = self._read_new = 0
         self._batches = grain == "batch"
@@ -51,7 +51,7 @@ class Overlap:
         join = self._join
         self._read_old += self.old.link.count
         self._read_new += self.new.link.count
-        self.taken += self.old.link.count + self.new.link.count
+        self.received += self.old.link.count + self.new.link.count
         for message in self._read(self.old, read):
             messages += join.old(message)
         for message in self._read(self.new, read):

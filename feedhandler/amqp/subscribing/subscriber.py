@@ -324,7 +324,7 @@ class Subscriber:
         snapshot block, are among them."""
         assert fast.batch is not None
         count = intake.link.count
-        for batch in self._parts(intake, fast.batch, fast.taken):
+        for batch in self._parts(intake, fast.batch, fast.filled):
             self._note_all(batch.notes)
             fast.callback(batch)
         fast.return_credit()

@@ -356,19 +356,19 @@ class Upstream:
         self.request = request
         if self.overlap is overlap:
             overlap.accepted()
-            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap, overlap.taken)
+            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap, overlap.received)
 
-    def _watch_overlap(self, overlap: Overlap, taken: int, looks: int = 1) -> None:
+    def _watch_overlap(self, overlap: Overlap, received: int, looks: int = 1) -> None:
         """End an overlap that the node does not bring to an end, once all it sent is consumed.
 
-        A new connection then goes on from where the stream is. `taken`: the count at the last look;
-        a consumer may be slow as long as it makes progress.
+        A new connection then goes on from where the stream is. `received`: the count at the last
+        look; a consumer may be slow as long as it makes progress.
         """
         if self.overlap is not overlap:
             return
-        gets_on = overlap.taken != taken and looks < OVERLAP_LOOKS_MAX
+        gets_on = overlap.received != received and looks < OVERLAP_LOOKS_MAX
         if overlap.waiting or gets_on:
-            again = (overlap, overlap.taken, looks + 1)
+            again = (overlap, overlap.received, looks + 1)
             self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, *again)
             return
         error = Ended(f"{self.url} did not drain a link within {looks * OVERLAP_SECONDS:g} s")

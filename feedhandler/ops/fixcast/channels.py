@@ -266,7 +266,7 @@ def receive(
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(_written(out)) if out else None
 
-            def take(channel: str, events: list[Any]) -> None:
+            def on_events(channel: str, events: list[Any]) -> None:
                 for event in events:
                     if isinstance(event, Deliver):
                         if count and seen["messages"] >= count:
@@ -286,7 +286,7 @@ def receive(
                 seen[str(what["event"])] += 1
                 _notice(channel, what, as_json)
 
-            async with Receiver(channels, ids, settings, take, notice) as receiver:
+            async with Receiver(channels, ids, settings, on_events, notice) as receiver:
                 await stop.wait()
         shut = _drops(receiver, as_json)
         states = f", {seen['states']:,} states" if seen["states"] else ""

@@ -236,8 +236,8 @@ def fetch(
     keep = _Keeper(to)
 
     async def main(stop: asyncio.Event) -> int:
-        take = functools.partial(keep.take, stop=None if follow else stop)
-        session = entitled(host, port, client, take, context, plain)
+        on_event = functools.partial(keep.write, stop=None if follow else stop)
+        session = entitled(host, port, client, on_event, context, plain)
         await until_stopped(session, stop, None if follow else wait_s)
         return keep.code(stopped=stop.is_set())
 
@@ -255,7 +255,7 @@ class _Keeper:
         self._refused: str | None = None
         self._folder.make()
 
-    def take(self, event: Event, stop: asyncio.Event | None) -> None:
+    def write(self, event: Event, stop: asyncio.Event | None) -> None:
         """Write what is given; set `stop` once every granted channel has a key."""
         match event:
             case ChannelKey():

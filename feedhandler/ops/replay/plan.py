@@ -19,7 +19,7 @@ from feedhandler.replay.playing.time_spec import rfc3339_text
 from feedhandler.terminal.captures import not_read, read_slowly
 from feedhandler.terminal.console import host_faults, print_json, progress, stdout_console
 from feedhandler.terminal.fitted import FittedTable
-from feedhandler.terminal.outputs import refuse_input, refuse_taken
+from feedhandler.terminal.outputs import refuse_existing, refuse_input
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Plan:
     def write(self, path: Path, settings: FrameSettings, overwrite: bool) -> None:
         """Write what would be sent to `path`. Raises `UsageError` where that would lose a file."""
         refuse_input(path, *(Path(capture.path) for capture in self.source.captures))
-        refuse_taken(overwrite, path)
+        refuse_existing(overwrite, path)
         maker = RecordMaker(
             [
                 Destination(group, port, settings.source_mac, settings.source_ip)

@@ -354,7 +354,7 @@ def test_batches_of_several_services_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_a_mark_is_sent_between_the_packets_it_stands_between(grain: str) -> None:
+def test_a_control_event_is_sent_between_the_packets_it_stands_between(grain: str) -> None:
     rig = Rig()
     _, link = rig.attach(f"euronext.104?as={grain}")
     rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
@@ -500,7 +500,7 @@ def test_a_share_ends_at_its_bytes_however_many_events_are_in_it() -> None:
         (RecordKind.MISMATCH, {"sequence": 2, "next_sequence": 3}, 4),
     ],
 )
-def test_the_sequence_expected_next_follows_marks_as_well_as_packets(
+def test_the_sequence_expected_next_follows_control_events_as_well_as_packets(
     kind: RecordKind, fields: dict[str, int], expected: int
 ) -> None:
     rig = Rig()

@@ -92,12 +92,12 @@ class Customer:
         assert self.sender_queue is not None
         assert self.link is not None
         self.rig.detach(self.sender_queue)
-        self.take(max(0, len(self.link.frames) - frames))
+        self.receive(max(0, len(self.link.frames) - frames))
         self.sender_queue = None
         while self.had and self.had[-1][0] in (None, IN_A_BLOCK):
             self.had.pop()  # it will be sent again
 
-    def take(self, count: int) -> None:
+    def receive(self, count: int) -> None:
         assert self.link is not None
         sent = self.link.sent[:count]
         assert [each.group_sequence for each in sent] == list(range(len(sent)))
@@ -199,7 +199,7 @@ class Session:
             assert each.link is not None
             each.sender_queue.drain()
             assert each.sender_queue.catching == 0
-            each.take(len(each.link.frames))
+            each.receive(len(each.link.frames))
 
 
 def check(seed: int) -> None:

@@ -300,7 +300,7 @@ def test_who_applies_a_new_epoch_still_finds_what_is_stored_of_the_old_one() -> 
 
 
 @drawn(2)
-def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
+def test_random_blocks_and_control_events_never_mix_with_live_packets(seed: int) -> None:
     chance = random.Random(seed)
     rig = Rig()
     stream = rig.streams[0]

@@ -330,11 +330,11 @@ def test_failures_of_any_number_of_addresses_take_bounded_room() -> None:
 
 def test_a_bucket_lets_so_many_a_second_through_and_twice_as_many_at_once() -> None:
     bucket = RateLimit(10, 0)
-    assert sum(bucket.take(0) for _ in range(100)) == 20
-    assert sum(bucket.take(SECOND // 2) for _ in range(100)) == 5
-    assert sum(bucket.take(100 * SECOND) for _ in range(100)) == 20
+    assert sum(bucket.try_acquire(0) for _ in range(100)) == 20
+    assert sum(bucket.try_acquire(SECOND // 2) for _ in range(100)) == 5
+    assert sum(bucket.try_acquire(100 * SECOND) for _ in range(100)) == 20
 
 
 def test_a_bucket_without_a_bound_lets_everything_through() -> None:
     bucket = RateLimit(0, 0)
-    assert all(bucket.take(0) for _ in range(1000))
+    assert all(bucket.try_acquire(0) for _ in range(1000))

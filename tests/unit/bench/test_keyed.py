@@ -219,12 +219,12 @@ def test_a_client_that_ends_by_itself_is_reported_with_its_last_words() -> None:
         Command([sys.executable, "-c", "print('attached\\nready 1'); raise SystemExit('gone')"], "")
     ]
     with pytest.raises(BrokerFailed, match=r"a client ended: gone"):
-        bench_keyed_peers.take(peer, "queue", SMALL)
+        bench_keyed_peers.consume(peer, "queue", SMALL)
 
 
 def test_a_run_is_cut_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_keyed_peers, "TAKE_SECONDS_MAX", 0.2)
-    taken = bench_keyed_peers.take(FakePeer([("0", 0)]), "queue", SMALL)
+    taken = bench_keyed_peers.consume(FakePeer([("0", 0)]), "queue", SMALL)
     assert taken.cut
     assert bench_keyed_peers.judged(SMALL.workload.messages(), taken) == []
 

@@ -242,15 +242,15 @@ def test_a_compressed_capture_is_the_one_that_it_holds(
     monkeypatch.setattr(lake_identity, "IDENTITY_BYTES", size)
     data = session.read_bytes()
     (tmp_path / "day.pcap.gz").write_bytes(gzip.compress(data))
-    marks = [5, 900, 50_000, 80_000, len(data), len(data) + 1]
-    plain = look(look_at(str(session)), UTP, marks)
-    zipped = look(look_at(str(tmp_path / "day.pcap.gz")), UTP, marks)
+    sizes = [5, 900, 50_000, 80_000, len(data), len(data) + 1]
+    plain = look(look_at(str(session)), UTP, sizes)
+    zipped = look(look_at(str(tmp_path / "day.pcap.gz")), UTP, sizes)
     assert plain == zipped
     assert plain.size == len(data)
-    for mark, name in plain.at.items():
-        (tmp_path / "part.pcap").write_bytes(data[:mark])
-        part = look(CaptureFile(str(tmp_path / "part.pcap"), "pcap", mark), UTP)
-        assert (part.name, part.begins) == (name, data[: min(512, mark, size)].hex())
+    for prefix, name in plain.at.items():
+        (tmp_path / "part.pcap").write_bytes(data[:prefix])
+        part = look(CaptureFile(str(tmp_path / "part.pcap"), "pcap", prefix), UTP)
+        assert (part.name, part.begins) == (name, data[: min(512, prefix, size)].hex())
 
 
 def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(

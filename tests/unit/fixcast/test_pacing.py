@@ -18,7 +18,7 @@ def sent_by(bucket: TokenBucket, sizes: list[tuple[int, int]]) -> list[tuple[int
         now_ns = max(now_ns, wanted_ns)
         while (ready_ns := bucket.ready_ns(size, now_ns)) > now_ns:
             now_ns = ready_ns
-        bucket.take(size, now_ns)
+        bucket.charge(size, now_ns)
         sent.append((now_ns, size))
     return sent
 
@@ -72,7 +72,7 @@ def test_what_is_larger_than_the_bucket_leaves_a_debt() -> None:
 
 def test_a_clock_that_goes_back_gives_nothing() -> None:
     bucket = TokenBucket(1_000_000, 1000)
-    bucket.take(1000, 10 * MS)
+    bucket.charge(1000, 10 * MS)
     assert bucket.ready_ns(1000, 9 * MS) == 10 * MS
     assert bucket.ready_ns(1000, 10 * MS) == 11 * MS
 
@@ -103,7 +103,7 @@ def test_sending_that_takes_long_breaks_no_promise(seed: int) -> None:
             took_ns = rng.choice([0, 1000, rng.randint(0, 5 * MS)])
             left += [(now_ns + int(took_ns * late), size) for size in batch]
             now_ns += took_ns
-            bucket.take(sum(batch), now_ns)
+            bucket.charge(sum(batch), now_ns)
             now_ns += rng.choice([1, rng.randint(1, MS)])
         for begin in range(0, len(left), 29):
             total = 0
@@ -115,6 +115,6 @@ def test_sending_that_takes_long_breaks_no_promise(seed: int) -> None:
 
 def test_centuries_of_silence_fill_the_bucket() -> None:
     bucket = TokenBucket(1 << 40, 1 << 31)
-    bucket.take(1 << 31, 0)
+    bucket.charge(1 << 31, 0)
     assert bucket.ready_ns(1 << 31, 0) == 1_953_125
     assert bucket.admits(0, 1 << 31, 1 << 62)

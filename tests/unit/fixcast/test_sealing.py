@@ -32,7 +32,7 @@ from tests.support.fix_keys import CHANNEL, SECOND, START, bytes_of, key, ring
 PAYLOAD = b"8=FIXT.1.1\x01" * 9
 
 
-def taken(opener: Opener, datagram: bytes, line: int = 0, now_ns: int = START) -> bytes | None:
+def accepted(opener: Opener, datagram: bytes, line: int = 0, now_ns: int = START) -> bytes | None:
     """Return the payload of a datagram that an opener opens and accepts; None if it does not."""
     opened = opener.open(datagram, line, now_ns)
     if opened is None:
@@ -44,7 +44,7 @@ def taken(opener: Opener, datagram: bytes, line: int = 0, now_ns: int = START) -
 def why(opener: Opener, datagram: bytes, line: int = 0, now_ns: int = START) -> str:
     """The one reason why a datagram is dropped."""
     before = opener.counts.copy()
-    assert taken(opener, datagram, line, now_ns) is None
+    assert accepted(opener, datagram, line, now_ns) is None
     (reason,) = opener.counts - before
     return reason
 
@@ -86,7 +86,7 @@ def test_the_library_passes_nists_vector_for_a_key_of_256_bits() -> None:
 def test_what_is_sealed_is_opened(size: int) -> None:
     sealed = Sealer(ring()).seal(b"x" * size, START)
     assert len(sealed) == size + OVERHEAD_BYTES
-    assert taken(Opener(ring()), sealed) == b"x" * size
+    assert accepted(Opener(ring()), sealed) == b"x" * size
 
 
 def test_a_full_plain_datagram_becomes_one_of_1400_bytes() -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_is_used_up_is_followed_by_another_one() -> None:
     sealer, opener = Sealer(ring(), run_datagrams_max=2), Opener(ring())
     runs = []
     for _ in range(5):
-        assert taken(opener, sealer.seal(PAYLOAD, START)) == PAYLOAD
+        assert accepted(opener, sealer.seal(PAYLOAD, START)) == PAYLOAD
         runs.append((sealer.run, sealer.counter))
     assert [counter for _, counter in runs] == [1, 2, 1, 2, 1]
     assert len({run for run, _ in runs}) == 3
@@ -199,7 +199,7 @@ def test_what_is_wrong_is_dropped_and_counted(datagram: bytes, reason: Reason, k
     if known:
         sealer = Sealer(ring(), bytes_of(1))
         sealer.seal(b"", START)
-        assert taken(opener, sealer.seal(b"", START)) == b""
+        assert accepted(opener, sealer.seal(b"", START)) == b""
     assert why(opener, datagram) == reason.value
     assert opener.sessions == known
 
@@ -223,12 +223,12 @@ def test_what_was_sent_long_ago_or_is_to_come_is_dropped(age_ns: int, reason: st
     if reason:
         assert why(opener, sealed, now_ns=START + age_ns) == reason
         return
-    assert taken(opener, sealed, now_ns=START + age_ns) == PAYLOAD
+    assert accepted(opener, sealed, now_ns=START + age_ns) == PAYLOAD
 
 
 def test_an_opener_without_an_age_takes_any() -> None:
     sealed = Sealer(ring()).seal(PAYLOAD, START)
-    assert taken(Opener(ring(), age_ns_max=0), sealed, now_ns=START * 2) == PAYLOAD
+    assert accepted(Opener(ring(), age_ns_max=0), sealed, now_ns=START * 2) == PAYLOAD
 
 
 # -- replays
@@ -238,7 +238,7 @@ def test_a_replay_on_its_line_is_dropped_and_the_other_lines_copy_is_none() -> N
     sealed = Sealer(ring()).seal(PAYLOAD, START)
     opener = Opener(ring())
     for line in range(3):
-        assert taken(opener, sealed, line) == PAYLOAD
+        assert accepted(opener, sealed, line) == PAYLOAD
         assert why(opener, sealed, line) == "replayed"
 
 
@@ -271,7 +271,7 @@ def test_reordered_datagrams_are_all_opened_once(seed: int) -> None:
         [(at + chance.random() * 200, each) for at, each in enumerate(sealed)]
         + [(at + chance.random() * 200, each) for at, each in enumerate(sealed)]
     )
-    opened = [taken(opener, each) for _, each in twice]
+    opened = [accepted(opener, each) for _, each in twice]
     assert sorted(int(each) for each in opened if each is not None) == list(range(500))
     assert opener.counts == {"opened": 500, "replayed": 500}
 
@@ -279,9 +279,9 @@ def test_reordered_datagrams_are_all_opened_once(seed: int) -> None:
 def test_a_forged_counter_moves_no_window() -> None:
     sealer, opener = Sealer(ring()), Opener(ring())
     first, second = sealer.seal(b"1", START), sealer.seal(b"2", START)
-    assert taken(opener, first) == b"1"
+    assert accepted(opener, first) == b"1"
     assert why(opener, second[:32] + b"\x7f" + second[33:]) == "forged"
-    assert taken(opener, second) == b"2"
+    assert accepted(opener, second) == b"2"
 
 
 def test_unsigned_runs_make_room_first() -> None:
@@ -291,7 +291,7 @@ def test_unsigned_runs_make_room_first() -> None:
     assert opened is not None
     opened.session.signed = True
     for number in range(SESSIONS_MAX + 5):
-        assert taken(opener, Sealer(ring()).seal(b"", START), now_ns=START + number) == b""
+        assert accepted(opener, Sealer(ring()).seal(b"", START), now_ns=START + number) == b""
     assert opener.sessions == SESSIONS_MAX
     assert opener.counts["sessions_forgotten"] == 6
     again = opener.open(kept.seal(b"", START), 0, START)
@@ -307,8 +307,8 @@ def test_the_sender_changes_at_the_next_keys_time_and_the_old_one_stays_good_for
     sealer, opener = Sealer(ring(*keys)), Opener(ring(*keys))
     early, late = sealer.seal(b"1", START + 9), sealer.seal(b"2", START + 10)
     assert (early[7], late[7]) == (1, 2)
-    assert taken(opener, late, now_ns=START + 12) == b"2"
-    assert taken(opener, early, now_ns=START + 19) == b"1"
+    assert accepted(opener, late, now_ns=START + 12) == b"2"
+    assert accepted(opener, early, now_ns=START + 19) == b"1"
     later = Sealer(ring(keys[0])).seal(b"3", START + 19)
     assert why(opener, later, now_ns=START + 20) == "key_not_valid"
 
@@ -318,7 +318,7 @@ def test_a_key_is_taken_somewhat_before_its_time(before_ns: int, good: bool) -> 
     new = key(1, START)
     sealed = Sealer(ring(new)).seal(PAYLOAD, START)
     opener = Opener(ring(new))
-    assert (taken(opener, sealed, now_ns=START - before_ns) == PAYLOAD) is good
+    assert (accepted(opener, sealed, now_ns=START - before_ns) == PAYLOAD) is good
 
 
 def test_without_a_valid_key_nothing_is_sent() -> None:
@@ -335,7 +335,7 @@ def test_keys_that_come_and_go_are_noticed() -> None:
     keys.add(key(2, START + 5))
     assert sealer.seal(b"", START + 5)[7] == 2
     old = Sealer(ring(key(1))).seal(b"", START)
-    assert taken(opener, old, now_ns=START + 5) == b""
+    assert accepted(opener, old, now_ns=START + 5) == b""
     keys.expire(START + 100)
     assert [each.id for each in keys.listed()] == [2]
     more = Sealer(ring(key(1))).seal(b"", START)
@@ -371,7 +371,7 @@ def test_a_keys_end_may_be_brought_forward_and_not_put_off() -> None:
     keys = ring(key(1, START))
     sealed = Sealer(ring(key(1, START))).seal(PAYLOAD, START)
     opener = Opener(keys)
-    assert taken(opener, sealed) == PAYLOAD
+    assert accepted(opener, sealed) == PAYLOAD
     assert keys.add(key(1, START, START + 10))
     assert keys.changes == 2
     assert why(opener, sealed, 1, START + 10) == "key_not_valid"

@@ -156,7 +156,7 @@ def test_a_channel_that_waits_for_the_bucket_gathers_what_leaves_at_once(
 ) -> None:
     queue = module.SendQueue(0, 1000, 1000, 100)
     bucket = TokenBucket(rate, burst)
-    bucket.take(burst, 0)
+    bucket.charge(burst, 0)
     for _ in range(waiting):
         queue.add(bytes(100 if waiting == 2 or rate < 10**6 else 1000 - OVERHEAD_BYTES), 0)
     assert queue.ready_ns(bucket, 0) == expected_ns

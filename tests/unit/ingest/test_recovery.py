@@ -180,7 +180,7 @@ def test_a_heartbeat_or_reset_from_recovery_is_no_packet(channel):
     assert channel.recover(2, kind=PacketKind.RESET, next_sequence=9) == Verdict.STALE
 
 
-def test_marks_that_find_no_room_are_written_when_there_is_some(channel):
+def test_control_events_that_find_no_room_are_written_when_there_is_some(channel):
     channel.reading = False
     fill(channel)
     channel.data(0, 3)

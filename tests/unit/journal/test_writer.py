@@ -184,7 +184,7 @@ def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
         held.record(first, count, status)
     assert held.changes == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
     assert held.changes_added == 3
-    assert held.take_changes(2) == [(1, 3, 1), (4, 1, 2)]
+    assert held.pop_changes(2) == [(1, 3, 1), (4, 1, 2)]
     assert held.changes == [(6, 1, 2)]
 
 

@@ -1,4 +1,4 @@
-"""The paper's measurement: which packets and messages are marked, their datagrams, their stamps."""
+"""The paper's measurement: which packets and messages it samples, their datagrams, their stamps."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import control, gateway, stamper
-from feedhandler.lab.control import DATAGRAM, Sender, attach, is_marked
+from feedhandler.lab.control import DATAGRAM, Sender, attach, is_sampled
 from feedhandler.lab.stamper import SIDES, STAMPED, Side, Stamper, matched
 from feedhandler.lab.stamping import Stamping, start_stamping
 from feedhandler.lab.supervisor import RoleFailed
@@ -49,10 +49,10 @@ def received(sock: socket.socket, count: int) -> list[tuple[int, int, int]]:
 
 
 def test_odd_packets_and_odd_messages_of_odd_packets_are_marked() -> None:
-    assert is_marked(7, WHOLE)
-    assert not is_marked(8, WHOLE)
-    marked = [(n, m) for n in (7, 8) for m in range(5) if is_marked(n, m)]
-    assert marked == [(7, 1), (7, 3)]
+    assert is_sampled(7, WHOLE)
+    assert not is_sampled(8, WHOLE)
+    sampled = [(n, m) for n in (7, 8) for m in range(5) if is_sampled(n, m)]
+    assert sampled == [(7, 1), (7, 3)]
 
 
 @pytest.mark.parametrize(("grain", "numbers"), [("packet", [WHOLE]), ("message", [1, 3])])
@@ -66,7 +66,7 @@ def test_the_gateway_tells_of_what_it_is_about_to_publish(
     rig.pump()
     expected = [(104, sequence, number) for sequence in (1, 3) for number in numbers]
     assert received(receiver, len(expected)) == expected
-    assert sender_queue.marked == len(expected)
+    assert sender_queue.sampled == len(expected)
     assert link.sent, "the other links get what they get"
 
 
@@ -95,9 +95,9 @@ def test_the_client_tells_of_what_it_has_received(receiver: socket.socket) -> No
         sequences=numpy.array([7, 8, 9, 9]),
         numbers=numpy.array([WHOLE, WHOLE, 0, 1]),
     )
-    sender.take(batch)
+    sender.send(batch)
     batch.sequences = numpy.array([2, 4, 6, 8])
-    sender.take(batch)
+    sender.send(batch)
     assert received(receiver, 2) == [(104, 7, WHOLE), (105, 9, 1)]
     sender.close()
 
@@ -107,7 +107,7 @@ def test_an_absent_receiver_holds_up_nothing(receiver: socket.socket) -> None:
     receiver.close()
     ones = numpy.ones(50, numpy.int64)
     for _ in range(3):
-        sender.take(SimpleNamespace(services=ones, sequences=ones, numbers=ones))
+        sender.send(SimpleNamespace(services=ones, sequences=ones, numbers=ones))
     sender.close()
 
 
@@ -172,10 +172,10 @@ def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -
             send(role, "gateway", (104, 9, WHOLE))
             await until(role, 1, 0)
             await role.expect({"path": str(tmp_path / "expected.npz")})
-            marked = [(104, 1, WHOLE), (104, 3, WHOLE), (105, 1, WHOLE)]
-            send(role, "gateway", *marked, (105, 3, WHOLE))
+            sampled = [(104, 1, WHOLE), (104, 3, WHOLE), (105, 1, WHOLE)]
+            send(role, "gateway", *sampled, (105, 3, WHOLE))
             await until(role, 4, 0)
-            send(role, "client", *marked)
+            send(role, "client", *sampled)
             await until(role, 4, 3)
             latency = await role.latency({})
         finally:

@@ -87,7 +87,7 @@ class NaiveQuotes:
     def __init__(self) -> None:
         self.quotes: dict[int, list[Any]] = {}
 
-    def take(self, name: str, said: dict[str, int]) -> None:
+    def apply(self, name: str, said: dict[str, int]) -> None:
         if name == "quote" and said["quote_action"] == DELETE:
             self.quotes.pop(said["quote_id"], None)
         elif name == "quote":
@@ -140,7 +140,7 @@ def test_books_of_quotes_are_those_of_a_naive_book(seed: int) -> None:
     for name, said in quotes(Random(seed), 2000):
         message = feed.encode_message(name, **said)
         market.apply_message(message, 1)
-        naive.take(name, said)
+        naive.apply(name, said)
         for each in twins:
             each.clear()
             code = feed.layout(name).code

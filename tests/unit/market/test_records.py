@@ -437,17 +437,17 @@ def test_a_service_that_begins_anew_leaves_the_orders_of_others() -> None:
     feed = load_feed("euronext-utp-md")
     records = Records(feed, "mbo")
 
-    def take(service: int, message: bytes) -> None:
+    def apply(service: int, message: bytes) -> None:
         records.apply_message(
             message, 0, len(message), feed.message_code(message), 1, 1, 1, service
         )
 
     for service, symbol in ((1, 5), (2, 6)):
-        take(service, utp_order(symbol, "A", 10))
+        apply(service, utp_order(symbol, "A", 10))
     records.empty(1, 1)
-    take(2, utp_order(6, "D", 0))
+    apply(2, utp_order(6, "D", 0))
     assert records.normaliser.unknown_orders == 0
     assert records.of("mbo")[-1][["action", "instrument_id", "size"]].tolist() == (b"C", 6, 10)
     assert not records.book.order_count
-    take(1, utp_order(5, "A", 4))
+    apply(1, utp_order(5, "A", 4))
     assert records.of("mbo")[-1]["action"] == b"A", "known no more"

@@ -149,7 +149,7 @@ def test_both_twins_agree_on_every_state():
         assert compiled.snapshot(service) == interpreted.snapshot(service)
 
 
-def test_a_snapshot_begins_with_reference_data_between_its_marks(market):
+def test_a_snapshot_begins_with_reference_data_between_its_boundaries(market):
     for outgoing in session(3):
         market.apply(outgoing.packet)
     types = [int.from_bytes(message[2:4], "big") for message in market.snapshot(101)]

@@ -312,9 +312,9 @@ def test_names_are_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = PretendedFolder()
     files = files_of(folder)
 
-    def taken(name: str) -> PretendedFile:
+    def exists(name: str) -> PretendedFile:
         raise FileExistsError(name)
 
-    monkeypatch.setattr(folder, "create", taken)
+    monkeypatch.setattr(folder, "create", exists)
     with pytest.raises(FileExistsError, match="too many recordings of the same second"):
         write(files, 10)

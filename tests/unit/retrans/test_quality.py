@@ -21,12 +21,12 @@ from tests.support.checkout import CHECKOUT
 Step = Callable[[QualityState], bytes]
 
 
-def marked(kind: RecordKind, line: int, sequence: int, next_sequence: int) -> Step:
+def control_event(kind: RecordKind, line: int, sequence: int, next_sequence: int) -> Step:
     return lambda quality: quality.control_event(kind, line, sequence, next_sequence)
 
 
-START, GAP = marked(RecordKind.START, 0, 10, 10), marked(RecordKind.GAP, 0, 12, 14)
-SILENT = [marked(RecordKind.LINE_SILENT, line, 10, 10) for line in (0, 1)]
+START, GAP = control_event(RecordKind.START, 0, 10, 10), control_event(RecordKind.GAP, 0, 12, 14)
+SILENT = [control_event(RecordKind.LINE_SILENT, line, 10, 10) for line in (0, 1)]
 
 
 def missing(quality: QualityState) -> bytes:
@@ -53,18 +53,18 @@ ROADS: dict[State, list[Step]] = {
 }
 #: Steps that are each input in any of those states.
 STEPS: dict[Input, list[Step]] = {
-    Input.START: [marked(RecordKind.START, 0, 20, 20)],
-    Input.GAP: [marked(RecordKind.GAP, 0, 20, 22)],
-    Input.RESET: [marked(RecordKind.RESET, 0, 0, 1)],
-    Input.ALL_SILENT: [marked(RecordKind.LINE_SILENT, line, 20, 20) for line in (0, 1)],
-    Input.SOME_BACK: [marked(RecordKind.LINE_BACK, 0, 20, 20)],
-    Input.MISMATCH: [marked(RecordKind.MISMATCH, 1, 20, 21)],
+    Input.START: [control_event(RecordKind.START, 0, 20, 20)],
+    Input.GAP: [control_event(RecordKind.GAP, 0, 20, 22)],
+    Input.RESET: [control_event(RecordKind.RESET, 0, 0, 1)],
+    Input.ALL_SILENT: [control_event(RecordKind.LINE_SILENT, line, 20, 20) for line in (0, 1)],
+    Input.SOME_BACK: [control_event(RecordKind.LINE_BACK, 0, 20, 20)],
+    Input.MISMATCH: [control_event(RecordKind.MISMATCH, 1, 20, 21)],
     Input.MISSING: [missing],
     Input.RECOVERED: [lambda quality: quality.recovered(19)],
     Input.SNAPSHOT_BEGIN: [snapshot_begin],
     Input.SNAPSHOT_END: [snapshot_end],
     Input.DOUBT: [lambda quality: quality.stale("overflow")],
-    Input.WITHDRAWN: [marked(RecordKind.WITHDRAWN, 0, 14, 12)],
+    Input.WITHDRAWN: [control_event(RecordKind.WITHDRAWN, 0, 14, 12)],
 }
 #: What each input leads to, in the order of `Input`, from each state.
 EXPECTED: dict[State, str] = {
@@ -141,7 +141,7 @@ def test_a_new_epoch_forgets_what_was_lost_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "expected"),
+    ("event", "expected"),
     [
         ((RecordKind.START, 0, 30, 30), {"reason": "start", "since": 30, "next": 30}),
         (
@@ -156,10 +156,10 @@ def test_a_new_epoch_forgets_what_was_lost_before() -> None:
         ((RecordKind.MISMATCH, 0, 16, 17), {"reason": "mismatch", "line": "A", "sequence": 16}),
     ],
 )
-def test_each_kind_of_mark_says_what_happened(
-    mark: tuple[RecordKind, int, int, int], expected: dict[str, Any]
+def test_each_control_event_says_what_happened(
+    event: tuple[RecordKind, int, int, int], expected: dict[str, Any]
 ) -> None:
-    body = json.loads(in_state(State.OK).control_event(*mark))
+    body = json.loads(in_state(State.OK).control_event(*event))
     assert expected.items() <= body.items()
     assert body["service"] == 104
 
@@ -276,7 +276,7 @@ def test_a_snapshot_at_the_start_covers_what_was_before_the_stream() -> None:
 
 
 def test_a_stream_declared_stale_stays_so_until_a_snapshot_or_a_new_epoch() -> None:
-    for ending in (snapshot_end, marked(RecordKind.RESET, 0, 0, 1)):
+    for ending in (snapshot_end, control_event(RecordKind.RESET, 0, 0, 1)):
         quality = in_state(State.OK)
         body = json.loads(quality.stale("overflow"))
         assert (body["state"], body["reason"], body["doubt"]) == ("STALE", "overflow", "overflow")

@@ -17,7 +17,7 @@ def test_no_second_sees_more_than_its_requests_and_a_burst() -> None:
     taken = []
     now_ns = SECOND_NS
     while now_ns < 4 * SECOND_NS:
-        while quota.take(1, now_ns):
+        while quota.try_acquire(1, now_ns):
             taken.append(now_ns)
         ready_ns = quota.ready_ns(now_ns)
         assert ready_ns > now_ns
@@ -29,39 +29,39 @@ def test_no_second_sees_more_than_its_requests_and_a_burst() -> None:
 
 def test_a_slow_rate_lets_one_request_through_at_a_time() -> None:
     quota = Quota(2, 0, 16, UTC)
-    assert quota.take(1, 0)
-    assert not quota.take(1, 0)
+    assert quota.try_acquire(1, 0)
+    assert not quota.try_acquire(1, 0)
     assert quota.ready_ns(0) == SECOND_NS // 2
-    assert not quota.take(1, SECOND_NS // 2 - 1)
-    assert quota.take(1, SECOND_NS // 2)
+    assert not quota.try_acquire(1, SECOND_NS // 2 - 1)
+    assert quota.try_acquire(1, SECOND_NS // 2)
 
 
 def test_without_a_limit_only_the_slots_count() -> None:
     quota = Quota(0, 0, 3, UTC)
-    assert [quota.take(1, 0) for _ in range(4)] == [True, True, True, False]
+    assert [quota.try_acquire(1, 0) for _ in range(4)] == [True, True, True, False]
     assert quota.ready_ns(0) == POLL_NS
     quota.release()
-    assert quota.take(1, 0)
+    assert quota.try_acquire(1, 0)
 
 
 def test_slots_are_given_in_turn() -> None:
     quota = Quota(0, 0, 2, UTC)
-    assert quota.take(1, 0)
-    assert quota.take(1, 0)
-    assert not quota.take(1, 0)
-    assert not quota.take(2, 0)
-    assert not quota.take(3, 0)
+    assert quota.try_acquire(1, 0)
+    assert quota.try_acquire(1, 0)
+    assert not quota.try_acquire(1, 0)
+    assert not quota.try_acquire(2, 0)
+    assert not quota.try_acquire(3, 0)
     quota.release()
     # 1 waits longest, so 2 and 3 must leave it its slot, and are refused.
-    assert not quota.take(3, 0)
-    assert not quota.take(2, 0)
-    assert quota.take(1, 0)
+    assert not quota.try_acquire(3, 0)
+    assert not quota.try_acquire(2, 0)
+    assert quota.try_acquire(1, 0)
     quota.release()
     # It has had its turn: now it stands behind the others.
-    assert not quota.take(1, 0)
+    assert not quota.try_acquire(1, 0)
     assert list(quota.waiting) == [2, 3, 1]
     quota.withdraw(2)
-    assert quota.take(3, 0)
+    assert quota.try_acquire(3, 0)
 
 
 def test_the_day_is_used_up_until_it_turns_and_a_clock_set_back_turns_nothing() -> None:
@@ -69,27 +69,27 @@ def test_the_day_is_used_up_until_it_turns_and_a_clock_set_back_turns_nothing() 
     noon_ns = 1_700_000_000 * SECOND_NS
     turns_ns = evening.turns_ns(noon_ns)
     quota = Quota(0, 2, 16, evening)
-    assert quota.take(1, noon_ns)
-    assert quota.take(1, noon_ns)
+    assert quota.try_acquire(1, noon_ns)
+    assert quota.try_acquire(1, noon_ns)
     assert quota.exhausted(turns_ns - 1)
-    assert not quota.take(1, turns_ns - 1)
+    assert not quota.try_acquire(1, turns_ns - 1)
     assert not quota.exhausted(turns_ns)
-    assert quota.take(1, turns_ns)
-    assert quota.take(1, noon_ns)
-    assert not quota.take(1, noon_ns)
+    assert quota.try_acquire(1, turns_ns)
+    assert quota.try_acquire(1, noon_ns)
+    assert not quota.try_acquire(1, noon_ns)
     assert quota.used_today == 2
 
 
 def test_a_refusal_pauses_once_and_the_second_closes() -> None:
     quota = Quota(0, 0, 16, UTC)
-    assert quota.take(1, 1000)
+    assert quota.try_acquire(1, 1000)
     assert not quota.refuse(1000, 2000, 500)
     assert quota.paused_until_ns == 2500
-    assert not quota.take(1, 2000)
+    assert not quota.try_acquire(1, 2000)
     assert quota.ready_ns(2000) == 2500
     # Sent before the pause: no second word.
     assert not quota.refuse(1000, 2600, 500)
-    assert quota.take(1, 2600)
+    assert quota.try_acquire(1, 2600)
     assert quota.refuse(2600, 2700, 500)
     assert quota.exhausted(2700)
     quota.reopen()
@@ -99,7 +99,11 @@ def test_a_refusal_pauses_once_and_the_second_closes() -> None:
 def test_what_ended_the_day_is_taken_back_by_the_operator() -> None:
     quota = Quota(0, 2, 16, UTC)
     assert not quota.resume(0)
-    assert (quota.take(1, 0), quota.take(1, 0), quota.take(1, 0)) == (True, True, False)
+    assert (quota.try_acquire(1, 0), quota.try_acquire(1, 0), quota.try_acquire(1, 0)) == (
+        True,
+        True,
+        False,
+    )
     assert quota.closed_until_ns(0) == DAY_NS
     assert quota.resume(1)
     assert quota.closed_until_ns(1) == 0
@@ -108,7 +112,7 @@ def test_what_ended_the_day_is_taken_back_by_the_operator() -> None:
     quota.refuse(502, 503, 500)
     assert quota.closed_until_ns(504) == DAY_NS
     assert quota.resume(504)
-    assert quota.take(1, 504)
+    assert quota.try_acquire(1, 504)
     # Two words are needed again.
     assert not quota.refuse(504, 505, 500)
 

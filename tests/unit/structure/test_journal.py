@@ -56,8 +56,8 @@ def engines_of(tree: ast.AST) -> set[str]:
     return names - {""}
 
 
-def taken(source: str) -> Iterator[tuple[int, str]]:
-    """The line and name of every attribute that a module takes of an engine."""
+def attributes_of(source: str) -> Iterator[tuple[int, str]]:
+    """The line and name of every attribute that a module uses of an engine."""
     tree = ast.parse(source)
     engines = engines_of(tree)
     for node in ast.walk(tree):
@@ -79,8 +79,8 @@ def is_for(module: str, name: str) -> bool:
 
 
 def uses(source: str, module: str) -> list[str]:
-    """What a module takes of an engine and may not."""
-    return [f"{line}: {name}" for line, name in taken(source) if not is_for(module, name)]
+    """What a module uses of an engine and may not."""
+    return [f"{line}: {name}" for line, name in attributes_of(source) if not is_for(module, name)]
 
 
 def test_nobody_takes_the_parts_of_a_queues_engine() -> None:
@@ -106,7 +106,7 @@ def test_the_interface_of_the_schedulers_is_there_and_made_use_of() -> None:
     used: set[str] = set()
     for module in SCHEDULERS:
         source = (CHECKOUT / (module.replace(".", "/") + ".py")).read_text()
-        used |= {name for _, name in taken(source)}
+        used |= {name for _, name in attributes_of(source)}
     assert used >= FOR_SCHEDULERS
 
 

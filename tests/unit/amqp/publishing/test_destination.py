@@ -509,7 +509,7 @@ def test_a_destination_that_conflates_brings_the_present_state_to_its_broker() -
     reader = Reader()
     numbers: dict[str, int] = {}
     for message in link.sent:
-        reader.take(message)
+        reader.receive(message)
         assert message.group_sequence == numbers.get(message.key, 0), "conflation leaves no hole"
         numbers[message.key] = message.group_sequence + 1
     assert reader.market.digest(104) == whole.digest(104)

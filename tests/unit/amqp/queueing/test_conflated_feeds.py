@@ -52,7 +52,7 @@ def markets(made: ConflatedLink) -> tuple[Any, Any]:
     for link in (made.link, made.ideal):
         reader = Reader(made.rig.feed)
         for message in link.sent:
-            reader.take(message)
+            reader.receive(message)
         readers.append(reader.market)
     return readers[0], readers[1]
 

@@ -17,9 +17,9 @@ from tests.support.flow import ConflatedLink, Reader, Traffic
 def same_state(made: ConflatedLink, services: tuple[int, ...] = (104, 105)) -> None:
     slow, quick = Reader(), Reader()
     for message in made.link.sent:
-        slow.take(message)
+        slow.receive(message)
     for message in made.ideal.sent:
-        quick.take(message)
+        quick.receive(message)
     for service in services:
         assert slow.market.digest(service) == quick.market.digest(service)
     numbers = [message.group_sequence for message in made.link.sent]
@@ -192,7 +192,7 @@ def test_a_snapshot_block_waits_whole_and_books_come_behind_it() -> None:
     made.rig.pump()
     whole = Reader()
     for message in made.ideal.sent:
-        whole.take(message)
+        whole.receive(message)
     snapshot = whole.market.snapshot(104)
     made.rig.block([FEED.encode_packet(sequence=300, service=104, messages=snapshot[:200])], 300)
     for _ in range(300):

@@ -240,8 +240,8 @@ def test_what_was_taken_out_is_announced_by_service_with_its_range() -> None:
     put += [waiting((LATEST, "b"), service=2)]
     for entry in put:
         conflation.put(entry)
-    assert conflation.take_gone() == {1: [2, put[0].outgoing.sequence, put[1].outgoing.sequence]}
-    assert conflation.take_gone() == {}
+    assert conflation.drain_gone() == {1: [2, put[0].outgoing.sequence, put[1].outgoing.sequence]}
+    assert conflation.drain_gone() == {}
 
 
 def test_nothing_is_left_after_all_is_forgotten() -> None:

@@ -125,14 +125,14 @@ def test_policies_that_cannot_be_are_reported_in_one_line() -> None:
     assert fault_of_policy("detach", False) is None
 
 
-@pytest.mark.parametrize("mark", ["books-begin", "books-end"])
-def test_books_that_are_dropped_or_refused_leave_a_doubt(mark: str) -> None:
+@pytest.mark.parametrize("reason", ["books-begin", "books-end"])
+def test_books_that_are_dropped_or_refused_leave_a_doubt(reason: str) -> None:
     dropped, refused = LossTracker(), LossTracker()
-    outgoing = OutgoingMessage(msgspec.json.encode({"reason": mark}), 104, 7, 7, False, mark)
+    outgoing = OutgoingMessage(msgspec.json.encode({"reason": reason}), 104, 7, 7, False, reason)
     dropped.drop(outgoing)
-    assert dropped.skipping is (mark == "books-begin")
+    assert dropped.skipping is (reason == "books-begin")
     assert dropped.skips(True, "", b"") is dropped.skipping
-    assert dropped.skips(False, "books-end", b"{}") is (mark == "books-begin")
+    assert dropped.skips(False, "books-end", b"{}") is (reason == "books-begin")
     assert not dropped.skipping
     refused.refuse(outgoing)
     assert dropped.doubt == refused.doubt == BROKEN_BLOCK

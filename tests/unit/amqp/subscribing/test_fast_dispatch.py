@@ -53,7 +53,7 @@ def test_a_quality_message_is_left_to_others_with_what_came_before_it(
     intake.bring(b"one", b'{"service":104}', b"two")
     assert not each.dispatch()
     assert found == []
-    assert (each.taken, bytes(each.batch.data)) == (1, b"one")
+    assert (each.filled, bytes(each.batch.data)) == (1, b"one")
     assert intake.link.count == 3
     assert intake.granted == []
 

@@ -75,7 +75,7 @@ class Play:
         self.merge = StreamMerger(ItemShape(), **options)
         self.now = 0
 
-    def take(self, link: int, *items: Any) -> list[Any]:
+    def receive(self, link: int, *items: Any) -> list[Any]:
         for item in items:
             each = Item(item) if isinstance(item, int) else item
             self.merge.receive(link, each, self.now)
@@ -83,7 +83,7 @@ class Play:
 
     def attach(self, link: int, following: int | None, **more: Any) -> list[Any]:
         self.merge.up(link, self.now, more.pop("resumed", False))
-        return self.take(link, note(more.pop("reason", "attached"), following, **more))
+        return self.receive(link, note(more.pop("reason", "attached"), following, **more))
 
     def down(self, link: int) -> list[Any]:
         self.merge.down(link, self.now)
@@ -122,23 +122,23 @@ def play() -> Play:
 
 
 def test_the_first_copy_wins_whichever_link_brings_it(play: Play) -> None:
-    assert play.take(A, 1, 2, 3) == [1, 2, 3]
-    assert play.take(B, 1, 2, 3, 4, 5) == [4, 5]
-    assert play.take(A, 4, 5, 6) == [6]
+    assert play.receive(A, 1, 2, 3) == [1, 2, 3]
+    assert play.receive(B, 1, 2, 3, 4, 5) == [4, 5]
+    assert play.receive(A, 4, 5, 6) == [6]
     assert play.merge.duplicates == 5
 
 
 def test_gaps_that_thinning_makes_are_no_loss(play: Play) -> None:
-    assert play.take(A, 10, 500) == [10, 500]
-    assert play.take(B, 10, 500, 800) == [800]
+    assert play.receive(A, 10, 500) == [10, 500]
+    assert play.receive(B, 10, 500, 800) == [800]
 
 
 def test_what_one_lost_is_filled_in_by_the_other_and_not_announced(play: Play) -> None:
-    assert play.take(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6, 7) == [1, 2]
+    assert play.receive(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6, 7) == [1, 2]
     assert play.merge.held(A) == 2
-    assert play.take(B, 1, 2, 3, 4) == [3, 4]
-    assert play.take(B, 5) == [5, 6, 7]
-    assert play.take(B, 6, 7) == []
+    assert play.receive(B, 1, 2, 3, 4) == [3, 4]
+    assert play.receive(B, 5) == [5, 6, 7]
+    assert play.receive(B, 6, 7) == []
     assert play.merge.held(A) == 0
     assert play.merge.deadline == NEVER
 
@@ -146,181 +146,181 @@ def test_what_one_lost_is_filled_in_by_the_other_and_not_announced(play: Play) -
 def test_what_all_lacked_in_error_comes_late_and_once(play: Play) -> None:
     gap = note("gap", 6, state="STALE", lost=[[3, 5]])
     back = note("withdrawn", 3, withdrawn=[[3, 5]])
-    assert play.take(A, 1, 2, gap, 6) == [1, 2]
-    assert play.take(B, 1, 2, gap, 6, 7) == [("gap", "STALE", [[3, 5]]), 6, 7]
-    assert play.take(A, back, 3, 4, 7) == [("withdrawn", "OK", None), 3, 4]
-    assert play.take(B, back, 3, 4, 5, 8) == [5, 8]
-    assert play.take(A, 5, 8, 9) == [9]
+    assert play.receive(A, 1, 2, gap, 6) == [1, 2]
+    assert play.receive(B, 1, 2, gap, 6, 7) == [("gap", "STALE", [[3, 5]]), 6, 7]
+    assert play.receive(A, back, 3, 4, 7) == [("withdrawn", "OK", None), 3, 4]
+    assert play.receive(B, back, 3, 4, 5, 8) == [5, 8]
+    assert play.receive(A, 5, 8, 9) == [9]
 
 
 def test_what_is_lost_after_all_is_announced_again(play: Play) -> None:
     gap = note("gap", 6, state="STALE", lost=[[3, 5]])
     for link in (A, B):
-        play.take(link, 1, 2, gap, 6)
-    assert play.take(A, note("withdrawn", 3, withdrawn=[[3, 5]]), 3) == [
+        play.receive(link, 1, 2, gap, 6)
+    assert play.receive(A, note("withdrawn", 3, withdrawn=[[3, 5]]), 3) == [
         ("withdrawn", "OK", None),
         3,
     ]
     lost = note("gap", 6, state="STALE", lost=[[4, 5]])
-    assert play.take(A, lost, 7) == [("gap", "STALE", [[4, 5]]), 7]
+    assert play.receive(A, lost, 7) == [("gap", "STALE", [[4, 5]]), 7]
 
 
 def test_what_one_lost_in_error_the_other_had_anyway(play: Play) -> None:
-    play.take(B, 1, 2, 3, 4, 5, 6)
-    play.take(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6)
-    assert play.take(A, note("withdrawn", 3, withdrawn=[[3, 5]]), 3, 4, 5, 7) == [7]
+    play.receive(B, 1, 2, 3, 4, 5, 6)
+    play.receive(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6)
+    assert play.receive(A, note("withdrawn", 3, withdrawn=[[3, 5]]), 3, 4, 5, 7) == [7]
 
 
 def test_what_one_was_overtaken_in_while_it_caught_up_the_other_fills_in(play: Play) -> None:
-    assert play.take(A, 1, 2) == [1, 2]
+    assert play.receive(A, 1, 2) == [1, 2]
     assert play.down(A) == []
     assert play.attach(A, 3, resumed=True, reason="resume", lost=[]) == []
     slow = note("resume", 6, state="STALE", lost=[[4, 5]], doubt="too slow")
-    assert play.take(A, 3, slow, 6, 7) == [3]
-    assert play.take(B, 1, 2, 3, 4, 5) == [4, 5, 6, 7]
+    assert play.receive(A, 3, slow, 6, 7) == [3]
+    assert play.receive(B, 1, 2, 3, 4, 5) == [4, 5, 6, 7]
 
 
 def test_what_all_were_overtaken_in_is_announced(play: Play) -> None:
-    assert play.take(A, 1, 2) == [1, 2]
+    assert play.receive(A, 1, 2) == [1, 2]
     play.down(A)
     play.down(B)
     assert play.attach(A, 3, resumed=True, reason="resume", lost=[]) == []
     slow = note("resume", 6, state="STALE", lost=[[4, 5]], doubt="too slow")
-    assert ("gap", "STALE", [[4, 5]]) in play.take(A, 3, slow, 6)
+    assert ("gap", "STALE", [[4, 5]]) in play.receive(A, 3, slow, 6)
 
 
 def test_a_gateway_that_has_nothing_to_resume_from_yet_lacks_what_precedes_its_start(
     play: Play,
 ) -> None:
-    assert play.take(A, 1, 2) == [1, 2]
+    assert play.receive(A, 1, 2) == [1, 2]
     play.down(A)
     play.down(B)
     empty = {"state": "STALE", "doubt": "nothing was published yet", "lost": []}
     play.attach(A, 0, resumed=True, reason="resume", **empty)
-    assert ("gap", "STALE", [[3, 5]]) in play.take(A, note("start", 6), 6) + play.wait()
+    assert ("gap", "STALE", [[3, 5]]) in play.receive(A, note("start", 6), 6) + play.wait()
 
 
 def test_only_what_both_lost_is_announced(play: Play) -> None:
-    assert play.take(A, 1, 2, note("gap", 8, state="STALE", lost=[[3, 7]]), 8) == [1, 2]
-    both = play.take(B, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]))
+    assert play.receive(A, 1, 2, note("gap", 8, state="STALE", lost=[[3, 7]]), 8) == [1, 2]
+    both = play.receive(B, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]))
     assert both == [("gap", "STALE", [[3, 5]])]
-    assert play.take(B, 6, 7, 8) == [6, 7, 8]
+    assert play.receive(B, 6, 7, 8) == [6, 7, 8]
 
 
 def test_the_other_ahead_needs_no_wait(play: Play) -> None:
-    assert play.take(B, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
-    assert play.take(A, 1, note("gap", 5, state="STALE", lost=[[2, 4]]), 5, 6, 7) == [7]
+    assert play.receive(B, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
+    assert play.receive(A, 1, note("gap", 5, state="STALE", lost=[[2, 4]]), 5, 6, 7) == [7]
 
 
 def test_a_hole_waits_no_longer_than_its_time(play: Play) -> None:
-    assert play.take(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4) == [1]
+    assert play.receive(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4) == [1]
     assert play.merge.deadline == HOLD_NS
     play.now = HOLD_NS - 1
     play.merge.tick(play.now)
     assert play.story() == []
     assert play.wait() == [("gap", "STALE", [[2, 3]]), 4]
     assert play.merge.gave_up == 1
-    assert play.take(B, 1, 2, 3, 4, 5) == [5]
+    assert play.receive(B, 1, 2, 3, 4, 5) == [5]
     assert play.merge.late == 2
 
 
 def test_who_dies_is_no_longer_waited_for(play: Play) -> None:
-    play.take(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4)
+    play.receive(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4)
     assert play.down(B) == [("gap", "STALE", [[2, 3]]), 4]
 
 
 def test_what_a_dead_gateway_had_sent_behind_its_hole_is_not_thrown_away(play: Play) -> None:
-    play.take(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4, 5)
+    play.receive(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4, 5)
     assert play.down(A) == []
-    assert play.take(B, 2) == [2]
+    assert play.receive(B, 2) == [2]
     assert play.down(B) == [("gap", "STALE", [[3, 3]]), 4, 5]
     assert play.attach(A, 9) == [("gap", "STALE", [[6, 8]])]
-    assert play.take(A, 9) == [9]
+    assert play.receive(A, 9) == [9]
 
 
 def test_a_gateway_that_comes_back_ahead_waits_for_the_other(play: Play) -> None:
-    play.take(A, 1, 2, 3)
+    play.receive(A, 1, 2, 3)
     play.down(A)
-    assert play.take(B, 1, 2, 3, 4) == [4]
+    assert play.receive(B, 1, 2, 3, 4) == [4]
     assert play.attach(A, 8) == []
-    assert play.take(A, 8) == []
-    assert play.take(B, 5, 6) == [5, 6]
-    assert play.take(B, 7) == [7, 8]
+    assert play.receive(A, 8) == []
+    assert play.receive(B, 5, 6) == [5, 6]
+    assert play.receive(B, 7) == [7, 8]
 
 
 def test_after_both_were_gone_a_node_may_go_on_from_the_tag(play: Play) -> None:
-    play.take(A, 1, 2)
+    play.receive(A, 1, 2)
     play.down(A)
     play.down(B)
     assert play.attach(B, 3, resumed=True, reason="resume", lost=[]) == []
-    assert play.take(B, 3, 4) == [3, 4]
+    assert play.receive(B, 3, 4) == [3, 4]
     play.down(B)
     late = {"state": "STALE", "lost": [[5, 8]]}
     assert play.attach(A, 9, resumed=True, reason="resume", **late) == [("gap", "STALE", [[5, 8]])]
-    assert play.take(A, 9) == [9]
+    assert play.receive(A, 9) == [9]
 
 
 def test_a_new_epoch_begins_with_the_first_who_says_so(play: Play) -> None:
-    play.take(A, 1, 2, 100)
-    play.take(B, 1, 2)
-    assert play.take(A, note("reset", 1), 1, 2) == [("reset", "OK", None), 1, 2]
-    assert play.take(B, 100, 101, note("reset", 1), 1, 2, 3) == [3]
+    play.receive(A, 1, 2, 100)
+    play.receive(B, 1, 2)
+    assert play.receive(A, note("reset", 1), 1, 2) == [("reset", "OK", None), 1, 2]
+    assert play.receive(B, 100, 101, note("reset", 1), 1, 2, 3) == [3]
 
 
 def test_a_gateway_that_comes_back_in_a_new_epoch_waits_for_the_other(play: Play) -> None:
-    play.take(B, LAG_MAX * 2)
+    play.receive(B, LAG_MAX * 2)
     play.down(A)
     play.attach(A, 3, since=1)
-    assert play.take(A, 3) == []
-    assert play.take(B, LAG_MAX * 2 + 1) == [LAG_MAX * 2 + 1]
-    assert play.take(B, note("reset", 1), 1, 2, 3) == [("reset", "OK", None), 1, 2, 3]
-    assert play.take(A, 4) == [4]
+    assert play.receive(A, 3) == []
+    assert play.receive(B, LAG_MAX * 2 + 1) == [LAG_MAX * 2 + 1]
+    assert play.receive(B, note("reset", 1), 1, 2, 3) == [("reset", "OK", None), 1, 2, 3]
+    assert play.receive(A, 4) == [4]
 
 
 def test_a_new_epoch_does_not_wait_for_the_dead(play: Play) -> None:
-    play.take(B, LAG_MAX * 2)
+    play.receive(B, LAG_MAX * 2)
     play.down(A)
     play.attach(A, 3, since=1)
-    play.take(A, 3, 4)
+    play.receive(A, 3, 4)
     assert play.down(B) == [("gap", "STALE", [[1, 2]]), ("reset", "STALE", None), 3, 4]
 
 
 def test_another_day_is_another_epoch(play: Play) -> None:
-    play.take(A, 5)
+    play.receive(A, 5)
     play.down(B)
     play.attach(B, 9, day=20261120)
-    assert play.take(B, replace(Item(9), day=20261120)) == []
+    assert play.receive(B, replace(Item(9), day=20261120)) == []
     play.down(B)
     play.down(A)
     play.attach(B, 2, day=20261122)
-    assert play.take(B, replace(Item(2), day=20261122)) == [("reset", "OK", None), 2]
+    assert play.receive(B, replace(Item(2), day=20261122)) == [("reset", "OK", None), 2]
 
 
 def test_a_day_that_turns_while_numbers_go_on_is_no_other_epoch(play: Play) -> None:
-    play.take(A, 5)
+    play.receive(A, 5)
     play.down(B)
-    assert play.take(A, replace(Item(6), day=20261122)) == [6]
+    assert play.receive(A, replace(Item(6), day=20261122)) == [6]
     play.attach(B, 7, day=20261122)
-    assert play.take(B, replace(Item(7), day=20261122)) == [7]
-    assert play.take(A, replace(Item(8), day=20261122)) == [8]
+    assert play.receive(B, replace(Item(7), day=20261122)) == [7]
+    assert play.receive(A, replace(Item(8), day=20261122)) == [8]
 
 
 def test_an_older_epoch_is_believed_when_no_link_has_a_newer(play: Play) -> None:
-    play.take(A, 5, note("reset", 1), 1)
+    play.receive(A, 5, note("reset", 1), 1)
     play.down(A)
     assert play.story() == []
-    assert play.take(B, 7) == [("gap", "STALE", [[2, 6]]), 7]
-    assert play.take(B, 8) == [8]
+    assert play.receive(B, 7) == [("gap", "STALE", [[2, 6]]), 7]
+    assert play.receive(B, 8) == [8]
 
 
 def test_the_best_of_their_states_is_handed_on(play: Play) -> None:
-    assert play.take(A, note("silent", 1, state="SILENT")) == []
-    assert play.take(B, note("missing", 1, state="RECOVERING", missing=[[1, 4]])) == [
+    assert play.receive(A, note("silent", 1, state="SILENT")) == []
+    assert play.receive(B, note("missing", 1, state="RECOVERING", missing=[[1, 4]])) == [
         ("missing", "RECOVERING", None)
     ]
-    assert play.take(A, note("back", 1)) == [("back", "OK", None)]
+    assert play.receive(A, note("back", 1)) == [("back", "OK", None)]
     assert play.down(A) == [("gateway", "RECOVERING", None)]
-    assert play.take(B, note("no snapshot", 1, state="STALE", doubt="none")) == [
+    assert play.receive(B, note("no snapshot", 1, state="STALE", doubt="none")) == [
         ("no snapshot", "STALE", None)
     ]
 
@@ -330,28 +330,28 @@ def test_a_gateway_that_waits_for_its_first_packet_joins_by_its_start() -> None:
     assert play.attach(A, None, state="WAITING") == [("attached", "WAITING", None)]
     play.attach(B, 5)
     assert play.story() == []
-    assert play.take(B, 5, 6) == [5, 6]
-    assert play.take(A, note("start", 9)) == []
-    assert play.take(A, 9) == []
-    assert play.take(B, 7, 9) == [7, 9]
+    assert play.receive(B, 5, 6) == [5, 6]
+    assert play.receive(A, note("start", 9)) == []
+    assert play.receive(A, 9) == []
+    assert play.receive(B, 7, 9) == [7, 9]
 
 
 def test_without_quality_messages_a_gateway_has_what_it_sends() -> None:
     play = Play()
     play.merge.up(A, 0)
     play.merge.up(B, 0)
-    assert play.take(A, 5, 6) == [5, 6]
-    assert play.take(B, 8) == []
-    assert play.take(A, 7) == [7, 8]
-    assert play.take(B, 9) == [9]
+    assert play.receive(A, 5, 6) == [5, 6]
+    assert play.receive(B, 8) == []
+    assert play.receive(A, 7) == [7, 8]
+    assert play.receive(B, 9) == [9]
 
 
 def test_a_block_is_handed_out_whole_where_it_heals(play: Play) -> None:
-    assert play.take(A, *block(3, 4)) == []
-    play.take(A, 4, note("gap", 7, state="STALE", lost=[[5, 6]]))
+    assert play.receive(A, *block(3, 4)) == []
+    play.receive(A, 4, note("gap", 7, state="STALE", lost=[[5, 6]]))
     play.down(B)
-    assert play.take(A, 7, *block(7, 8)[:2]) == [7]
-    assert play.take(A, block(7, 8)[2], 8) == [
+    assert play.receive(A, 7, *block(7, 8)[:2]) == [7]
+    assert play.receive(A, block(7, 8)[2], 8) == [
         ("snapshot-begin", "STALE", None), "block", ("snapshot-end", "REFRESHED", None), 8
     ]  # fmt: skip
 
@@ -360,33 +360,33 @@ def test_behind_a_block_the_stream_goes_on_where_its_gateway_does() -> None:
     play = Play(snapshot=True)
     play.attach(A, 1)
     play.attach(B, 1)
-    play.take(A, 1, 2)
-    assert play.take(B, 1, 2, 3, 4) == [3, 4]
-    assert [x for x in play.take(A, *block(2, 3)) if x == "block"] == ["block"]
-    assert play.take(B, *block(4, 5), 5) == []
-    assert play.take(A, 3) == [3]
-    assert play.take(A, 4) == [4, 5]
+    play.receive(A, 1, 2)
+    assert play.receive(B, 1, 2, 3, 4) == [3, 4]
+    assert [x for x in play.receive(A, *block(2, 3)) if x == "block"] == ["block"]
+    assert play.receive(B, *block(4, 5), 5) == []
+    assert play.receive(A, 3) == [3]
+    assert play.receive(A, 4) == [4, 5]
     assert play.merge.held(B) == 0
 
 
 def test_half_a_block_is_none() -> None:
     play = Play(snapshot=True)
     play.attach(A, 1)
-    play.take(A, 1, *block(1, 2)[:2])
+    play.receive(A, 1, *block(1, 2)[:2])
     play.down(A)
     assert play.attach(A, 5) == [("gap", "STALE", [[2, 4]])]
-    assert play.take(A, Item(1 << 63), 5) == [5]
-    assert "block" in play.take(A, *block(5, 6))
+    assert play.receive(A, Item(1 << 63), 5) == [5]
+    assert "block" in play.receive(A, *block(5, 6))
 
 
 def test_batches_are_cut_where_they_overlap(play: Play) -> None:
-    assert play.take(A, Item(1, last=5)) == [1, 2, 3, 4, 5]
-    assert play.take(B, Item(1, last=3), Item(4, last=9)) == [6, 7, 8, 9]
+    assert play.receive(A, Item(1, last=5)) == [1, 2, 3, 4, 5]
+    assert play.receive(B, Item(1, last=3), Item(4, last=9)) == [6, 7, 8, 9]
 
 
 def test_single_messages_go_on_within_a_packet(play: Play) -> None:
-    assert play.take(A, Item(1, 0), Item(1, 2)) == [(1, 0), (1, 2)]
-    assert play.take(B, Item(1, 0), Item(1, 2), Item(1, 3), Item(2, 0)) == [(1, 3), (2, 0)]
+    assert play.receive(A, Item(1, 0), Item(1, 2)) == [(1, 0), (1, 2)]
+    assert play.receive(B, Item(1, 0), Item(1, 2), Item(1, 3), Item(2, 0)) == [(1, 3), (2, 0)]
 
 
 ROUNDS = int(os.environ.get("ROUNDS", "400"))
@@ -460,7 +460,7 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
 
     for link in (A, B):
         play.merge.up(link, 0)
-        heard(play.take(link, streams[link].pop(0)))
+        heard(play.receive(link, streams[link].pop(0)))
     while any(streams):
         link = rng.choice([x for x in (A, B) if streams[x]])
         if killing and rng.random() < 0.03 and not downtime[1 - link]:
@@ -481,7 +481,7 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
         reach[link] = max(x.sequence for x in given)
         if steady[link]:
             delivered |= packets(given)
-        heard(play.take(link, *given))
+        heard(play.receive(link, *given))
     for link in (A, B):
         heard(play.down(link))
     numbers = [x for x in got if isinstance(x, int)]
@@ -499,23 +499,23 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
 def test_messages_outside_the_sequence_come_once_and_move_nothing() -> None:
     play = Play()
     one, two = (Item(1 << 62 | n, tag=bytes([n])) for n in (1, 2))
-    assert play.take(A, one) == [one.sequence], "before the stream has begun"
-    play.take(A, note("start", 5), 5)
-    play.take(B, note("attached", 6))
-    assert play.take(B, one, two) == [two.sequence]
-    assert play.take(A, two, 6) == [6]
+    assert play.receive(A, one) == [one.sequence], "before the stream has begun"
+    play.receive(A, note("start", 5), 5)
+    play.receive(B, note("attached", 6))
+    assert play.receive(B, one, two) == [two.sequence]
+    assert play.receive(A, two, 6) == [6]
     assert play.merge.positions() == {104: 6 << 16 | WHOLE}
-    assert play.take(B, 6, 7) == [7]
-    assert play.take(A, one) == [one.sequence], "the same gateway again: another message"
+    assert play.receive(B, 6, 7) == [7]
+    assert play.receive(A, one) == [one.sequence], "the same gateway again: another message"
     play.merge.down(A, 0)
     play.merge.up(A, 0, True)
-    assert play.take(A, one, two) == [], "sent again behind the position where it goes on"
+    assert play.receive(A, one, two) == [], "sent again behind the position where it goes on"
     assert not play.merge.gave_up
 
 
 def test_so_many_of_them_are_remembered() -> None:
     play = Play()
     items = [Item(1 << 62 | n, tag=n.to_bytes(2)) for n in range(ASIDE_MAX + 1)]
-    assert len(play.take(A, *items)) == ASIDE_MAX + 1
-    assert play.take(B, *items[1:]) == []
-    assert play.take(B, items[0]) == [items[0].sequence], "forgotten: rather twice than never"
+    assert len(play.receive(A, *items)) == ASIDE_MAX + 1
+    assert play.receive(B, *items[1:]) == []
+    assert play.receive(B, items[0]) == [items[0].sequence], "forgotten: rather twice than never"

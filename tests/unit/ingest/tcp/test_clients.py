@@ -61,7 +61,7 @@ class Reader:
         self.reported: list[str] = []
         self.reason = ""
 
-    def take(self, events: list[StreamEvent]) -> "Reader":
+    def receive(self, events: list[StreamEvent]) -> "Reader":
         for index, event in enumerate(events):
             if isinstance(event, Broken):
                 assert index == len(events) - 1, "the last event of a connection"
@@ -99,7 +99,7 @@ def whole(last: int, first: int = 1, session: str = SESSION) -> dict[tuple[str, 
 def test_messages_become_packets_that_the_feeds_scanner_reads() -> None:
     client, reader = following(7), Reader()
     events = client.feed(sequenced(*range(7, 60)), 1)
-    reader.take(events)
+    reader.receive(events)
     assert reader.messages == whole(59, 7)
     assert max(reader.sizes) <= BYTES_MAX
     assert len(events) > 5
@@ -122,7 +122,7 @@ def test_a_message_that_fits_no_packet_and_an_empty_one_stand_alone() -> None:
     client, reader = following(), Reader()
     bodies = [b"one", bytes(BYTES_MAX), b"two", b"", b"three"]
     events = client.feed(b"".join(soupbin.packet(soupbin.SEQUENCED, body) for body in bodies), 0)
-    reader.take(events)
+    reader.receive(events)
     assert list(reader.messages.values()) == bodies
     assert len(events) == len(bodies), "each has a packet of its own"
 
@@ -163,7 +163,7 @@ def test_what_ends_a_connection_is_reported_and_counted(
     client = following() if state is State.FOLLOWING else soup()
     if state is State.LOGIN:
         client.connected(0)
-    reader = Reader().take(client.feed(sent, 1))
+    reader = Reader().receive(client.feed(sent, 1))
     assert reason in reader.reason
     assert "\n" not in reader.reason
     assert (client.counts[count], client.is_hopeless, client.up) == (1, hopeless, False)
@@ -176,15 +176,15 @@ def test_what_ends_a_connection_is_reported_and_counted(
 
 def test_messages_before_a_fault_are_not_lost() -> None:
     client, reader = following(), Reader()
-    reader.take(client.feed(sequenced(1, 2) + b"\0\0" + sequenced(3), 0))
+    reader.receive(client.feed(sequenced(1, 2) + b"\0\0" + sequenced(3), 0))
     assert (reader.messages, bool(reader.reason)) == (whole(2), True)
 
 
 def test_heartbeats_go_both_ways_and_tell_the_next_number() -> None:
     client, reader = following(), Reader()
-    reader.take(client.feed(sequenced(1, 2) + soupbin.packet(b"H") + soupbin.packet(b"H"), 0))
+    reader.receive(client.feed(sequenced(1, 2) + soupbin.packet(b"H") + soupbin.packet(b"H"), 0))
     assert reader.heartbeats == [3], "one for what came together"
-    reader.take(client.feed(soupbin.packet(b"+", b"text") + soupbin.packet(b"U", b"x"), 0))
+    reader.receive(client.feed(soupbin.packet(b"+", b"text") + soupbin.packet(b"U", b"x"), 0))
     assert (client.counts["heartbeats"], client.counts["ignored"]) == (2, 2)
     assert client.deadline_ns == SECOND
     assert client.tick(SECOND - 1) == []
@@ -204,28 +204,28 @@ def test_a_silent_server_is_given_up_and_so_is_one_that_does_not_answer_the_logi
     client = soup()
     client.connected(0)
     client.feed(soupbin.packet(b"H"), 4 * SECOND)
-    assert Reader().take(client.tick(5 * SECOND)).reason, "heartbeats are no answer"
+    assert Reader().receive(client.tick(5 * SECOND)).reason, "heartbeats are no answer"
 
 
 def test_half_a_packet_is_no_sign_of_life() -> None:
     client = following()
     client.feed(sequenced(1)[:2], 4 * SECOND)
-    assert Reader().take(client.tick(5 * SECOND)).reason
+    assert Reader().receive(client.tick(5 * SECOND)).reason
 
 
 def test_the_end_of_a_session_is_reported_and_the_next_one_is_followed_from_its_beginning() -> None:
     client, reader = following(), Reader()
-    reader.take(client.feed(sequenced(1, 2) + soupbin.packet(b"Z"), 0))
+    reader.receive(client.feed(sequenced(1, 2) + soupbin.packet(b"Z"), 0))
     assert (reader.messages, reader.ends) == (whole(2), [3])
     client.disconnected(1)
     client.connected(2)
     assert client.data_to_send() == Login(USER, PASSWORD, SESSION, 3).encode()
-    reader.take(client.feed(soupbin.packet(b"J", b"S"), 3))
+    reader.receive(client.feed(soupbin.packet(b"J", b"S"), 3))
     assert not client.is_hopeless, "another session is asked for at once"
     client.disconnected(4)
     client.connected(5)
     assert client.data_to_send() == Login(USER, PASSWORD, "", 1).encode()
-    reader.take(client.feed(LoginAccepted("NEXT", 1).encode() + sequenced(1, 2), 6))
+    reader.receive(client.feed(LoginAccepted("NEXT", 1).encode() + sequenced(1, 2), 6))
     assert reader.messages == whole(2) | whole(2, session="NEXT")
 
 
@@ -235,7 +235,7 @@ def test_a_server_that_answers_with_another_session_is_asked_for_all_of_it() -> 
     client.disconnected(1)
     client.connected(2)
     client.data_to_send()
-    reader = Reader().take(client.feed(LoginAccepted("NEXT", 3).encode() + sequenced(3), 3))
+    reader = Reader().receive(client.feed(LoginAccepted("NEXT", 3).encode() + sequenced(3), 3))
     assert "is in session 'NEXT' now" in reader.reason
     assert not reader.messages
     client.disconnected(4)
@@ -269,7 +269,7 @@ def test_any_pieces_give_the_same_messages(seed: int) -> None:
         client.connected(0)
         data = LoginAccepted(SESSION, 1).encode() + sequenced(*range(1, count + 1))
         for piece in chunks(data, draw):
-            reader.take(client.feed(piece, 1))
+            reader.receive(client.feed(piece, 1))
         assert (reader.messages, reader.reason) == (whole(count), "")
 
 
@@ -286,12 +286,12 @@ def test_reconnection_at_every_third_byte_gives_each_message_once(seed: int) -> 
             client.connected(0)
             sent = server.feed(client.data_to_send())
             for piece in chunks(sent[:at], draw):
-                reader.take(client.feed(piece, 0))
+                reader.receive(client.feed(piece, 0))
             client.disconnected(0)
             at = draw.randrange(size)
         client.connected(0)
         server = SoupSession(messages)
-        reader.take(client.feed(server.feed(client.data_to_send()), 0))
+        reader.receive(client.feed(server.feed(client.data_to_send()), 0))
         assert reader.messages == whole(40), cut
         assert not reader.reason
 

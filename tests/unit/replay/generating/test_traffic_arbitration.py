@@ -30,7 +30,7 @@ class Service:
         self.header = PacketHeader()
         self.arbiter.start(now_ns)
 
-    def take(self, line: int, packet: bytes, now_ns: int) -> None:
+    def receive(self, line: int, packet: bytes, now_ns: int) -> None:
         while self.arbiter.deadline_ns <= now_ns:
             self.arbiter.tick(self.arbiter.deadline_ns)
         view = memoryview(packet)
@@ -61,7 +61,7 @@ def arbitrated(traffic: Traffic) -> dict[int, Service]:
             now_ns = int(datagrams.time_ns[row])
             if channel not in services:
                 services[channel] = Service(now_ns - MS)
-            services[channel].take(line, datagrams.payload(row), now_ns)
+            services[channel].receive(line, datagrams.payload(row), now_ns)
     for service in services.values():
         while service.arbiter.deadline_ns <= now_ns + 1_000 * MS:
             service.arbiter.tick(service.arbiter.deadline_ns)

@@ -117,7 +117,7 @@ def test_there_is_a_bound_to_what_is_merged() -> None:
 
 def test_empty_batches_are_passed_over(tmp_path: Path) -> None:
     batch = next(recorded(tmp_path / "a", [1, 2]).batches())
-    merger = Merger([iter([batch.take(slice(0)), batch, batch.take(slice(0))])])
+    merger = Merger([iter([batch.select(slice(0)), batch, batch.select(slice(0))])])
     assert [len(each) for each in merger] == [2]
 
 

@@ -240,7 +240,7 @@ def test_passes_follow_at_the_mean_distance_and_amounts_never_add_up(tmp_path: P
     timeline = Timeline()
     batch = next(Capture(path).batches())
     assert [timeline(batch).moved_ns for _ in range(2)] == [0, 0]
-    empty = next(Capture(path).batches()).take(slice(0))
+    empty = next(Capture(path).batches()).select(slice(0))
     assert timeline(empty) is empty
 
 
@@ -266,7 +266,7 @@ def test_the_bounds_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_nothing_is_numbered_where_nothing_is(tmp_path: Path) -> None:
     renumberer = Renumberer(UTP.table)
     batch = next(Capture(recorded(tmp_path, on_a(utp(3)))).batches())
-    assert len(renumberer(batch.take(slice(0)))) == 0
+    assert len(renumberer(batch.select(slice(0)))) == 0
     assert renumberer.dropped_resets == 0
     # Only a heartbeat: a channel without data has nothing to go on from.
     beats = played(recorded(tmp_path, on_a(utp(0, kind="heartbeat")), "z.pcap"), UTP, passes=2)

@@ -173,7 +173,7 @@ def test_a_feed_that_counts_messages_is_chosen_by_any_of_a_packets_numbers() -> 
     headers = read_headers(feed.table, np.frombuffer(b"".join(data), np.uint8), offsets, lengths)
     assert headers.verdict.tolist() == [Reject.FINE] * 4
     assert headers.next_sequence.tolist() == [4, 5, 7, 7]
-    assert headers.take(slice(1, 3)).sequence.tolist() == [4, 5]
+    assert headers.select(slice(1, 3)).sequence.tolist() == [4, 5]
 
 
 def test_a_reading_may_start_at_a_time_and_ends_behind_its_window(tmp_path: Path) -> None:

@@ -478,7 +478,7 @@ def test_the_proxys_quota_and_what_left_its_store() -> None:
     assert session.feed(gap_request(1, 5), NOON_NS) == gap_response(1, 5, b"D")
     store.clear()
     session.tick(NOON_NS)
-    assert (lines.take(), serving.counts["cut_short"]) == ([], 1)
+    assert (lines.drain(), serving.counts["cut_short"]) == ([], 1)
 
 
 def test_answers_that_wait_for_the_lines_are_bounded() -> None:

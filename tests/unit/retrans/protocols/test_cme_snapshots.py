@@ -46,7 +46,9 @@ def assembler(**settings: int) -> LoopAssembler:
     return LoopAssembler(FEED, CHANNEL, RecoverySettings(**settings))
 
 
-def taken(made: LoopAssembler, line: int, *packets: bytes, now_ns: int = 0) -> list[RefreshEvent]:
+def events_of(
+    made: LoopAssembler, line: int, *packets: bytes, now_ns: int = 0
+) -> list[RefreshEvent]:
     for each in packets:
         made.datagram(line, each, now_ns)
     return made.pop_events()
@@ -54,7 +56,7 @@ def taken(made: LoopAssembler, line: int, *packets: bytes, now_ns: int = 0) -> l
 
 def test_a_loop_is_whole_when_the_books_it_has_have_come_and_reaches_to_the_lowest() -> None:
     made = assembler()
-    began, whole = taken(made, A, *loop(50, 52, 57))
+    began, whole = events_of(made, A, *loop(50, 52, 57))
     assert began == SnapshotBegan(CHANNEL, 50)
     assert isinstance(whole, Snapshot)
     assert (whole.last, whole.highest, whole.messages, whole.send_time) == (50, 57, 3, 1)
@@ -70,7 +72,7 @@ def test_a_loop_is_whole_when_the_books_it_has_have_come_and_reaches_to_the_lowe
 def test_several_books_a_packet_and_what_is_no_book_are_taken_as_they_come() -> None:
     made = assembler()
     beat, other = FEED.encode_message("admin_heartbeat"), FEED.encode_message(53)
-    events = taken(
+    events = events_of(
         made, A,
         packet(1, beat, book(1, 9), other, send_time=1),
         packet(2, beat, send_time=2),
@@ -83,7 +85,7 @@ def test_several_books_a_packet_and_what_is_no_book_are_taken_as_they_come() -> 
 
 def test_a_book_that_comes_twice_is_the_later_one_and_counts_once() -> None:
     made = assembler()
-    events = taken(
+    events = events_of(
         made, A, packet(1, book(1, 5), book(1, 6, size=7), send_time=1),
         packet(2, book(2, 6), send_time=2), packet(3, book(3, 6), send_time=3),
     )  # fmt: skip
@@ -100,7 +102,7 @@ def test_a_book_that_comes_twice_is_the_later_one_and_counts_once() -> None:
 def test_a_line_that_is_joined_in_a_loop_waits_for_the_next() -> None:
     made = assembler()
     first, second = loop(50, 50, 50), loop(60, 60, 60, at=10)
-    events = taken(made, A, *first[1:], *second)
+    events = events_of(made, A, *first[1:], *second)
     assert [each.last for each in events if not isinstance(each, SnapshotFailed)] == [60, 60]
     assert made.counts["outside"] == 2
 
@@ -108,10 +110,10 @@ def test_a_line_that_is_joined_in_a_loop_waits_for_the_next() -> None:
 def test_a_loop_that_lacks_a_packet_fails_and_copies_are_passed_over() -> None:
     made = assembler()
     one, _, three = loop(50, 50, 50)
-    assert taken(made, A, one, one, three)[-1] == SnapshotFailed(CHANNEL, "gap")
+    assert events_of(made, A, one, one, three)[-1] == SnapshotFailed(CHANNEL, "gap")
     assert made.counts["failed_gap"] == 1
     later = loop(60, 60, 60, at=10)
-    events = taken(made, A, later[0], later[1], later[0], later[1], one, later[2])
+    events = events_of(made, A, later[0], later[1], later[0], later[1], one, later[2])
     assert isinstance(events[-1], Snapshot)
     assert made.counts["started_over"] == 1, "the copy that came at once began the loop again"
 
@@ -119,10 +121,10 @@ def test_a_loop_that_lacks_a_packet_fails_and_copies_are_passed_over() -> None:
 def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_reported() -> None:
     made = assembler()
     a, b = loop(50, 50, 50), loop(51, 52, 53, at=5)
-    assert taken(made, A, a[0]) == [SnapshotBegan(CHANNEL, 50)]
-    assert taken(made, B, b[0], b[1]) == [SnapshotBegan(CHANNEL, 51)]
-    assert taken(made, A, a[2]) == []
-    (whole,) = taken(made, B, b[2])
+    assert events_of(made, A, a[0]) == [SnapshotBegan(CHANNEL, 50)]
+    assert events_of(made, B, b[0], b[1]) == [SnapshotBegan(CHANNEL, 51)]
+    assert events_of(made, A, a[2]) == []
+    (whole,) = events_of(made, B, b[2])
     assert isinstance(whole, Snapshot)
     assert (made.counts["failed_gap"], made.counts["snapshots"]) == (1, 1)
 
@@ -132,44 +134,44 @@ def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_repor
 )
 def test_a_datagram_that_is_no_packet_fails_its_lines_loop(wrong: bytes) -> None:
     made = assembler()
-    taken(made, A, loop(50, 50, 50)[0])
-    assert taken(made, A, wrong) == [SnapshotFailed(CHANNEL, "malformed")]
-    assert taken(made, A, wrong) == []
+    events_of(made, A, loop(50, 50, 50)[0])
+    assert events_of(made, A, wrong) == [SnapshotFailed(CHANNEL, "malformed")]
+    assert events_of(made, A, wrong) == []
     assert made.counts["malformed"] == 2
 
 
 def test_a_loop_that_is_too_large_or_stands_still_or_is_of_an_epoch_that_ended_fails() -> None:
     made = assembler(snapshot_bytes_max=1 << 10)
     packets = [packet(n, book(n, 5, 99), send_time=n) for n in range(1, 20)]
-    assert SnapshotFailed(CHANNEL, "too_large") in taken(made, A, *packets)
+    assert SnapshotFailed(CHANNEL, "too_large") in events_of(made, A, *packets)
     made = assembler(refresh_timeout_us=1_000)
     one, two, _ = loop(50, 50, 50)
-    taken(made, A, one)
-    taken(made, A, two, now_ns=MS - 1)
+    events_of(made, A, one)
+    events_of(made, A, two, now_ns=MS - 1)
     assert made.deadline_ns == 2 * MS - 1
     made.tick(2 * MS - 2)
     assert made.pop_events() == []
     made.tick(2 * MS - 1)
     assert made.pop_events() == [SnapshotFailed(CHANNEL, "timed_out")]
-    taken(made, A, *loop(60, 60, 60, at=9)[:1], now_ns=3 * MS)
+    events_of(made, A, *loop(60, 60, 60, at=9)[:1], now_ns=3 * MS)
     made.gap(3 * MS)
     made.reset(3 * MS)
     assert made.pop_events() == [SnapshotFailed(CHANNEL, "reset")]
-    assert isinstance(taken(made, A, *loop(1, 1, 1), now_ns=4 * MS)[-1], Snapshot)
+    assert isinstance(events_of(made, A, *loop(1, 1, 1), now_ns=4 * MS)[-1], Snapshot)
 
 
 def test_a_clock_that_was_set_back_far_does_not_stop_the_loops() -> None:
     made = assembler(refresh_timeout_us=1_000)
-    assert isinstance(taken(made, A, *loop(50, 50, 50, at=10**12))[-1], Snapshot)
-    assert isinstance(taken(made, A, *loop(60, 60, 60))[-1], Snapshot)
+    assert isinstance(events_of(made, A, *loop(50, 50, 50, at=10**12))[-1], Snapshot)
+    assert isinstance(events_of(made, A, *loop(60, 60, 60))[-1], Snapshot)
 
 
 def test_what_is_not_waited_for_is_forgotten() -> None:
     made = assembler()
     one, two, three = loop(50, 50, 50)
-    taken(made, A, one)
+    events_of(made, A, one)
     made.idle()
-    assert taken(made, A, two, three) == []
+    assert events_of(made, A, two, three) == []
     assert made.deadline_ns > 1 << 62
     with pytest.raises(AssertionError):
         made.packet(one, 1, 0)
@@ -213,7 +215,7 @@ def test_updates_that_are_in_some_books_already_change_nothing_in_the_end(seed: 
         said = packet(
             number, snapshot(instrument, truth, len(updates), len(instruments)), send_time=number
         )
-        events += taken(made, A, said)
+        events += events_of(made, A, said)
         updates += [update(len(updates) + 1, draw, truth) for _ in range(draw.randint(0, 9))]
     whole = events[-1]
     assert isinstance(whole, Snapshot)

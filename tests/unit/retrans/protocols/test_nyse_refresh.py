@@ -74,7 +74,7 @@ def assembler(**settings: int) -> RefreshAssembler:
     return RefreshAssembler(FEED, CHANNEL, RecoverySettings(**settings))
 
 
-def taken(
+def events_of(
     made: RefreshAssembler, line: int, *packets: bytes, now_ns: int = 0
 ) -> list[RefreshEvent]:
     for each in packets:
@@ -90,8 +90,8 @@ def held(snapshot: RefreshEvent) -> list[bytes]:
 def test_an_answer_with_several_symbols_is_whole_with_its_last_packet() -> None:
     made = assembler()
     *packets, last = refresh((4, 50), (9, 57), (5, 52))
-    assert taken(made, A, *packets) == [SnapshotBegan(CHANNEL, 50)]
-    (whole,) = taken(made, A, last)
+    assert events_of(made, A, *packets) == [SnapshotBegan(CHANNEL, 50)]
+    (whole,) = events_of(made, A, last)
     assert isinstance(whole, Snapshot)
     assert (whole.last, whole.highest, whole.send_time) == (50, 57, 50)
     assert whole.reaches == {4: 50, 9: 57, 5: 52}
@@ -102,32 +102,32 @@ def test_an_answer_with_several_symbols_is_whole_with_its_last_packet() -> None:
 def test_names_that_were_asked_for_stand_in_front() -> None:
     made = assembler()
     names = packet(1, mapping(4), mapping(9), flag=FIRST), packet(3, mapping(5), flag=LAST)
-    assert taken(made, A, *names) == []
-    whole = taken(made, B, *refresh((4, 50), (9, 57)))[-1]
+    assert events_of(made, A, *names) == []
+    whole = events_of(made, B, *refresh((4, 50), (9, 57)))[-1]
     assert held(whole)[:3] == [mapping(4), mapping(9), mapping(5)]
 
 
 def test_answers_of_one_symbol_each_are_whole_when_every_name_is_there() -> None:
     made = assembler()
     names = packet(1, mapping(4), mapping(9), flag=ONLY)
-    assert taken(made, A, single(4, 40, 7)) == [SnapshotBegan(CHANNEL, 40)]
-    assert taken(made, A, names, packet(5, mapping(4), flag=ONLY), single(4, 50, 10)) == [
+    assert events_of(made, A, single(4, 40, 7)) == [SnapshotBegan(CHANNEL, 40)]
+    assert events_of(made, A, names, packet(5, mapping(4), flag=ONLY), single(4, 50, 10)) == [
         SnapshotBegan(CHANNEL, 50)
     ]
-    assert taken(made, A, single(4, 52, 14), single(8, 52, 16)) == []
-    (whole,) = taken(made, A, single(9, 51, 20))
+    assert events_of(made, A, single(4, 52, 14), single(8, 52, 16)) == []
+    (whole,) = events_of(made, A, single(9, 51, 20))
     assert isinstance(whole, Snapshot)
     assert whole.reaches == {4: 52, 8: 52, 9: 51}
 
 
 def test_a_state_that_may_lack_symbols_is_never_whole() -> None:
     made = assembler(refresh_timeout_us=1_000)
-    assert taken(made, A, *refresh((4, 50))) == [SnapshotBegan(CHANNEL, 50)]
-    assert taken(made, A, packet(9, mapping(4), flag=ONLY), single(4, 51, 10)) == []
+    assert events_of(made, A, *refresh((4, 50))) == [SnapshotBegan(CHANNEL, 50)]
+    assert events_of(made, A, packet(9, mapping(4), flag=ONLY), single(4, 51, 10)) == []
     clock = FEED.encode_message("source_time_reference")
     timed = packet(20, head(1, 1, 52), clock, order(4, 40), flag=ONLY)
-    assert taken(made, A, timed) == []
-    assert taken(made, A, *refresh((4, 52), (5, 52), at=30)[:3]) == []
+    assert events_of(made, A, timed) == []
+    assert events_of(made, A, *refresh((4, 52), (5, 52), at=30)[:3]) == []
     made.tick(MS)
     assert made.pop_events() == [SnapshotFailed(CHANNEL, "timed_out")]
 
@@ -135,22 +135,22 @@ def test_a_state_that_may_lack_symbols_is_never_whole() -> None:
 def test_a_packet_that_is_lost_fails_the_answer_and_copies_are_passed_over() -> None:
     made = assembler()
     one, two, three, four = refresh((4, 50), (9, 50))
-    assert taken(made, A, two, one, one, three)[-1] == SnapshotFailed(CHANNEL, "gap")
+    assert events_of(made, A, two, one, one, three)[-1] == SnapshotFailed(CHANNEL, "gap")
     assert (made.counts["outside"], made.counts["failed_gap"]) == (3, 1)
-    assert isinstance(taken(made, A, one, two, one, two, three, four)[-1], Snapshot)
-    taken(made, A, one)
+    assert isinstance(events_of(made, A, one, two, one, two, three, four)[-1], Snapshot)
+    events_of(made, A, one)
     later = refresh((4, 60), (9, 60), at=30)
-    assert isinstance(taken(made, A, *later)[-1], Snapshot)
+    assert isinstance(events_of(made, A, *later)[-1], Snapshot)
     assert made.counts["started_over"] == 1
 
 
 def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_reported() -> None:
     made = assembler()
     packets = refresh((4, 50), (9, 50))
-    taken(made, A, *packets[:2])
-    assert taken(made, B, *packets[:3]) == [SnapshotBegan(CHANNEL, 50)]
-    assert taken(made, A, packets[3]) == []
-    assert isinstance(taken(made, B, packets[3])[-1], Snapshot)
+    events_of(made, A, *packets[:2])
+    assert events_of(made, B, *packets[:3]) == [SnapshotBegan(CHANNEL, 50)]
+    assert events_of(made, A, packets[3]) == []
+    assert isinstance(events_of(made, B, packets[3])[-1], Snapshot)
 
 
 @pytest.mark.parametrize(
@@ -167,18 +167,18 @@ def test_each_line_is_assembled_by_itself_and_one_failure_among_two_is_not_repor
 )  # fmt: skip
 def test_what_makes_no_sense_in_an_answer_fails_it(wrong: bytes) -> None:
     made = assembler()
-    taken(made, A, refresh((4, 50), (9, 50))[0])
-    assert taken(made, A, wrong) == [SnapshotFailed(CHANNEL, "malformed")]
+    events_of(made, A, refresh((4, 50), (9, 50))[0])
+    assert events_of(made, A, wrong) == [SnapshotFailed(CHANNEL, "malformed")]
 
 
 def test_an_answer_that_ends_amid_a_symbol_fails() -> None:
     made = assembler()
     cut = packet(1, head(1, 2, 50), order(4, 1), flag=ONLY)
-    assert taken(made, A, cut)[-1] == SnapshotFailed(CHANNEL, "malformed")
+    assert events_of(made, A, cut)[-1] == SnapshotFailed(CHANNEL, "malformed")
     names_and_books = (
         packet(1, mapping(4), flag=FIRST), packet(2, head(1, 1, 5), order(4, 1), flag=LAST),
     )  # fmt: skip
-    assert taken(made, A, *names_and_books)[-1] == SnapshotFailed(CHANNEL, "malformed")
+    assert events_of(made, A, *names_and_books)[-1] == SnapshotFailed(CHANNEL, "malformed")
 
 
 def test_heartbeats_and_other_packets_are_passed_over_and_size_and_epoch_bound_an_answer() -> None:
@@ -186,14 +186,14 @@ def test_heartbeats_and_other_packets_are_passed_over_and_size_and_epoch_bound_a
     packets = refresh((4, 50), (9, 50))
     beat = packet(0, flag=1)
     assert isinstance(
-        taken(made, A, packets[0], beat, packet(9, order(4, 1)), *packets[1:])[-1], Snapshot
+        events_of(made, A, packets[0], beat, packet(9, order(4, 1)), *packets[1:])[-1], Snapshot
     )
     large = refresh(*((symbol, 50) for symbol in range(1, 30)))
-    assert SnapshotFailed(CHANNEL, "too_large") in taken(made, A, *large)
-    taken(made, A, packets[0])
+    assert SnapshotFailed(CHANNEL, "too_large") in events_of(made, A, *large)
+    events_of(made, A, packets[0])
     made.reset(0)
     assert made.pop_events() == [SnapshotFailed(CHANNEL, "reset")]
-    taken(made, A, packets[0])
+    events_of(made, A, packets[0])
     made.idle()
     assert made.deadline_ns > 1 << 62
 
@@ -261,13 +261,13 @@ def test_a_servers_refresh_comes_whole_and_its_mapping_too(orders: int) -> None:
     serving, lines = served(orders)
     session, made = serving.session("c", 0), assembler()
     assert session.feed(asked(13), 0)[-1:] == b"0"
-    (names,) = lines.take()
+    (names,) = lines.drain()
     assert names == packet(1, mapping(4), mapping(9), flag=ONLY, sent_ns=77)
     assert session.feed(asked(15), 0)[-1:] == b"0"
-    answer = lines.take()
+    answer = lines.drain()
     assert all(len(each) <= 1400 for each in answer)
     assert [each[2] for each in answer] == [FIRST, *[FURTHER] * (len(answer) - 2), LAST]
-    whole = taken(made, A, names, *answer)[-1]
+    whole = events_of(made, A, names, *answer)[-1]
     assert isinstance(whole, Snapshot)
     assert (whole.last, whole.highest, whole.send_time) == (12, 12, 77)
     assert sorted(held(whole)) == sorted(
@@ -280,7 +280,7 @@ def test_a_server_answers_for_one_symbol_and_refuses_what_it_has_not() -> None:
     serving, lines = served(1, requests_per_day=3)
     session = serving.session("c", 0)
     assert session.feed(asked(15, 9), 0)[-1:] == b"0"
-    (answer,) = lines.take()
+    (answer,) = lines.drain()
     assert answer == packet(1, head(1, 1, 12), mapping(9), order(9, 0), flag=ONLY, sent_ns=77)
     assert session.feed(asked(15, 8), 0)[-1:] == b"6"
     assert session.feed(asked(15), 0)[-1:] == b"0"

@@ -471,7 +471,7 @@ def test_what_leaves_the_store_before_it_goes_out_is_said_to_be_unavailable() ->
     session.feed(request(1, 1, 5), NOON_NS)
     store.clear()
     session.tick(NOON_NS)
-    assert lines.take() == [unavailable(1, 5)]
+    assert lines.drain() == [unavailable(1, 5)]
 
 
 # -- both -----------------------------------------------------------------------------------------

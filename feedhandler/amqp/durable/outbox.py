@@ -1,10 +1,10 @@
 """Messages on their way from one queue of the node to another: put there once, then ended here.
 
 What it is for: a message that is to go to another queue (a dead one, one that a transaction has
-put) is an item of this queue's journal first (`feedhandler.keyed.envelope.Parcel`), and counts as
-sent as soon as it is durable here. `Parcels` has the other queue take it, with this queue's id and
-the item's number as its stamp, so that it is put there once however often the sending is repeated;
-then the item ends.
+put) is an item of this queue's journal first (`feedhandler.keyed.envelope.OutboxEntry`), and
+counts as sent as soon as it is durable here. `Outbox` puts it into the other queue, with this
+queue's id and the item's number as its stamp, so that it is put there once however often that is
+repeated; then the item ends.
 
 Those for one queue go in order. A queue that takes nothing now is tried again a little later, and
 delays no other.
@@ -16,37 +16,39 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from feedhandler.amqp.durable.keyed_sections import with_reason
-from feedhandler.keyed.envelope import Parcel
+from feedhandler.keyed.envelope import OutboxEntry
 from feedhandler.keyed.producers import OWN, Stamp
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import StoredQueue
 
-#: Parcels that are on their way to other queues at a time.
-PARCELS_AT_ONCE = 64
-#: Bytes of parcels that may wait in one queue where a transaction adds more, with what each costs
+#: Messages that are on their way to other queues at a time.
+IN_FLIGHT_MAX = 64
+#: Bytes of messages that may wait in one queue where a transaction adds more, with what each costs
 #: beside its message.
-PARCELS_BYTES_MAX = 16 << 20
+OUTBOX_BYTES_MAX = 16 << 20
 ENTRY_BYTES = 256
 #: Prefix of a queue's producer id when it sends to others.
 SENDER = OWN + b"queue:"
 
 
-class Parcels:
-    """The parcels of one queue; see the module. `arrived` is called with each that is durable where
-    it was sent."""
+class Outbox:
+    """The messages that one queue sends to others; see the module.
+
+    `arrived` is called with each that is durable where it was sent.
+    """
 
     def __init__(
         self,
         queue: "StoredQueue",
         find: "Callable[[str], StoredQueue | None]",
-        arrived: Callable[[int, Parcel], None],
+        arrived: Callable[[int, OutboxEntry], None],
     ) -> None:
         self._queue = queue
         self._find = find
         self._ended = arrived
         self._sender = SENDER + queue.store.engine.queue_id
-        self._waiting: dict[str, deque[tuple[int, Parcel]]] = {}
+        self._waiting: dict[str, deque[tuple[int, OutboxEntry]]] = {}
         self._out: set[int] = set()
         self._asked = False
         self.kept_bytes = 0
@@ -57,42 +59,42 @@ class Parcels:
     def fault(self, contents: Iterable[bytes]) -> str:
         """Return why these may not be sent, too; "" where they may."""
         more_bytes = sum(len(content) + ENTRY_BYTES for content in contents)
-        if not more_bytes or self.kept_bytes + more_bytes <= PARCELS_BYTES_MAX:
+        if not more_bytes or self.kept_bytes + more_bytes <= OUTBOX_BYTES_MAX:
             return ""
         names = ", ".join(self._waiting) or "others"
         return f"too much waits in queue {self._queue.name} to be sent to {names}"
 
-    def add(self, parcels: Iterable[tuple[int, Parcel]]) -> None:
-        """Add parcels that are durable here, in the order of their numbers."""
-        for number, parcel in parcels:
-            self._waiting.setdefault(parcel.queue, deque()).append((number, parcel))
-            self.kept_bytes += len(parcel.message) + ENTRY_BYTES
+    def add(self, entries: Iterable[tuple[int, OutboxEntry]]) -> None:
+        """Add entries that are durable here, in the order of their numbers."""
+        for number, entry in entries:
+            self._waiting.setdefault(entry.queue, deque()).append((number, entry))
+            self.kept_bytes += len(entry.message) + ENTRY_BYTES
 
     def send(self) -> None:
         """Send to the other queues as much as they take now."""
-        for name, parcels in list(self._waiting.items()):
+        for name, entries in list(self._waiting.items()):
             target = self._find(name)
-            while parcels and len(self._out) < PARCELS_AT_ONCE and not self._queue.fault:
-                number, parcel = parcels[0]
+            while entries and len(self._out) < IN_FLIGHT_MAX and not self._queue.fault:
+                number, entry = entries[0]
                 stamp = Stamp(self._sender, 0, number, skips=True)
-                arrived = functools.partial(self._arrived, number, parcel)
-                content = parcel.message
-                if parcel.reason:
-                    content = with_reason(content, self._queue.name, parcel.reason)
+                arrived = functools.partial(self._arrived, number, entry)
+                content = entry.message
+                if entry.reason:
+                    content = with_reason(content, self._queue.name, entry.reason)
                 self._out.add(number)
-                if target is None or not target.accept_parcel(content, stamp, arrived):
+                if target is None or not target.accept_forwarded(content, stamp, arrived):
                     self._out.discard(number)
-                    self._queue.in_a_while("parcels", self.send)
+                    self._queue.in_a_while("outbox", self.send)
                     break
-                parcels.popleft()
-            if not parcels:
+                entries.popleft()
+            if not entries:
                 del self._waiting[name]
 
-    def _arrived(self, number: int, parcel: Parcel) -> None:
+    def _arrived(self, number: int, entry: OutboxEntry) -> None:
         self._out.discard(number)
-        self.kept_bytes -= len(parcel.message) + ENTRY_BYTES
+        self.kept_bytes -= len(entry.message) + ENTRY_BYTES
         if not self._queue.fault:
-            self._ended(number, parcel)
+            self._ended(number, entry)
             if not self._asked:
                 self._asked = True
                 self._queue.soon(self._send_on)
