@@ -7,16 +7,12 @@ digest of a long text, the message itself has to be read again: `begin_symbols` 
 it.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.codecs.fix_scanning import begin_symbols_of, next_symbol_of
 from cython.cimports.feedhandler.codecs.scanner import open_group, symbol_at
 
 from feedhandler.codecs.visibility import Public
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable, PacketHeader
 
 
 @cython.cclass
@@ -40,12 +36,12 @@ class SymbolWalk:
 @cython.ccall
 @cython.nogil
 def begin_symbols(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     message_type: cython.ushort,
-    header: "PacketHeader",
+    header: PacketHeader,
     walk: SymbolWalk,
 ) -> cython.int:
     """Begin to read the symbols of the message `data[at:end]`; return 0 where it has none.
@@ -72,7 +68,7 @@ def begin_symbols(
 @cython.nogil
 @cython.exceptval(6148914691236517205, check=True)
 def next_symbol(
-    table: "FeedTable", data: cython.const_uchar[::1], header: "PacketHeader", walk: SymbolWalk
+    table: FeedTable, data: cython.const_uchar[::1], header: PacketHeader, walk: SymbolWalk
 ) -> cython.ulonglong:
     """Return the next symbol of the message; NO_SYMBOL behind the last.
 

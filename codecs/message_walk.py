@@ -1,20 +1,16 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Ends of messages in a part of a packet, found by the messages' own sizes alone."""
 
-from typing import TYPE_CHECKING
-
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable
 from cython.cimports.feedhandler.codecs.fix_scanning import message_size_at
 from cython.cimports.feedhandler.codecs.scanner import message_size_by_type, padded
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 
 @cython.ccall
 @cython.nogil
 def message_size(
-    table: "FeedTable", data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+    table: FeedTable, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Return the size of the message that begins at `at`; 0 where none ends by `end`."""
     size: cython.Py_ssize_t = 0
@@ -41,7 +37,7 @@ def message_size(
 @cython.nogil
 @cython.exceptval(-2, check=False)
 def message_end(
-    table: "FeedTable",
+    table: FeedTable,
     data: cython.const_uchar[::1],
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,

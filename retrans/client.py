@@ -24,10 +24,8 @@ snapshot makes sense (`refresh`).
 Compiled.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
-from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import DATA
 from cython.cimports.feedhandler.codecs.scanner import check_messages
 from cython.cimports.feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
@@ -67,9 +65,6 @@ from feedhandler.retrans.protocol import (
 )
 from feedhandler.retrans.refresh_packets import FAULTS
 from feedhandler.retrans.settings import RecoverySettings
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 #: Most requests under way, most that wait for a response, and most that were accepted and wait for
 #: packets. Of those that wait for a response the oldest that was cancelled is forgotten first: a
@@ -208,7 +203,7 @@ class RequestClient:
     """
 
     _feed: object
-    _table: "FeedTable"
+    _table: FeedTable
     _protocol: RecoveryProtocol
     _due_requests: cython.Py_ssize_t
     _heartbeat_ns: cython.longlong

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cython
-from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT
 from cython.cimports.feedhandler.codecs.scanner import frame_length, header_bytes, parse_header
 
@@ -31,9 +31,6 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.times import UNIT_NS, day_of, day_start_ns
 from feedhandler.codecs.visibility import Public, Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 #: A deadline that never comes.
 NEVER_NS = 2**63 - 1
@@ -195,7 +192,7 @@ class StreamFramer:
     failure.
     """
 
-    _table: "FeedTable"
+    _table: FeedTable
     _header_size: cython.Py_ssize_t
     _packet_bytes_max: cython.Py_ssize_t
     _type_at: cython.Py_ssize_t
@@ -407,7 +404,7 @@ class RecoveryProtocol:
     _heartbeat_reply: object
     _requests: tuple
     _responses: tuple
-    _table: "FeedTable"
+    _table: FeedTable
     _forms: dict
 
     def __init__(self, feed: Feed) -> None:

@@ -10,19 +10,15 @@ Compiled.
 """
 
 import zlib
-from typing import TYPE_CHECKING
 
 import cython
-from cython.cimports.feedhandler.codecs.feed_table import MessageIndex, PacketHeader
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import COMPRESSED, DATA, FINE
 from cython.cimports.feedhandler.codecs.scanner import parse_header, scan_messages
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.retrans.snapshots import MESSAGES_MAX
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 #: Key of `RefreshReader.fault`: what is wrong with the packet just read.
 FAULTS: dict[str, str] = {
@@ -36,7 +32,7 @@ FAULTS: dict[str, str] = {
 class RefreshReader:
     """Reads snapshot packets of `feed`, one at a time, into `header` and `index`."""
 
-    _table: "FeedTable"
+    _table: FeedTable
     _most: object
     header: Readonly[PacketHeader]
     index: Readonly[MessageIndex]

@@ -15,15 +15,13 @@ Compiled.
 
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable
 from cython.cimports.feedhandler.codecs.scanner import patch_header, write_number
 
 from feedhandler.codecs.errors import UsageError
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 #: The specification's bound on a packet, header included.
 PACKET_BYTES_MAX = 1400
@@ -54,7 +52,7 @@ def deflated(body, level=LEVEL):
 class PacketFramer:
     """Makes packets of one service, with the same send time and flags, from message bytes."""
 
-    _table: "FeedTable"
+    _table: FeedTable
     _order: object
     _header: bytes
 

@@ -5,15 +5,13 @@ its parts. No I/O.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cython
 from cython.cimports.feedhandler.amqp.stream import Stream
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 
 
 @cython.cclass
@@ -33,8 +31,8 @@ class RecordSink:
         received_ns: cython.longlong,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
-        header: "PacketHeader",
-        index: "MessageIndex",
+        header: PacketHeader,
+        index: MessageIndex,
         skip: cython.Py_ssize_t,
     ) -> cython.int:
         """Take the packet at `start`, which is published, but for its first `skip` messages."""

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 import cython
 import numpy
 from cython.cimports.feedhandler.amqp.framing import Frame, Template
-from cython.cimports.feedhandler.amqp.proton import SenderLink
+from cython.cimports.feedhandler.amqp.proton import Connection, SenderLink
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.codecs.visibility import Public, Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.proton import Connection
     from feedhandler.amqp.routing import Subscription
 
 #: Overhead in bytes of a queued message: the object around its bytes and its entry in the queue.
@@ -68,7 +67,7 @@ class Peer:
     writing: Public[cython.bint]
     leaving: Public[cython.bint]
     gone: Public[cython.bint]
-    engine: Public["Connection"]
+    engine: Public[Connection]
     backlog: Public[cython.Py_ssize_t]
     dirty_peers: Public[list]
     overruns: Readonly[list]

@@ -13,18 +13,14 @@ the greatest length) no message is taken. Administrative messages and datagrams 
 `SPARE` slots more; beyond them they are refused, and the caller counts them.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
+from cython.cimports.feedhandler.fixcast.pacing import TokenBucket
+from cython.cimports.feedhandler.fixcast.stamping import Stamper
+from cython.cimports.feedhandler.retrans.store import PacketStore
 
 from feedhandler.codecs.visibility import Readonly
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES
-
-if TYPE_CHECKING:
-    from feedhandler.fixcast.pacing import TokenBucket
-    from feedhandler.fixcast.stamping import Stamper
-    from feedhandler.retrans.store import PacketStore
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
@@ -92,8 +88,8 @@ class SendQueue:
 
     def publish(
         self,
-        stamper: "Stamper",
-        store: "PacketStore",
+        stamper: Stamper,
+        store: PacketStore,
         data: bytes,
         number: cython.ulonglong,
         now_ns: cython.longlong,
@@ -110,8 +106,8 @@ class SendQueue:
 
     def publish_each(
         self,
-        stamper: "Stamper",
-        store: "PacketStore",
+        stamper: Stamper,
+        store: PacketStore,
         messages: list,
         begin: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
@@ -134,8 +130,8 @@ class SendQueue:
 
     def _publish(
         self,
-        stamper: "Stamper",
-        store: "PacketStore",
+        stamper: Stamper,
+        store: PacketStore,
         first: cython.p_const_uchar,
         size: cython.Py_ssize_t,
         number: cython.ulonglong,
@@ -263,7 +259,7 @@ class SendQueue:
     # -- leaving ----------------------------------------------------------------------------
 
     def due(
-        self, bucket: "TokenBucket", now_ns: cython.longlong, most: cython.Py_ssize_t
+        self, bucket: TokenBucket, now_ns: cython.longlong, most: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Return how many of the first datagrams may leave now, `most` at most."""
         index: cython.Py_ssize_t = self.first
@@ -281,7 +277,7 @@ class SendQueue:
 
     @cython.ccall
     @cython.exceptval(-2, check=False)
-    def ready_ns(self, bucket: "TokenBucket", now_ns: cython.longlong) -> cython.Py_ssize_t:
+    def ready_ns(self, bucket: TokenBucket, now_ns: cython.longlong) -> cython.Py_ssize_t:
         """Return when to call `due` again; the largest signed number: nothing waits.
 
         The first datagram may leave then, and within `GATHER_NS` as many more as a quarter of the
@@ -303,7 +299,7 @@ class SendQueue:
         return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
     def gone(
-        self, bucket: "TokenBucket", count: cython.Py_ssize_t, now_ns: cython.longlong
+        self, bucket: TokenBucket, count: cython.Py_ssize_t, now_ns: cython.longlong
     ) -> cython.int:
         """Remove the first `count` datagrams, sent by now, and charge the bucket for them."""
         total: cython.longlong = 0

@@ -31,12 +31,10 @@ measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any risi
 step of the host's time of day neither delays nor hastens anything.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
-from cython.cimports.feedhandler.codecs.feed_table import FeedTable
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.ingest import answers, columns, records, slots, states
 from cython.cimports.feedhandler.ingest.answers import (
     CONFIRMED,
@@ -60,9 +58,6 @@ from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
 
 #: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -239,7 +234,7 @@ class Arbiter:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(check=False)
-    def is_old(self, header: "PacketHeader", now_ns: cython.ulonglong) -> cython.bint:
+    def is_old(self, header: PacketHeader, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether this packet would be dropped as a copy, and its messages need no check.
 
         Not where it may still be believed: a low number may begin an epoch whose reset waits for
@@ -261,7 +256,7 @@ class Arbiter:
     def receive(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -325,7 +320,7 @@ class Arbiter:
     def _sort(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -367,7 +362,7 @@ class Arbiter:
     def _outside(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -391,7 +386,7 @@ class Arbiter:
     def _act(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -433,7 +428,7 @@ class Arbiter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _input_of(self, header: "PacketHeader") -> cython.int:
+    def _input_of(self, header: PacketHeader) -> cython.int:
         """Return the table's input for this packet: its number against `expected`."""
         number: cython.ulonglong = header.sequence
         end: cython.ulonglong = header.next_sequence
@@ -464,7 +459,7 @@ class Arbiter:
     def _publish(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -499,7 +494,7 @@ class Arbiter:
     def _hold(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -561,7 +556,7 @@ class Arbiter:
     def _drop_old(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -598,7 +593,7 @@ class Arbiter:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _alarm(
-        self, line: cython.int, header: "PacketHeader", now_ns: cython.ulonglong
+        self, line: cython.int, header: PacketHeader, now_ns: cython.ulonglong
     ) -> cython.int:
         """Count message bytes that differ from the first copy's, and write MISMATCH at intervals.
 
@@ -615,7 +610,7 @@ class Arbiter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _is_newer(self, header: "PacketHeader", now_ns: cython.ulonglong) -> cython.bint:
+    def _is_newer(self, header: PacketHeader, now_ns: cython.ulonglong) -> cython.bint:
         """Return whether a low number looks like a new epoch whose reset was not seen.
 
         Only when nothing has fitted for `resync_us`, and then by the send time.
@@ -734,7 +729,7 @@ class Arbiter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _is_repeated_reset(self, header: "PacketHeader") -> cython.bint:
+    def _is_repeated_reset(self, header: PacketHeader) -> cython.bint:
         """Return whether this is a FIX Logon repeated before anything of its epoch has come."""
         begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
         return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
@@ -745,7 +740,7 @@ class Arbiter:
     def _reset(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -776,7 +771,7 @@ class Arbiter:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _judge_reset(
-        self, line: cython.int, header: "PacketHeader", now_ns: cython.ulonglong
+        self, line: cython.int, header: PacketHeader, now_ns: cython.ulonglong
     ) -> cython.int:
         """Believe the pending reset, or drop it, if this packet says so."""
         slot: cython.Py_ssize_t = self.epochs.pending
@@ -890,7 +885,7 @@ class Arbiter:
     def _other_session(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -919,7 +914,7 @@ class Arbiter:
     def _quarantine(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,

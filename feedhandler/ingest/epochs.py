@@ -27,17 +27,13 @@ too, or where what follows agrees; until then it is *pending*, in a slot of the 
 New sessions need none of this: their ids distinguish them. The last few are remembered.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest.answers import BELIEVED, FORGED, NOTHING
 
 from feedhandler.codecs.visibility import Public, Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -107,7 +103,7 @@ class Epochs:
         self,
         slot: cython.Py_ssize_t,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         old: cython.ulonglong,
     ) -> cython.int:
         """Make a reset without evidence pending; `old`: its line's position in the old epoch."""
@@ -133,7 +129,7 @@ class Epochs:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def judge(
-        self, line: cython.int, header: "PacketHeader", max_jump: cython.ulonglong
+        self, line: cython.int, header: PacketHeader, max_jump: cython.ulonglong
     ) -> cython.int:
         """Return the evidence of a packet about the pending reset: BELIEVED, FORGED, or NOTHING."""
         number: cython.ulonglong = header.sequence
@@ -198,7 +194,7 @@ class Epochs:
     def is_copy(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         fingerprint: cython.ulonglong,
         now_ns: cython.ulonglong,
     ) -> cython.bint:
@@ -217,7 +213,7 @@ class Epochs:
     def straggles(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         expected: cython.ulonglong,
         max_jump: cython.ulonglong,
     ) -> cython.bint:

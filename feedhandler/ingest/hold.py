@@ -9,11 +9,10 @@ Promises: nothing is allocated after construction; a packet that finds no free s
 than a slot, is refused (-1). Left to the arbiter: what happens then.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest.slots import (
     BODY,
     COUNT,
@@ -33,9 +32,6 @@ from cython.cimports.feedhandler.ingest.slots import (
 )
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
@@ -67,7 +63,7 @@ class PacketPool:
     def store(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,

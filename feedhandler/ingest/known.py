@@ -10,21 +10,15 @@ Left to others: what happens to everything else (`arbitration.py`), and the fing
 (`packing.py`).
 """
 
-from typing import TYPE_CHECKING
-
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import columns, states
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.arbitration import Arbiter
+from cython.cimports.feedhandler.ingest.arbitration import Arbiter
 
 
 @cython.ccall
 @cython.nogil
-def may_be_copy(
-    arbiter: "Arbiter", header: "PacketHeader", now_ns: cython.ulonglong
-) -> cython.bint:
+def may_be_copy(arbiter: Arbiter, header: PacketHeader, now_ns: cython.ulonglong) -> cython.bint:
     """Return whether a datagram that begins with this message may be a copy of a published one.
 
     Then `accept_copy` is worth a call. `header` has only the first message.
@@ -40,9 +34,9 @@ def may_be_copy(
 @cython.ccall
 @cython.nogil
 def accept_copy(
-    arbiter: "Arbiter",
+    arbiter: Arbiter,
     line: cython.int,
-    header: "PacketHeader",
+    header: PacketHeader,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,

@@ -6,18 +6,14 @@ go on there; `Islands` are ranges that had been published behind by then. `withd
 is enough.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import slots
 from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
+from cython.cimports.feedhandler.ingest.hold import PacketPool
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.hold import PacketPool
 
 #: Upper limit on ranges; a new one replaces the oldest, whose packets count as duplicates then.
 LOST_RANGES = cython.declare(cython.Py_ssize_t, 64)
@@ -194,7 +190,7 @@ class Runs:
     `count` how many packets it has; `all`: packets of all lines.
     """
 
-    pool: "PacketPool"
+    pool: PacketPool
     lines: cython.int
     slots: cython.int[::1]
     count: cython.int[::1]
@@ -219,7 +215,7 @@ class Runs:
     def follow(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -259,7 +255,7 @@ class Runs:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def pass_over(self, line: cython.int, header: "PacketHeader") -> cython.int:
+    def pass_over(self, line: cython.int, header: PacketHeader) -> cython.int:
         """Extend the line's run over a packet that was published before, where it is next."""
         if self.count[line] and header.sequence == self.next[line]:
             self.next[line] = header.next_sequence

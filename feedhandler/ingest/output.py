@@ -6,20 +6,16 @@ nothing else has happened then. Columns are those of `columns.py`.
 `Outside` writes unsequenced packets, each once, whichever lines bring it.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import columns, records, slots, states
 from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
+from cython.cimports.feedhandler.ingest.hold import PacketPool
+from cython.cimports.feedhandler.ingest.ring import Ring
 
 from feedhandler.codecs.visibility import Public, Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.hold import PacketPool
-    from feedhandler.ingest.ring import Ring
 
 #: Upper limit on unsequenced packets that wait for ring room.
 OUTSIDE_MAX = 32
@@ -34,7 +30,7 @@ class Output:
     `received_ns` (stamp of the latest packet) and `session` go into records without payload.
     """
 
-    ring: Readonly["Ring"]
+    ring: Readonly[Ring]
     channel: Readonly[cython.int]
     line_array: Readonly[object]
     channel_array: Readonly[object]
@@ -73,7 +69,7 @@ class Output:
     def packet(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -95,9 +91,7 @@ class Output:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def held(
-        self, pool: "PacketPool", slot: cython.Py_ssize_t, skip: cython.ulonglong
-    ) -> cython.int:
+    def held(self, pool: PacketPool, slot: cython.Py_ssize_t, skip: cython.ulonglong) -> cython.int:
         """Write a packet that waited in `slot` of `pool`, without its first `skip` messages."""
         line: cython.int = cython.cast(cython.int, pool.word(slot, slots.LINE))
         count: cython.ulonglong = pool.word(slot, slots.COUNT)
@@ -224,7 +218,7 @@ class Outside:
     """
 
     out: Output
-    pool: "PacketPool"
+    pool: PacketPool
     window: UnsequencedWindow
     slots: cython.int[::1]
     waiting: Readonly[cython.Py_ssize_t]
@@ -242,7 +236,7 @@ class Outside:
     def publish(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -277,7 +271,7 @@ class Outside:
     def _keep(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,

@@ -16,9 +16,8 @@ the rest, and is then treated like any packet.
 Left to others: what follows from a comparison, and which bytes are compared.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.codecs.kinds import DATA, SKIP
 from cython.cimports.feedhandler.codecs.message_walk import message_end, message_size
 from cython.cimports.feedhandler.codecs.scanner import patch_header
@@ -28,6 +27,7 @@ from cython.cimports.feedhandler.ingest.fingerprint import (
     fingerprint,
     fingerprint_at,
 )
+from cython.cimports.feedhandler.ingest.hold import PacketPool
 from cython.cimports.feedhandler.ingest.slots import (
     COUNT,
     KIND,
@@ -38,10 +38,6 @@ from cython.cimports.feedhandler.ingest.slots import (
 )
 
 from feedhandler.codecs.visibility import Public, Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable, PacketHeader
-    from feedhandler.ingest.hold import PacketPool
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.fix_runs import message_bytes
@@ -57,7 +53,7 @@ class Copies:
     methods `data[at:at + length]` are the messages `sequence` to `sequence + span` - 1.
     """
 
-    table: Readonly["FeedTable"]
+    table: Readonly[FeedTable]
     window: Readonly[CompareWindow]
     by_message: Public[cython.bint]
     is_fix: Readonly[cython.bint]
@@ -71,7 +67,7 @@ class Copies:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(check=False)
-    def are_again(self, header: "PacketHeader") -> cython.bint:
+    def are_again(self, header: PacketHeader) -> cython.bint:
         """Return whether the packet's messages are marked as sent again (PossDupFlag)."""
         return self.is_fix and header.flags != 0
 
@@ -79,7 +75,7 @@ class Copies:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def note(
-        self, header: "PacketHeader", data: cython.const_uchar[::1], start: cython.Py_ssize_t
+        self, header: PacketHeader, data: cython.const_uchar[::1], start: cython.Py_ssize_t
     ) -> cython.int:
         """Remember the first copy that begins at `start`, message by message.
 
@@ -190,7 +186,7 @@ class Copies:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def compare_packet(
-        self, header: "PacketHeader", data: cython.const_uchar[::1], start: cython.Py_ssize_t
+        self, header: PacketHeader, data: cython.const_uchar[::1], start: cython.Py_ssize_t
     ) -> cython.int:
         """Compare a packet that begins at `start`, as `compare`."""
         length: cython.Py_ssize_t = header.length - header.body
@@ -273,7 +269,7 @@ class Copies:
     @cython.exceptval(-1, check=True)
     def trim(
         self,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         number: cython.ulonglong,
@@ -302,7 +298,7 @@ class Copies:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def trim_held(
-        self, pool: "PacketPool", slot: cython.Py_ssize_t, number: cython.ulonglong
+        self, pool: PacketPool, slot: cython.Py_ssize_t, number: cython.ulonglong
     ) -> cython.int:
         """Trim the FIX packet in a slot of `pool` to what is from `number` on."""
         word: cython.Py_ssize_t = slot * SLOT_WORDS
@@ -326,9 +322,7 @@ class Copies:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def cut(
-        self, pool: "PacketPool", slot: cython.Py_ssize_t, until: cython.ulonglong
-    ) -> cython.int:
+    def cut(self, pool: PacketPool, slot: cython.Py_ssize_t, until: cython.ulonglong) -> cython.int:
         """Trim the packet in a slot of `pool` to the messages before number `until`."""
         start: cython.Py_ssize_t = slot * pool.slot_bytes
         word: cython.Py_ssize_t = slot * SLOT_WORDS

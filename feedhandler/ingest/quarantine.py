@@ -15,19 +15,15 @@ alive, a long enough run is taken for the stream (the arbiter decides that).
 Bounded: a new entry replaces the oldest.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import slots
 from cython.cimports.feedhandler.ingest.answers import CONFIRMED, NO_EVIDENCE, REPEATED
+from cython.cimports.feedhandler.ingest.hold import PacketPool
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.hold import PacketPool
 
 
 @cython.final
@@ -38,7 +34,7 @@ class Quarantine:
     `anchor` is, after `weigh`, the number that the evidence supports.
     """
 
-    pool: "PacketPool"
+    pool: PacketPool
     ring: cython.int[::1]
     capacity: Readonly[cython.Py_ssize_t]
     next_index: cython.Py_ssize_t
@@ -63,7 +59,7 @@ class Quarantine:
     def weigh(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         fingerprint: cython.ulonglong,
         new_session: cython.bint,
         max_jump: cython.ulonglong,
@@ -93,7 +89,7 @@ class Quarantine:
         self,
         slot: cython.Py_ssize_t,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         fingerprint: cython.ulonglong,
         new_session: cython.bint,
         max_jump: cython.ulonglong,
@@ -121,7 +117,7 @@ class Quarantine:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(6148914691236517205, check=True)
-    def follow_run(self, line: cython.int, header: "PacketHeader") -> cython.ulonglong:
+    def follow_run(self, line: cython.int, header: PacketHeader) -> cython.ulonglong:
         """Count this packet into its line's run; return the run's length."""
         number: cython.ulonglong = header.sequence
         if header.kind == kinds.HEARTBEAT:

@@ -9,23 +9,19 @@ A packet brought back is judged like one of a line, by its number alone, but it 
 epoch nor move the window, and it counts on a separate line (index `line_count`).
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import columns, records, states
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.arbitration import Arbiter
+from cython.cimports.feedhandler.ingest.arbitration import Arbiter
 
 
 @cython.ccall
 @cython.nogil
 def recover(
-    arbiter: "Arbiter",
-    header: "PacketHeader",
+    arbiter: Arbiter,
+    header: PacketHeader,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     received_ns: cython.ulonglong,
@@ -62,8 +58,8 @@ def recover(
 @cython.cfunc
 @cython.nogil
 def _drop(
-    arbiter: "Arbiter",
-    header: "PacketHeader",
+    arbiter: Arbiter,
+    header: PacketHeader,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     now_ns: cython.ulonglong,
@@ -82,7 +78,7 @@ def _drop(
 @cython.ccall
 @cython.nogil
 def give_up(
-    arbiter: "Arbiter", until: cython.ulonglong, now_ns: cython.ulonglong, epoch: cython.ulonglong
+    arbiter: Arbiter, until: cython.ulonglong, now_ns: cython.ulonglong, epoch: cython.ulonglong
 ) -> cython.int:
     """Announce every gap below `until` as lost, because no server has what is missing there."""
     if epoch != arbiter.stream.epoch or not arbiter.joined:
@@ -98,7 +94,7 @@ def give_up(
 @cython.ccall
 @cython.nogil
 def disprove(
-    arbiter: "Arbiter", number: cython.ulonglong, now_ns: cython.ulonglong, epoch: cython.ulonglong
+    arbiter: Arbiter, number: cython.ulonglong, now_ns: cython.ulonglong, epoch: cython.ulonglong
 ) -> cython.int:
     """Discard the evidence for `number` and later ones: the server says that it was not sent yet.
 

@@ -22,10 +22,9 @@ where recovery or a given-up gap leads to it. Otherwise the stream waits, as if 
 for the real one; and it is written where none comes, because what a line has brought is not lost.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import columns, records, slots
 from cython.cimports.feedhandler.ingest.answers import (
     DIFFERENT,
@@ -37,17 +36,12 @@ from cython.cimports.feedhandler.ingest.answers import (
 )
 from cython.cimports.feedhandler.ingest.belief import Belief
 from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
-from cython.cimports.feedhandler.ingest.hold import Hold
+from cython.cimports.feedhandler.ingest.hold import Hold, PacketPool
 from cython.cimports.feedhandler.ingest.lost import Islands, LostRanges, Runs
-from cython.cimports.feedhandler.ingest.packing import begin_alike
+from cython.cimports.feedhandler.ingest.output import Output
+from cython.cimports.feedhandler.ingest.packing import Copies, begin_alike
 
 from feedhandler.codecs.visibility import Public, Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.hold import PacketPool
-    from feedhandler.ingest.output import Output
-    from feedhandler.ingest.packing import Copies
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -68,10 +62,10 @@ class Sequencer:
     latest's. Packets of line `lines` are recovery's.
     """
 
-    out: Readonly["Output"]
-    pool: Readonly["PacketPool"]
+    out: Readonly[Output]
+    pool: Readonly[PacketPool]
     hold: Readonly[Hold]
-    copies: Readonly["Copies"]
+    copies: Readonly[Copies]
     lost: Readonly[LostRanges]
     expected: Public[cython.ulonglong]
     blocked: Public[cython.bint]
@@ -145,7 +139,7 @@ class Sequencer:
     def publish(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -180,7 +174,7 @@ class Sequencer:
     def keep(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         received_ns: cython.ulonglong,
@@ -258,7 +252,7 @@ class Sequencer:
     def _is_alike(
         self,
         slot: cython.Py_ssize_t,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
     ) -> cython.bint:
@@ -305,7 +299,7 @@ class Sequencer:
     def _again_aside(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         print_64: cython.ulonglong,
@@ -337,7 +331,7 @@ class Sequencer:
     def _again(
         self,
         line: cython.int,
-        header: "PacketHeader",
+        header: PacketHeader,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
         print_64: cython.ulonglong,
@@ -435,7 +429,7 @@ class Sequencer:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def copy(self, line: cython.int, header: "PacketHeader") -> cython.int:
+    def copy(self, line: cython.int, header: PacketHeader) -> cython.int:
         """Record that a line shows what was published before.
 
         That is evidence where anything is held, or where the line brings what was announced lost;

@@ -4,16 +4,12 @@ Anything that passed the checks counts as life, heartbeats above all. The silenc
 never sent counts from `start`. Whether all lines are silent follows from their records.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
 from cython.cimports.feedhandler.ingest import columns, records
+from cython.cimports.feedhandler.ingest.output import Output
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.ingest.output import Output
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -26,7 +22,7 @@ RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 class LineWatch:
     """Watch over `lines` lines, silent after `wait_ns`; call `check` at `next_check`."""
 
-    out: "Output"
+    out: Output
     wait: cython.ulonglong
     heard: cython.ulonglong[::1]
     latest: cython.ulonglong[::1]

@@ -6,22 +6,18 @@ on in the announced range themselves, the announcement is withdrawn and the stre
 what was published behind the range stays published, and the stream passes it (`lost.Islands`).
 """
 
-from typing import TYPE_CHECKING
-
 import cython
+from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
 from cython.cimports.feedhandler.ingest import columns, records, slots
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import PacketHeader
-    from feedhandler.ingest.sequencer import Sequencer
+from cython.cimports.feedhandler.ingest.sequencer import Sequencer
 
 
 @cython.ccall
 @cython.nogil
 def withdraws(
-    stream: "Sequencer",
+    stream: Sequencer,
     line: cython.int,
-    header: "PacketHeader",
+    header: PacketHeader,
     data: cython.const_uchar[::1],
     start: cython.Py_ssize_t,
     received_ns: cython.ulonglong,
@@ -55,7 +51,7 @@ def withdraws(
 
 @cython.cfunc
 @cython.nogil
-def _withdraw(stream: "Sequencer", line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
+def _withdraw(stream: Sequencer, line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
     """Continue where the line's run began; return 0 where the ring has no room for the record."""
     at: cython.Py_ssize_t
     slot: cython.Py_ssize_t
@@ -80,7 +76,7 @@ def _withdraw(stream: "Sequencer", line: cython.int, now_ns: cython.ulonglong) -
 
 @cython.cfunc
 @cython.nogil
-def _distrust(stream: "Sequencer", first: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
+def _distrust(stream: Sequencer, first: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
     """Distrust the lines that published what lies behind `first`: it had not been sent."""
     line: cython.int
     others: cython.ulonglong = 0

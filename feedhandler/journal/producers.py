@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import cython
 from cython.cimports.feedhandler.journal.commit_waiter import CommitWaiter, CommitWaiters
+from cython.cimports.feedhandler.journal.mutex import Mutex
+from cython.cimports.feedhandler.journal.pending_batch import PendingBatch
 from cython.cimports.feedhandler.journal.writer import Writer
 
 from feedhandler.codecs.visibility import Public, Readonly
@@ -39,8 +41,6 @@ from feedhandler.journal.groups import ProducerState
 
 if TYPE_CHECKING:
     from feedhandler.journal.engine import Committed, Engine
-    from feedhandler.journal.mutex import Mutex
-    from feedhandler.journal.pending_batch import PendingBatch
 
 Answer = TypeVar("Answer")
 
@@ -66,14 +66,14 @@ class Producers:
     _check_sizes: object
     _loop: object
     _new_future: object
-    _lock: "Mutex"
+    _lock: Mutex
     _clock: object
     _durable: CommitWaiters
     _changed: CommitWaiters
     _consumers: Readonly[object]
     _grouped: CommitWaiters
     _room: object
-    _pending: "PendingBatch"
+    _pending: PendingBatch
     _writer: Writer
     _room_bytes: cython.Py_ssize_t
     _journal_bytes: cython.Py_ssize_t

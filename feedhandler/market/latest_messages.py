@@ -12,19 +12,15 @@ Kept by service. At most `messages_max` messages of a service are kept; those be
 away what was kept of it; one that `revokes` others takes those away. Sans-IO.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex
 
 from feedhandler.codecs.book_rules import CHANGES
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.fix_feed import FixFeed
 from feedhandler.codecs.layouts import Layout
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import MessageIndex
 
 #: Messages kept of one service where nothing else is said: hundreds of times a busy one's.
 MESSAGES_MAX = 1 << 20
@@ -115,7 +111,7 @@ class LatestMessages:
         self,
         data: bytes,
         start: cython.Py_ssize_t,
-        index: "MessageIndex",
+        index: MessageIndex,
         skip: cython.Py_ssize_t,
         service: cython.uint,
     ) -> cython.int:

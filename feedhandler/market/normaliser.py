@@ -34,10 +34,10 @@ import struct
 from bisect import bisect_left, insort
 from datetime import date
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable
 from cython.cimports.feedhandler.codecs.scanner import fixed_size, symbol_at
 from cython.cimports.feedhandler.market.order_table import OrderTable
 
@@ -67,9 +67,6 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.prices import NO_DECIMALS, SCALE_MAX
 from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.definitions import read_term
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 #: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
 INSTRUMENTS_MAX = 1 << 22
@@ -365,7 +362,7 @@ class Normaliser:
     publisher_id: Readonly[cython.uint]
     instruments_of: Public[object]
     maybe_bad: Public[cython.bint]
-    table: "FeedTable"
+    table: FeedTable
     slots: cython.uchar[::1]
     teaches: cython.uchar[::1]
     messages: list

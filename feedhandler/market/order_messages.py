@@ -9,19 +9,16 @@ the size of the longest of these types an order. Sans-IO.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex
+from cython.cimports.feedhandler.market.depth_book import DepthBook
+from cython.cimports.feedhandler.market.normaliser import Normaliser
 from cython.cimports.feedhandler.market.records import Records
 
 from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import MessageIndex
-    from feedhandler.market.depth_book import DepthBook
-    from feedhandler.market.normaliser import Normaliser
 
 _NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
@@ -39,8 +36,8 @@ class OrderMessages:
     """
 
     records: Readonly[Records]
-    normaliser: "Normaliser"
-    book: "DepthBook"
+    normaliser: Normaliser
+    book: DepthBook
     sizes: dict
     stride: cython.Py_ssize_t
     row_sizes: cython.ushort[::1]
@@ -59,7 +56,7 @@ class OrderMessages:
         self,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
-        index: "MessageIndex",
+        index: MessageIndex,
         skip: cython.Py_ssize_t,
         service: cython.uint,
     ) -> cython.int:

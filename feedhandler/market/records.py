@@ -17,10 +17,11 @@ made, and may be made again later (`LevelRecords.begin`). Sans-IO.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.feed_table import MessageIndex
 from cython.cimports.feedhandler.market.depth_book import DepthBook
 from cython.cimports.feedhandler.market.normaliser import Normaliser
 
@@ -40,9 +41,6 @@ from feedhandler.codecs.fix_feed import FixFeed
 from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.fix_normaliser import FixNormaliser
 from feedhandler.market.normaliser import STATES
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import MessageIndex
 
 Array = numpy.ndarray[Any, Any]
 
@@ -387,7 +385,7 @@ class Records:
         self,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
-        index: "MessageIndex",
+        index: MessageIndex,
         skip: cython.Py_ssize_t,
         send_ns: cython.ulonglong,
         received_ns: cython.ulonglong,

@@ -5,25 +5,20 @@ One reader has the books of one `OrderMessages`, and teaches one `ReferenceData`
 messages tell. Sans-IO.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs import scanner as scan
-from cython.cimports.feedhandler.codecs.feed_table import MessageIndex, PacketHeader
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, MessageIndex, PacketHeader
 from cython.cimports.feedhandler.market.latest_messages import LatestMessages
+from cython.cimports.feedhandler.market.normaliser import Normaliser
 from cython.cimports.feedhandler.market.order_messages import OrderMessages
+from cython.cimports.feedhandler.market.records import Records
 
 from feedhandler.codecs.dbn import MBO, UNDEFINED_TIME
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.visibility import Readonly
 from feedhandler.market.latest_messages import MESSAGES_MAX
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
-    from feedhandler.market.normaliser import Normaliser
-    from feedhandler.market.records import Records
 
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
 _LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
@@ -41,7 +36,7 @@ class StreamReader:
 
     orders: Readonly[OrderMessages]
     latest: Readonly[LatestMessages]
-    records: Readonly["Records"]
+    records: Readonly[Records]
     feed: Readonly[object]
     known: Readonly[object]
     clears_on_reset: Readonly[cython.bint]
@@ -49,8 +44,8 @@ class StreamReader:
     states: Readonly[dict]
     kept_max: Readonly[cython.Py_ssize_t]
     refused: Readonly[cython.Py_ssize_t]
-    table: "FeedTable"
-    normaliser: "Normaliser"
+    table: FeedTable
+    normaliser: Normaliser
     header: PacketHeader
     index: MessageIndex
     teaches: cython.uchar[::1]

@@ -16,7 +16,6 @@ Left to others: when to drain, where the bytes go, and how much room is left the
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.ingest.records import (
@@ -32,6 +31,7 @@ from cython.cimports.feedhandler.ingest.records import (
     WORD_RECORD,
     WORD_SESSION,
 )
+from cython.cimports.feedhandler.ingest.ring import Ring
 from cython.cimports.feedhandler.replay.captures.records import (
     begin_block,
     begin_record,
@@ -49,9 +49,6 @@ from feedhandler.replay.captures.records import (
     RECORD_HEADER_BYTES,
     frame_headers,
 )
-
-if TYPE_CHECKING:
-    from feedhandler.ingest.ring import Ring
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset
@@ -130,7 +127,7 @@ class FrameWriter:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def drain(self, ring: "Ring", room: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def drain(self, ring: Ring, room: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Lay out packets until the ring is empty or the next would not fit into `room` bytes.
 
         Returns the bytes laid out, from the start of `out`. What was laid out is released. `full`
@@ -183,7 +180,7 @@ class FrameWriter:
     @cython.exceptval(-1, check=True)
     def record(
         self,
-        ring: "Ring",
+        ring: Ring,
         offset: cython.Py_ssize_t,
         index: cython.Py_ssize_t,
         length: cython.Py_ssize_t,

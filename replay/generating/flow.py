@@ -21,20 +21,17 @@ length, and the leaning is too weak to be seen in a single burst. Seconds with a
 Whole numbers throughout: shares in parts per million, means and debts in 1024ths of a message.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
-from cython.cimports.feedhandler.replay.generating.books import quotient
+from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
+from cython.cimports.feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
+from cython.cimports.feedhandler.replay.generating.prng import Crowd, Prng
+from cython.cimports.feedhandler.replay.generating.tape import Tape
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.replay.generating.books import ShareBooks
-    from feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
-    from feedhandler.replay.generating.prng import Crowd, Prng
-    from feedhandler.replay.generating.tape import Tape
 
 #: Bursts after which the odds of their kinds are looked at again.
 WEIGH_EVERY = 32
@@ -72,13 +69,13 @@ class Flow:
     often every book was told, `trading` that they all were, and the market is open; `opened` the
     tape's tables when a stationary stretch began."""
 
-    tape: Readonly["Tape"]
-    prng: "Prng"
-    books: "ShareBooks"
-    issuers: "IssuerQuotes"
-    indices: "IndexValues"
-    shares: "Crowd"
-    warrants: "Crowd"
+    tape: Readonly[Tape]
+    prng: Prng
+    books: ShareBooks
+    issuers: IssuerQuotes
+    indices: IndexValues
+    shares: Crowd
+    warrants: Crowd
     notices: object
     snapshots: object
     resets: list

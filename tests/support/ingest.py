@@ -39,6 +39,7 @@ def _interpreted_stack(*names: str) -> tuple[ModuleType, ...]:
         sys.meta_path.remove(finder)
         for name in mine:
             sys.modules.pop(name, None)
+            sys.modules.pop(f"cython.cimports.{name}", None)
         sys.modules.update(compiled)
         for name, module in compiled.items():
             setattr(package, name.rpartition(".")[2], module)

@@ -29,13 +29,13 @@ from cython.cimports.feedhandler.amqp.publishing.envelope import Envelope
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
 from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage, UnsettledMap
 from cython.cimports.feedhandler.amqp.sender_queue import Peer
+from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.policies import DETACH, DROP_OLDEST
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
     from feedhandler.amqp.routing import Subscription
-    from feedhandler.amqp.stream import Stream
 
 #: Routing keys whose group-sequence is remembered; past it all begin again at 0.
 KEYS_MAX = 1_000_000
@@ -64,7 +64,7 @@ class Destination(Backlog):
         self,
         peer: Peer,
         subscription: "Subscription",
-        streams: list["Stream"],
+        streams: list[Stream],
         messages_max: int,
         queue_bytes_max: int,
         batch_bytes_max: int,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import cython
 import msgspec
+from cython.cimports.feedhandler.amqp.fanout import Fanout
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
 from cython.cimports.feedhandler.amqp.proton import SenderLink
 from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
@@ -35,7 +36,6 @@ from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.codecs.visibility import Readonly
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.fanout import Fanout
     from feedhandler.amqp.routing import Subscription
     from feedhandler.codecs import Feed
 
@@ -128,7 +128,7 @@ class Backlog(SenderQueue):
         self.fanout = None
         self.fetching = False
 
-    def conflate(self, fanout: "Fanout", feed: "Feed") -> None:
+    def conflate(self, fanout: Fanout, feed: "Feed") -> None:
         """Conflate from now on; to be called before anything waits. Books come from the book cache
         of `fanout`, if it has one."""
         self.fanout = fanout

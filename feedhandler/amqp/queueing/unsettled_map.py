@@ -27,15 +27,12 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 import cython
+from cython.cimports.feedhandler.amqp.framing import Template
 from cython.cimports.feedhandler.histogram import Histogram
 
 from feedhandler.codecs.visibility import Public, Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.amqp.framing import Template
 
 #: How often one message is sent at most, lost connections not counted.
 TRIES_MAX = 5

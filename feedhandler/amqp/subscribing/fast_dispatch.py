@@ -9,16 +9,14 @@ stops before them and returns False, and `Subscriber` goes on from there.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cython
 from cython.cimports.feedhandler.amqp.proton import ReceiverLink
 from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
+from cython.cimports.feedhandler.amqp.subscribing.inbox import Inbox
 
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.amqp.subscribing.inbox import Inbox
 
 
 @cython.cclass
@@ -34,7 +32,7 @@ class FastDispatch:
     callback: Readonly[object]
     batch: Readonly[Batch]
     filled: Readonly[cython.Py_ssize_t]
-    inbox: "Inbox"
+    inbox: Inbox
     intake: object
     feed: object
     grain: str

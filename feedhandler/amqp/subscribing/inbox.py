@@ -20,13 +20,12 @@ import msgspec
 import numpy
 from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
 from cython.cimports.feedhandler.amqp.proton import ReceiverLink
-from cython.cimports.feedhandler.codecs.feed_table import PacketHeader
+from cython.cimports.feedhandler.codecs.feed_table import FeedTable, PacketHeader
 from cython.cimports.feedhandler.codecs.scanner import frame_length, parse_header
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-from typing import TYPE_CHECKING
 
 from feedhandler.amqp import framing
 from feedhandler.codecs.dbn import SCHEMAS, decode_records
@@ -36,9 +35,6 @@ from feedhandler.codecs.feed_table import NO_SEND_TIME
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.visibility import Readonly
-
-if TYPE_CHECKING:
-    from feedhandler.codecs.feed_table import FeedTable
 
 _TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
 _QUALITY_BYTES = framing.CONTENT_QUALITY.encode()
@@ -414,7 +410,7 @@ class Inbox:
     record_bytes: cython.Py_ssize_t
     record_sequence_at: cython.Py_ssize_t
     numbered: cython.bint
-    table: "FeedTable"
+    table: FeedTable
     header: PacketHeader
     prefixes: cython.ulonglong[::1]
     sequences: cython.ulonglong[::1]
