@@ -369,7 +369,7 @@ class RateLimit:
         self._at_ns = now_ns
 
     def try_acquire(self, now_ns: int) -> bool:
-        """Take a token; return whether there was one."""
+        """Acquire a token; return whether there was one."""
         if self._per_s == 0:
             return True
         gained = (now_ns - self._at_ns) * self._per_s / 1e9

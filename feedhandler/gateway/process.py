@@ -2,8 +2,8 @@
 
 The way of a packet: the receive thread (`ingest.receiver`) reads the lines, arbitrates and writes
 to the ring; its eventfd wakes the event loop; `Node.pump` takes the records through the fan-out
-to the links and writes once a connection. Everything else here is around that: start, marks and
-quality, names, statistics, the orderly end.
+to the links and writes once a connection. Everything else here is around that: start, control
+events and quality, names, statistics, the orderly end.
 """
 
 import asyncio
