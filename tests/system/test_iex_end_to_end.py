@@ -14,7 +14,6 @@ from pathlib import Path
 
 import dpkt
 import pytest
-import uvloop
 
 import feedhandler
 from feedhandler.config import (
@@ -138,16 +137,14 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
 
 
 @pytest.mark.captures
-def test_every_message_of_the_iex_capture_arrives_once_and_in_order(
+@pytest.mark.gateways_loop
+async def test_every_message_of_the_iex_capture_arrives_once_and_in_order(
     captures: Path, expected: Stream, tmp_path: Path
 ) -> None:
     capture = captures / "iex" / "deep-2023-10-02.pcap.gz"
 
-    async def run() -> Stream:
-        async with asyncio.timeout(RUN_SECONDS):
-            return await play_through(configuration(), capture, "500x", tmp_path)
-
-    got = uvloop.run(run())
+    async with asyncio.timeout(RUN_SECONDS):
+        got = await play_through(configuration(), capture, "500x", tmp_path)
     assert len(expected.keys) == MESSAGES
     assert len(got.keys) == MESSAGES
     sequences = [sequence for sequence, _, _ in got.keys]

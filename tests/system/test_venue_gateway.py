@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import uvloop
 
 import feedhandler
 from feedhandler.codecs import Feed, load_feed
@@ -26,6 +25,8 @@ from feedhandler.market.records import Records
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import free_addresses
 from tests.support.gateway import amqp_url, run_command
+
+pytestmark = pytest.mark.gateways_loop
 
 PACKETS = 400
 RUN_SECONDS = 120
@@ -230,11 +231,8 @@ def _names(name: str, number: int) -> bool:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_messages_and_records_arrive_once_in_order_and_by_their_symbols(
+async def test_messages_and_records_arrive_once_in_order_and_by_their_symbols(
     name: str, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(RUN_SECONDS):
-            await play_through(name, tmp_path)
-
-    uvloop.run(run())
+    async with asyncio.timeout(RUN_SECONDS):
+        await play_through(name, tmp_path)
