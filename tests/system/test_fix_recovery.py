@@ -35,6 +35,7 @@ from feedhandler.retrans.settings import RecoverySettings
 from tests.support import free_addresses
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import update
+from tests.support.gateway import ending
 from tests.support.gateway_here import gateway_here, multicast_sender, until
 
 SERVICE = 7
@@ -164,12 +165,8 @@ async def publishing(path: Path, *options: str) -> AsyncIterator[asyncio.subproc
         "--channel", "c1", "--heartbeat-ms", "50", *options,
         stdin=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    try:
+    async with ending(process):
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def write(process: asyncio.subprocess.Process, numbers: range) -> None:

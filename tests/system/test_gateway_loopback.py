@@ -35,6 +35,7 @@ from tests.support import free_addresses
 from tests.support.amqp import FEED, order
 from tests.support.amqp import packet as packet_of
 from tests.support.checkout import CHECKOUT
+from tests.support.gateway import ending
 from tests.support.gateway_here import gateway_here, multicast_sender
 from tests.support.node import PATIENCE_S
 from tests.support.unsequenced import description_setting_aside
@@ -491,26 +492,22 @@ async def test_a_signal_drains_a_gateway_process_and_it_exits_with_0(
         cwd=CHECKOUT, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    try:
-        async with asyncio.timeout(2 * PATIENCE_S):
-            line = (await process.stderr.readline()).decode()
-            assert "ready: 1 channels, 2 lines" in line
-            url = "amqp://" + line.split()[-1]
-            exchange = Exchange(config)
-            async with feedhandler.subscribe(
-                url, "euronext.104", quality=False, reconnect=False
-            ) as messages:
-                await exchange.packets(1, 300)
-                await until(messages, lambda m: m.sequence == 300)
-                process.send_signal(number)
-                with pytest.raises(PeerError, match="gateway stops"):
-                    await anext(messages)
-            _, errors = await process.communicate()
-            assert process.returncode == 0, errors
-            assert b"Traceback" not in errors
-    finally:
-        if process.returncode is None:
-            process.kill()
+    async with ending(process), asyncio.timeout(2 * PATIENCE_S):
+        line = (await process.stderr.readline()).decode()
+        assert "ready: 1 channels, 2 lines" in line
+        url = "amqp://" + line.split()[-1]
+        exchange = Exchange(config)
+        async with feedhandler.subscribe(
+            url, "euronext.104", quality=False, reconnect=False
+        ) as messages:
+            await exchange.packets(1, 300)
+            await until(messages, lambda m: m.sequence == 300)
+            process.send_signal(number)
+            with pytest.raises(PeerError, match="gateway stops"):
+                await anext(messages)
+        _, errors = await process.communicate()
+        assert process.returncode == 0, errors
+        assert b"Traceback" not in errors
 
 
 @pytest.mark.gateways_loop

@@ -24,6 +24,7 @@ from feedhandler.operator_log import LogConfig, opened
 from feedhandler.rpc import ask
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
+from tests.support.gateway import ending
 from tests.support.node import PATIENCE_S
 
 pytestmark = pytest.mark.gateways_loop
@@ -233,12 +234,8 @@ async def commanded(path: Path, **variables: str) -> AsyncIterator[asyncio.subpr
         sys.executable, "-m", "feedhandler", "run", str(path),
         cwd=CHECKOUT, env={**os.environ, **variables}, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    try:
+    async with ending(process):
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
