@@ -321,12 +321,11 @@ async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_no_o
 # -- what is whose --------------------------------------------------------------------------------
 
 
-def test_a_link_outside_the_users_services_is_refused_and_counted(
+async def test_a_link_outside_the_users_services_is_refused_and_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     door = gate(user("ann", "euronext.104"), plain_without_tls=True)
-
-    async def scenario() -> None:
+    with log_opened(LogConfig(), "gate"):
         async with running(gate=door, observer=Subscriptions()) as rig:
             client = RawClient(rig.port, user="ann", password=SECRET)
             outside = client.receiver("euronext.105", 10)
@@ -338,9 +337,6 @@ def test_a_link_outside_the_users_services_is_refused_and_counted(
             assert rig.count("links_refused") == 1
             assert rig.count("links_narrowed") == 0
             await in_thread(client.close)
-
-    with log_opened(LogConfig(), "gate"):
-        asyncio.run(scenario())
     assert "user ann is not entitled to euronext.105" in capsys.readouterr().err
 
 
