@@ -22,6 +22,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import uvloop
 
 from feedhandler import operator_log
 from tests.support.brokers import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
@@ -70,13 +71,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine, by its parameter `run` where it has one."""
+    """Run a test that is a coroutine, by its fixture `run` where it has one.
+
+    What is marked `gateways_loop` runs on uvloop, as a gateway does, and all else on asyncio's.
+    """
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {
         name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
     }
-    given.get("run", asyncio.run)(pyfuncitem.obj(**given))
+    marked = pyfuncitem.get_closest_marker("gateways_loop")
+    run = pyfuncitem.funcargs.get("run", uvloop.run if marked else asyncio.run)
+    run(pyfuncitem.obj(**given))
     return True
 
 

@@ -172,7 +172,7 @@ class Fuzzer:
         self.messages = self.compared = self.judged = 0
         self.reasons: Counter[FixReject] = Counter()
         self.readers = []
-        for fix in BOTH:
+        for fix in BOTH.values():
             table = of_twin(fix, dictionary)
             index = fix["index"].FieldIndex(table, INDEX_FIELDS)
             self.readers.append((fix, table, fix["framing"].Frame(1 << 16), index))

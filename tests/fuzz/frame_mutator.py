@@ -29,6 +29,7 @@ from tests.support.amqp_wire import (
     TARGET,
     TRANSFER,
     Frame,
+    Raw,
     Value,
     decode,
     described,
@@ -183,7 +184,7 @@ class Mutator:
         data = b"\x45"
         for _ in range(levels):
             data = bytes([0xD0]) + (len(data) + 4).to_bytes(4, "big") + b"\0\0\0\x01" + data
-        return RawValue(data)
+        return Raw(data)
 
     def _flow(self, handle: int) -> Frame:
         rng = self.rng
@@ -359,17 +360,6 @@ class Mutator:
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(8, len(data))] = rng.randrange(256)
         return Part(bytes(data), True)
-
-
-class RawValue(Value):
-    """A value that is encoded already."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(0x40, None)
-        self.data = data
-
-    def encode(self) -> bytes:
-        return self.data
 
 
 def copy_of(frame: Frame) -> Frame:

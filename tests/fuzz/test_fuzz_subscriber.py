@@ -9,12 +9,14 @@ import os
 import random
 from typing import Any
 
-import uvloop
+import pytest
 
 import feedhandler
 from feedhandler.codecs import PeerError
 from tests.fuzz.frame_mutator import FOLDER, Mutator, Part, copy_of
 from tests.support.amqp_wire import BEGIN, TRANSFER, Frame, split, wire
+
+pytestmark = pytest.mark.gateways_loop
 
 FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "40000")) // 10
 #: How long one conversation may take: the node that says it has closed by then.
@@ -123,23 +125,21 @@ async def listen(url: str) -> int:
     return got
 
 
-def test_a_hostile_node_ends_a_subscription_with_a_peer_error_and_nothing_else(seed: int) -> None:
-
-    async def scenario() -> None:
-        node = HostileNode(seed)
-        wrong: list[Any] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: wrong.append(context))
-        server = await asyncio.start_server(node.serve, "127.0.0.1", 0)
-        url = f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        conversations = messages = 0
-        while node.frames < FRAMES:
-            async with asyncio.timeout(PATIENCE_S):
-                messages += await listen(url)
-            conversations += 1
-            assert wrong == []
-        server.close()
-        print(f"{node.frames:,} frames in {conversations:,} conversations, {messages:,} messages")
-        assert messages > conversations, "what was whole was received"
-
-    uvloop.run(scenario())
+async def test_a_hostile_node_ends_a_subscription_with_a_peer_error_and_nothing_else(
+    seed: int,
+) -> None:
+    node = HostileNode(seed)
+    wrong: list[Any] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: wrong.append(context))
+    server = await asyncio.start_server(node.serve, "127.0.0.1", 0)
+    url = f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    conversations = messages = 0
+    while node.frames < FRAMES:
+        async with asyncio.timeout(PATIENCE_S):
+            messages += await listen(url)
+        conversations += 1
+        assert wrong == []
+    server.close()
+    print(f"{node.frames:,} frames in {conversations:,} conversations, {messages:,} messages")
+    assert messages > conversations, "what was whole was received"

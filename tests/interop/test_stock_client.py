@@ -18,7 +18,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from tests.support.durable import orders
 from tests.support.durable import running as queues_running
-from tests.support.node import PATIENCE_S, Run, gateways_loop, in_thread, running
+from tests.support.node import PATIENCE_S, in_thread, running
 
 
 def receive_blocking(url: str, address: str, count: int, credit: int, option: Any) -> list[Any]:
@@ -37,10 +37,10 @@ def receive_blocking(url: str, address: str, count: int, credit: int, option: An
         connection.close()
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 @pytest.mark.parametrize("credit", [1, 10, 500])
 @pytest.mark.parametrize("option", [AtMostOnce(), AtLeastOnce()], ids=["settled", "unsettled"])
-async def test_the_blocking_client_receives_packets(run: Run, option: Any, credit: int) -> None:
+async def test_the_blocking_client_receives_packets(option: Any, credit: int) -> None:
     async with running() as rig:
         await rig.stream(1, 2)  # before a link is attached: no link gets these
         receiving = asyncio.create_task(
@@ -93,8 +93,8 @@ class Collect(MessagingHandler):
         self.errors.append(("transport", str(event.transport.condition)))
 
 
-@gateways_loop
-async def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_a_messaging_handler_receives_on_several_links_at_once() -> None:
     addresses = [
         "euronext.104?quality=0",
         "euronext.104?quality=0&as=message&types=230",
@@ -119,8 +119,8 @@ async def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -
             assert numbers == list(range(len(found)))
 
 
-@gateways_loop
-async def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_a_messaging_handler_hears_why_an_address_is_refused() -> None:
     async with running() as rig:
         wrong = "euronext.104?colour=red"
         handler = Collect(rig.url, ["euronext.104", wrong, "queue.a"], 3)
@@ -135,8 +135,8 @@ async def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> 
         assert len(handler.found["euronext.104"]) >= 3
 
 
-@gateways_loop
-async def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_the_blocking_client_hears_why_an_address_is_refused() -> None:
     def ask(url: str) -> str:
         connection = BlockingConnection(url, timeout=PATIENCE_S)
         try:
@@ -153,8 +153,8 @@ async def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> 
         assert await in_thread(ask, rig.url) == "amqp:invalid-field"
 
 
-@gateways_loop
-async def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> None:
+@pytest.mark.gateways_loop
+async def test_a_client_in_a_process_of_its_own_receives(tmp_path: Any) -> None:
     script = tmp_path / "client.py"
     script.write_text(
         "import sys\n"

@@ -4,7 +4,7 @@ import random
 import struct
 
 from channel_world import SERVICE
-from line_world import Venue
+from line_world import Venue, open_or_close
 
 from feedhandler.codecs import load_feed
 
@@ -27,11 +27,7 @@ def message(number: int, draw: random.Random, orders: dict[int, bytes]) -> bytes
 def apply(orders: dict[int, bytes], message: bytes) -> None:
     """Take a message into the open orders."""
     order = int.from_bytes(message[6:14], "little")
-    if message[1] == ADDS:
-        assert order not in orders, f"order {order} is open already"
-        orders[order] = message
-    else:
-        assert orders.pop(order, None) is not None, f"order {order} is not open"
+    open_or_close(orders, order, message, message[1] == ADDS)
 
 
 def nonsense(draw: random.Random) -> bytes:

@@ -3,7 +3,7 @@ server, and there may be a GLIMPSE server as well."""
 
 import random
 
-from line_world import PASSWORD, Venue
+from line_world import PASSWORD, Venue, open_or_close
 
 from feedhandler.codecs import load_feed
 
@@ -29,11 +29,7 @@ def message(number: int, draw: random.Random, orders: dict[int, bytes]) -> bytes
 def apply(orders: dict[int, bytes], message: bytes) -> None:
     """Take a message into the open orders."""
     order = int.from_bytes(message[13:21], "big")
-    if message[2:3] == b"A":
-        assert order not in orders, f"order {order} is open already"
-        orders[order] = message
-    else:
-        assert orders.pop(order, None) is not None, f"order {order} is not open"
+    open_or_close(orders, order, message, message[2:3] == b"A")
 
 
 def nonsense(draw: random.Random) -> bytes:

@@ -66,6 +66,15 @@ SPARING_REQUESTS, SPARING_NUMBERS = 5, 3
 SPARING_BYTES = 1 << 10
 
 
+def open_or_close(orders: dict[int, bytes], order: int, message: bytes, adds: bool) -> None:
+    """Take a message into the open orders, which adds one that is not open or deletes one."""
+    if adds:
+        assert order not in orders, f"order {order} is open already"
+        orders[order] = message
+    else:
+        assert orders.pop(order, None) is not None, f"order {order} is not open"
+
+
 @dataclass
 class Venue:
     """Properties of a venue that differ between venues.

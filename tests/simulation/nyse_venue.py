@@ -5,7 +5,7 @@ import random
 import struct
 
 from channel_world import SERVICE
-from line_world import Venue
+from line_world import Venue, open_or_close
 
 from feedhandler.codecs import load_feed
 
@@ -36,14 +36,9 @@ def message(number: int, draw: random.Random, orders: dict[int, bytes]) -> bytes
 
 def apply(orders: dict[int, bytes], message: bytes) -> None:
     """Take a message into the open orders."""
-    order = int.from_bytes(message[16:24], "little")
-    if message[2] in (RESETS, NAMES):
-        return
-    if message[2] == ADDS:
-        assert order not in orders, f"order {order} is open already"
-        orders[order] = message
-    else:
-        assert orders.pop(order, None) is not None, f"order {order} is not open"
+    if message[2] not in (RESETS, NAMES):
+        order = int.from_bytes(message[16:24], "little")
+        open_or_close(orders, order, message, message[2] == ADDS)
 
 
 def nonsense(draw: random.Random) -> bytes:

@@ -39,6 +39,7 @@ class Value:
     descriptor: "Value | None" = None
 
     def encode(self) -> bytes:
+        """Return its bytes."""
         head = b"" if self.descriptor is None else b"\0" + self.descriptor.encode()
         return head + bytes([self.code]) + self._body()
 
@@ -59,6 +60,18 @@ class Value:
         if code >> 4 == 0xB:
             return struct.pack(">I", len(self.value)) + self.value
         return bytes(self.value)  # arrays, decimals, floats: as they came
+
+
+class Raw(Value):
+    """A value that is encoded already."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(0x40, None)
+        self.data = data
+
+    def encode(self) -> bytes:
+        """Return its bytes."""
+        return self.data
 
 
 def decode(data: bytes, at: int = 0, counted: bool = True) -> tuple[Value, int]:

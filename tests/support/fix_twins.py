@@ -12,9 +12,8 @@ _PREFIX = "feedhandler.codecs.fix."
 
 COMPILED = {name: importlib.import_module(_PREFIX + name) for name in NAMES}
 INTERPRETED = {name: load_interpreted(_PREFIX + name) for name in NAMES}
-#: For `pytest.mark.parametrize`: the modules by name, compiled and interpreted.
-BOTH = [COMPILED, INTERPRETED]
-IDS = ["compiled", "interpreted"]
+#: Both, for `twins.either`.
+BOTH = {"compiled": COMPILED, "interpreted": INTERPRETED}
 
 
 def of_twin(fix: dict[str, ModuleType], dictionary: Dictionary) -> Any:

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -301,6 +301,15 @@ async def kill(gateway: asyncio.subprocess.Process) -> None:
     if gateway.returncode is None:
         gateway.kill()
     await gateway.wait()
+
+
+@contextlib.asynccontextmanager
+async def ending(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that ends with the block, if not before."""
+    try:
+        yield process
+    finally:
+        await kill(process)
 
 
 async def until(ledgers: Iterable[Ledger], condition: Callable[[Ledger], bool], what: str) -> None:

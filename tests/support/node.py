@@ -2,9 +2,8 @@
 
 `NodeRig` is `amqp.Rig` with the node in front, in the test's own event loop. `RawClient` drives
 proton's Python binding by hand over a blocking socket, so that a test decides every frame; use it
-by `await in_thread(...)`. what runs on either loop is run on the one that it has in life:
-`gateways_loop` is the gateway's, `users_loop` a program's that subscribes; `both_loops` is for
-what has to hold wherever it runs.
+by `await in_thread(...)`. A test runs on the loop that its subject has in life, the gateway's by
+the mark `gateways_loop` and otherwise asyncio's; `both_loops` is for what has to hold on either.
 """
 
 import asyncio
@@ -32,8 +31,6 @@ ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 both_loops = pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
-gateways_loop = pytest.mark.parametrize("run", [uvloop.run], ids=["uvloop"])
-users_loop = pytest.mark.parametrize("run", [asyncio.run], ids=["asyncio"])
 Run = Callable[[Awaitable[Any]], Any]
 
 

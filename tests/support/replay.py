@@ -2,6 +2,8 @@
 
 import socket
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from feedhandler.ingest.lines import set_receive_buffer
 
@@ -10,9 +12,11 @@ PATIENCE_S = 60.0
 
 
 class Receiver:
-    """A plain socket on a group of its own, emptied by a thread as fast as it can."""
+    """A plain socket on a group of its own, emptied by a thread as fast as it can; of each datagram
+    it keeps what `keep` makes of it."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, keep: Callable[[bytes], Any] = bytes) -> None:
+        self.keep = keep
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         set_receive_buffer(self._socket, 64 << 20)
         self._socket.bind((group, 0))
@@ -23,7 +27,7 @@ class Receiver:
         )
         self._socket.settimeout(0.05)
         self.endpoint: tuple[str, int] = (group, self._socket.getsockname()[1])
-        self.got: list[bytes] = []
+        self.got: list[Any] = []
         self._arrived = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -35,15 +39,20 @@ class Receiver:
                 payload = self._socket.recv(65_535)
             except TimeoutError:
                 continue
+            kept = self.keep(payload)
             with self._arrived:
-                self.got.append(payload)
+                self.got.append(kept)
                 self._arrived.notify_all()
 
-    def wait_for(self, count: int) -> list[bytes]:
-        """The first `count` datagrams; fails the test where they do not come."""
+    def wait_for(self, count: int) -> list[Any]:
+        """What is kept, once so many have come; fails the test where they do not."""
+        return self.wait_until(lambda got: len(got) >= count)
+
+    def wait_until(self, what: Callable[[list[Any]], bool]) -> list[Any]:
+        """What is kept, once something is true of it; fails the test where it never is."""
         with self._arrived:
-            complete = self._arrived.wait_for(lambda: len(self.got) >= count, PATIENCE_S)
-            assert complete, f"{len(self.got)} of {count} datagrams arrived"
+            so = self._arrived.wait_for(lambda: what(self.got), PATIENCE_S)
+            assert so, f"{len(self.got)} datagrams arrived, at last {self.got[-5:]}"
             return self.got[:]
 
     def close(self) -> None:

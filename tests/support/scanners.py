@@ -17,3 +17,5 @@ COMPILED = _together(feed_table, scanner)
 INTERPRETED = _together(
     *(load_interpreted(f"feedhandler.codecs.{name}") for name in ("feed_table", "scanner"))
 )
+#: Both, by the names that they have in the ids of tests.
+SCANNERS = {"compiled": COMPILED, "interpreted": INTERPRETED}

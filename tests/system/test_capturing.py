@@ -31,6 +31,7 @@ from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
+from tests.support.gateway_here import multicast_sender
 
 PATIENCE_S = 60.0
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20261121"))
@@ -47,8 +48,7 @@ def lines() -> tuple[Line, Line]:
 
 @pytest.fixture
 def sender() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+    with multicast_sender() as made:
         yield made
 
 

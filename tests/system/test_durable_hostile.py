@@ -1,6 +1,5 @@
 """Durable queues towards clients that send what they may not: no credit, no end of a message."""
 
-import asyncio
 import resource
 import socket
 from pathlib import Path
@@ -113,30 +112,26 @@ async def test_what_is_sent_on_a_link_that_was_refused_is_not_kept(tmp_path: Pat
         assert resident_bytes() - before < 20 << 20  # of 40
 
 
-def test_large_messages_are_read_as_far_as_there_is_room_and_come_in_order(
+async def test_large_messages_are_read_as_far_as_there_is_room_and_come_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "READ_BYTES_MAX", 100_000)
     monkeypatch.setattr(intake, "RECENT_BYTES_MAX", 0)  # nothing is in memory any more
     read: list[int] = []
+    async with running(orders(tmp_path)) as rig:
+        inner = rig.orders._read
 
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            inner = rig.orders._read
+        def noted(*arguments: Any) -> Any:
+            found = inner(*arguments)
+            read.append(sum(len(content or b"") for _, content in found))
+            return found
 
-            def noted(*arguments: Any) -> Any:
-                found = inner(*arguments)
-                read.append(sum(len(content or b"") for _, content in found))
-                return found
-
-            monkeypatch.setattr(rig.orders, "_read", noted)
-            client = await rig.client()
-            link = await in_thread(client.sender)
-            sent = [proton.Message(body=n, properties={"x": "y" * 30_000}) for n in range(20)]
-            await in_thread(client.put, link, *sent)
-            taker = await in_thread(client.taker)
-            assert await in_thread(client.wait_for, taker, 20) == list(range(20))
-
-    asyncio.run(scenario())
+        monkeypatch.setattr(rig.orders, "_read", noted)
+        client = await rig.client()
+        link = await in_thread(client.sender)
+        sent = [proton.Message(body=n, properties={"x": "y" * 30_000}) for n in range(20)]
+        await in_thread(client.put, link, *sent)
+        taker = await in_thread(client.taker)
+        assert await in_thread(client.wait_for, taker, 20) == list(range(20))
     assert sum(read) > 600_000
     assert max(read) < 100_000 + 31_000

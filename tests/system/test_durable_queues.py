@@ -20,11 +20,11 @@ from tests.support.durable import (
     orders,
     running,
 )
-from tests.support.node import Run, gateways_loop, in_thread
+from tests.support.node import in_thread
 
 
-@gateways_loop
-async def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path) -> None:
+@pytest.mark.gateways_loop
+async def test_what_is_put_is_accepted_and_comes_out_in_order(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()
         client.put_numbers(putting, *range(1, 601))

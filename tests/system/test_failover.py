@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from test_gateway_loopback import running
-from test_line_answers import LAST, SERVICE, Publisher, until
+from test_line_answers import LAST, SERVICE, Publisher
 
 import feedhandler
 from feedhandler.codecs import load_feed
@@ -25,8 +25,11 @@ from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import serve
 from feedhandler.retrans.udp import serve_datagrams
 from tests.support import free_addresses
+from tests.support.gateway_here import until
 from tests.support.line_answers import keep
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.node import PATIENCE_S
+
+pytestmark = pytest.mark.gateways_loop
 
 UTP, ITCH = load_feed("euronext-utp-md"), load_feed("nasdaq-totalview-itch")
 #: Losses are waited for as long as the test's patience: nothing may be given up.
@@ -133,10 +136,7 @@ async def follow(url: str, session: Session, ready: asyncio.Event, came: list[by
 
 @pytest.mark.parametrize("fault", ["not there", "silent", "forgetful", "breaks off"])
 @pytest.mark.parametrize("feed", [UTP, ITCH], ids=["utp-md", "moldudp64"])
-@gateways_loop
-async def test_what_the_primary_does_not_bring_the_secondary_does(
-    run: Run, feed: Feed, fault: str
-) -> None:
+async def test_what_the_primary_does_not_bring_the_secondary_does(feed: Feed, fault: str) -> None:
     session, came, ready = Session(feed), list[bytes](), asyncio.Event()
     secondary, listener = await session.serve(session.store)
     host, port = listener.address

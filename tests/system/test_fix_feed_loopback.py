@@ -1,10 +1,7 @@
 """A FIX channel as a feed of the gateway: two multicast lines that pack differently, AMQP out."""
 
 import asyncio
-import contextlib
 import random
-import socket
-from collections.abc import AsyncIterator
 
 import numpy
 import pytest
@@ -20,11 +17,11 @@ from feedhandler.config import (
     LineConfig,
     StatsConfig,
 )
-from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.market.records import Records
 from tests.support import free_addresses
 from tests.support.fix_messages import sealed
+from tests.support.gateway_here import gateway_here, multicast_sender
 
 FEED = load_feed("fix-marketdata")
 SERVICE = 7
@@ -100,31 +97,9 @@ def configuration(**amqp: bool) -> Config:
     )
 
 
-@contextlib.asynccontextmanager
-async def running(config: Config) -> AsyncIterator[tuple[Gateway, str]]:
-    """A gateway in the test's own loop, and its URL."""
-    gateway = Gateway(config)
-    ready, stop = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(gateway.run(ready.set, stop))
-    waiting = asyncio.create_task(ready.wait())
-    try:
-        async with asyncio.timeout(RUN_SECONDS):
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
-        host, port = gateway.node.address
-        yield gateway, f"amqp://{host}:{port}"
-    finally:
-        waiting.cancel()
-        stop.set()
-        async with asyncio.timeout(RUN_SECONDS):
-            await task
-
-
 async def send(config: Config, lines: tuple[list[bytes], list[bytes]]) -> None:
     """Send both lines, a few datagrams at a time so that no socket buffer overruns."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-        out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+    with multicast_sender() as out:
         targets = [(line.group, line.port) for line in config.channels[0].lines]
         for each in targets:
             out.sendto(sealed(b"35=A|34=1|141=Y|108=1|"), each)
@@ -154,7 +129,7 @@ async def receive(url: str, address: str, grain: str, count: int, ready: asyncio
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 async def test_each_message_arrives_once_and_in_order_from_lines_that_pack_differently(grain, seed):
     config = configuration()
-    async with running(config) as (_, url):
+    async with gateway_here(config) as (_, url):
         ready = [asyncio.Event() for _ in range(3)]
         one_name = [at for at in range(1, MESSAGES + 1) if NAMES[2] in names_of(at)]
         tasks = [
@@ -217,7 +192,7 @@ async def test_records_have_the_orders_of_the_messages_of_lossy_lines(seed):
         market.apply_message(data, SERVICE)
     every = records.of("mbo")
     long = every[every["instrument_id"] == market.instrument_of(NAMES[2])]
-    async with running(config) as (_, url):
+    async with gateway_here(config) as (_, url):
         ready = [asyncio.Event(), asyncio.Event()]
         tasks = [
             asyncio.create_task(receive_records(url, f"fix.{SERVICE}.{name}", len(events), event))

@@ -6,7 +6,6 @@ another way, so that the runs which are packets at one begin and end elsewhere a
 
 import asyncio
 import random
-import socket
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from test_fix_feed_loopback import (
     configuration,
     datagrams,
     names_of,
-    running,
 )
 from test_subscriber_reconnects import cut_off
 
@@ -28,6 +26,7 @@ from feedhandler.amqp.subscribing import stream_merger
 from feedhandler.config import Config
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.fix_messages import sealed
+from tests.support.gateway_here import gateway_here, multicast_sender, until
 from tests.support.node import PATIENCE_S
 
 #: Datagrams that a gateway loses on both its lines: the other one has them.
@@ -72,9 +71,7 @@ class Sender:
         self.datagrams = [first, second]
         #: The last message that any of them was sent.
         self.reached = 0
-        self.out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        here = socket.inet_aton("127.0.0.1")
-        self.out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        self.out = multicast_sender()
 
     async def send(self, until: int) -> None:
         """Send what ends by this message, to both in turns."""
@@ -108,11 +105,6 @@ class Reader:
             if each.content != "quality":
                 self.data += each.body.replace(LOGON, b"")
 
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.005)
-
 
 @pytest.mark.parametrize("name", ["", NAMES[2]], ids=["channel", "security"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
@@ -129,7 +121,7 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
 
     reader = Reader()
     one, two = configured(), configured()
-    async with running(one) as (a, url_a), running(two) as (b, url_b):
+    async with gateway_here(one) as (a, url_a), gateway_here(two) as (b, url_b):
         sender = Sender([one, two], seed)
 
         def come(until: int) -> bool:
@@ -143,21 +135,21 @@ async def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
             on_quality=lambda quality: reader.reasons.append(quality.reason),
             on_connection=reader.connection,
         ) as messages:
-            await reader.until(lambda: reader.ups == 2)
+            await until(lambda: reader.ups == 2)
             reading = asyncio.create_task(reader.read(messages))
             await sender.send(HALF)
             # Each fills the other's gaps; then each falls away in turn.
             await sender.send(HALF + DATAGRAM_MAX)
-            await reader.until(lambda: come(HALF))
+            await until(lambda: come(HALF))
             for turn, gateway in enumerate((a, b, a, b)):
                 cut_off(gateway)
                 end = HALF + (turn + 1) * (MESSAGES - HALF) // 5
                 await sender.send(end)
-                await reader.until(lambda turn=turn: reader.ups == 3 + turn)
+                await until(lambda turn=turn: reader.ups == 3 + turn)
                 await sender.send(end + DATAGRAM_MAX)
-                await reader.until(lambda: come(sender.reached))
+                await until(lambda: come(sender.reached))
             await sender.send(MESSAGES)
-            await reader.until(lambda: come(MESSAGES))
+            await until(lambda: come(MESSAGES))
             reading.cancel()
         sender.out.close()
     assert reader.data == wanted(MESSAGES)

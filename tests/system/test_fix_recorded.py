@@ -18,12 +18,12 @@ from feedhandler.fixcast.channels import Address, Channel, Channels
 from feedhandler.fixcast.exchange import LossyLines
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
-from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support import free_addresses
 from tests.support.fix_readers import our_messages
+from tests.support.gateway_here import gateway_here
 
 SERVICE, CHANNEL = 7, "recorded"
 MESSAGES = 2_000
@@ -70,20 +70,12 @@ class Received:
 
 async def received(config: Config, send: object) -> Received:
     """Run a gateway while `send` sends; what a subscriber got, once it has all."""
-    gateway, ready, stop = Gateway(config), asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(gateway.run(ready.set, stop))
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await ready.wait()
-            host, port = gateway.node.address
-            got, attached = Received(), asyncio.Event()
-            following = asyncio.create_task(got.follow(f"amqp://{host}:{port}", attached))
-            await attached.wait()
-            await send()  # type: ignore[operator]
-            await following
-    finally:
-        stop.set()
-        await task
+    got, attached = Received(), asyncio.Event()
+    async with gateway_here(config) as (_, url), asyncio.timeout(PATIENCE_S):
+        following = asyncio.create_task(got.follow(url, attached))
+        await attached.wait()
+        await send()  # type: ignore[operator]
+        await following
     return got
 
 

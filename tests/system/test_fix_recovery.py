@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_fix_feed_loopback import running
 
 import feedhandler
 from feedhandler.codecs.fix.fields import fields
@@ -36,6 +35,8 @@ from feedhandler.retrans.settings import RecoverySettings
 from tests.support import free_addresses
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import update
+from tests.support.gateway import ending
+from tests.support.gateway_here import gateway_here, multicast_sender, until
 
 SERVICE = 7
 PATIENCE_S = 120
@@ -117,9 +118,7 @@ class Relay:
         self.fates: dict[bytes, tuple[bool, bool]] = {}
         self.seen: set[tuple[int, bytes]] = set()
         self.lost_on_both = 0
-        self.out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        here = socket.inet_aton("127.0.0.1")
-        self.out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        self.out = multicast_sender()
 
     def _is_lost(self, line: int, data: bytes) -> bool:
         if (line, data) in self.seen:
@@ -140,7 +139,7 @@ class Relay:
                     self.out.sendto(data, self.at.relayed[line])
 
     @contextlib.contextmanager
-    def running(self) -> Iterator["Relay"]:
+    def gateway_here(self) -> Iterator["Relay"]:
         """Carry, meanwhile."""
         loop = asyncio.get_running_loop()
         socks = [
@@ -166,12 +165,8 @@ async def publishing(path: Path, *options: str) -> AsyncIterator[asyncio.subproc
         "--channel", "c1", "--heartbeat-ms", "50", *options,
         stdin=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    try:
+    async with ending(process):
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def write(process: asyncio.subprocess.Process, numbers: range) -> None:
@@ -183,13 +178,6 @@ async def write(process: asyncio.subprocess.Process, numbers: range) -> None:
             await process.stdin.drain()
             await asyncio.sleep(0.001)
     await process.stdin.drain()
-
-
-async def until(condition: Any) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def texts(bodies: list[bytes]) -> list[bytes]:
@@ -205,8 +193,8 @@ async def test_what_both_lines_lost_is_got_back_by_every_route(
     bodies: list[bytes] = []
     qualities: list[str] = []
     path, relay = at.definition(tmp_path), Relay(at, seed)
-    async with running(at.configuration(route)) as (gateway, url):
-        with relay.running():
+    async with gateway_here(at.configuration(route)) as (gateway, url):
+        with relay.gateway_here():
             async with (
                 publishing(path, "--route", route, "--poss-dup") as publisher,
                 feedhandler.subscribe(
@@ -283,8 +271,8 @@ async def test_a_late_joiner_and_losses_that_no_server_answers_are_healed_by_the
     config = msgspec.structs.replace(at.configuration("tcp", refresh="mds"), recovery=recovery)
     async with publishing(path, *options) as publisher:
         await publish(publisher, range(1, 101))
-        async with running(config) as (gateway, url):
-            with relay.running():
+        async with gateway_here(config) as (gateway, url):
+            with relay.gateway_here():
                 async with feedhandler.subscribe(
                     url, f"fix.{SERVICE}.#", on_quality=books.quality
                 ) as messages:

@@ -340,7 +340,7 @@ async def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_a
     assert receiver.counts["groups_joined"] == receiver.counts["groups_left"] > 0
 
 
-def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_books_state(
+async def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_books_state(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     lost: set[int] = set()
@@ -365,38 +365,33 @@ def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_books_st
     def stated() -> list[Stated]:
         return [each for each in sink.others() if isinstance(each, Stated)]
 
-    async def scenario() -> None:
-        known = channels(market_data=True)
-        (group,) = known.retransmissions.values()
-        resend = ResendSettings(answer="never")
-        settings = PublisherSettings(sending=SENDING, resend=resend)
-        quick = ReceiverSettings(
-            reception=ReceptionSettings(recovery_wait_ns=20_000_000), seed=seed
-        )
-        async with (
-            Publisher(known, [], settings) as publisher,
-            requests_answered(publisher, host_and_port(group.market_data)),
-        ):
-            first = Sink()
-            async with Receiver(known, [], quick, first.receive):
-                for number in range(1, 101):
-                    await publisher.publish("c1", sent[number])
-                await first.until(lambda: first.count() == 100)
-            async with Receiver(known, [], quick, on_events):
-                for number in range(101, 301):
-                    if number == 200:
-                        # Told late enough to be behind the first state, and lost on both lines.
-                        await sink.until(lambda: bool(stated()))
-                        lost.update(range(1, 10_000))
-                    if number == 205:
-                        await asyncio.sleep(0.05)
-                        lost.clear()
-                    await publisher.publish("c1", sent[number])
-                    await asyncio.sleep(0.001)
-                await sink.until(lambda: any(isinstance(each, Lost) for each in sink.others()))
-                await sink.until(lambda: len(stated()) > 1 and books.number == 300)
-        assert stated()[0].as_of >= 100
-        assert books.contents() == state_of(sent).contents()
-
     sink = Sink()
-    asyncio.run(scenario())
+    known = channels(market_data=True)
+    (group,) = known.retransmissions.values()
+    resend = ResendSettings(answer="never")
+    settings = PublisherSettings(sending=SENDING, resend=resend)
+    quick = ReceiverSettings(reception=ReceptionSettings(recovery_wait_ns=20_000_000), seed=seed)
+    async with (
+        Publisher(known, [], settings) as publisher,
+        requests_answered(publisher, host_and_port(group.market_data)),
+    ):
+        first = Sink()
+        async with Receiver(known, [], quick, first.receive):
+            for number in range(1, 101):
+                await publisher.publish("c1", sent[number])
+            await first.until(lambda: first.count() == 100)
+        async with Receiver(known, [], quick, on_events):
+            for number in range(101, 301):
+                if number == 200:
+                    # Told late enough to be behind the first state, and lost on both lines.
+                    await sink.until(lambda: bool(stated()))
+                    lost.update(range(1, 10_000))
+                if number == 205:
+                    await asyncio.sleep(0.05)
+                    lost.clear()
+                await publisher.publish("c1", sent[number])
+                await asyncio.sleep(0.001)
+            await sink.until(lambda: any(isinstance(each, Lost) for each in sink.others()))
+            await sink.until(lambda: len(stated()) > 1 and books.number == 300)
+    assert stated()[0].as_of >= 100
+    assert books.contents() == state_of(sent).contents()

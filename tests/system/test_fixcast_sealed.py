@@ -74,29 +74,25 @@ def watch_sent(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool]) -> 
     [ResendSettings(), ResendSettings(route="main", poss_dup=True), ResendSettings(route="tcp")],
     ids=["group", "main", "tcp"],
 )
-def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
+async def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: Mode, resend: ResendSettings
 ) -> None:
     losses: list[bool] = []
     sent = watch_sent(monkeypatch, lambda index: bool(losses) and losses.pop(0))
-
-    async def scenario() -> None:
-        known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
-        async with (
-            Receiver(known, [], receiving(path, verify), sink.receive) as receiver,
-            Publisher(known, [], sending(path, resend)) as publisher,
-        ):
-            await sink.until(lambda: bool(sink.events["c1"]))
-            losses.extend([False, False, True, True, False, True])
-            for number in range(MANY):
-                await publisher.publish("c1", update(f"{number} {'x' * 200}"))
-            await sink.until(lambda: len(sink.texts()) == MANY)
-            assert not receiver.openers["c1"].drops["forged"]
-        assert sink.texts() == [f"{number} {'x' * 200}" for number in range(MANY)]
-        assert [each for each in sink.others() if isinstance(each, Missing)]
-        assert not [each for each in sink.others() if isinstance(each, Lost)]
-
-    asyncio.run(scenario())
+    known, sink, path = channels(), Sink(), keys(tmp_path / "keys")
+    async with (
+        Receiver(known, [], receiving(path, verify), sink.receive) as receiver,
+        Publisher(known, [], sending(path, resend)) as publisher,
+    ):
+        await sink.until(lambda: bool(sink.events["c1"]))
+        losses.extend([False, False, True, True, False, True])
+        for number in range(MANY):
+            await publisher.publish("c1", update(f"{number} {'x' * 200}"))
+        await sink.until(lambda: len(sink.texts()) == MANY)
+        assert not receiver.openers["c1"].drops["forged"]
+    assert sink.texts() == [f"{number} {'x' * 200}" for number in range(MANY)]
+    assert [each for each in sink.others() if isinstance(each, Missing)]
+    assert not [each for each in sink.others() if isinstance(each, Lost)]
     assert all(each.startswith(b"FS\x01") and len(each) <= 1400 for each in sent)
 
 

@@ -13,7 +13,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.replay.generating.order_session import OrderSession
 from tests.support.amqp import FEED
 from tests.support.flow import Traffic, without
-from tests.support.node import Run, Settings, running, users_loop
+from tests.support.node import Settings, running
 
 BOUND = 256 << 10
 PACKETS = 3000
@@ -38,9 +38,8 @@ async def read_until(
     return notes
 
 
-@users_loop
 @pytest.mark.parametrize("policy", ["drop_oldest", "conflate"])
-async def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> None:
+async def test_a_subscriber_that_stops_reading(policy: str, seed: int) -> None:
     async with running(Settings(queue_bytes=BOUND)) as rig:
         rig.fanout.book_cache, rig.node.conflates = book_cache_of(FEED), FEED
         rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
@@ -89,8 +88,7 @@ async def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int)
             )
 
 
-@users_loop
-async def test_a_subscriber_of_another_feed_ends_with_the_same_books(run: Run, seed: int) -> None:
+async def test_a_subscriber_of_another_feed_ends_with_the_same_books(seed: int) -> None:
     feed = load_feed("cboe-byx-pitch")
     session = OrderSession(feed, seed, instruments=4, messages_per_s=5_000.0)
     packets = [each for each in session.step(400_000_000) if each.messages]

@@ -21,7 +21,7 @@ from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from tests.support import free_addresses
-from tests.support.gateway import start_again
+from tests.support.gateway import ending, start_again
 from tests.support.load import LoadGenerator, LoadTemplate
 
 CRASHES = int(os.environ.get("CRASHES", "1"))
@@ -58,8 +58,7 @@ def market(config: Config) -> Iterator[None]:
 
 async def live_and_die(path: Path, url: str, packets: int) -> tuple[int, int]:
     """Start, take `packets` packets in order, kill; (first, last) sequence number seen."""
-    gateway = await start_again(path)
-    try:
+    async with ending(await start_again(path)) as gateway:
         sequences: list[int] = []
         since = None
         async with feedhandler.subscribe(url, f"euronext.{SERVICE}", reconnect=False) as messages:
@@ -79,10 +78,6 @@ async def live_and_die(path: Path, url: str, packets: int) -> tuple[int, int]:
         assert since <= sequences[0]
         assert sequences == list(range(sequences[0], sequences[0] + packets))
         return sequences[0], sequences[-1]
-    finally:
-        if gateway.returncode is None:
-            gateway.kill()
-        await gateway.wait()
 
 
 @pytest.mark.timeout(60 + 20 * CRASHES)

@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -36,7 +35,9 @@ from tests.support import free_addresses
 from tests.support.amqp import FEED, order
 from tests.support.amqp import packet as packet_of
 from tests.support.checkout import CHECKOUT
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.gateway import ending
+from tests.support.gateway_here import gateway_here, multicast_sender
+from tests.support.node import PATIENCE_S
 from tests.support.unsequenced import description_setting_aside
 
 #: Lines are never silent and gaps are announced soon, unless a test is about that.
@@ -71,10 +72,7 @@ class Exchange:
             for channel in config.channels
             for line in channel.lines
         }
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.setsockopt(
-            socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1")
-        )
+        self.sock = multicast_sender()
 
     def send(self, data: bytes, lines: str = "AB", service: int = 104) -> None:
         for name in lines:
@@ -91,28 +89,10 @@ class Exchange:
 @contextlib.asynccontextmanager
 async def running(config: Config) -> AsyncIterator[tuple[Gateway, Exchange, str]]:
     """A gateway in the test's own loop, from ready to stopped."""
-    gateway = Gateway(config)
-    ready = asyncio.Event()
-    stop = asyncio.Event()
-    task = asyncio.create_task(gateway.run(ready.set, stop))
-    waiting = asyncio.create_task(ready.wait())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
-        host, port = gateway.node.address
-        exchange = Exchange(config)
-        try:
-            yield gateway, exchange, f"amqp://{host}:{port}"
-        finally:
-            exchange.sock.close()
-    finally:
-        waiting.cancel()
-        stop.set()
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(task, return_exceptions=True)
-    await task
+    exchange = Exchange(config)
+    async with gateway_here(config) as (gateway, url):
+        with exchange.sock:
+            yield gateway, exchange, url
 
 
 async def until(messages: Any, done: Any) -> list[Any]:
@@ -131,8 +111,8 @@ def story(messages: list[Any]) -> list[Any]:
     return [m.quality["reason"] if m.content == "quality" else m.sequence for m in messages]
 
 
-@gateways_loop
-async def test_two_lossy_lines_become_one_whole_stream_at_every_grain(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_two_lossy_lines_become_one_whole_stream_at_every_grain() -> None:
     seed = 11
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -189,10 +169,10 @@ async def test_two_lossy_lines_become_one_whole_stream_at_every_grain(run: Run) 
         assert snapshot["node"]["links"] == 3
 
 
-@gateways_loop
-async def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_stream_goes_on(
-    run: Run,
-) -> None:
+@pytest.mark.gateways_loop
+async def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_stream_goes_on() -> (
+    None
+):
     async with (
         running(configured()) as (_, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -213,10 +193,10 @@ async def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_str
             assert note.quality["next"] == 13
 
 
-@gateways_loop
-async def test_what_comes_after_all_takes_the_announcement_back_unless_the_stream_has_gone_on(
-    run: Run,
-) -> None:
+@pytest.mark.gateways_loop
+async def test_what_comes_after_all_takes_the_announcement_back_unless_the_stream_has_gone_on() -> (
+    None
+):
     async with (
         running(configured()) as (gateway, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -239,8 +219,8 @@ async def test_what_comes_after_all_takes_the_announcement_back_unless_the_strea
         assert channel["arbitration"]["withdrawn"] == channel["lines"]["B"]["late"] == 1
 
 
-@gateways_loop
-async def test_a_sequence_reset_is_announced_and_a_new_epoch_begins(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_a_sequence_reset_is_announced_and_a_new_epoch_begins() -> None:
     async with (
         running(configured()) as (_, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -258,8 +238,8 @@ async def test_a_sequence_reset_is_announced_and_a_new_epoch_begins(run: Run) ->
         assert found[0].quality["lost_total"] == 0
 
 
-@gateways_loop
-async def test_a_line_that_falls_silent_and_comes_back_is_announced_by_name(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_a_line_that_falls_silent_and_comes_back_is_announced_by_name() -> None:
     arbitration = ArbitrationSettings(silent_us=1_000_000, start_wait_us=1_000)
     # Service 101 never speaks: its lines come first, and must not lend theirs a name.
     config = configured((101, 104), arbitration=arbitration)
@@ -294,8 +274,8 @@ async def test_a_line_that_falls_silent_and_comes_back_is_announced_by_name(run:
         assert (note["line"], note["silent"], note["state"]) == ("B", ["A"], "OK")
 
 
-@gateways_loop
-async def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_services_do_not_disturb_each_other_and_strangers_are_counted() -> None:
     config = configured((104, 105))
     async with (
         running(config) as (gateway, exchange, url),
@@ -331,8 +311,8 @@ async def test_services_do_not_disturb_each_other_and_strangers_are_counted(run:
         assert refused(104, "unconfigured_service") == 200
 
 
-@gateways_loop
-async def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_two_services_may_come_on_the_same_lines() -> None:
     port = free_addresses.port()
     lines = "".join(
         f'[[channel.line]]\nname = "{name}"\ngroup = "{free_addresses.group()}"\nport = {port}\n'
@@ -361,8 +341,8 @@ async def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
             assert channel["lines"]["A"]["unconfigured_service"] == 0
 
 
-@gateways_loop
-async def test_lines_that_differ_are_announced_once_and_the_first_copy_goes_on(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_lines_that_differ_are_announced_once_and_the_first_copy_goes_on() -> None:
     async with (
         running(configured()) as (gateway, exchange, url),
         feedhandler.subscribe(url, "euronext.104") as messages,
@@ -385,8 +365,8 @@ async def test_lines_that_differ_are_announced_once_and_the_first_copy_goes_on(r
         assert channel["lines"]["B"]["mismatches"] == 5
 
 
-@gateways_loop
-async def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_symbols_are_named_from_reference_data_where_configured() -> None:
     (reference,) = FEED.references.values()
     layout = FEED.layouts[reference.code][0]
     fields = {
@@ -414,8 +394,8 @@ async def test_symbols_are_named_from_reference_data_where_configured(run: Run) 
         assert found.symbol == word
 
 
-@gateways_loop
-async def test_statistics_come_on_the_bus(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_statistics_come_on_the_bus() -> None:
     bind = f"tcp://127.0.0.1:{free_addresses.port()}"
     config = configured(stats=StatsConfig(bind=bind, interval_ms=100))
     context = zmq.asyncio.Context()
@@ -440,8 +420,8 @@ async def test_statistics_come_on_the_bus(run: Run) -> None:
         context.term()
 
 
-@gateways_loop
-async def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_what_was_received_is_delivered_before_the_end() -> None:
     async with contextlib.AsyncExitStack() as stack:
         gateway, exchange, url = await stack.enter_async_context(running(configured()))
         messages = await stack.enter_async_context(
@@ -466,8 +446,8 @@ async def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
         assert found == list(range(501, 1001))
 
 
-@gateways_loop
-async def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale() -> None:
     config = configured()
     refresh = RefreshLineConfig(name="A", group=free_addresses.group(), port=free_addresses.port())
     channel = msgspec.structs.replace(config.channels[0], refresh_lines=(refresh,))
@@ -512,30 +492,26 @@ async def test_a_signal_drains_a_gateway_process_and_it_exits_with_0(
         cwd=CHECKOUT, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    try:
-        async with asyncio.timeout(2 * PATIENCE_S):
-            line = (await process.stderr.readline()).decode()
-            assert "ready: 1 channels, 2 lines" in line
-            url = "amqp://" + line.split()[-1]
-            exchange = Exchange(config)
-            async with feedhandler.subscribe(
-                url, "euronext.104", quality=False, reconnect=False
-            ) as messages:
-                await exchange.packets(1, 300)
-                await until(messages, lambda m: m.sequence == 300)
-                process.send_signal(number)
-                with pytest.raises(PeerError, match="gateway stops"):
-                    await anext(messages)
-            _, errors = await process.communicate()
-            assert process.returncode == 0, errors
-            assert b"Traceback" not in errors
-    finally:
-        if process.returncode is None:
-            process.kill()
+    async with ending(process), asyncio.timeout(2 * PATIENCE_S):
+        line = (await process.stderr.readline()).decode()
+        assert "ready: 1 channels, 2 lines" in line
+        url = "amqp://" + line.split()[-1]
+        exchange = Exchange(config)
+        async with feedhandler.subscribe(
+            url, "euronext.104", quality=False, reconnect=False
+        ) as messages:
+            await exchange.packets(1, 300)
+            await until(messages, lambda m: m.sequence == 300)
+            process.send_signal(number)
+            with pytest.raises(PeerError, match="gateway stops"):
+                await anext(messages)
+        _, errors = await process.communicate()
+        assert process.returncode == 0, errors
+        assert b"Traceback" not in errors
 
 
-@gateways_loop
-async def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running() -> None:
     config = configured()
     async with running(config) as (_, _exchange, url):
         listen = url.removeprefix("amqp://")
@@ -549,10 +525,8 @@ async def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running(r
             pass
 
 
-@gateways_loop
-async def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_the_same(
-    run: Run,
-) -> None:
+@pytest.mark.gateways_loop
+async def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_the_same() -> None:
     config = configured(gateway=GatewaySettings(coalesce_us=1000))
     async with (
         running(config) as (gateway, exchange, url),
@@ -571,10 +545,8 @@ async def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_th
     assert handed <= rests + 2, "each wrote to a connection at least, and rested a millisecond"
 
 
-@gateways_loop
-async def test_packets_outside_the_sequence_reach_every_subscriber_once_and_cost_no_loss(
-    run: Run,
-) -> None:
+@pytest.mark.gateways_loop
+async def test_packets_outside_the_sequence_reach_every_subscriber_once_and_cost_no_loss() -> None:
     """Five before the stream's first number, one in mid-stream, one while a packet is missing."""
     aside = [packet_of(0, [order(1001, price)]) for price in range(7)]
     first = 21_396

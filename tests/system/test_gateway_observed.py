@@ -24,7 +24,10 @@ from feedhandler.operator_log import LogConfig, opened
 from feedhandler.rpc import ask
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.gateway import ending
+from tests.support.node import PATIENCE_S
+
+pytestmark = pytest.mark.gateways_loop
 
 ANY_PORT = MetricsConfig(listen="127.0.0.1:0")
 
@@ -66,9 +69,8 @@ def last(sequence: int) -> Any:
     return lambda message: message.content == "packet" and message.sequence == sequence
 
 
-@gateways_loop
 async def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watch, "KEEP_SECONDS", 0.0)
     total = 3000
@@ -106,8 +108,7 @@ async def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
                     assert after[key] >= value, key
 
 
-@gateways_loop
-async def test_slow_lorises_and_garbage_do_not_hurt_the_stream(run: Run) -> None:
+async def test_slow_lorises_and_garbage_do_not_hurt_the_stream() -> None:
     total = 2000
     async with (
         running(configured(metrics=ANY_PORT)) as (gateway, exchange, url),
@@ -131,9 +132,8 @@ async def test_slow_lorises_and_garbage_do_not_hurt_the_stream(run: Run) -> None
         assert gateway.snapshot()["channels"][0]["lost"] == 0
 
 
-@gateways_loop
-def test_readiness_turns_with_the_channels(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+async def test_readiness_turns_with_the_channels(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "TICK_NS", 10_000_000)
     lines: list[str] = []
@@ -142,7 +142,7 @@ def test_readiness_turns_with_the_channels(
         lines.extend(capsys.readouterr().err.splitlines())
         return any(text in line for line in lines)
 
-    async def scenario() -> None:
+    with opened(LogConfig(), "gate"):
         health = HealthConfig(ready_when="lines, node, joined, complete", joining_max_ms=1)
         config = configured(metrics=ANY_PORT, health=health)
         async with running(config) as (gateway, exchange, _):
@@ -173,19 +173,13 @@ def test_readiness_turns_with_the_channels(
             assert (await fetch(gateway, "/ready", "HEAD"))[1] == ""
             assert (await fetch(gateway, "/ready", "PUT"))[0] == 405
             assert (await fetch(gateway, "/"))[0] == 404
-
-    with opened(LogConfig(), "gate"):
-        run(scenario())
     lines.extend(capsys.readouterr().err.splitlines())
     assert "gateway: service 104: OK, was WAITING" in lines
     assert "gateway: service 104: STALE, was OK" in lines
 
 
-@gateways_loop
-def test_a_refused_link_is_reported_and_counted(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def scenario() -> None:
+async def test_a_refused_link_is_reported_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    with opened(LogConfig(), "gate"):
         config = configured(metrics=ANY_PORT)
         async with running(config) as (gateway, _, url):
             with pytest.raises(PeerError):
@@ -193,17 +187,11 @@ def test_a_refused_link_is_reported_and_counted(
                     await until(messages, last(1))
             metrics = await samples(gateway)
             assert metrics["feedhandler_node_links_refused_total",] == 1
-
-    with opened(LogConfig(), "gate"):
-        run(scenario())
     errors = capsys.readouterr().err
     assert "refused: pattern 'euronext..104" in errors
 
 
-@gateways_loop
-async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word(
-    run: Run,
-) -> None:
+async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word() -> None:
     control = ControlConfig(bind=f"tcp://127.0.0.1:{free_addresses.port()}")
     async with running(configured(control=control)) as (gateway, _, _url):
         answer = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
@@ -219,8 +207,7 @@ async def test_the_control_socket_tells_of_health_too_and_takes_the_operators_wo
                 await asyncio.to_thread(ask, gateway.control.endpoint, wrong)
 
 
-@gateways_loop
-async def test_an_endpoint_that_is_taken_ends_the_start(run: Run) -> None:
+async def test_an_endpoint_that_is_taken_ends_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = configured(metrics=MetricsConfig(listen=f"127.0.0.1:{port}"))
@@ -247,12 +234,8 @@ async def commanded(path: Path, **variables: str) -> AsyncIterator[asyncio.subpr
         sys.executable, "-m", "feedhandler", "run", str(path),
         cwd=CHECKOUT, env={**os.environ, **variables}, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    try:
+    async with ending(process):
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(

@@ -19,7 +19,7 @@ from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.playing.pace import Pace
 from feedhandler.rpc import ask
 from tests.support.amqp import packet as packet_of
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.node import PATIENCE_S
 
 
 def recorded(folder: Path, series: str) -> list[Datagram]:
@@ -35,29 +35,25 @@ async def asked_until(endpoint: str, fact: Any) -> dict[str, Any]:
                 return dict(snapshot)
 
 
-@gateways_loop
-def test_what_came_in_and_what_went_out_are_recorded(run: Run, tmp_path: Path) -> None:
+@pytest.mark.gateways_loop
+async def test_what_came_in_and_what_went_out_are_recorded(tmp_path: Path) -> None:
     record = RecordConfig(dir=str(tmp_path), what="both", disk_free_min_share=0.0)
     control = ControlConfig(bind=f"ipc://{tmp_path}/gate.ipc")
     config = configured(record=record, control=control)
-
-    async def scenario() -> None:
-        async with running(config) as (gateway, exchange, _):
-            await exchange.packets(1, 200)
-            exchange.send(b"no packet at all", "B")
-            snapshot = await asked_until(
-                control.bind,
-                lambda s: (
-                    s["recorder"]["series"]["lines"]["packets"] == 401
-                    and s["recorder"]["series"]["published"]["packets"] == 200
-                ),
-            )
-            assert snapshot["channels"][0]["packets"] == 200
-            assert snapshot["recorder"]["state"] == "recording"
-            assert status.verdict(snapshot) == 0
-        assert gateway.snapshot()["recorder"]["state"] == "ended"
-
-    run(scenario())
+    async with running(config) as (gateway, exchange, _):
+        await exchange.packets(1, 200)
+        exchange.send(b"no packet at all", "B")
+        snapshot = await asked_until(
+            control.bind,
+            lambda s: (
+                s["recorder"]["series"]["lines"]["packets"] == 401
+                and s["recorder"]["series"]["published"]["packets"] == 200
+            ),
+        )
+        assert snapshot["channels"][0]["packets"] == 200
+        assert snapshot["recorder"]["state"] == "recording"
+        assert status.verdict(snapshot) == 0
+    assert gateway.snapshot()["recorder"]["state"] == "ended"
     lines = config.channels[0].lines
     came = recorded(tmp_path, "lines")
     for line in lines:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from test_gateway_loopback import QUICK, running
 
 import feedhandler
@@ -30,7 +31,8 @@ from feedhandler.replay.generating.packets import ORDERS, REFERENCE, SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support import free_addresses
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.gateway_here import until
+from tests.support.node import PATIENCE_S
 
 FEED = load_feed("euronext-utp-md")
 #: A little session: its state is whole in two seconds.
@@ -181,19 +183,13 @@ class Watcher:
         assert not different, {s: (self.live[s], self.states[s][-3:]) for s in different}
 
 
-async def until(true: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():
-            await asyncio.sleep(0.02)
-
-
 def all_up(gateway: Any) -> bool:
     snapshot = gateway.core.recovery_snapshot(gateway.runner.now_ns())
     return all(each["up"] for each in snapshot["servers"].values())
 
 
-@gateways_loop
-async def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing() -> None:
     lossy = (LineFaults(loss=0.02), LineFaults(loss=0.02))
     async with trading(together=0.02, faults=lossy) as work:
         config = configured(work.plan, work.exchange)
@@ -217,8 +213,8 @@ async def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run:
             assert "STALE" not in states
 
 
-@gateways_loop
-async def test_what_no_server_can_retransmit_is_refreshed(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_what_no_server_can_retransmit_is_refreshed() -> None:
     async with trading(gap_s=0.7) as work:
         config = configured(work.plan, work.exchange)
         async with running(config) as (gateway, _, url), Watcher(url) as watcher:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from test_gateway_loopback import running
-from test_line_answers import LAST, SERVICE, Publisher, until
+from test_line_answers import LAST, SERVICE, Publisher
 
 import feedhandler
 from feedhandler.codecs import load_feed
@@ -32,8 +32,11 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve
 from feedhandler.retrans.udp import serve_datagrams
+from tests.support.gateway_here import until
 from tests.support.line_answers import keep
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.node import PATIENCE_S
+
+pytestmark = pytest.mark.gateways_loop
 
 FEED = load_feed("nasdaq-totalview-itch")
 USER, PASSWORD = "MEUSER", "SECRET"
@@ -133,9 +136,8 @@ def books(market: Market) -> dict[str, Any]:
     }
 
 
-@gateways_loop
 async def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_true(
-    run: Run, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     session = Session(seed=19)
     market, records = feedhandler.Market(FEED), feedhandler.Market(FEED)
@@ -219,8 +221,7 @@ class Owner:
 
 
 @pytest.mark.parametrize("fault", ["nobody listens", "silent", "slow reader"])
-@gateways_loop
-async def test_a_connection_on_demand_fails_and_works_again(run: Run, fault: str) -> None:
+async def test_a_connection_on_demand_fails_and_works_again(fault: str) -> None:
     session, owner = Session(seed=20), Owner()
     for number in range(1, 4):
         keep(FEED, session.store, session.packet(number, number + 1))

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import dpkt
 import pytest
-import uvloop
 
 import feedhandler
 from feedhandler.config import (
@@ -28,7 +27,7 @@ from feedhandler.config.show import to_toml
 from feedhandler.config.trading_day import TradingDayConfig
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import free_addresses
-from tests.support.gateway import amqp_url, run_command
+from tests.support.gateway import amqp_url, ending, run_command
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.
 MESSAGES = 48_325
@@ -100,9 +99,8 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
     """Replay with 5 % loss on each line, never the same packet on both; all that arrived."""
     path = folder / "gateway.toml"
     path.write_text(to_toml(config))
-    gateway = await run_command("run", str(path))
     got = Stream()
-    try:
+    async with ending(await run_command("run", str(path))) as gateway:
         url = await amqp_url(gateway)
         async with feedhandler.subscribe(
             url, "iex.#", as_="message", quality=False, reconnect=False
@@ -131,23 +129,17 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
                 await read_on()
         assert await asyncio.wait_for(gateway.wait(), 60) == 0
         return got
-    finally:
-        if gateway.returncode is None:
-            gateway.kill()
-            await gateway.wait()
 
 
 @pytest.mark.captures
-def test_every_message_of_the_iex_capture_arrives_once_and_in_order(
+@pytest.mark.gateways_loop
+async def test_every_message_of_the_iex_capture_arrives_once_and_in_order(
     captures: Path, expected: Stream, tmp_path: Path
 ) -> None:
     capture = captures / "iex" / "deep-2023-10-02.pcap.gz"
 
-    async def run() -> Stream:
-        async with asyncio.timeout(RUN_SECONDS):
-            return await play_through(configuration(), capture, "500x", tmp_path)
-
-    got = uvloop.run(run())
+    async with asyncio.timeout(RUN_SECONDS):
+        got = await play_through(configuration(), capture, "500x", tmp_path)
     assert len(expected.keys) == MESSAGES
     assert len(got.keys) == MESSAGES
     sequences = [sequence for sequence, _, _ in got.keys]

@@ -75,62 +75,56 @@ async def test_workers_are_serial_per_key_and_parallel_across(tmp_path: Path) ->
         await rig.until(lambda: rig.figure("delivered") == 400, "the acknowledgements")
 
 
-@pytest.mark.parametrize(("run", "prefetch"), [(1, 8), (16, 0), (16, 24)])
-def test_workers_keep_the_order_of_a_key_of_which_they_have_several(
-    tmp_path: Path, run: int, prefetch: int
+@pytest.mark.parametrize(("key_run", "prefetch"), [(1, 8), (16, 0), (16, 24)])
+async def test_workers_keep_the_order_of_a_key_of_which_they_have_several(
+    tmp_path: Path, key_run: int, prefetch: int
 ) -> None:
-    async def scenario() -> None:
-        key = Definition(fields=("account",), run=run)
-        async with running(orders(tmp_path, key=key)) as rig:
-            ledger = Ledger(200)
+    key = Definition(fields=("account",), run=key_run)
+    async with running(orders(tmp_path, key=key)) as rig:
+        ledger = Ledger(200)
 
-            async def handler(message: keyed.Message) -> None:
-                number = json.loads(message.body)["n"]
-                if number % 37 == 0 and not message.tries:
-                    raise ValueError("not yet")
-                await ledger(message)
+        async def handler(message: keyed.Message) -> None:
+            number = json.loads(message.body)["n"]
+            if number % 37 == 0 and not message.tries:
+                raise ValueError("not yet")
+            await ledger(message)
 
-            async with keyed.producer(url(rig), "orders", id="p") as put:
-                for number in range(200):
-                    await put.put_soon(body(number % 3, number))
-            options: dict[str, Any] = {"workers": 8, "prefetch": prefetch}
-            async with keyed.consume(url(rig), "orders", handler, **options) as work:
-                await until(ledger.all_done)
-            assert ledger.got == {account: list(range(account, 200, 3)) for account in range(3)}
-            assert (work.done, work.failed) == (200, 6)
-            await rig.until(lambda: rig.figure("delivered") == 200, "the acknowledgements")
-
-    asyncio.run(scenario())
+        async with keyed.producer(url(rig), "orders", id="p") as put:
+            for number in range(200):
+                await put.put_soon(body(number % 3, number))
+        options: dict[str, Any] = {"workers": 8, "prefetch": prefetch}
+        async with keyed.consume(url(rig), "orders", handler, **options) as work:
+            await until(ledger.all_done)
+        assert ledger.got == {account: list(range(account, 200, 3)) for account in range(3)}
+        assert (work.done, work.failed) == (200, 6)
+        await rig.until(lambda: rig.figure("delivered") == 200, "the acknowledgements")
 
 
-def test_workers_share_a_queue_that_has_no_keys(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path)) as rig:
-            done, most, busy = 0, 0, 0
-            all_done = asyncio.Event()
+async def test_workers_share_a_queue_that_has_no_keys(tmp_path: Path) -> None:
+    async with running(orders(tmp_path)) as rig:
+        done, most, busy = 0, 0, 0
+        all_done = asyncio.Event()
 
-            async def handler(message: keyed.Message) -> None:
-                nonlocal done, most, busy
-                busy += 1
-                most = max(most, busy)
-                await asyncio.sleep(0)
-                busy -= 1
-                if json.loads(message.body)["n"] % 10 == 0 and not message.tries:
-                    raise ValueError("not yet")
-                done += 1
-                if done == 100:
-                    all_done.set()
+        async def handler(message: keyed.Message) -> None:
+            nonlocal done, most, busy
+            busy += 1
+            most = max(most, busy)
+            await asyncio.sleep(0)
+            busy -= 1
+            if json.loads(message.body)["n"] % 10 == 0 and not message.tries:
+                raise ValueError("not yet")
+            done += 1
+            if done == 100:
+                all_done.set()
 
-            async with keyed.producer(url(rig), "orders") as put:
-                for number in range(100):
-                    await put.put_soon(body(0, number))
-            options: dict[str, Any] = {"workers": 8, "prefetch": 8}
-            async with keyed.consume(url(rig), "orders", handler, **options) as work:
-                await until(all_done)
-            assert (work.done, work.failed) == (100, 10)
-            assert most > 1
-
-    asyncio.run(scenario())
+        async with keyed.producer(url(rig), "orders") as put:
+            for number in range(100):
+                await put.put_soon(body(0, number))
+        options: dict[str, Any] = {"workers": 8, "prefetch": 8}
+        async with keyed.consume(url(rig), "orders", handler, **options) as work:
+            await until(all_done)
+        assert (work.done, work.failed) == (100, 10)
+        assert most > 1
 
 
 async def test_a_producer_run_again_stores_nothing_twice(tmp_path: Path) -> None:
@@ -224,21 +218,18 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_lost_or_doubled(
             assert once == list(range(account, 300, 5)), "in order; what comes again is known"
 
 
-def test_a_worker_that_is_refused_hears_why(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(orders(tmp_path, key=ACCOUNT)) as rig:
-            with pytest.raises(PeerError, match="no queue is named 'other'"):
-                async with keyed.consume(url(rig), "other", Ledger(1)):
-                    pass
-            with pytest.raises(PeerError, match="cannot connect"):
-                async with keyed.producer("amqp://127.0.0.1:1", "orders"):
-                    pass
-            async with keyed.producer(url(rig), "orders") as put:
-                with pytest.raises(keyed.Refused, match="it has no account"):
-                    await put.put(b"{}")
-                await put.put(body(1, 1))
-
-    asyncio.run(scenario())
+async def test_a_worker_that_is_refused_hears_why(tmp_path: Path) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig:
+        with pytest.raises(PeerError, match="no queue is named 'other'"):
+            async with keyed.consume(url(rig), "other", Ledger(1)):
+                pass
+        with pytest.raises(PeerError, match="cannot connect"):
+            async with keyed.producer("amqp://127.0.0.1:1", "orders"):
+                pass
+        async with keyed.producer(url(rig), "orders") as put:
+            with pytest.raises(keyed.Refused, match="it has no account"):
+                await put.put(b"{}")
+            await put.put(body(1, 1))
     with pytest.raises(UsageError, match="workers = 0"):
         keyed.consume("amqp://localhost", "orders", Ledger(1), workers=0)
 

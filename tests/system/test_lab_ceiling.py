@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import struct
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from bench.bench_lab_ceiling import Program
 from bench.programs import compiled
 from feedhandler.histogram import Histogram
 from feedhandler.lab.laboratory import free_udp_port
+from tests.support.gateway_here import multicast_sender
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 GROUPS = ("239.192.79.1", "239.192.79.2")
@@ -51,10 +51,7 @@ async def measured(program: str) -> tuple[dict[str, int], list[dict[str, object]
         assert await gateway.hear() == "ready"
         for client in clients:
             assert await client.ask("expect 104:3 107:1") == "ok"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.setsockopt(
-                socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1")
-            )
+        with multicast_sender() as sender:
             sent = [(0, 104, 1), (1, 104, 1), (0, 104, 2), (1, 104, 3), (0, 104, 3), (1, 104, 4)]
             for line, service, sequence in [*sent, (0, 107, 1)]:
                 sender.sendto(packet(service, sequence, 40 + sequence), (GROUPS[line], port))

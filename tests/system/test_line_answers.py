@@ -7,7 +7,6 @@ answers go out by the channel's retransmission lines.
 import asyncio
 import contextlib
 import random
-import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -35,8 +34,11 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestListener, serve
 from tests.support import free_addresses
+from tests.support.gateway_here import multicast_sender, until
 from tests.support.line_answers import keep
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.node import PATIENCE_S
+
+pytestmark = pytest.mark.gateways_loop
 
 SERVICE, PRODUCT, LAST = 3, 7, 2_000
 #: Losses are waited for as long as the test's patience: nothing may be given up.
@@ -66,9 +68,7 @@ class Publisher:
         self.store = PacketStore(1 << 22)
         self.lost = 0
         self.messages_max = 5
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        here = socket.inet_aton("127.0.0.1")
-        self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        self.sock = multicast_sender()
 
     def retransmit(self, service: int, data: bytes) -> None:
         """Put a datagram on the retransmission lines."""
@@ -184,13 +184,6 @@ async def came_whole(publisher: Publisher, gateway: Gateway, url: str) -> dict[s
     return snapshot
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     ("feed", "protocol", "message", "named"),
     [
@@ -198,9 +191,8 @@ async def until(condition: Callable[[], bool]) -> None:
         ("cboe-byx-pitch", "cboe-grp", pitch_message, {"source_id": "USER", "session": "0001"}),
     ],
 )
-@gateways_loop
 async def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missing(
-    run: Run, feed: str, protocol: str, message: Callable[[int], bytes], named: dict[str, Any]
+    feed: str, protocol: str, message: Callable[[int], bytes], named: dict[str, Any]
 ) -> None:
     publisher = Publisher(load_feed(feed), message, seed=17)
     async with serving(publisher, protocol) as (listener, server):
@@ -216,8 +208,7 @@ async def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is
     assert server.counts["packets"] >= client.counts["answered"] > 10
 
 
-@gateways_loop
-async def test_what_no_proxy_gives_back_a_spin_makes_good(run: Run) -> None:
+async def test_what_no_proxy_gives_back_a_spin_makes_good() -> None:
     """There is a Spin Server alone: what was lost is announced, and the open orders come whole."""
     publisher = Publisher(load_feed("cboe-byx-pitch"), pitch_message, seed=18)
     #: What a subscriber knows: the latest spin, and what came live since; live, all in all.

@@ -3,8 +3,11 @@
 import asyncio
 
 import proton
+import pytest
 
-from tests.support.node import PATIENCE_S, RawClient, Run, gateways_loop, in_thread, running
+from tests.support.node import PATIENCE_S, RawClient, in_thread, running
+
+pytestmark = pytest.mark.gateways_loop
 
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
@@ -16,8 +19,7 @@ def goodbye_of(client: RawClient) -> str:
     return condition.name if condition else ""
 
 
-@gateways_loop
-async def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
+async def test_stop_delivers_what_waits_and_says_why() -> None:
     async with running() as rig:
         rig.narrow()
         quick, slow = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
@@ -37,8 +39,7 @@ async def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
         assert rig.count("connections_failed") == 0
 
 
-@gateways_loop
-async def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> None:
+async def test_a_client_that_talks_until_the_end_still_hears_all_of_it() -> None:
     """A client that sends until the end still gets every message and the node's close.
 
     Were the socket closed while the client still speaks, the kernel would answer its next word
@@ -66,8 +67,7 @@ async def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run)
         await stopping
 
 
-@gateways_loop
-async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) -> None:
+async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer() -> None:
     async with running() as rig:
         rig.narrow()
         stuck, deaf = RawClient(rig.port, receive_buffer=4096), RawClient(rig.port)
@@ -82,8 +82,7 @@ async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run:
             client.drop()
 
 
-@gateways_loop
-async def test_a_stopped_node_accepts_no_client_and_stopping_twice_does_no_harm(run: Run) -> None:
+async def test_a_stopped_node_accepts_no_client_and_stopping_twice_does_no_harm() -> None:
     async with running() as rig:
         port = rig.port
         await rig.node.stop(1)

@@ -6,7 +6,7 @@ import proton
 import pytest
 
 from feedhandler.ingest.records import RecordKind
-from tests.support.node import RawClient, Run, Settings, gateways_loop, in_thread, running
+from tests.support.node import RawClient, Settings, in_thread, running
 
 ADDRESS = "euronext.104?as=message"
 
@@ -43,9 +43,9 @@ def all_of(first: int, last: int) -> list[tuple[int, int]]:
     return [(sequence, number) for sequence in range(first, last + 1) for number in range(5)]
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 @pytest.mark.parametrize("settled", [True, False])
-async def test_clients_of_a_group_divide_the_stream_among_them(run: Run, settled: bool) -> None:
+async def test_clients_of_a_group_divide_the_stream_among_them(settled: bool) -> None:
     async with running() as rig:
         clients = [RawClient(rig.port) for _ in range(2)]
         links = [share(each, f"work|{n}", settled=settled) for n, each in enumerate(clients)]

@@ -28,12 +28,12 @@ from tests.support.node import (
     PATIENCE_S,
     NodeRig,
     RawClient,
-    Run,
     Settings,
-    gateways_loop,
     in_thread,
     running,
 )
+
+pytestmark = pytest.mark.gateways_loop
 
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
@@ -69,7 +69,6 @@ BY_REASON = {
 }
 
 
-@gateways_loop
 @pytest.mark.parametrize(
     ("address", "condition"),
     [
@@ -86,10 +85,10 @@ BY_REASON = {
     ],
     ids=lambda value: value[:24],
 )
-def test_a_wrong_address_is_refused_and_the_connection_lives_on(
-    run: Run, address: str, condition: str, capsys: pytest.CaptureFixture[str]
+async def test_a_wrong_address_is_refused_and_the_connection_lives_on(
+    address: str, condition: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> None:
+    with opened(LogConfig(), "gate"):
         async with running(observer=Subscriptions()) as rig:
             client = RawClient(rig.port)
             link = client.receiver(address, 10)
@@ -104,19 +103,13 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
             assert rig.count("links_refused") == rig.count(BY_REASON[condition]) == 1
             assert rig.node.links == 1
             await in_thread(client.close)
-            reasons.append(description)
-
-    reasons: list[str] = []
-    with opened(LogConfig(), "gate"):
-        run(scenario())
     (line,) = capsys.readouterr().err.splitlines()
     asked = f"link to {address!r}" if address else "link without an address"
-    expected = f"{asked} refused: {reasons[0]}"  # ASCII, and cut, where it was sent
+    expected = f"{asked} refused: {description}"  # ASCII, and cut, where it was sent
     assert expected.replace("é", "?")[:DESCRIPTION_CHARS_MAX] in line.replace("é", "?")
 
 
-@gateways_loop
-async def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> None:
+async def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on() -> None:
     async with running() as rig:
         client = RawClient(rig.port, max_frame=512)
         link = client.receiver("e.1?types=" + "9" * 300, 10)
@@ -125,8 +118,7 @@ async def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run) -> None:
+async def test_an_address_that_the_clients_frames_have_no_room_for_is_refused() -> None:
     async with running() as rig:
         client = RawClient(rig.port, max_frame=2048)
         keys = ",".join(f"euronext.104.{number}" for number in range(200))
@@ -137,8 +129,7 @@ async def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(ru
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
+async def test_a_client_that_wants_to_send_is_refused() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         link = client.new_session().sender("upstream")
@@ -153,8 +144,7 @@ async def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_client_that_wants_transactions_is_told_that_there_are_none(run: Run) -> None:
+async def test_a_client_that_wants_transactions_is_told_that_there_are_none() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         link = client.new_session().sender("coordinator")
@@ -188,14 +178,13 @@ def _at_an_acceptance(_rig: NodeRig, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(node, "NodeConnection", _unforeseen)
 
 
-@gateways_loop
 @pytest.mark.parametrize(
     "break_it", [_at_an_attach, _at_a_welcome, _at_a_password, _at_an_acceptance]
 )
-def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
-    run: Run, monkeypatch: pytest.MonkeyPatch, break_it: Any, capsys: Any
+async def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, break_it: Any, capsys: Any
 ) -> None:
-    async def scenario() -> None:
+    with opened(LogConfig(), "gate"):
         wrong: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
         async with running(faults=1, observer=Subscriptions()) as rig:
@@ -214,18 +203,12 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
             await in_thread(bystander.pump, lambda: len(bystander.got(good)) == 3, "data")
             await in_thread(bystander.close)
         assert not wrong
-
-    with opened(LogConfig(), "gate"):
-        run(scenario())
     (line,) = capsys.readouterr().err.splitlines()
     assert "internal error at test_node_hostile.py:" in line
     assert "ZeroDivisionError: unforeseen" in line
 
 
-@gateways_loop
-async def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(
-    run: Run,
-) -> None:
+async def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave() -> None:
     async with running(Settings(max_links=2)) as rig:
         client = RawClient(rig.port)
         first, second = (client.receiver("euronext.104", 1, f"n{n}") for n in range(2))
@@ -239,8 +222,7 @@ async def test_links_beyond_the_bound_are_refused_and_free_again_when_others_lea
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
+async def test_connections_beyond_the_bound_are_closed_at_once() -> None:
     async with running(Settings(max_connections=2)) as rig:
         clients = [RawClient(rig.port) for _ in range(2)]
         for client in clients:
@@ -257,7 +239,6 @@ async def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None
         late.close()
 
 
-@gateways_loop
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -271,7 +252,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None
     ],
     ids=["http", "tls", "amqp 0.9", "zeros", "random", "frames of nonsense", "a huge frame"],
 )
-async def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: bytes) -> None:
+async def test_what_is_not_amqp_ends_its_own_connection_only(garbage: bytes) -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         link = client.receiver("euronext.104?quality=0", 100)
@@ -287,9 +268,8 @@ async def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: 
         await in_thread(client.close)
 
 
-@gateways_loop
 @pytest.mark.parametrize("seed", range(4))
-async def test_damaged_frames_of_a_real_client_harm_no_other_client(run: Run, seed: int) -> None:
+async def test_damaged_frames_of_a_real_client_harm_no_other_client(seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
 
@@ -317,8 +297,7 @@ async def test_damaged_frames_of_a_real_client_harm_no_other_client(run: Run, se
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None:
+async def test_a_client_that_disappears_in_mid_transfer_is_forgotten() -> None:
     async with running() as rig:
         rig.narrow()
         steady, fleeting = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
@@ -338,10 +317,7 @@ async def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -
         await in_thread(steady.close)
 
 
-@gateways_loop
-async def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything(
-    run: Run,
-) -> None:
+async def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything() -> None:
     bound = 300_000
     async with running(Settings(queue_bytes=bound)) as rig:
         rig.narrow()
@@ -379,8 +355,7 @@ async def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_ev
             await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
+async def test_a_silent_client_is_dropped_and_a_living_one_kept() -> None:
     async with running(Settings(idle_timeout_ms=4_000)) as rig:
         silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
         mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
@@ -407,8 +382,7 @@ async def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> Non
         await in_thread(alive.close)
 
 
-@gateways_loop
-async def test_a_client_without_sasl_is_served(run: Run) -> None:
+async def test_a_client_without_sasl_is_served() -> None:
     async with running() as rig:
         client = RawClient(rig.port, sasl=False)
         link = client.receiver("euronext.104", 10)
@@ -416,8 +390,7 @@ async def test_a_client_without_sasl_is_served(run: Run) -> None:
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
+async def test_descriptors_are_not_lost_over_many_connections() -> None:
     async with running() as rig:
         before = len(os.listdir("/proc/self/fd"))
         for turn in range(40):
@@ -433,8 +406,7 @@ async def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
         assert rig.count("connections_opened") == 40
 
 
-@gateways_loop
-async def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
+async def test_a_port_in_use_is_a_configuration_error() -> None:
     async with running() as rig:
         second = Settings(address=("127.0.0.1", rig.port))
         node = Node(rig.fanout, second, rig.qualities, rig.feed.type_code, "second", pump=rig.share)
@@ -448,8 +420,7 @@ async def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
             node.start()
 
 
-@gateways_loop
-async def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Run) -> None:
+async def test_without_descriptors_left_clients_wait_and_are_taken_later() -> None:
     async with running() as rig:
         with socket.create_connection(("127.0.0.1", rig.port), PATIENCE_S):
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -463,8 +434,7 @@ async def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Ru
             await rig.until(lambda: rig.count("connections_opened") == 1, "taken later")
 
 
-@gateways_loop
-async def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
+async def test_the_node_listens_on_ipv6_as_well() -> None:
     settings = Settings(address=("::1", 0))
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -482,10 +452,7 @@ async def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
 # -- work -----------------------------------------------------------------------------------
 
 
-@gateways_loop
-async def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop(
-    run: Run,
-) -> None:
+async def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop() -> None:
     names = ",".join(f"#.S{n}" for n in range(200))
     share = TURN_UNITS // attach_units(names) + 1
     async with running() as rig:
@@ -506,10 +473,7 @@ async def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the
         assert max(steps) <= 2 * share  # a read, and those whose turn it is
 
 
-@gateways_loop
-async def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_and_links(
-    run: Run,
-) -> None:
+async def test_a_client_whose_open_comes_as_the_turn_is_spent_hears_of_session_and_links() -> None:
     def talk(port: int) -> list[bool]:
         client = RawClient(port)
         links = [client.receiver("euronext.104", credit=1) for _ in range(5)]
@@ -533,10 +497,9 @@ class Unread:
         self.reported.append(held_bytes)
 
 
-@gateways_loop
 @pytest.mark.parametrize("reads", [False, True], ids=["that reads nothing", "that closes no link"])
 async def test_a_client_of_endless_refused_links_is_closed_and_reported_once(
-    run: Run, reads: bool, monkeypatch: pytest.MonkeyPatch
+    reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "OWED_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(connection, "LINGERING_LINKS_MAX", 200 if reads else 1 << 20)

@@ -9,14 +9,15 @@ import proton
 import pytest
 
 from feedhandler.amqp.proton import UNSETTLED_MAX
-from tests.support.node import RawClient, Run, gateways_loop, in_thread, running
+from tests.support.node import RawClient, in_thread, running
+
+pytestmark = pytest.mark.gateways_loop
 
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
 
-@gateways_loop
 @pytest.mark.parametrize("credit", [1, 10])
-async def test_a_link_gets_exactly_as_many_messages_as_it_granted(run: Run, credit: int) -> None:
+async def test_a_link_gets_exactly_as_many_messages_as_it_granted(credit: int) -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         link = client.receiver("euronext.104?quality=0")
@@ -31,8 +32,7 @@ async def test_a_link_gets_exactly_as_many_messages_as_it_granted(run: Run, cred
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back(run: Run) -> None:
+async def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         link = client.receiver("euronext.104?quality=0")
@@ -52,8 +52,7 @@ async def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back(run:
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered(run: Run) -> None:
+async def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered() -> None:
     async with running() as rig:
         rig.narrow()
         client = RawClient(rig.port, receive_buffer=4096)
@@ -67,8 +66,7 @@ async def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered(run
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
+async def test_outcomes_are_counted_once_each_and_settled() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         client.settle = False
@@ -100,8 +98,7 @@ async def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
         assert (rig.count("accepted"), rig.count("refused")) == (10, 30)
 
 
-@gateways_loop
-async def test_a_subscriber_that_never_settles_is_held_at_a_bound(run: Run) -> None:
+async def test_a_subscriber_that_never_settles_is_held_at_a_bound() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         client.settle = False
@@ -119,8 +116,7 @@ async def test_a_subscriber_that_never_settles_is_held_at_a_bound(run: Run) -> N
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> None:
+async def test_two_hundred_links_on_five_connections_each_get_their_own() -> None:
     async with running() as rig:
         clients = [RawClient(rig.port) for _ in range(5)]
         wanted = ["euronext.104", "euronext.104?as=batch", "euronext.104.{}?as=message",
@@ -156,8 +152,7 @@ async def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run
         assert rig.fanout.sender_queues == []
 
 
-@gateways_loop
-async def test_the_first_message_of_a_link_is_the_quality_of_its_service(run: Run) -> None:
+async def test_the_first_message_of_a_link_is_the_quality_of_its_service() -> None:
     async with running(services=(104, 105)) as rig:
         await rig.stream(1, 3)
         client = RawClient(rig.port)
@@ -172,8 +167,7 @@ async def test_the_first_message_of_a_link_is_the_quality_of_its_service(run: Ru
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_link_that_closes_leaves_its_connection_and_the_others_alone(run: Run) -> None:
+async def test_a_link_that_closes_leaves_its_connection_and_the_others_alone() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         first = client.receiver("euronext.104?quality=0", 100)
@@ -190,8 +184,7 @@ async def test_a_link_that_closes_leaves_its_connection_and_the_others_alone(run
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> None:
+async def test_a_session_that_ends_takes_its_links_along_and_no_others() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         session = client.new_session()
@@ -220,8 +213,7 @@ async def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run)
         await in_thread(client.close)
 
 
-@gateways_loop
-async def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None:
+async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
     """Its descriptor's number belongs to the next client that comes."""
     async with running() as rig:
         client = RawClient(rig.port)
@@ -247,8 +239,7 @@ async def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None
         await in_thread(successor.close)
 
 
-@gateways_loop
-async def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run) -> None:
+async def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
     async with running() as rig:
         client = RawClient(rig.port)
         link = client.receiver("euronext.104", 5)

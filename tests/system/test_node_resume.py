@@ -9,7 +9,7 @@ import pytest
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, Sent, packet, prefix_of
-from tests.support.node import NodeRig, RawClient, Run, Settings, gateways_loop, in_thread, running
+from tests.support.node import NodeRig, RawClient, Settings, in_thread, running
 
 GRAINS = ("packet", "batch", "message")
 HISTORY = 4 << 20
@@ -34,10 +34,10 @@ async def published(rig: NodeRig, last: int) -> None:
     await rig.stream(1, last)
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 @pytest.mark.parametrize("grain", GRAINS)
 async def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_live_after_it(
-    run: Run, grain: str
+    grain: str,
 ) -> None:
     settings = Settings(queue_bytes=20_000)
     async with running(settings, history_bytes=HISTORY) as rig:

@@ -21,9 +21,7 @@ from tests.support import amqp_wire as wire
 from tests.support.node import (
     PATIENCE_S,
     RawClient,
-    Run,
     Settings,
-    gateways_loop,
     in_thread,
     running,
 )
@@ -89,10 +87,8 @@ def everything(sock: socket.socket) -> bytes:
 # -- who comes in -------------------------------------------------------------------------------
 
 
-@gateways_loop
-async def test_each_way_of_logging_in_over_tls(
-    run: Run, ours: Certificates, node: tuple[str, str]
-) -> None:
+@pytest.mark.gateways_loop
+async def test_each_way_of_logging_in_over_tls(ours: Certificates, node: tuple[str, str]) -> None:
     mine = ours.issue("desk@example.org", common="desk 7")
     door = gate(
         user("ann"),
@@ -121,7 +117,7 @@ async def test_each_way_of_logging_in_over_tls(
         assert rig.count("logins_refused") == 0
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 @pytest.mark.parametrize(
     "options",
     [
@@ -133,12 +129,12 @@ async def test_each_way_of_logging_in_over_tls(
     ],
     ids=["wrong password", "no such user", "user without password", "anonymous", "no sasl"],
 )
-def test_an_unknown_user_is_turned_away_and_reported_once(
-    run: Run, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+async def test_an_unknown_user_is_turned_away_and_reported_once(
+    options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     door = gate(user("ann"), plain_without_tls=True)
 
-    async def scenario() -> None:
+    with log_opened(LogConfig(), "gate"):
         async with running(gate=door, observer=Subscriptions()) as rig:
             client = RawClient(rig.port, **options)
             assert await in_thread(turned_away, client) != proton.SASL.OK
@@ -146,9 +142,6 @@ def test_an_unknown_user_is_turned_away_and_reported_once(
             assert rig.count("logins") == 0
             assert rig.count("logins_refused") <= 1
             assert rig.node.links == 0
-
-    with log_opened(LogConfig(), "gate"):
-        run(scenario())
     errors = capsys.readouterr().err
     assert SECRET not in errors
     assert "wrong" not in errors.replace("wrong user or password", "")
@@ -196,9 +189,9 @@ async def test_passwords_that_wait_to_be_checked_have_a_bound(
 # -- strangers, silence, broken handshakes --------------------------------------------------------
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
-    run: Run, ours: Certificates, node: tuple[str, str]
+    ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(tls=node)) as rig:
         good = await in_thread(functools.partial(RawClient, rig.tls_port, context=ours.context()))
@@ -222,9 +215,9 @@ async def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
         await in_thread(good.close)
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
-    run: Run, ours: Certificates
+    ours: Certificates,
 ) -> None:
     async with running() as rig:
         with pytest.raises(ssl.SSLError):
@@ -232,9 +225,9 @@ async def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
         await rig.until(lambda: not rig.node.connections, "gone")
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_half_a_handshake_and_silence_are_ended_in_time(
-    run: Run, ours: Certificates, node: tuple[str, str]
+    ours: Certificates, node: tuple[str, str]
 ) -> None:
     hello = TlsHello(ours).bytes
     door = gate(user("ann"), tls=node, plain_without_tls=True, limits={"login_ms": 2_000})
@@ -257,9 +250,9 @@ async def test_half_a_handshake_and_silence_are_ended_in_time(
             sock.close()
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_a_reset_in_mid_handshake_is_forgotten(
-    run: Run, ours: Certificates, node: tuple[str, str]
+    ours: Certificates, node: tuple[str, str]
 ) -> None:
     hello = TlsHello(ours).bytes
     async with running(gate=gate(user("ann"), tls=node)) as rig:
@@ -301,9 +294,9 @@ async def test_a_node_that_stops_does_not_wait_for_who_has_not_logged_in(
 # -- much data ------------------------------------------------------------------------------------
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_no_other(
-    run: Run, ours: Certificates, node: tuple[str, str]
+    ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(user("ann"), tls=node)) as rig:
         made = functools.partial(
@@ -328,12 +321,11 @@ async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_no_o
 # -- what is whose --------------------------------------------------------------------------------
 
 
-def test_a_link_outside_the_users_services_is_refused_and_counted(
+async def test_a_link_outside_the_users_services_is_refused_and_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     door = gate(user("ann", "euronext.104"), plain_without_tls=True)
-
-    async def scenario() -> None:
+    with log_opened(LogConfig(), "gate"):
         async with running(gate=door, observer=Subscriptions()) as rig:
             client = RawClient(rig.port, user="ann", password=SECRET)
             outside = client.receiver("euronext.105", 10)
@@ -345,9 +337,6 @@ def test_a_link_outside_the_users_services_is_refused_and_counted(
             assert rig.count("links_refused") == 1
             assert rig.count("links_narrowed") == 0
             await in_thread(client.close)
-
-    with log_opened(LogConfig(), "gate"):
-        asyncio.run(scenario())
     assert "user ann is not entitled to euronext.105" in capsys.readouterr().err
 
 

@@ -13,7 +13,9 @@ from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.quality import Quality
 from tests.support.amqp import FEED, order, packet, quote
-from tests.support.node import PATIENCE_S, NodeRig, Run, gateways_loop, running
+from tests.support.node import PATIENCE_S, NodeRig, running
+
+pytestmark = pytest.mark.gateways_loop
 
 GRAINS = ("packet", "batch", "message")
 BLOCK = [packet(4, [order(1000 + n, n), quote(1001, n)]) for n in range(50)]
@@ -47,9 +49,8 @@ async def story(messages: Any, until: int) -> list[Any]:
     raise AssertionError(found)
 
 
-@gateways_loop
 @pytest.mark.parametrize("grain", ["packet", "message"])
-async def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) -> None:
+async def test_a_link_that_asks_for_it_begins_with_a_snapshot(grain: str) -> None:
     async with running(snapshots=True) as rig:
         rig.node.on_attach = snapshots_to(rig)
         rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
@@ -66,9 +67,8 @@ async def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: s
             assert await story(plain, 6) == ["attached", 5, 6]
 
 
-@gateways_loop
 @pytest.mark.parametrize("grain", GRAINS)
-async def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: str) -> None:
+async def test_a_batch_never_mixes_a_block_with_live_packets(grain: str) -> None:
     async with (
         running() as rig,
         feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as messages,
@@ -96,9 +96,8 @@ async def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: st
             assert blocks == [4 << 24 | index for index in range(50)]
 
 
-@gateways_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
-async def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: str) -> None:
+async def test_quality_is_an_event_and_the_latest_is_kept_by_service(form: str) -> None:
     events: list[Quality] = []
     async with (
         running(services=(104, 105)) as rig,
@@ -131,8 +130,7 @@ async def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, f
         consuming.cancel()
 
 
-@gateways_loop
-async def test_where_no_snapshots_are_offered_asking_is_refused(run: Run) -> None:
+async def test_where_no_snapshots_are_offered_asking_is_refused() -> None:
     async with running() as rig:
         with pytest.raises(PeerError) as refusal:
             async with feedhandler.subscribe(rig.url, "euronext.104", snapshot=True):
@@ -147,8 +145,7 @@ async def test_where_no_snapshots_are_offered_asking_is_refused(run: Run) -> Non
         feedhandler.subscribe("amqp://host", "e.1", snapshot=True, quality=False)
 
 
-@gateways_loop
-async def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
+async def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows() -> None:
     async with running(snapshots=True) as rig:
         rig.node.on_attach = snapshots_to(rig)
         async with feedhandler.subscribe(rig.url, "euronext.104", snapshot=True) as messages:
@@ -166,10 +163,7 @@ async def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) ->
         assert market.digest(104) == expected.digest(104)
 
 
-@gateways_loop
-async def test_a_message_beyond_the_bound_is_a_peer_error(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_beyond_the_bound_is_a_peer_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment_module, "MESSAGE_BYTES_MAX", 100_000)
     async with (
         running() as rig,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from test_gateway_loopback import QUICK, running
-from test_line_answers import until
 
 import feedhandler
 from feedhandler.codecs import Feed, load_feed
@@ -24,7 +23,10 @@ from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support import free_addresses
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.gateway_here import until
+from tests.support.node import PATIENCE_S
+
+pytestmark = pytest.mark.gateways_loop
 
 DAY = date(2026, 3, 2)
 
@@ -115,9 +117,8 @@ class Followed:
         ("cme-mdp3", 0.8),
     ],
 )
-@gateways_loop
 async def test_what_both_lines_lose_comes_back_and_the_books_are_true(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, gap_s: float | None
+    monkeypatch: pytest.MonkeyPatch, name: str, gap_s: float | None
 ) -> None:
     monkeypatch.setenv(PASSWORD, "SECRET")
     feed = load_feed(name)

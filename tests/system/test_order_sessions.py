@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import uvloop
 
 import feedhandler
 from feedhandler.codecs import load_feed
@@ -26,6 +25,8 @@ from feedhandler.replay.generating.order_writers import ORDER_WRITERS
 from feedhandler.replay.playing.inject import LineFaults
 from tests.support import free_addresses
 from tests.support.gateway import amqp_url, run_command
+
+pytestmark = pytest.mark.gateways_loop
 
 RUN_SECONDS = 120
 #: The feeds with a writer, without those that are framed and read as another one here is.
@@ -176,63 +177,59 @@ def sent_by_exchange(records: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("feed", FAMILIES)
-def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
+async def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
     feed: str, tmp_path: Path
 ) -> None:
     sent = plan(feed, tmp_path / "sent.ledger")
+    path = tmp_path / "gateway.toml"
+    path.write_text(to_toml(configuration(sent)))
+    gateway = await run_command("run", str(path))
+    taken, key = Taken(feed), load_feed(feed).key
+    tasks: list[asyncio.Task[Any]] = []
 
-    async def run() -> None:
-        path = tmp_path / "gateway.toml"
-        path.write_text(to_toml(configuration(sent)))
-        gateway = await run_command("run", str(path))
-        taken, key = Taken(feed), load_feed(feed).key
-        tasks: list[asyncio.Task[Any]] = []
+    def subscribe(pattern: str, kind: str) -> Any:
+        return feedhandler.subscribe(
+            url, f"{key}.{pattern}", as_=kind, quality=False, reconnect=False
+        )
 
-        def subscribe(pattern: str, kind: str) -> Any:
-            return feedhandler.subscribe(
-                url, f"{key}.{pattern}", as_=kind, quality=False, reconnect=False
-            )
-
-        try:
-            url = await amqp_url(gateway)
-            exchange = Exchange(sent)
-            async with (
-                asyncio.timeout(RUN_SECONDS),
-                subscribe("#", "message") as messages,
-                subscribe("#", "packet") as packets,
-                subscribe("#", "mbo") as events,
-                subscribe(f"*.{NAME}", "mbo") as one,
-                feedhandler.subscribe(
-                    url, f"{key}.#", as_="mbp10", full="conflate", credit=1, reconnect=False
-                ) as slow,
-            ):
-                tasks += [
-                    asyncio.create_task(taken.collect(source, on_message))
-                    for source, on_message in (
-                        (messages, taken.add_message),
-                        (packets, taken.packets.append),
-                        (events, taken.add_records("all")),
-                        (one, taken.add_records("one")),
-                    )
-                ]
-                result = await asyncio.to_thread(exchange.run)
-                count = result.messages[CHANNEL]
-                await taken.until(lambda: len(taken.numbers) == count)
-                await taken.until(lambda: len(taken.all("all")) >= len(taken.expected()))
-                await taken.until(lambda: len(taken.all("one")) >= len(taken.wanted()))
-                # Until now no client has read what it was sent.
-                tasks.append(asyncio.create_task(taken.collect(slow, taken.add_records("slow"))))
-                await taken.until(lambda: taken.last_levels() == taken.books())
-        finally:
-            gateway.terminate()
-            await asyncio.wait_for(gateway.wait(), 60)
-            for task in tasks:
-                task.cancel()
-        assert result.lines["A"].dropped > 5
-        assert len(read_ledger(sent.ledger).records) == count
-        check(taken, count)
-
-    uvloop.run(run())
+    try:
+        url = await amqp_url(gateway)
+        exchange = Exchange(sent)
+        async with (
+            asyncio.timeout(RUN_SECONDS),
+            subscribe("#", "message") as messages,
+            subscribe("#", "packet") as packets,
+            subscribe("#", "mbo") as events,
+            subscribe(f"*.{NAME}", "mbo") as one,
+            feedhandler.subscribe(
+                url, f"{key}.#", as_="mbp10", full="conflate", credit=1, reconnect=False
+            ) as slow,
+        ):
+            tasks += [
+                asyncio.create_task(taken.collect(source, on_message))
+                for source, on_message in (
+                    (messages, taken.add_message),
+                    (packets, taken.packets.append),
+                    (events, taken.add_records("all")),
+                    (one, taken.add_records("one")),
+                )
+            ]
+            result = await asyncio.to_thread(exchange.run)
+            count = result.messages[CHANNEL]
+            await taken.until(lambda: len(taken.numbers) == count)
+            await taken.until(lambda: len(taken.all("all")) >= len(taken.expected()))
+            await taken.until(lambda: len(taken.all("one")) >= len(taken.wanted()))
+            # Until now no client has read what it was sent.
+            tasks.append(asyncio.create_task(taken.collect(slow, taken.add_records("slow"))))
+            await taken.until(lambda: taken.last_levels() == taken.books())
+    finally:
+        gateway.terminate()
+        await asyncio.wait_for(gateway.wait(), 60)
+        for task in tasks:
+            task.cancel()
+    assert result.lines["A"].dropped > 5
+    assert len(read_ledger(sent.ledger).records) == count
+    check(taken, count)
 
 
 def check(taken: Taken, count: int) -> None:

@@ -24,6 +24,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.rpc import ask
 from tests.support import free_addresses
 from tests.support.gateway import SEQUENCE, Ledger, Market, kill, start, subscribed, until
+from tests.support.gateway_here import multicast_sender
 from tests.system.test_overlay_commands import planned, running
 
 SERVICE = 104
@@ -44,9 +45,7 @@ class LossyRelay:
         self._rng = random.Random(seed)
         self._in = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._in.bind(("127.0.0.1", 0))
-        self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        here = socket.inet_aton("127.0.0.1")
-        self._out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        self._out = multicast_sender()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

@@ -10,15 +10,15 @@ from feedhandler.codecs import ConfigError
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.gateway import Gateway
 from tests.support.broker_peer import broker
-from tests.support.node import Run, gateways_loop
+
+pytestmark = pytest.mark.gateways_loop
 
 
 def destination(url: str, **settings: object) -> PublishConfig:
     return PublishConfig(name="firm", to=url, exchange="x", require_route=False, **settings)
 
 
-@gateways_loop
-async def test_a_gateway_serves_its_subscribers_and_a_broker_alike(run: Run) -> None:
+async def test_a_gateway_serves_its_subscribers_and_a_broker_alike() -> None:
     async with broker() as peer:
         config = configured(publish=(destination(peer.url, reconnect_us=1000),))
         async with running(config) as (gateway, exchange, url):
@@ -45,8 +45,7 @@ async def test_a_gateway_serves_its_subscribers_and_a_broker_alike(run: Run) -> 
     assert list(came.values()) == bodies
 
 
-@gateways_loop
-async def test_a_gateway_whose_broker_is_away_serves_on_and_ends_in_time(run: Run) -> None:
+async def test_a_gateway_whose_broker_is_away_serves_on_and_ends_in_time() -> None:
     async with broker() as peer:
         url = peer.url
     config = configured(publish=(destination(url, queue_bytes=150_000),))

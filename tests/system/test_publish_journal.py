@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from proton import Delivery
 from test_publish_peer import PublishRig, sequences
 
@@ -52,28 +51,28 @@ async def level(rig: PublishRig) -> None:
     await rig.until(reached, "level")
 
 
-def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with broker() as gone:
-            away = gone.url
-        async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
-            await stream(rig, 1, 5000)
-            await rig.until(lambda: rig.seen["journal"] == "SPILLING", "to disk")
-            assert rig.seen["dropped"] == 0
-            assert rig.seen["queued_bytes"] <= 2 << 20
-        assert "5,001 messages stay in the journal" in rig.reported[-1]
-        assert rig.seen["oldest_seconds"] > 0
-        async with broker() as peer:
-            async with publishing(peer.url, tmp_path) as rig:
-                assert "5,001 messages of the run before" in rig.reported[0]
-                await rig.stream(5001, 5100)
-                await level(rig)
-                assert rig.seen["recovered"] == 5001
-                assert rig.seen["journal_backlog"] == 0
-            assert sequences(peer) == [*range(1, 5101)]
-            assert any("messages came back" in line for line in rig.reported)
-
-    uvloop.run(story())
+@pytest.mark.gateways_loop
+async def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with broker() as gone:
+        away = gone.url
+    async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
+        await stream(rig, 1, 5000)
+        await rig.until(lambda: rig.seen["journal"] == "SPILLING", "to disk")
+        assert rig.seen["dropped"] == 0
+        assert rig.seen["queued_bytes"] <= 2 << 20
+    assert "5,001 messages stay in the journal" in rig.reported[-1]
+    assert rig.seen["oldest_seconds"] > 0
+    async with broker() as peer:
+        async with publishing(peer.url, tmp_path) as rig:
+            assert "5,001 messages of the run before" in rig.reported[0]
+            await rig.stream(5001, 5100)
+            await level(rig)
+            assert rig.seen["recovered"] == 5001
+            assert rig.seen["journal_backlog"] == 0
+        assert sequences(peer) == [*range(1, 5101)]
+        assert any("messages came back" in line for line in rig.reported)
 
 
 async def test_a_broker_that_stops_confirming_lets_what_comes_go_to_disk_and_drains_it_later(
@@ -170,19 +169,16 @@ async def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_th
     assert "stay in the journal" in rig.reported[-2]
 
 
-def test_the_commands_for_queues_read_a_journal_that_is_in_use(
+async def test_the_commands_for_queues_read_a_journal_that_is_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story() -> None:
-        async with broker() as gone:
-            away = gone.url
-        async with publishing(away, tmp_path) as rig:
-            await rig.stream(1, 20)
-            await rig.until(lambda: rig.seen["journalled"] == 21, "written")
-            assert queue.verify(tmp_path, False) == 0
-            assert queue.stat(tmp_path, True) == 0
-            assert queue.list_items(tmp_path, 100, False) == 0
-
-    asyncio.run(story())
+    async with broker() as gone:
+        away = gone.url
+    async with publishing(away, tmp_path) as rig:
+        await rig.stream(1, 20)
+        await rig.until(lambda: rig.seen["journalled"] == 21, "written")
+        assert queue.verify(tmp_path, False) == 0
+        assert queue.stat(tmp_path, True) == 0
+        assert queue.list_items(tmp_path, 100, False) == 0
     out = capsys.readouterr().out
     assert '"pending": 21' in out.replace("\n", " ")

@@ -90,7 +90,9 @@ def assert_whole(packets: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(tmp_path: Path) -> None:
+async def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(
+    tmp_path: Path,
+) -> None:
     answering = asyncio.Event()
     answered: list[bytes] = []
 
@@ -100,7 +102,7 @@ def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(tmp_path
         answered.append(bytes(message.id))
         return Delivery.ACCEPTED
 
-    async def story(market: Market) -> None:
+    with Market(RATE) as market:
         async with broker(answer, credit=100_000) as peer:
             config = configured(market, peer.url, tmp_path)
             first = await start(config, tmp_path / "one.toml")
@@ -129,9 +131,6 @@ def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(tmp_path
                 await second.wait()
             assert journalled(tmp_path) == [], "what is confirmed is recorded as delivered"
             judge(peer, before, confirmed, left, market.sent, whole, last["dropped"])
-
-    with Market(RATE) as market:
-        asyncio.run(story(market))
 
 
 def judge(
@@ -162,7 +161,7 @@ def judge(
 
 
 @pytest.mark.timeout(180)
-def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
+async def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
     tmp_path: Path,
 ) -> None:
     """A broker process that stands still (SIGSTOP) with its connection open, then goes on."""
@@ -178,7 +177,7 @@ def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
         "asyncio.run(main())\n"
     )
 
-    async def story(market: Market) -> None:
+    with Market(RATE) as market:
         peer = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, limit=1 << 26,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -210,6 +209,3 @@ def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
         if not last["dropped"]:  # by a disk that is busy with something else
             assert_whole(packets)
             assert dict(packets) == market.sent
-
-    with Market(RATE) as market:
-        asyncio.run(story(market))

@@ -13,7 +13,7 @@ from feedhandler.config.publishing import PublishConfig
 from tests.support.amqp import packet
 from tests.support.amqp_wire import TRANSFER, Value, frame
 from tests.support.broker_peer import FakeBroker, broker
-from tests.support.node import NodeRig, Run, gateways_loop
+from tests.support.node import NodeRig
 from tests.support.publish import DestinationRig, started
 
 RABBITMQ_4 = {"product": "RabbitMQ", "version": "4.0.5"}
@@ -39,8 +39,8 @@ def sequences(found: FakeBroker) -> list[int]:
     return [tag[3] for tag in tags if tag[4] == 0xFFFF]
 
 
-@gateways_loop
-async def test_a_stream_arrives_confirmed_and_in_order(run: Run) -> None:
+@pytest.mark.gateways_loop
+async def test_a_stream_arrives_confirmed_and_in_order() -> None:
     async with broker() as peer:
         async with publishing(peer.url) as rig:
             await rig.stream(1, 500)

@@ -10,7 +10,7 @@ from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.publishing import PublishConfig
 from tests.support.broker_peer import broker
-from tests.support.node import NodeRig, Run, gateways_loop
+from tests.support.node import NodeRig
 from tests.support.security import SECRET, Certificates
 
 
@@ -62,8 +62,8 @@ class Published(NodeRig):
         return one
 
 
-@gateways_loop
-async def test_a_stream_is_published_over_tls(run: Run, ours: Certificates) -> None:
+@pytest.mark.gateways_loop
+async def test_a_stream_is_published_over_tls(ours: Certificates) -> None:
     mine = ours.issue("gateway.example", common="gateway")
     for clients, settings in (
         (False, {}),

@@ -1,14 +1,11 @@
 """A running replay, paused and moved: what arrives at a socket is the capture from there on."""
 
-import contextlib
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ import pytest
 from feedhandler.cli.app import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
-from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.replay.verbs import ReplayControl, ReplayVerbs
 from feedhandler.recording.sinks import create_file
 from feedhandler.replay.captures.reading import Capture
@@ -30,6 +26,7 @@ from feedhandler.rpc import ask
 from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
+from tests.support.replay import Receiver
 
 PATIENCE_S = 60.0
 
@@ -42,49 +39,10 @@ PACE = Pace(PaceKind.PACKETS, 1_000)
 SHORT = 2_000
 
 
-class Receiver:
-    """A socket on a group of its own; the numbers in what arrives, in order."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        # On a busy machine this thread may come late by a second.
-        set_receive_buffer(self._socket, 64 << 20)
-        group = free_addresses.group()
-        self._socket.bind((group, 0))
-        request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
-        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        self._socket.settimeout(0.05)
-        self.endpoint: tuple[str, int] = (group, self._socket.getsockname()[1])
-        self.numbers: list[int] = []
-        self.number_of: Callable[[bytes], int] = lambda payload: int.from_bytes(payload[:4], "big")
-        self._news = threading.Condition()
-        self._closing = False
-        self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
-
-    def _receive(self) -> None:
-        while not self._closing:
-            with contextlib.suppress(TimeoutError):
-                payload = self._socket.recv(2_048)
-                number = self.number_of(payload)
-                with self._news:
-                    self.numbers.append(number)
-                    self._news.notify_all()
-
-    def wait_until(self, what: Callable[[list[int]], bool]) -> list[int]:
-        with self._news:
-            assert self._news.wait_for(lambda: what(self.numbers), PATIENCE_S), self.numbers[-5:]
-            return self.numbers[:]
-
-    def close(self) -> None:
-        self._closing = True
-        self._thread.join()
-        self._socket.close()
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
+    """It keeps the numbers in what arrives, in order."""
+    made = Receiver(free_addresses.group(), lambda payload: int.from_bytes(payload[:4], "big"))
     yield made
     made.close()
 
@@ -151,7 +109,7 @@ def test_what_comes_after_a_seek_is_exactly_the_capture_from_there_on(
     got = stretches(receiver.wait_until(lambda numbers: len(numbers) >= sent))
     assert [first for first, _ in got] == [0, 2_000, 50, 5_900]
     assert got[-1][1] == COUNT - 1
-    assert len(receiver.numbers) == sent
+    assert len(receiver.got) == sent
 
 
 def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
@@ -172,7 +130,7 @@ def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
     assert not player.wait(0.05)
     progress = player.progress()
     assert (progress.sent, progress.paused, progress.datagrams_per_second) == (sent, True, 0.0)
-    assert len(receiver.numbers) == sent
+    assert len(receiver.got) == sent
     assert progress.position_ns == time_of(sent - 1)
     assert elapsed() == pytest.approx(before_ns, abs=1_000_000)
     player.resume()
@@ -242,7 +200,7 @@ def test_after_a_seek_a_loop_goes_on_with_this_pass_and_those_that_are_left(
             payload = feed.encode_packet(sequence=number + 1, messages=(), service=104)
             writer.write(time_of(number), "239.1.1.1", 5_001, payload)
     source = Pipeline([Capture(path)], feed=feed, passes=3)
-    receiver.number_of = lambda payload: feed.decode_packet(payload).sequence
+    receiver.keep = lambda payload: feed.decode_packet(payload).sequence
     player = Player(source, [MulticastLine("A", receiver.endpoint)], pace=PACE)
     player.start()
     receiver.wait_until(lambda numbers: len(numbers) > 100)
@@ -344,7 +302,7 @@ def test_every_verb_is_answered_with_the_status_that_is_then(
                 report(endpoint, verb)
     with pytest.raises(PeerError, match="no replay at"):
         report(endpoint, "status")
-    assert receiver.numbers.index(1_000) == paused["sent"]
+    assert receiver.got.index(1_000) == paused["sent"]
 
 
 def test_an_endpoint_that_cannot_be_had_is_reported_in_one_line(endpoint: str) -> None:

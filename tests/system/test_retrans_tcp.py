@@ -26,7 +26,7 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve
 from tests.support import free_addresses
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.node import PATIENCE_S
 from tests.support.retrans import (
     FEED,
     PROTOCOL,
@@ -36,6 +36,8 @@ from tests.support.retrans import (
     refresh_packet,
     sent_again,
 )
+
+pytestmark = pytest.mark.gateways_loop
 
 HOST = "127.0.0.1"
 #: Waits of tests that want a server back: short, so that the test is.
@@ -138,8 +140,7 @@ async def until_counted(server: RequestServer, name: str, count: int = 1) -> Non
             await asyncio.sleep(0.001)
 
 
-@gateways_loop
-async def test_many_clients_get_what_they_ask_for(run: Run) -> None:
+async def test_many_clients_get_what_they_ask_for() -> None:
     server, listener = await listening()
     owners = [Owner(listener.address[1], source_id=f"C{n}") for n in range(5)]
     for owner in owners:
@@ -161,8 +162,7 @@ async def test_many_clients_get_what_they_ask_for(run: Run) -> None:
     assert not server.sessions
 
 
-@gateways_loop
-async def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> None:
+async def test_a_client_that_takes_long_answers_does_not_starve_another() -> None:
     _, listener = await listening(ServerSettings(chunk_bytes=2048))
     greedy, modest = Owner(listener.address[1]), Owner(listener.address[1])
     await greedy.until(lambda: greedy.ups, "connected")
@@ -179,8 +179,7 @@ async def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run
     await listener.close()
 
 
-@gateways_loop
-async def test_a_server_that_cannot_be_reached_is_reported_once_and_tried_again(run: Run) -> None:
+async def test_a_server_that_cannot_be_reached_is_reported_once_and_tried_again() -> None:
     port = free_addresses.port()
     owner = Owner(port)
     await owner.until(lambda: owner.server.losses >= 5, "five attempts")
@@ -197,8 +196,7 @@ async def test_a_server_that_cannot_be_reached_is_reported_once_and_tried_again(
     assert len(owner.downs) == 1
 
 
-@gateways_loop
-async def test_a_server_that_restarts_is_found_again(run: Run) -> None:
+async def test_a_server_that_restarts_is_found_again() -> None:
     _, listener = await listening()
     port = listener.address[1]
     owner = Owner(port)
@@ -235,7 +233,6 @@ def port_of(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-@gateways_loop
 @pytest.mark.parametrize(
     ("said", "reason", "counter"),
     [
@@ -247,7 +244,7 @@ def port_of(server: asyncio.Server) -> int:
     ids=["http", "unasked", "live", "cut off"],
 )
 async def test_a_hostile_server_is_left_and_tried_again_later(
-    run: Run, said: bytes, reason: str, counter: str
+    said: bytes, reason: str, counter: str
 ) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for byte in said:
@@ -266,8 +263,7 @@ async def test_a_hostile_server_is_left_and_tried_again_later(
     server.close()
 
 
-@gateways_loop
-async def test_a_silent_server_is_left(run: Run) -> None:
+async def test_a_silent_server_is_left() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.read(16))
         await reader.read()
@@ -283,35 +279,29 @@ async def test_a_silent_server_is_left(run: Run) -> None:
     server.close()
 
 
-@gateways_loop
-def test_a_server_that_does_not_read_is_left(run: Run) -> None:
+async def test_a_server_that_does_not_read_is_left() -> None:
+    done = asyncio.Event()
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await done.wait()
 
-    async def scenario() -> None:
-        nonlocal done
-        done = asyncio.Event()
-        server = await hostile(talk)
-        owner = Owner(port_of(server))
-        await owner.until(lambda: owner.ups, "connected")
-        for request_id in range(10_000_000):
-            if not owner.asks(Ask(request_id, 104, 1, 2, 0)):
-                break
-            owner.server.cancel(request_id)
-            if request_id % 1000 == 0:
-                await asyncio.sleep(0)
-        await owner.until(lambda: owner.downs, "left")
-        assert owner.downs[0] == "the server does not read its requests"
-        await owner.connection.close()
-        done.set()
-        server.close()
-
-    done: asyncio.Event
-    run(scenario())
+    server = await hostile(talk)
+    owner = Owner(port_of(server))
+    await owner.until(lambda: owner.ups, "connected")
+    for request_id in range(10_000_000):
+        if not owner.asks(Ask(request_id, 104, 1, 2, 0)):
+            break
+        owner.server.cancel(request_id)
+        if request_id % 1000 == 0:
+            await asyncio.sleep(0)
+    await owner.until(lambda: owner.downs, "left")
+    assert owner.downs[0] == "the server does not read its requests"
+    await owner.connection.close()
+    done.set()
+    server.close()
 
 
-@gateways_loop
-async def test_a_client_that_does_not_read_is_closed(run: Run) -> None:
+async def test_a_client_that_does_not_read_is_closed() -> None:
     settings = ServerSettings(heartbeat_us=250_000, dead_us=1_000_000)
     server, listener = await listening(settings)
     sock = reluctant(listener.address[1], 1000)
@@ -344,9 +334,8 @@ def reluctant(port: int, requests: int) -> socket.socket:
     return sock
 
 
-@gateways_loop
 async def test_a_client_that_reads_late_still_gets_everything(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = paused(monkeypatch)
     server, listener = await listening()
@@ -363,9 +352,8 @@ async def test_a_client_that_reads_late_still_gets_everything(
     await listener.close()
 
 
-@gateways_loop
 async def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
     full = paused(monkeypatch)
@@ -378,37 +366,31 @@ async def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
     sock.close()
 
 
-@gateways_loop
-def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    done = asyncio.Event()
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await done.wait()
 
-    async def scenario() -> None:
-        nonlocal done
-        done = asyncio.Event()
-        monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
-        monkeypatch.setattr(tcp, "REQUEST_BYTES_WAITING_MAX", 1 << 30)
-        server = await hostile(talk)
-        owner = Owner(port_of(server))
-        await owner.until(lambda: owner.ups, "connected")
-        for request_id in range(40_000):
-            assert owner.asks(Ask(request_id, 104, 1, 2, 0))
-            owner.server.cancel(request_id)
-        async with asyncio.timeout(PATIENCE_S):
-            await owner.connection.close()
-        assert owner.downs == []
-        done.set()
-        server.close()
-
-    done: asyncio.Event
-    run(scenario())
+    monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
+    monkeypatch.setattr(tcp, "REQUEST_BYTES_WAITING_MAX", 1 << 30)
+    server = await hostile(talk)
+    owner = Owner(port_of(server))
+    await owner.until(lambda: owner.ups, "connected")
+    for request_id in range(40_000):
+        assert owner.asks(Ask(request_id, 104, 1, 2, 0))
+        owner.server.cancel(request_id)
+    async with asyncio.timeout(PATIENCE_S):
+        await owner.connection.close()
+    assert owner.downs == []
+    done.set()
+    server.close()
 
 
-@gateways_loop
-async def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run) -> None:
+async def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too() -> None:
     settings = ServerSettings(heartbeat_us=20_000, dead_us=1_000_000)
     server, listener = await listening(settings)
     silent, broken = socket.socket(), socket.socket()
@@ -423,8 +405,7 @@ async def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(ru
         sock.close()
 
 
-@gateways_loop
-async def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
+async def test_a_quiet_connection_lives_on_heartbeats() -> None:
     server, listener = await listening(ServerSettings(heartbeat_us=5_000, dead_us=5_000_000))
     owner = Owner(listener.address[1])
     await owner.until(lambda: owner.ups, "connected")
@@ -435,8 +416,7 @@ async def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
     await listener.close()
 
 
-@gateways_loop
-async def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
+async def test_clients_beyond_the_bound_are_closed() -> None:
     server, listener = await listening(ServerSettings(clients_max=1))
     first = Owner(listener.address[1])
     await first.until(lambda: first.ups, "connected")
@@ -456,8 +436,7 @@ async def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
     await listener.close()
 
 
-@gateways_loop
-async def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
+async def test_a_snapshot_can_come_over_the_connection() -> None:
     refresher = Snapshots()
     _, listener = await listening(ServerSettings(refresh_over_tcp=True), refresher)
     owner = Owner(listener.address[1])
@@ -474,8 +453,7 @@ async def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
     assert refresher.callbacks == []
 
 
-@gateways_loop
-async def test_closing_is_orderly_at_any_moment(run: Run) -> None:
+async def test_closing_is_orderly_at_any_moment() -> None:
     server, listener = await listening()
     port = listener.address[1]
     never = Owner(free_addresses.port())
@@ -496,8 +474,7 @@ async def test_closing_is_orderly_at_any_moment(run: Run) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-@gateways_loop
-async def test_an_address_that_cannot_be_had_is_the_operators_fault(run: Run) -> None:
+async def test_an_address_that_cannot_be_had_is_the_operators_fault() -> None:
     server, listener = await listening()
     with pytest.raises(ConfigError, match="cannot listen"):
         await serve(server, HOST, listener.address[1])

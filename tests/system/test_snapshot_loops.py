@@ -6,8 +6,8 @@ a subscriber is that of the exchange in the end.
 
 import asyncio
 import random
-import socket
 
+import pytest
 from test_gateway_loopback import QUICK, running
 
 import feedhandler
@@ -33,7 +33,10 @@ from tests.support.cme_books import (
     snapshot,
     update,
 )
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.gateway_here import multicast_sender
+from tests.support.node import PATIENCE_S
+
+pytestmark = pytest.mark.gateways_loop
 
 CHANNEL, LAST = 310, 3_000
 
@@ -48,9 +51,7 @@ class Exchange:
         self.levels: Levels = {}
         self.active: set[int] = set()
         self.number = self.lost = 0
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        here = socket.inet_aton("127.0.0.1")
-        self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        self.sock = multicast_sender()
 
     def _next(self) -> bytes:
         self.number += 1
@@ -113,10 +114,9 @@ def levels_of(market: Market) -> Levels:
     return found
 
 
-@gateways_loop
-async def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_the_exchange(
-    run: Run,
-) -> None:
+async def test_what_no_server_gives_back_loops_make_good_and_books_are_those_of_the_exchange() -> (
+    None
+):
     exchange = Exchange()
     market = feedhandler.Market(FEED)
     assert isinstance(market, Market)

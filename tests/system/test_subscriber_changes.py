@@ -17,7 +17,7 @@ from feedhandler.amqp.subscribing import upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import packet
-from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
+from tests.support.node import PATIENCE_S, NodeRig, Settings, running
 
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 GRAINS = pytest.mark.parametrize("grain", ["packet", "batch", "message"])
@@ -117,12 +117,11 @@ class Load:
         return next((x[0] for x in reversed(self.story.seen) if isinstance(x[0], int)), 0)
 
 
-@users_loop
 @FORMS
 @GRAINS
 @pytest.mark.parametrize("cuts", [False, True], ids=["", "connection-lost"])
 async def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
-    run: Run, grain: str, form: str, cuts: bool, seed: int
+    grain: str, form: str, cuts: bool, seed: int
 ) -> None:
     name = f"{seed}/{grain}/{form}/{cuts}"
     rng = random.Random(name)
@@ -172,10 +171,9 @@ async def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
         assert not [x for x in notes if x[2]], (name, notes)
 
 
-@users_loop
 @FORMS
 async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_is_gone_ends(
-    run: Run, form: str
+    form: str,
 ) -> None:
     story = Pieces()
     async with (
@@ -208,8 +206,7 @@ async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_
         assert rig.count("links_overrun") == 0
 
 
-@users_loop
-async def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was(run: Run) -> None:
+async def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was() -> None:
     story = Story()
     async with (
         running() as rig,
@@ -230,10 +227,7 @@ async def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was(run
             await messages.change("euronext.104", "euronext.105?as=message")
 
 
-@users_loop
-async def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(
-    run: Run,
-) -> None:
+async def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it() -> None:
     story = Story()
     async with running(history_bytes=HISTORY) as rig:
         port = rig.port
@@ -257,10 +251,9 @@ async def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with
     await messages.close()
 
 
-@users_loop
 @FORMS
 async def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
-    run: Run, form: str, monkeypatch: pytest.MonkeyPatch
+    form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def send_only(connection: Any, sender_queue: Any, asked: bool = False) -> None:
         sender_queue.drain()

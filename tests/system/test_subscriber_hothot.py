@@ -13,7 +13,7 @@ import feedhandler
 from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.records import RecordKind
-from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
+from tests.support.node import PATIENCE_S, NodeRig, Settings, running
 
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 
@@ -25,12 +25,9 @@ async def two(**options: Any) -> AsyncIterator[tuple[NodeRig, NodeRig]]:
         yield a, b
 
 
-@users_loop
 @FORMS
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-async def test_each_packet_comes_once_and_the_others_fill_holes(
-    run: Run, grain: str, form: str
-) -> None:
+async def test_each_packet_comes_once_and_the_others_fill_holes(grain: str, form: str) -> None:
     story = Story()
     async with (
         two() as (a, b),
@@ -55,8 +52,7 @@ async def test_each_packet_comes_once_and_the_others_fill_holes(
         assert messages.state is State.UP
 
 
-@users_loop
-async def test_a_gateway_that_comes_back_takes_part_again(run: Run) -> None:
+async def test_a_gateway_that_comes_back_takes_part_again() -> None:
     rng = random.Random(7)
     story = Story()
     async with (
@@ -83,8 +79,7 @@ async def test_a_gateway_that_comes_back_takes_part_again(run: Run) -> None:
         assert not [x for x in story.seen if not isinstance(x, int) and x[0] == "gap"]
 
 
-@users_loop
-async def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error(run: Run) -> None:
+async def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error() -> None:
     async with running() as a, running() as b:
         port = b.port
         await b.node.stop(1)
@@ -104,10 +99,7 @@ async def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error(run: Run
             pass
 
 
-@users_loop
-async def test_a_hole_of_both_is_announced_once_its_time_is_up_or_both_have_announced_it(
-    run: Run,
-) -> None:
+async def test_a_hole_of_both_is_announced_once_its_time_is_up_or_both_have_announced_it() -> None:
     story = Story()
     async with (
         two() as (a, b),
@@ -123,8 +115,7 @@ async def test_a_hole_of_both_is_announced_once_its_time_is_up_or_both_have_anno
         assert story.sequences == [1, 2, 3, 4, 5, 10, 11, 12]
 
 
-@users_loop
-async def test_credit_comes_back_for_what_waited_until_its_time_was_up(run: Run) -> None:
+async def test_credit_comes_back_for_what_waited_until_its_time_was_up() -> None:
     story = Story()
     async with (
         two() as (a, b),
@@ -140,8 +131,7 @@ async def test_credit_comes_back_for_what_waited_until_its_time_was_up(run: Run)
         assert story.sequences == [1, 2, 3, 4, 5, *range(10, 61)]
 
 
-@users_loop
-async def test_a_refusal_by_any_gateway_is_an_error(run: Run) -> None:
+async def test_a_refusal_by_any_gateway_is_an_error() -> None:
     async with two() as (a, b), asyncio.timeout(PATIENCE_S):
         with pytest.raises(PeerError, match="colour"):
             async with feedhandler.subscribe([a.url, b.url], "euronext.104?colour=red"):

@@ -13,7 +13,7 @@ from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
 from feedhandler.codecs import PeerError
 from feedhandler.codecs.feed import split_packets
 from feedhandler.ingest.records import RecordKind
-from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
+from tests.support.node import PATIENCE_S, NodeRig, Settings, running
 
 
 @contextlib.asynccontextmanager
@@ -88,11 +88,10 @@ async def came_back(rig: NodeRig, story: Story) -> None:
     await rig.until(lambda: sum(e.connected for e in story.events) == 2, "attached again")
 
 
-@users_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 async def test_a_hole_in_between_is_announced_where_the_node_does_not_resume(
-    run: Run, grain: str, form: str
+    grain: str, form: str
 ) -> None:
     story = Story()
     async with (
@@ -144,11 +143,10 @@ async def records_until(number: int, messages: Any, story: Story) -> None:
                 return
 
 
-@users_loop
 @pytest.mark.parametrize(("snapshot", "state"), [(True, "REFRESHED"), (False, "STALE")])
 @pytest.mark.parametrize("schema", ["mbo", "bbo"])
 async def test_books_as_they_are_make_good_what_was_lost_in_between(
-    run: Run, schema: str, snapshot: bool, state: str
+    schema: str, snapshot: bool, state: str
 ) -> None:
     story = Story()
     async with (
@@ -170,8 +168,7 @@ async def test_books_as_they_are_make_good_what_was_lost_in_between(
         await records_until(61, messages, story)
 
 
-@users_loop
-async def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run) -> None:
+async def test_a_node_that_does_not_offer_to_resume_is_asked_without_it() -> None:
     story = Story()
     async with (
         running() as rig,
@@ -190,8 +187,7 @@ async def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run
             assert rig.count("links_refused") == refused + 1
 
 
-@users_loop
-async def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run) -> None:
+async def test_a_restarted_node_is_found_again_with_nothing_said_twice() -> None:
     story = Story()
     async with running() as first:
         port = first.port
@@ -209,10 +205,7 @@ async def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run)
     assert messages.state is State.CLOSED
 
 
-@users_loop
-async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback(
-    run: Run,
-) -> None:
+async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback() -> None:
     qualities: list[feedhandler.Quality] = []
     story = Story(on_quality=qualities.append)
     async with (
@@ -232,8 +225,7 @@ async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_ca
         assert [(x.reason, x.lost) for x in qualities] == [("resume", ((6, 7),))]
 
 
-@users_loop
-async def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
+async def test_a_slow_consumer_that_was_detached_comes_back() -> None:
     story = Story()
     async with (
         running(Settings(queue_bytes=50_000)) as rig,
@@ -251,8 +243,7 @@ async def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
         assert ("resume", "STALE", [[got[-4] + 1, 1000]]) in story.seen
 
 
-@users_loop
-async def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
+async def test_it_gives_up_after_the_time_it_was_given() -> None:
     async with running() as rig:
         url = rig.url
         messages = feedhandler.subscribe(url, "euronext.104", give_up_seconds=0.2)
@@ -265,9 +256,8 @@ async def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
     await messages.close()
 
 
-@users_loop
 async def test_a_node_that_falls_silent_is_given_up_and_found_again(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_module, "IDLE_TIMEOUT_MS", 300)
     story = Story()
@@ -283,8 +273,7 @@ async def test_a_node_that_falls_silent_is_given_up_and_found_again(
         connection.sock.close()
 
 
-@users_loop
-async def test_leaving_while_it_is_coming_back_is_no_trouble(run: Run) -> None:
+async def test_leaving_while_it_is_coming_back_is_no_trouble() -> None:
     story = Story()
     async with running() as rig:
         async with feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages:

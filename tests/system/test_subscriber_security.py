@@ -7,7 +7,7 @@ import proton
 import pytest
 
 import feedhandler
-from tests.support.node import PATIENCE_S, Run, gateways_loop, in_thread, running
+from tests.support.node import PATIENCE_S, in_thread, running
 from tests.support.security import SECRET, Certificates, gate, user
 
 
@@ -33,9 +33,8 @@ async def first(url: str, login: feedhandler.Login | None = None) -> Any:
         return await anext(messages)
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_the_subscriber_comes_in_by_each_way(
-    run: Run,
     ours: Certificates,
     node: tuple[str, str],
     tmp_path: Any,
@@ -83,9 +82,9 @@ async def test_the_subscriber_comes_in_by_each_way(
             await rig.until(lambda: not rig.node.connections, "gone")
 
 
-@gateways_loop
+@pytest.mark.gateways_loop
 async def test_every_refusal_is_one_line_with_a_remedy_and_without_the_password(
-    run: Run, ours: Certificates, node: tuple[str, str], tmp_path: Any
+    ours: Certificates, node: tuple[str, str], tmp_path: Any
 ) -> None:
     theirs = Certificates(tmp_path, "theirs")
     door = gate(user("ann"), tls=node, client_ca=ours.ca)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from test_gateway_loopback import running
 from test_glimpse import message
-from test_line_answers import LAST, SERVICE, Publisher, until
+from test_line_answers import LAST, SERVICE, Publisher
 
 import feedhandler
 from feedhandler.codecs import load_feed
@@ -31,8 +31,11 @@ from feedhandler.retrans.settings import RecoverySettings
 from tests.support import free_addresses
 from tests.support.commands import run_here
 from tests.support.gateway import run_command
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.gateway_here import until
+from tests.support.node import PATIENCE_S
 from tests.support.tcp_lines import PASSWORD, SESSION, USER, TcpFeed
+
+pytestmark = pytest.mark.gateways_loop
 
 ITCH = load_feed("nasdaq-totalview-itch")
 #: What A lost is waited for as long as the test's patience.
@@ -109,9 +112,8 @@ async def subscribed_to(
         yield gateway, came, reasons, all_of_them
 
 
-@gateways_loop
 async def test_what_one_line_lost_the_session_brings_though_its_connection_breaks(
-    run: Run, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     password = tmp_path / "password"
     password.write_text(PASSWORD)
@@ -170,9 +172,8 @@ async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
     return came
 
 
-@gateways_loop
 async def test_a_length_line_alone_brings_everything_and_its_recording_can_be_played(
-    run: Run, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     feed = load_feed("euronext-utp-md")
 
@@ -220,9 +221,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("framing", ["soupbin", "length"])
-@gateways_loop
 async def test_a_capture_is_served_as_a_line_by_tcp(
-    run: Run, framing: str, tmp_path: Path, generated: Path
+    framing: str, tmp_path: Path, generated: Path
 ) -> None:
     capture, password = generated, tmp_path / "password"
     password.write_text("any")

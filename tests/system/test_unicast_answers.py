@@ -22,7 +22,8 @@ from feedhandler.retrans.settings import ServerSettings
 from feedhandler.retrans.tcp import serve
 from feedhandler.retrans.udp import serve_datagrams
 from tests.support.line_answers import keep
-from tests.support.node import Run, gateways_loop
+
+pytestmark = pytest.mark.gateways_loop
 
 CME = load_feed("cme-mdp3")
 
@@ -61,9 +62,7 @@ class PacketPublisher(Publisher):
         ("cme-mdp3", PacketPublisher, quote_request, {"source_id": "USER"}, "SECRET"),
     ],
 )
-@gateways_loop
 async def test_what_both_lines_lose_comes_to_the_asker_alone_and_nothing_is_missing(
-    run: Run,
     monkeypatch: pytest.MonkeyPatch,
     feed: str,
     make: type[Publisher],

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import uvloop
 
 import feedhandler
 from feedhandler.codecs import Feed, load_feed
@@ -25,7 +24,9 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.market.records import Records
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import free_addresses
-from tests.support.gateway import amqp_url, run_command
+from tests.support.gateway import amqp_url, ending, run_command
+
+pytestmark = pytest.mark.gateways_loop
 
 PACKETS = 400
 RUN_SECONDS = 120
@@ -193,8 +194,7 @@ async def play_through(name: str, folder: Path) -> None:
     wanted = [body for number, body in enumerate(expected) if _names(name, number)]
     config = configuration(feed)
     (folder / "gateway.toml").write_text(to_toml(config))
-    gateway = await run_command("run", str(folder / "gateway.toml"))
-    try:
+    async with ending(await run_command("run", str(folder / "gateway.toml"))) as gateway:
         url = await amqp_url(gateway)
         ready = [asyncio.Event() for _ in range(4)]
         every = asyncio.create_task(receive(url, f"{feed.key}.#", feed, len(expected), ready[0]))
@@ -218,10 +218,6 @@ async def play_through(name: str, folder: Path) -> None:
         for field in ("instrument_id", "action", "side", "order_id", "price", "size"):
             assert (await records)[field].tolist() == events[field].tolist(), field
         assert await asyncio.wait_for(player.wait(), 60) == 0
-    finally:
-        if gateway.returncode is None:
-            gateway.kill()
-            await gateway.wait()
 
 
 def _names(name: str, number: int) -> bool:
@@ -230,11 +226,8 @@ def _names(name: str, number: int) -> bool:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_messages_and_records_arrive_once_in_order_and_by_their_symbols(
+async def test_messages_and_records_arrive_once_in_order_and_by_their_symbols(
     name: str, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(RUN_SECONDS):
-            await play_through(name, tmp_path)
-
-    uvloop.run(run())
+    async with asyncio.timeout(RUN_SECONDS):
+        await play_through(name, tmp_path)

@@ -6,17 +6,12 @@ import numpy
 import pytest
 
 from feedhandler import histogram
-from feedhandler._compiled import load_interpreted
+from tests.support.twins import either, twins_of
 
-TWINS = [histogram, load_interpreted("feedhandler.histogram")]
+module = either(twins_of(histogram))
 #: One bucket's width relative to its values: 1 in 32, and the last unit.
 ERROR = 0.032
 SHARES = (0.0, 0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0)
-
-
-@pytest.fixture(params=TWINS, ids=["compiled", "interpreted"])
-def module(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.mark.parametrize("shape", ["uniform", "lognormal", "two humps", "small"])

@@ -207,15 +207,13 @@ def test_a_folder_that_is_open_is_a_warning(tmp_path: Path, name: str) -> None:
     assert check.remedy == f"chmod -R go= {tmp_path}/{name}"
 
 
-def test_the_start_tells_of_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_start_tells_of_them_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = config_of(tmp_path)
     (tmp_path / "node.key").chmod(0o644)
-
-    async def serve() -> None:
-        with pytest.raises(Exception, match="certificate"):
-            await run.serve(config, asyncio.Event())
-
-    asyncio.run(serve())
+    with pytest.raises(Exception, match="certificate"):
+        await run.serve(config, asyncio.Event())
     errors = capsys.readouterr().err
     assert f"TLS key rights: {tmp_path}/node.key is open to everybody (mode 0644)" in errors
     assert "orders" not in errors

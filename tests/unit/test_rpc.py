@@ -154,134 +154,118 @@ def bind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     }[request.param]
 
 
-def test_a_command_gets_its_answer(run: Callable[[Any], Any], bind: str) -> None:
-    async def scenario() -> None:
-        async with served(bind) as gate:
-            assert await asyncio.to_thread(ask, gate.endpoint) == SNAPSHOT
-            request = {"do": "echo", "say": "hello"}
-            assert await asyncio.to_thread(ask, gate.endpoint, request) == "hello"
-            with pytest.raises(PeerError, match=r"unknown verb 'halt' \(verbs: "):
-                await asyncio.to_thread(ask, gate.endpoint, "halt")
-            assert gate.counts == {"answered": 2, "refused": 1}
-
-    run(scenario())
+async def test_a_command_gets_its_answer(run: Callable[[Any], Any], bind: str) -> None:
+    async with served(bind) as gate:
+        assert await asyncio.to_thread(ask, gate.endpoint) == SNAPSHOT
+        request = {"do": "echo", "say": "hello"}
+        assert await asyncio.to_thread(ask, gate.endpoint, request) == "hello"
+        with pytest.raises(PeerError, match=r"unknown verb 'halt' \(verbs: "):
+            await asyncio.to_thread(ask, gate.endpoint, "halt")
+        assert gate.counts == {"answered": 2, "refused": 1}
 
 
-def test_a_burst_of_many_clients_is_answered_to_the_last(run: Callable[[Any], Any]) -> None:
+async def test_a_burst_of_many_clients_is_answered_to_the_last(run: Callable[[Any], Any]) -> None:
     """An edge-triggered descriptor tells once: nothing may be left lying, nothing blocks."""
     each, clients = 50, 6
+    async with served("tcp://127.0.0.1:0") as gate:
+        beats = 0
 
-    async def scenario() -> None:
-        async with served("tcp://127.0.0.1:0") as gate:
-            beats = 0
+        def burst(number: int) -> None:
+            with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+                dealer.connect(gate.endpoint)
+                for turn in range(each):
+                    body = msgspec.json.encode({"do": "echo", "say": [number, turn]})
+                    dealer.send_multipart([b"", body] if number % 2 else [body])
+                for turn in range(each):
+                    assert dealer.poll(int(PATIENCE_S * 1000))
+                    reply = msgspec.json.decode(dealer.recv_multipart()[-1])
+                    assert reply == {"ok": True, "answer": [number, turn]}
 
-            def burst(number: int) -> None:
-                with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-                    dealer.connect(gate.endpoint)
-                    for turn in range(each):
-                        body = msgspec.json.encode({"do": "echo", "say": [number, turn]})
-                        dealer.send_multipart([b"", body] if number % 2 else [body])
-                    for turn in range(each):
-                        assert dealer.poll(int(PATIENCE_S * 1000))
-                        reply = msgspec.json.decode(dealer.recv_multipart()[-1])
-                        assert reply == {"ok": True, "answer": [number, turn]}
-
-            waiting = [asyncio.create_task(asyncio.to_thread(burst, n)) for n in range(clients)]
-            while not all(task.done() for task in waiting):
-                beats += 1
-                await asyncio.sleep(0)
-            await asyncio.gather(*waiting)
-            assert beats > 1
-            assert gate.counts["answered"] == each * clients
-
-    run(scenario())
+        waiting = [asyncio.create_task(asyncio.to_thread(burst, n)) for n in range(clients)]
+        while not all(task.done() for task in waiting):
+            beats += 1
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+        assert beats > 1
+        assert gate.counts["answered"] == each * clients
 
 
-def test_requests_that_came_before_the_loop_looked_are_answered(
+async def test_requests_that_came_before_the_loop_looked_are_answered(
     run: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        endpoint = f"ipc://{tmp_path}/early.ipc"
-        answers: list[Any] = []
-        with zmq.Context() as context, context.socket(zmq.REQ) as client:
-            client.setsockopt(zmq.LINGER, 0)
-            client.connect(endpoint)
-            client.send(b'{"do": "status"}')
-            async with served(endpoint):
-                while not client.poll(0):
-                    await asyncio.sleep(0)
-                answers.append(msgspec.json.decode(client.recv()))
-        assert answers == [{"ok": True, "answer": SNAPSHOT}]
-
-    run(scenario())
+    endpoint = f"ipc://{tmp_path}/early.ipc"
+    answers: list[Any] = []
+    with zmq.Context() as context, context.socket(zmq.REQ) as client:
+        client.setsockopt(zmq.LINGER, 0)
+        client.connect(endpoint)
+        client.send(b'{"do": "status"}')
+        async with served(endpoint):
+            while not client.poll(0):
+                await asyncio.sleep(0)
+            answers.append(msgspec.json.decode(client.recv()))
+    assert answers == [{"ok": True, "answer": SNAPSHOT}]
 
 
-def test_strange_clients_do_no_harm(run: Callable[[Any], Any]) -> None:
+async def test_strange_clients_do_no_harm(run: Callable[[Any], Any]) -> None:
     """Frames in odd numbers, an oversized request, one that breaks the bound, noise, silence."""
+    async with served("tcp://127.0.0.1:0") as gate:
+        host, port = gate.endpoint.removeprefix("tcp://").split(":")
 
-    async def scenario() -> None:
-        async with served("tcp://127.0.0.1:0") as gate:
-            host, port = gate.endpoint.removeprefix("tcp://").split(":")
+        def misbehave() -> list[Any]:
+            replies = []
+            with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+                dealer.setsockopt(zmq.LINGER, 0)
+                dealer.connect(gate.endpoint)
+                for frames in (
+                    [b""],
+                    [b"", b"", b""],
+                    [b"a", b"b", b"c", b"d"],
+                    [b"x" * (REQUEST_BYTES_MAX + 1)],
+                ):
+                    dealer.send_multipart(frames)
+                    assert dealer.poll(int(PATIENCE_S * 1000))
+                    replies.append(msgspec.json.decode(dealer.recv_multipart()[-1]))
+                dealer.send(b"x" * (rpc.FRAME_BYTES_MAX + 1))
+            with socket.create_connection((host, int(port))) as noise:
+                noise.sendall(bytes(range(256)) * 8)
+            with socket.create_connection((host, int(port))) as silent:
+                silent.sendall(b"\xff")
+            with zmq.Context() as context, context.socket(zmq.REQ) as gone:
+                gone.setsockopt(zmq.LINGER, 100)
+                gone.connect(gate.endpoint)
+                gone.send(b'{"do": "status"}')
+            return replies
 
-            def misbehave() -> list[Any]:
-                replies = []
-                with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-                    dealer.setsockopt(zmq.LINGER, 0)
-                    dealer.connect(gate.endpoint)
-                    for frames in (
-                        [b""],
-                        [b"", b"", b""],
-                        [b"a", b"b", b"c", b"d"],
-                        [b"x" * (REQUEST_BYTES_MAX + 1)],
-                    ):
-                        dealer.send_multipart(frames)
-                        assert dealer.poll(int(PATIENCE_S * 1000))
-                        replies.append(msgspec.json.decode(dealer.recv_multipart()[-1]))
-                    dealer.send(b"x" * (rpc.FRAME_BYTES_MAX + 1))
-                with socket.create_connection((host, int(port))) as noise:
-                    noise.sendall(bytes(range(256)) * 8)
-                with socket.create_connection((host, int(port))) as silent:
-                    silent.sendall(b"\xff")
-                with zmq.Context() as context, context.socket(zmq.REQ) as gone:
-                    gone.setsockopt(zmq.LINGER, 100)
-                    gone.connect(gate.endpoint)
-                    gone.send(b'{"do": "status"}')
-                return replies
-
-            replies = await asyncio.to_thread(misbehave)
-            assert [reply["ok"] for reply in replies] == [False] * 4
-            assert "65,537 bytes" in replies[-1]["error"]
-            assert await asyncio.to_thread(ask, gate.endpoint) == SNAPSHOT
-
-    run(scenario())
+        replies = await asyncio.to_thread(misbehave)
+        assert [reply["ok"] for reply in replies] == [False] * 4
+        assert "65,537 bytes" in replies[-1]["error"]
+        assert await asyncio.to_thread(ask, gate.endpoint) == SNAPSHOT
 
 
-def test_a_client_that_takes_no_replies_costs_bounded_memory(run: Callable[[Any], Any]) -> None:
+async def test_a_client_that_takes_no_replies_costs_bounded_memory(
+    run: Callable[[Any], Any],
+) -> None:
     big = "x" * 60_000
-
-    async def scenario() -> None:
-        async with served("tcp://127.0.0.1:0", {"big": lambda _: big, "status": lambda _: 1}) as g:
-            with zmq.Context() as context, context.socket(zmq.DEALER) as deaf:
-                deaf.setsockopt(zmq.LINGER, 0)
-                deaf.setsockopt(zmq.RCVHWM, 1)
-                deaf.setsockopt(zmq.RCVBUF, 4096)
-                deaf.connect(g.endpoint)
-                sent = 0
-                while sent < 2_000:
-                    try:
-                        deaf.send(b'{"do": "big"}', zmq.DONTWAIT)
-                        sent += 1
-                    except zmq.Again:
-                        pass
-                    await asyncio.sleep(0)
-                while g.counts["answered"] < sent:
-                    await asyncio.sleep(0)
-                assert await asyncio.to_thread(ask, g.endpoint) == 1
-
-    run(scenario())
+    async with served("tcp://127.0.0.1:0", {"big": lambda _: big, "status": lambda _: 1}) as g:
+        with zmq.Context() as context, context.socket(zmq.DEALER) as deaf:
+            deaf.setsockopt(zmq.LINGER, 0)
+            deaf.setsockopt(zmq.RCVHWM, 1)
+            deaf.setsockopt(zmq.RCVBUF, 4096)
+            deaf.connect(g.endpoint)
+            sent = 0
+            while sent < 2_000:
+                try:
+                    deaf.send(b'{"do": "big"}', zmq.DONTWAIT)
+                    sent += 1
+                except zmq.Again:
+                    pass
+                await asyncio.sleep(0)
+            while g.counts["answered"] < sent:
+                await asyncio.sleep(0)
+            assert await asyncio.to_thread(ask, g.endpoint) == 1
 
 
-def test_an_endpoint_that_cannot_be_had_is_reported_at_the_start(tmp_path: Path) -> None:
+async def test_an_endpoint_that_cannot_be_had_is_reported_at_the_start(tmp_path: Path) -> None:
     async def refusal(bind: str) -> str:
         with pytest.raises(ConfigError) as caught:
             ControlSocket(bind, VERBS).open()
@@ -289,34 +273,28 @@ def test_an_endpoint_that_cannot_be_had_is_reported_at_the_start(tmp_path: Path)
         assert "choose a free one, or leave control.bind empty" in str(caught.value)
         return str(caught.value)
 
-    async def scenario() -> None:
-        path = f"ipc://{tmp_path}/gate.ipc"
-        async with served(path), served("tcp://127.0.0.1:0") as gate:
-            assert "already in use" in await refusal(path)
-            assert "address already in use" in await refusal(gate.endpoint)
-            assert await asyncio.to_thread(ask, path) == SNAPSHOT, "it was not taken away"
-        assert "cannot bind" in await refusal(f"ipc://{tmp_path}/missing/gate.ipc")
-        assert "cannot bind" in await refusal(f"ipc://{tmp_path}/{'x' * 200}")
-        assert "cannot bind" in await refusal("tcp://192.0.2.1:5572")
-        assert not (tmp_path / "gate.ipc").exists(), "it is tidied away"
-        (tmp_path / "gate.ipc").touch()
-        async with served(path):
-            assert await asyncio.to_thread(ask, path) == SNAPSHOT, "a dead one's path is free"
-
-    asyncio.run(scenario())
+    path = f"ipc://{tmp_path}/gate.ipc"
+    async with served(path), served("tcp://127.0.0.1:0") as gate:
+        assert "already in use" in await refusal(path)
+        assert "address already in use" in await refusal(gate.endpoint)
+        assert await asyncio.to_thread(ask, path) == SNAPSHOT, "it was not taken away"
+    assert "cannot bind" in await refusal(f"ipc://{tmp_path}/missing/gate.ipc")
+    assert "cannot bind" in await refusal(f"ipc://{tmp_path}/{'x' * 200}")
+    assert "cannot bind" in await refusal("tcp://192.0.2.1:5572")
+    assert not (tmp_path / "gate.ipc").exists(), "it is tidied away"
+    (tmp_path / "gate.ipc").touch()
+    async with served(path):
+        assert await asyncio.to_thread(ask, path) == SNAPSHOT, "a dead one's path is free"
 
 
-def test_closing_twice_or_before_opening_does_nothing() -> None:
-    async def scenario() -> None:
-        never = ControlSocket("tcp://127.0.0.1:0", VERBS)
-        never.close()
-        async with served("tcp://127.0.0.1:0") as gate:
-            gate.close()
-
-    asyncio.run(scenario())
+async def test_closing_twice_or_before_opening_does_nothing() -> None:
+    never = ControlSocket("tcp://127.0.0.1:0", VERBS)
+    never.close()
+    async with served("tcp://127.0.0.1:0") as gate:
+        gate.close()
 
 
-def test_a_verb_that_waits_holds_up_no_other_and_ends_with_the_socket(
+async def test_a_verb_that_waits_holds_up_no_other_and_ends_with_the_socket(
     run: Callable[[Any], Any],
 ) -> None:
     ended: list[str] = []
@@ -328,21 +306,18 @@ def test_a_verb_that_waits_holds_up_no_other_and_ends_with_the_socket(
             ended.append("waited")
         return refuse(request)
 
-    async def scenario() -> None:
-        async with served("tcp://127.0.0.1:0", {**VERBS, "wait": wait}) as gate:
-            with callers(gate.endpoint, 2) as (first, second):
-                with pytest.raises(UsageError, match="not today"):
-                    await first.ask("wait", seconds=0)
-                waiting = asyncio.create_task(first.ask("wait", seconds=PATIENCE_S))
-                while not gate._tasks:
-                    await asyncio.sleep(0)
-                assert await second.ask("echo", say="hello") == "hello"
-                await gate.closed()
-                assert ended == ["waited"] * 2
-                assert gate.counts == {"answered": 1, "refused": 1}
-                waiting.cancel()
-
-    run(scenario())
+    async with served("tcp://127.0.0.1:0", {**VERBS, "wait": wait}) as gate:
+        with callers(gate.endpoint, 2) as (first, second):
+            with pytest.raises(UsageError, match="not today"):
+                await first.ask("wait", seconds=0)
+            waiting = asyncio.create_task(first.ask("wait", seconds=PATIENCE_S))
+            while not gate._tasks:
+                await asyncio.sleep(0)
+            assert await second.ask("echo", say="hello") == "hello"
+            await gate.closed()
+            assert ended == ["waited"] * 2
+            assert gate.counts == {"answered": 1, "refused": 1}
+            waiting.cancel()
 
 
 # -- the clients' side on a loop ------------------------------------------------------------
@@ -357,24 +332,21 @@ def callers(endpoint: str, count: int = 1) -> Iterator[list[Caller]]:
         context.destroy(linger=0)
 
 
-def test_a_caller_waits_for_who_will_listen_and_tells_whose_fault_an_error_is(
+async def test_a_caller_waits_for_who_will_listen_and_tells_whose_fault_an_error_is(
     run: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        endpoint = f"ipc://{tmp_path}/role"
-        with callers(endpoint) as (caller,):
-            asking = asyncio.create_task(caller.ask("echo", say=1))
-            await asyncio.sleep(0)
-            async with served(endpoint):
-                assert await asking == 1
-                with pytest.raises(UsageError, match=r"^role: not today \(ask tomorrow\)$"):
-                    await caller.ask("refuse")
-                with pytest.raises(PeerError, match=r"^role: internal error: RuntimeError"):
-                    await caller.ask("break")
-            with pytest.raises(TimeoutError):
-                await caller.ask("echo", 0.01)
-
-    run(scenario())
+    endpoint = f"ipc://{tmp_path}/role"
+    with callers(endpoint) as (caller,):
+        asking = asyncio.create_task(caller.ask("echo", say=1))
+        await asyncio.sleep(0)
+        async with served(endpoint):
+            assert await asking == 1
+            with pytest.raises(UsageError, match=r"^role: not today \(ask tomorrow\)$"):
+                await caller.ask("refuse")
+            with pytest.raises(PeerError, match=r"^role: internal error: RuntimeError"):
+                await caller.ask("break")
+        with pytest.raises(TimeoutError):
+            await caller.ask("echo", 0.01)
 
 
 # -- the commands' side ----------------------------------------------------------------------

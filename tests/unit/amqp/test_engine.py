@@ -3,7 +3,6 @@
 import gc
 import resource
 import socket
-from typing import Any
 
 import pytest
 
@@ -13,60 +12,11 @@ from feedhandler.amqp.proton import (
     ENCODED_BYTES_MAX,
     SESSION_OUTGOING_BYTES_MAX,
     Connection,
-    ReceiverLink,
-    SenderLink,
 )
 from tests.support import amqp_wire as wire
+from tests.support.amqp_pair import Pair
 
 PAYLOAD = b"\x00\x53\x75\xb0\x00\x00\x01\x2c" + bytes(300)
-
-
-class Pair:
-    """A server and a client connection, and one link between them."""
-
-    def __init__(self, *, settled: bool = True, credit: int = 0, address: str = "e.1") -> None:
-        ends = socket.socketpair()
-        for end in ends:
-            end.setblocking(False)
-        self.sockets = ends
-        self.server = Connection(ends[0].fileno(), server=True, container="server")
-        self.client = Connection(ends[1].fileno(), server=False, container="client")
-        self.receiver: ReceiverLink = self.client.receiver(
-            "n", address, settled=settled, credit=credit
-        )
-        self.sender: SenderLink | None = None
-        self.client_events: list[tuple[int, Any]] = []
-        self.server_events: list[tuple[int, Any]] = []
-        for _ in range(10):
-            self.turn()
-
-    def turn(self) -> None:
-        """Let each side read, act and write once."""
-        self.client.flush()
-        self.server.receive()
-        for kind, link in self.server.events():
-            self.server_events.append((kind, link))
-            if kind == proton.CONNECTION_REMOTE_OPEN:
-                self.server.open()
-            elif kind == proton.LINK_REMOTE_OPEN:
-                self.sender = link
-                link.open()
-        self.server.flush()
-        self.client.receive()
-        self.client_events += self.client.events()
-
-    def messages(self) -> list[bytes]:
-        """Return the messages that the client has gathered, and forget them."""
-        link = self.receiver
-        bounds = memoryview(link.bounds).cast("q")
-        found = [bytes(link.arena[bounds[i] : bounds[i + 1]]) for i in range(link.count)]
-        bounds.release()
-        link.clear()
-        return found
-
-    def close(self) -> None:
-        for end in self.sockets:
-            end.close()
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -291,22 +241,11 @@ def test_properties_that_python_cannot_have_are_none() -> None:
     for value in (deep, key, b"\xa1\x01\xff"):
         pair = (key if value is key else b"\xa3\x01x") + value
         properties = wire.wire([])
-        properties.code, properties.value = wire.MAP32, [Raw(pair), Raw(b"")]
+        properties.code, properties.value = wire.MAP32, [wire.Raw(pair), wire.Raw(b"")]
         said = wire.frame(wire.OPEN, "x", *[None] * 8, properties)
         made = hearing(wire.AMQP_HEADER + said, server=True)
         assert [kind for kind, _ in made.events()] == [proton.CONNECTION_REMOTE_OPEN]
         assert made.remote_properties == {}
-
-
-class Raw(wire.Value):
-    """Encoded already."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(0x40, None)
-        self.data = data
-
-    def encode(self) -> bytes:
-        return self.data
 
 
 @pytest.mark.parametrize("server", [True, False])

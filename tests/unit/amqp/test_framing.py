@@ -9,18 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, symbol, timestamp, ulong
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.amqp import framing
 from tests.support.seeds import drawn
+from tests.support.twins import either, twins_of
 
-INTERPRETED = load_interpreted("feedhandler.amqp.framing")
-TWINS = [framing, INTERPRETED]
+TWINS = twins_of(framing)
+INTERPRETED = TWINS["interpreted"]
+module = either(TWINS)
 PREFIX = struct.pack(">IHH", 20261121, 1, 104)
-
-
-@pytest.fixture(params=TWINS, ids=["compiled", "interpreted"])
-def module(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 def written(
@@ -299,7 +295,7 @@ def test_any_bytes_are_read_alike_by_both_twins(data: bytes) -> None:
 
 @given(st.integers(0, 2**64 - 1), st.sampled_from([1, 2, 4, 8]))
 def test_numbers_are_written_big_endian(value: int, size: int) -> None:
-    for module in TWINS:
+    for module in TWINS.values():
         data = bytearray(10)
         module.write_uint(data, 1, size, value)
         assert data == b"\0" + (value % 256**size).to_bytes(size, "big") + bytes(9 - size)

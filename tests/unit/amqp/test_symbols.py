@@ -3,18 +3,11 @@
 import random
 from typing import Any
 
-import pytest
-
-from feedhandler._compiled import load_interpreted
 from feedhandler.amqp import symbols
 from tests.support.seeds import drawn
+from tests.support.twins import either, twins_of
 
-TWINS = [symbols, load_interpreted("feedhandler.amqp.symbols")]
-
-
-@pytest.fixture(params=TWINS, ids=["compiled", "interpreted"])
-def module(request: pytest.FixtureRequest) -> Any:
-    return request.param
+module = either(twins_of(symbols))
 
 
 @drawn(2)

@@ -14,6 +14,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import Reject
 from tests.support.characterise import FEED, TWIN
 from tests.support.scanners import COMPILED
+from tests.support.twins import either
 from tests.support.unsequenced import setting_aside
 
 IEX = load_feed("iex-deep")
@@ -29,10 +30,7 @@ MESSAGE = FEED.encode_message("trade_cancel", symbol_index=7)
 
 Row = tuple[int, int, bytes]  # time, group, packet
 
-
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request: pytest.FixtureRequest) -> Any:
-    return COMPILED if request.param == "compiled" else TWIN
+twin = either({"compiled": COMPILED, "interpreted": TWIN})
 
 
 def fed(tally: Any, rows: list[Row]) -> Any:

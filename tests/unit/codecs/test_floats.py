@@ -8,9 +8,9 @@ from typing import Any
 import numpy
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import ConfigError, Feed, UsageError, feed_table, load_feed, scanner
 from feedhandler.codecs import columns as compiled_columns
+from tests.support.twins import twins_of
 
 FEED = """
 name = "sample"
@@ -42,10 +42,7 @@ fields = [
     {{ type = "f32", name = "Volatility" }},
 ]
 """
-TWINS = {
-    "compiled": compiled_columns,
-    "interpreted": load_interpreted("feedhandler.codecs.columns"),
-}
+TWINS = twins_of(compiled_columns)
 
 
 def feed_of(folder: Path, order: str = "little", more: str = "") -> Feed:

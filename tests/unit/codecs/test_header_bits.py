@@ -15,8 +15,9 @@ from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
 from tests.support.feeds import table_of
 from tests.support.refusal import refusal
-from tests.support.scanners import COMPILED, INTERPRETED
+from tests.support.scanners import COMPILED, INTERPRETED, SCANNERS
 from tests.support.seeds import seeds_to_play
+from tests.support.twins import either
 
 TOP = """
 name = "bits"
@@ -93,11 +94,7 @@ def feed_of(tmp_path: Path, packet: str) -> Feed:
     return load_feed(str(path))
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request) -> ModuleType:
-    if request.param == "compiled":
-        return COMPILED
-    return INTERPRETED
+twin = either(SCANNERS)
 
 
 def ticks(feed: Feed, *values: int) -> list[bytes]:

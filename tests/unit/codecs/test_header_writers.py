@@ -5,7 +5,6 @@ Numbers with bits above their field, sessions of some bits, data packets with a 
 
 import zlib
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -33,7 +32,8 @@ from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import HeartbeatReply, RecoveryProtocol, StreamFramer
 from feedhandler.retrans.snapshots import PacketFramer
-from tests.support.scanners import COMPILED, INTERPRETED
+from tests.support.scanners import SCANNERS
+from tests.support.twins import either
 from tests.unit.codecs.test_header_bits import FLAGGED, RESTARTED, UPPER, feed_of, ticks
 
 PORTS = (30_001, 30_002)
@@ -51,12 +51,7 @@ TIMED = FLAGGED.replace(
     "[packet]", '[packet]\nsend_time = { field = "Moved", unit = "ns", since = "epoch" }'
 )
 
-
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request) -> ModuleType:
-    if request.param == "compiled":
-        return COMPILED
-    return INTERPRETED
+twin = either(SCANNERS)
 
 
 def batch_of(folder: Path, packets: list[bytes]) -> DatagramBatch:

@@ -12,8 +12,9 @@ from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
 from feedhandler.codecs.kinds import Reject
 from tests.support.feeds import table_of
-from tests.support.scanners import COMPILED, INTERPRETED
+from tests.support.scanners import COMPILED, INTERPRETED, SCANNERS
 from tests.support.seeds import seeds_to_play
+from tests.support.twins import either
 
 #: Blocks like those of OPRA: quotes with appendages, texts, no length of a message anywhere.
 BLOCKS = """
@@ -116,11 +117,7 @@ def feed(tmp_path: Path) -> Feed:
     return feed_of(tmp_path)
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request) -> ModuleType:
-    if request.param == "compiled":
-        return COMPILED
-    return INTERPRETED
+twin = either(SCANNERS)
 
 
 def quote(feed: Feed, best: str = "A", legs: int = 0, fills: int = 0, size: int | None = None):

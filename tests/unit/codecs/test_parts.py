@@ -1,7 +1,7 @@
 """Framings and messages that only some feeds have, each in a description of its own."""
 
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy
 import pytest
@@ -14,7 +14,8 @@ from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.layouts import UnknownMessage
 from feedhandler.codecs.prices import Price
 from tests.support.refusal import refusal
-from tests.support.scanners import COMPILED, INTERPRETED
+from tests.support.scanners import COMPILED, SCANNERS
+from tests.support.twins import either
 
 TOP = """
 name = "sample"
@@ -83,12 +84,7 @@ length = "u8"
 text = "comment"
 length = "u16"
 """
-TWINS = {
-    "compiled": SimpleNamespace(scanner=COMPILED, columns=compiled_columns),
-    "interpreted": SimpleNamespace(scanner=INTERPRETED, columns=compiled_columns),
-}
-
-
+scan = either(SCANNERS)
 INTERPRETED_COLUMNS = load_interpreted("feedhandler.codecs.columns")
 
 
@@ -183,9 +179,7 @@ def test_a_message_that_ends_inside_a_part_says_which(sbe, cut: int, part: str) 
     assert part in record.reason
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_elements_name_one_symbol_or_several(sbe, twin: str) -> None:
-    scan = TWINS[twin].scanner
+def test_elements_name_one_symbol_or_several(sbe, scan: ModuleType) -> None:
     both = sbe.encode_message("update", **UPDATE)
     one = sbe.encode_message("update", entries=UPDATE["entries"][:1])
     none = sbe.encode_message("update")
@@ -301,9 +295,7 @@ def mold(tmp_path: Path):
     return feed_of(tmp_path, TOP + MOLD + CLOCKED)
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_a_text_session_and_the_end_of_one(mold, twin: str) -> None:
-    scan = TWINS[twin].scanner
+def test_a_text_session_and_the_end_of_one(mold, scan: ModuleType) -> None:
     table = mold.table_of(scan)
     sessions = set()
     for text in ("0000000001", "0000000002", "AAAAAAAAAA"):
@@ -320,9 +312,7 @@ def test_a_text_session_and_the_end_of_one(mold, twin: str) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_packets_without_a_length_are_cut_by_their_messages(mold, twin: str) -> None:
-    scan = TWINS[twin].scanner
+def test_packets_without_a_length_are_cut_by_their_messages(mold, scan: ModuleType) -> None:
     table = mold.table_of(scan)
     packets = [
         mold.encode_packet(sequence=3, messages=[mold.encode_message("seconds", seconds=1)] * 2),
@@ -402,9 +392,7 @@ fields = [{ type = "u8", name = "Value" }]
 """
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_messages_have_numbers_of_their_own_and_padding(tmp_path: Path, twin: str) -> None:
-    scan = TWINS[twin].scanner
+def test_messages_have_numbers_of_their_own_and_padding(tmp_path: Path, scan: ModuleType) -> None:
     feed = feed_of(tmp_path, TOP + PADDED.replace('{ field = "" }', '{ counts = "messages" }'))
     ticks = [feed.encode_message("tick", value=value) for value in (1, 2)]
     packet = feed.encode_packet(sequence=70, messages=ticks)
@@ -441,9 +429,7 @@ fields = [{ type = "u8", name = "Value" }]
 """
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_a_datagram_may_hold_several_packets(tmp_path: Path, twin: str) -> None:
-    scan = TWINS[twin].scanner
+def test_a_datagram_may_hold_several_packets(tmp_path: Path, scan: ModuleType) -> None:
     feed = feed_of(tmp_path, TOP + SEVERAL)
     tick = feed.encode_message("tick", value=8)
     data = (

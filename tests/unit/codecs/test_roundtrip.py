@@ -6,12 +6,12 @@ from datetime import date
 import numpy
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import Price, Record, feed_table, load_feed, scanner
 from feedhandler.codecs import columns as compiled_columns
 from feedhandler.codecs.layouts import Block, Field
 from feedhandler.codecs.parts import Group, Text
 from tests.support.feeds import BINARY_FEEDS
+from tests.support.twins import twins_of
 
 FEEDS = [load_feed(name) for name in BINARY_FEEDS]
 CONTROLS = [(feed, layout) for feed in FEEDS for layout in feed.controls.values()]
@@ -143,10 +143,7 @@ def test_a_packet_decodes_to_the_messages_it_was_made_of(feed, seed):
         assert packet.sequences == [sequence + step * i for i in range(len(chosen))]
 
 
-TWINS = {
-    "compiled": compiled_columns,
-    "interpreted": load_interpreted("feedhandler.codecs.columns"),
-}
+TWINS = twins_of(compiled_columns)
 
 
 def expected_rows(packets, layout) -> list[dict]:

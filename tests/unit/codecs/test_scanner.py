@@ -8,7 +8,8 @@ import pytest
 
 from feedhandler.codecs import PacketKind, Reject, list_feeds, load_feed
 from tests.support.feeds import BINARY_FEEDS
-from tests.support.scanners import COMPILED, INTERPRETED
+from tests.support.scanners import SCANNERS
+from tests.support.twins import either
 from tests.support.unsequenced import setting_aside
 
 UTP = load_feed("euronext-utp-md")
@@ -50,11 +51,7 @@ class Scanning:
         return list(zip(*(arrays[name].tolist() for name in names), strict=True))
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request) -> ModuleType:
-    if request.param == "compiled":
-        return COMPILED
-    return INTERPRETED
+twin = either(SCANNERS)
 
 
 def order(symbol: int = 10616) -> bytes:

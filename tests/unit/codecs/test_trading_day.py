@@ -145,20 +145,17 @@ def test_the_gateways_tags_and_names_turn_with_the_day() -> None:
     )
 
 
-def test_a_running_gateway_sees_by_itself_that_the_day_has_turned() -> None:
+async def test_a_running_gateway_sees_by_itself_that_the_day_has_turned() -> None:
     async def turned(gateway: Gateway) -> None:
         while gateway.core.names:
             await asyncio.sleep(0)
 
-    async def scenario() -> None:
-        gateway = Gateway(loopback_config())
-        gateway.core.names[7] = "ABC"
-        gateway.core.day.turns_ns = 0
-        following = asyncio.create_task(gateway._follow_days())
-        await asyncio.wait_for(turned(gateway), 30)
-        following.cancel()
-
-    asyncio.run(scenario())
+    gateway = Gateway(loopback_config())
+    gateway.core.names[7] = "ABC"
+    gateway.core.day.turns_ns = 0
+    following = asyncio.create_task(gateway._follow_days())
+    await asyncio.wait_for(turned(gateway), 30)
+    following.cancel()
 
 
 def test_a_persistent_queues_day_is_over_the_second_time_it_is_twenty_to_two() -> None:

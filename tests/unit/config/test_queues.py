@@ -1,6 +1,5 @@
 """`[[queue]]`: what may be said of a durable queue, what is refused, and what users may do."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -131,23 +130,20 @@ def test_a_queues_settings_are_its_folders(tmp_path: Path) -> None:
     assert config.settings().paths == ("/a",)
 
 
-def test_a_gateway_tells_its_queues_figures_open_or_not(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        queues = (DurableQueueConfig(name="orders", folder=str(tmp_path), block_bytes=1 << 20),)
-        gateway = Gateway(loopback_config(services=(104,), queues=queues))
-        figures = gateway.snapshot()["queues"]
-        assert [(each["name"], each["state"]) for each in figures] == [("orders", "stopped")]
-        assert "not open" in gateway.watch.facts().queues_stopped["orders"]
-        await gateway.queues.open()
-        assert gateway.watch.facts().queues_stopped == {}
-        read = [each for each in readings(gateway) if getattr(each, "scope", "") == "queue"]
-        await gateway.queues.close()
-        (reading,) = read
-        assert reading.labels == ("orders",)
-        assert set(reading.values) == set(SCOPES["queue"].counts) | set(SCOPES["queue"].gauges)
-        assert reading.values["up"] == 1
-
-    asyncio.run(scenario())
+async def test_a_gateway_tells_its_queues_figures_open_or_not(tmp_path: Path) -> None:
+    queues = (DurableQueueConfig(name="orders", folder=str(tmp_path), block_bytes=1 << 20),)
+    gateway = Gateway(loopback_config(services=(104,), queues=queues))
+    figures = gateway.snapshot()["queues"]
+    assert [(each["name"], each["state"]) for each in figures] == [("orders", "stopped")]
+    assert "not open" in gateway.watch.facts().queues_stopped["orders"]
+    await gateway.queues.open()
+    assert gateway.watch.facts().queues_stopped == {}
+    read = [each for each in readings(gateway) if getattr(each, "scope", "") == "queue"]
+    await gateway.queues.close()
+    (reading,) = read
+    assert reading.labels == ("orders",)
+    assert set(reading.values) == set(SCOPES["queue"].counts) | set(SCOPES["queue"].gauges)
+    assert reading.values["up"] == 1
 
 
 def test_a_queue_is_of_a_kind() -> None:

@@ -5,21 +5,13 @@ import threading
 
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.ingest import records
 from feedhandler.ingest import ring as compiled_ring
+from tests.support.twins import either, twins_of
 
-TWINS = {
-    "compiled": compiled_ring,
-    "interpreted": load_interpreted("feedhandler.ingest.ring"),
-}
+ring_module = either(twins_of(compiled_ring))
 PACKET = compiled_ring.RecordKind.PACKET
 GAP = compiled_ring.RecordKind.GAP
-
-
-@pytest.fixture(params=TWINS)
-def ring_module(request):
-    return TWINS[request.param]
 
 
 def test_a_record_comes_out_as_it_was_written(ring_module):

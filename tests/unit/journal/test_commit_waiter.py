@@ -3,15 +3,15 @@
 import asyncio
 import contextvars
 import gc
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from feedhandler.journal import PersistentQueue, commit_waiter
 from tests.support.journal import SMALL
+
+pytestmark = pytest.mark.gateways_loop
 
 PATIENCE_S = 60.0
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
@@ -27,14 +27,6 @@ def made():
 def kind(request):
     """Return the class of task that drives coroutines."""
     return request.param
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await work
-
-    uvloop.run(bounded())
 
 
 async def called(function, *arguments) -> None:
@@ -73,131 +65,112 @@ async def waiting(loop, kind, line, log: list[Any], targets: range) -> list[asyn
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_those_are_woken_whose_turn_has_come_with_their_own_context(made, kind, at_once) -> None:
-    async def work() -> None:
-        loop, line, log = asyncio.get_running_loop(), made(), []
-        tasks = await waiting(loop, kind, line, log, range(6))
-        behind: list[Any] = []
-        await called(lambda: (line.complete(3, None, at_once), behind.extend(log)))
-        assert behind == ([(n, f"task {n}") for n in range(4)] if at_once else [])
-        await asyncio.wait(tasks[:4])
-        assert log == [(n, f"task {n}") for n in range(4)]
-        assert NAME.get() == "nobody"
-        await called(line.complete, 4, OSError("the disk"), at_once)
-        await asyncio.wait(tasks)
-        assert log[4:] == [(4, "task 4"), (5, ("the disk",))]
-        with pytest.raises(OSError, match="the disk"):
-            await tasks[5]
-        await called(line.complete, 9, None, at_once)
+async def test_those_are_woken_whose_turn_has_come_with_their_own_context(
+    made, kind, at_once
+) -> None:
+    loop, line, log = asyncio.get_running_loop(), made(), []
+    tasks = await waiting(loop, kind, line, log, range(6))
+    behind: list[Any] = []
+    await called(lambda: (line.complete(3, None, at_once), behind.extend(log)))
+    assert behind == ([(n, f"task {n}") for n in range(4)] if at_once else [])
+    await asyncio.wait(tasks[:4])
+    assert log == [(n, f"task {n}") for n in range(4)]
+    assert NAME.get() == "nobody"
+    await called(line.complete, 4, OSError("the disk"), at_once)
+    await asyncio.wait(tasks)
+    assert log[4:] == [(4, "task 4"), (5, ("the disk",))]
+    with pytest.raises(OSError, match="the disk"):
+        await tasks[5]
+    await called(line.complete, 9, None, at_once)
 
-    run(work())
+
+async def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(made, kind) -> None:
+    loop, line, log = asyncio.get_running_loop(), made(), []
+    tasks = await waiting(loop, kind, line, log, range(3))
+    tasks[1].cancel("never mind")
+    await asyncio.wait(tasks[1:2])
+    assert tasks[1].cancelled()
+    assert log == [(1, ("never mind",))]
+    await called(line.complete, 2, None, True)
+    assert log[1:] == [(0, "task 0"), (2, "task 2")]
+    # A task that was woken, and is cancelled before it has had its turn.
+    (late,) = await waiting(loop, kind, line, log, range(3, 4))
+    await called(line.complete, 3, None, False)
+    late.cancel()
+    await asyncio.wait([late])
+    assert late.done()
 
 
-def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(made, kind) -> None:
-    async def work() -> None:
-        loop, line, log = asyncio.get_running_loop(), made(), []
-        tasks = await waiting(loop, kind, line, log, range(3))
-        tasks[1].cancel("never mind")
-        await asyncio.wait(tasks[1:2])
-        assert tasks[1].cancelled()
-        assert log == [(1, ("never mind",))]
+async def test_what_ends_event_loops_passes_and_no_waiter_is_forgotten(made, kind) -> None:
+    loop, line, log = asyncio.get_running_loop(), made(), []
+
+    async def leave() -> None:
+        await line.add(1)
+        raise SystemExit(3)
+
+    first = await waiting(loop, kind, line, log, range(1))
+    leaving = kind(leave(), loop=loop)
+    await asyncio.sleep(0)
+    last = await waiting(loop, kind, line, log, range(2, 3))
+    with pytest.raises(RuntimeError, match="SystemExit"):
         await called(line.complete, 2, None, True)
-        assert log[1:] == [(0, "task 0"), (2, "task 2")]
-        # A task that was woken, and is cancelled before it has had its turn.
-        (late,) = await waiting(loop, kind, line, log, range(3, 4))
-        await called(line.complete, 3, None, False)
-        late.cancel()
-        await asyncio.wait([late])
-        assert late.done()
-
-    run(work())
+    assert log == [(0, "task 0")]
+    await called(line.complete, 2, None, True)
+    await asyncio.wait(first + last)
+    assert log == [(0, "task 0"), (2, "task 2")]
+    assert isinstance(leaving.exception(), SystemExit)
 
 
-def test_what_ends_event_loops_passes_and_no_waiter_is_forgotten(made, kind) -> None:
-    async def work() -> None:
-        loop, line, log = asyncio.get_running_loop(), made(), []
+async def test_who_comes_again_within_his_turn_waits_for_the_next(made) -> None:
+    line, log = made(), []
 
-        async def leave() -> None:
-            await line.add(1)
-            raise SystemExit(3)
-
-        first = await waiting(loop, kind, line, log, range(1))
-        leaving = kind(leave(), loop=loop)
-        await asyncio.sleep(0)
-        last = await waiting(loop, kind, line, log, range(2, 3))
-        with pytest.raises(RuntimeError, match="SystemExit"):
-            await called(line.complete, 2, None, True)
-        assert log == [(0, "task 0")]
-        await called(line.complete, 2, None, True)
-        await asyncio.wait(first + last)
-        assert log == [(0, "task 0"), (2, "task 2")]
-        assert isinstance(leaving.exception(), SystemExit)
-
-    run(work())
-
-
-def test_who_comes_again_within_his_turn_waits_for_the_next(made) -> None:
-    async def work() -> None:
-        line, log = made(), []
-
-        async def wait() -> None:
-            for target in range(1, 4):
-                await line.add(target)
-                log.append(target)
-
-        task = asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
+    async def wait() -> None:
         for target in range(1, 4):
-            await called(line.complete, target, None, True)
-            assert log[-1] == target
-        await task
+            await line.add(target)
+            log.append(target)
 
-    run(work())
-
-
-def test_a_long_line_that_is_given_up_takes_no_stack(made) -> None:
-    async def work() -> None:
-        line = made()
-        for target in range(300_000):
-            line.add(target)
-        del line
-        gc.collect()
-
-    run(work())
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    for target in range(1, 4):
+        await called(line.complete, target, None, True)
+        assert log[-1] == target
+    await task
 
 
-def test_putting_is_an_awaitable_like_any_other(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with PersistentQueue.open(tmp_path, SMALL) as queue:
-            assert await queue.put(b"1") == 1
-            assert await asyncio.wait_for(queue.put(b"2"), PATIENCE_S) == 2
-            assert await asyncio.shield(queue.put(b"3")) == 3
-            assert await asyncio.create_task(queue.put(b"4")) == 4
-            both = await asyncio.gather(queue.put(b"5"), queue.put_many([b"6", b"7"]))
-            assert both == [5, range(6, 8)]
-            async with asyncio.TaskGroup() as group:
-                eighth = group.create_task(queue.put(b"8"))
-            assert eighth.result() == 8
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0):
-                    await queue.put(b"9")
-            assert [item.id async for item in queue.pending()][:8] == list(range(1, 9))
-
-    run(work())
+async def test_a_long_line_that_is_given_up_takes_no_stack(made) -> None:
+    line = made()
+    for target in range(300_000):
+        line.add(target)
+    del line
+    gc.collect()
 
 
-def test_a_producer_may_close_the_queue_it_puts_into(tmp_path: Path) -> None:
-    async def work() -> None:
-        opening = PersistentQueue.open(tmp_path, SMALL)
-        queue = await opening.__aenter__()
-        done = []
+async def test_putting_is_an_awaitable_like_any_other(tmp_path: Path) -> None:
+    async with PersistentQueue.open(tmp_path, SMALL) as queue:
+        assert await queue.put(b"1") == 1
+        assert await asyncio.wait_for(queue.put(b"2"), PATIENCE_S) == 2
+        assert await asyncio.shield(queue.put(b"3")) == 3
+        assert await asyncio.create_task(queue.put(b"4")) == 4
+        both = await asyncio.gather(queue.put(b"5"), queue.put_many([b"6", b"7"]))
+        assert both == [5, range(6, 8)]
+        async with asyncio.TaskGroup() as group:
+            eighth = group.create_task(queue.put(b"8"))
+        assert eighth.result() == 8
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await queue.put(b"9")
+        assert [item.id async for item in queue.pending()][:8] == list(range(1, 9))
 
-        async def produce(last: bool) -> None:
-            done.append(await queue.put(b"x"))
-            if last:
-                await opening.__aexit__(None, None, None)
 
-        await asyncio.gather(*(produce(n == 3) for n in range(9)))
-        assert sorted(done) == list(range(1, 10))
+async def test_a_producer_may_close_the_queue_it_puts_into(tmp_path: Path) -> None:
+    opening = PersistentQueue.open(tmp_path, SMALL)
+    queue = await opening.__aenter__()
+    done = []
 
-    run(work())
+    async def produce(last: bool) -> None:
+        done.append(await queue.put(b"x"))
+        if last:
+            await opening.__aexit__(None, None, None)
+
+    await asyncio.gather(*(produce(n == 3) for n in range(9)))
+    assert sorted(done) == list(range(1, 10))

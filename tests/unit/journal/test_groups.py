@@ -62,23 +62,19 @@ def test_a_group_survives_with_all_of_its_parts(tmp_path: Path) -> None:
         assert queue.producer(b"other") is None
 
 
-def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
+async def test_an_event_loop_commits_as_threads_do(tmp_path: Path) -> None:
     delivered: list[int] = []
-
-    async def use() -> None:
-        async with PersistentQueue.open(tmp_path, SMALL, on_delivered=delivered.append) as queue:
-            await queue.put_many([b"a", b"b"])
-            await asyncio.gather(
-                queue.commit([b"x"], [(1, Status.DELIVERED)]),
-                queue.commit(marks=[(2, 1)], producers={PRODUCER: (0, 1)}),
-                queue.mark(2, 2),
-            )
-            assert (queue.mark_of(2), queue.producer(PRODUCER)) == (2, (0, 1))
-            assert [item for items in queue.walk() for item in items][-1] == (3, 0, b"x")
-            assert queue.engine._store.counts.groups == 3
-            assert queue.statistics()["flushes"] < 5
-
-    asyncio.run(use())
+    async with PersistentQueue.open(tmp_path, SMALL, on_delivered=delivered.append) as queue:
+        await queue.put_many([b"a", b"b"])
+        await asyncio.gather(
+            queue.commit([b"x"], [(1, Status.DELIVERED)]),
+            queue.commit(marks=[(2, 1)], producers={PRODUCER: (0, 1)}),
+            queue.mark(2, 2),
+        )
+        assert (queue.mark_of(2), queue.producer(PRODUCER)) == (2, (0, 1))
+        assert [item for items in queue.walk() for item in items][-1] == (3, 0, b"x")
+        assert queue.engine._store.counts.groups == 3
+        assert queue.statistics()["flushes"] < 5
     assert delivered == [1]
 
 

@@ -7,28 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.journal import reading, scatter
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.segments import BlockIdentity, build_segment
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.twins import either, twins_of
 
 QUEUE_ID = b"a queue's number"
 PATH = "block"
 
-
-@pytest.fixture(
-    params=[reading, load_interpreted(reading.__name__)], ids=["compiled", "interpreted"]
-)
-def twin(request):
-    return request.param
-
-
-@pytest.fixture(
-    params=[scatter, load_interpreted(scatter.__name__)], ids=["compiled", "interpreted"]
-)
-def parts(request):
-    return request.param
+twin, parts = either(twins_of(reading)), either(twins_of(scatter))
 
 
 class Written:

@@ -2,20 +2,13 @@
 
 import random
 
-import pytest
-
-from feedhandler._compiled import load_interpreted
 from feedhandler.journal import segments
+from tests.support.twins import either, twins_of
 
 PAGE = 4096
 QUEUE = bytes(range(16))
-TWINS = [segments, load_interpreted("feedhandler.journal.segments")]
-
-
-@pytest.fixture(params=TWINS, ids=["compiled", "interpreted"])
-def twin(request):
-    """One of the two."""
-    return request.param
+TWINS = twins_of(segments)
+twin = either(TWINS)
 
 
 #: What a record may say, and what none says.
@@ -48,7 +41,7 @@ def parsed(twin, data, at=0, identity=None):
 def test_both_twins_build_the_same_bytes() -> None:
     draw = random.Random(1)
     contents = [draw.randbytes(draw.randrange(3000)) for _ in range(20)]
-    first, second = (built(twin, contents, [(3, 2, 1), (9, 1, 2)]) for twin in TWINS)
+    first, second = (built(twin, contents, [(3, 2, 1), (9, 1, 2)]) for twin in TWINS.values())
     assert first == second
 
 
@@ -169,7 +162,7 @@ def test_random_bytes_are_read_the_same_by_both_twins(seed: int) -> None:
             at = draw.choice((draw.randrange(len(data)), draw.randrange(200)))
             data[at] = draw.randrange(256)
         answers = []
-        for twin in TWINS:
+        for twin in TWINS.values():
             segment = parsed(twin, data)
             answers.append(
                 segment

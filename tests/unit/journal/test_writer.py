@@ -197,79 +197,69 @@ def kind(producing, reads, monkeypatch) -> type[PersistentQueue]:
     return type("Kind", (producing.Producers, QueueInterface), parts)
 
 
-def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path: Path) -> None:
+async def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path: Path) -> None:
     async def produce(opened: PersistentQueue, name: int) -> list[int]:
         return [await opened.put(b"%d %d" % (name, n)) for n in range(10)]
 
-    async def work() -> None:
-        async with kind.open(tmp_path, SMALL) as opened:
-            numbers = await asyncio.gather(*(produce(opened, name) for name in range(32)))
-            assert all(own == sorted(own) for own in numbers)
-            assert sorted(number for own in numbers for number in own) == list(range(1, 321))
-            assert opened.statistics()["flushes_prepared"]
-            assert list(await opened.put_many([b"a", bytearray(b"b"), b""])) == [321, 322, 323]
-            assert list(await opened.put_many([])) == []
-            assert opened.put_soon([b"soon"]) == 324
-            items = await opened.get_many(400)
-            while len(items) < 324:
-                items += await opened.get_many(400)
-            assert [item.id for item in items] == list(range(1, 325))
-            assert [item.content for item in items[-4:]] == [b"a", b"b", b"", b"soon"]
-            assert await opened.delivered(*range(1, 320)) == 319
-            assert await opened.cancel(1) is CancelAnswer.DELIVERED
-
-    asyncio.run(work())
+    async with kind.open(tmp_path, SMALL) as opened:
+        numbers = await asyncio.gather(*(produce(opened, name) for name in range(32)))
+        assert all(own == sorted(own) for own in numbers)
+        assert sorted(number for own in numbers for number in own) == list(range(1, 321))
+        assert opened.statistics()["flushes_prepared"]
+        assert list(await opened.put_many([b"a", bytearray(b"b"), b""])) == [321, 322, 323]
+        assert list(await opened.put_many([])) == []
+        assert opened.put_soon([b"soon"]) == 324
+        items = await opened.get_many(400)
+        while len(items) < 324:
+            items += await opened.get_many(400)
+        assert [item.id for item in items] == list(range(1, 325))
+        assert [item.content for item in items[-4:]] == [b"a", b"b", b"", b"soon"]
+        assert await opened.delivered(*range(1, 320)) == 319
+        assert await opened.cancel(1) is CancelAnswer.DELIVERED
     engine = Engine(tmp_path, SMALL)
     assert [item.content for item in engine.peek(0, 9)][-3:] == [b"b", b"", b"soon"]
     engine.close()
 
 
-def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with kind.open(tmp_path, SMALL, clock=lambda: DAY_NS) as opened:
-            await opened.put(b"good")
-            path = opened.engine._store.live[-1].path
-            opened.engine._files._forget(path)
-            opened.engine._files._open[path] = os.open(path, os.O_RDONLY)
-            results = await asyncio.gather(
-                *(opened.put(b"%d" % n) for n in range(20)), return_exceptions=True
-            )
-            assert {type(result) for result in results} == {QueueStopped}
-            with pytest.raises(QueueStopped, match="Bad file descriptor"):
-                await opened.put(b"x")
-
-    asyncio.run(work())
+async def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
+    async with kind.open(tmp_path, SMALL, clock=lambda: DAY_NS) as opened:
+        await opened.put(b"good")
+        path = opened.engine._store.live[-1].path
+        opened.engine._files._forget(path)
+        opened.engine._files._open[path] = os.open(path, os.O_RDONLY)
+        results = await asyncio.gather(
+            *(opened.put(b"%d" % n) for n in range(20)), return_exceptions=True
+        )
+        assert {type(result) for result in results} == {QueueStopped}
+        with pytest.raises(QueueStopped, match="Bad file descriptor"):
+            await opened.put(b"x")
     engine = Engine(tmp_path, SMALL)
     assert [item.content for item in engine.peek(0, 9)] == [b"good"]
     engine.close()
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
-def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledged(
+async def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledged(
     kind, tmp_path: Path, call: int
 ) -> None:
     """A write and a sync each: the first segment's are calls 1 and 2, the next one's 3 and 4."""
     disk, gate = SimulatedDisk(), threading.Event()
-
-    async def work() -> None:
-        async with kind.open(tmp_path, SMALL, files=disk) as opened:
-            calls = disk.calls
-            disk.before_call = lambda _: gate.wait(PATIENCE_S)
-            disk.fault = Fault(calls + call)
-            first = asyncio.ensure_future(opened.put(b"first"))
-            while opened.engine._store.in_flight is None:
-                await asyncio.sleep(0)
-            behind = [asyncio.ensure_future(opened.put(bytes(3000))) for _ in range(3)]
-            while not opened.statistics()["flushes_prepared"]:
-                await asyncio.sleep(0)
-            late = asyncio.ensure_future(opened.put(b"late"))
-            gate.set()
-            results = await asyncio.gather(first, *behind, late, return_exceptions=True)
-            assert (results[0] == 1) is (call > 2)
-            assert all(isinstance(result, QueueStopped) for result in results[call > 2 :])
-        assert disk.calls == calls + call
-
-    asyncio.run(work())
+    async with kind.open(tmp_path, SMALL, files=disk) as opened:
+        calls = disk.calls
+        disk.before_call = lambda _: gate.wait(PATIENCE_S)
+        disk.fault = Fault(calls + call)
+        first = asyncio.ensure_future(opened.put(b"first"))
+        while opened.engine._store.in_flight is None:
+            await asyncio.sleep(0)
+        behind = [asyncio.ensure_future(opened.put(bytes(3000))) for _ in range(3)]
+        while not opened.statistics()["flushes_prepared"]:
+            await asyncio.sleep(0)
+        late = asyncio.ensure_future(opened.put(b"late"))
+        gate.set()
+        results = await asyncio.gather(first, *behind, late, return_exceptions=True)
+        assert (results[0] == 1) is (call > 2)
+        assert all(isinstance(result, QueueStopped) for result in results[call > 2 :])
+    assert disk.calls == calls + call
     disk.fault = None
     engine = Engine(tmp_path, SMALL, files=disk)
     found = [item.content for item in engine.peek(0, 9)]
@@ -293,28 +283,24 @@ def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> Non
         asyncio.run(work())
 
 
-def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_block_has_room(
+async def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_block_has_room(
     kind, tmp_path: Path, monkeypatch
 ) -> None:
     """Then there is nothing to write, and who waits is told all the same."""
-
-    async def work() -> None:
-        async with asyncio.timeout(PATIENCE_S), kind.open(tmp_path, SMALL) as opened:
-            await opened.put(b"a")
-            store = opened.engine._store
-            with monkeypatch.context() as patch:
-                patch.setattr(Store, "_fits", lambda *_: False)
-                patch.setattr(Store, "_begin_block", lambda *_: False)
-                telling = asyncio.ensure_future(opened.cancel(1))
-                await asyncio.sleep(0)
-                while any(store.live[-1].uncovered):
-                    store._checkpoint(store.live[-1], [])
-                assert await telling is CancelAnswer.CANCELLED
-
-    asyncio.run(work())
+    async with asyncio.timeout(PATIENCE_S), kind.open(tmp_path, SMALL) as opened:
+        await opened.put(b"a")
+        store = opened.engine._store
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "_fits", lambda *_: False)
+            patch.setattr(Store, "_begin_block", lambda *_: False)
+            telling = asyncio.ensure_future(opened.cancel(1))
+            await asyncio.sleep(0)
+            while any(store.live[-1].uncovered):
+                store._checkpoint(store.live[-1], [])
+            assert await telling is CancelAnswer.CANCELLED
 
 
-def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_end(
+async def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_end(
     kind, tmp_path: Path, monkeypatch
 ) -> None:
     gate, sync = threading.Event(), os.fdatasync
@@ -323,74 +309,60 @@ def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_
         assert gate.wait(PATIENCE_S)
         sync(file)
 
-    async def work() -> None:
-        async with kind.open(tmp_path, SMALL) as opened:
-            engine = opened.engine
-            path = engine._store.live[-1].path
-            ways = [
-                Flush([Sync(path)] * (writer.RING_ENTRIES - 1), 0, 0),
-                Flush([Sync(path)], 0, 0),
-            ]
-            with monkeypatch.context() as patch:
-                patch.setattr("os.fdatasync", gated)
-                patch.setattr(engine, "begin", lambda: ways.pop(0) if ways else None)
-                patch.setattr(engine, "finish", lambda: None)
-                opened.put_soon([bytes(3000)] * 3)
-                assert not ways
-                asyncio.get_running_loop().call_soon(gate.set)
-                await opened._close()
-            opened._close = lambda: asyncio.sleep(0)
-
-    asyncio.run(work())
+    async with kind.open(tmp_path, SMALL) as opened:
+        engine = opened.engine
+        path = engine._store.live[-1].path
+        ways = [
+            Flush([Sync(path)] * (writer.RING_ENTRIES - 1), 0, 0),
+            Flush([Sync(path)], 0, 0),
+        ]
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fdatasync", gated)
+            patch.setattr(engine, "begin", lambda: ways.pop(0) if ways else None)
+            patch.setattr(engine, "finish", lambda: None)
+            opened.put_soon([bytes(3000)] * 3)
+            assert not ways
+            asyncio.get_running_loop().call_soon(gate.set)
+            await opened._close()
+        opened._close = lambda: asyncio.sleep(0)
 
 
-def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with kind.open(tmp_path, SMALL) as opened:
-            path = opened.engine._store.live[-1].path
-            opened.engine._files._forget(path)
-            os.rename(path, path + ".gone")
-            with pytest.raises(QueueStopped, match="No such file"):
-                await opened.put(b"x")
-            os.rename(path + ".gone", path)
-
-    asyncio.run(work())
+async def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
+    async with kind.open(tmp_path, SMALL) as opened:
+        path = opened.engine._store.live[-1].path
+        opened.engine._files._forget(path)
+        os.rename(path, path + ".gone")
+        with pytest.raises(QueueStopped, match="No such file"):
+            await opened.put(b"x")
+        os.rename(path + ".gone", path)
 
 
-def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
+async def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
     errors: list[object] = []
     disk = SimulatedDisk()
-
-    async def work() -> None:
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: errors.append(context["exception"])
-        )
-        async with kind.open(tmp_path, SMALL, files=disk) as opened:
-            disk.before_call = lambda _: 1 // 0
-            with pytest.raises(QueueStopped, match="ZeroDivisionError"):
-                await opened.put(b"x")
-
-    asyncio.run(work())
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: errors.append(context["exception"])
+    )
+    async with kind.open(tmp_path, SMALL, files=disk) as opened:
+        disk.before_call = lambda _: 1 // 0
+        with pytest.raises(QueueStopped, match="ZeroDivisionError"):
+            await opened.put(b"x")
     assert isinstance(errors[0], ZeroDivisionError)
 
 
-def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(
+async def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(
     kind, producing, tmp_path: Path, monkeypatch
 ) -> None:
     """Only what the file of ended items needs, once it has grown too long, is a call."""
     called: list[object] = []
-
-    async def work() -> None:
-        async with kind.open(tmp_path, SMALL) as opened:
-            monkeypatch.setattr(producing, "carry_out", lambda files, steps: called.append(steps))
-            number = 0
-            while opened.statistics()["blocks_reused"] < 2:
-                number = await opened.put(bytes(3000))
-                assert await opened.delivered(number) == 1
-            assert opened.statistics()["checkpoints"] > 4
-            assert await opened.put(b"last") == number + 1
-
-    asyncio.run(work())
+    async with kind.open(tmp_path, SMALL) as opened:
+        monkeypatch.setattr(producing, "carry_out", lambda files, steps: called.append(steps))
+        number = 0
+        while opened.statistics()["blocks_reused"] < 2:
+            number = await opened.put(bytes(3000))
+            assert await opened.delivered(number) == 1
+        assert opened.statistics()["checkpoints"] > 4
+        assert await opened.put(b"last") == number + 1
     assert called == []
     engine = Engine(tmp_path, SMALL)
     assert [item.content for item in engine.peek(0, 9)] == [b"last"]

@@ -162,30 +162,26 @@ async def until(role: Stamper, gateway: int, client: int) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -> None:
+async def test_the_role_stamps_on_arrival_and_leaves_the_warm_up_out(tmp_path: Path) -> None:
     numpy.savez(tmp_path / "expected.npz", services=[104, 105], timed_from=[3, 1])
-
-    async def story() -> None:
-        role = Stamper()
-        try:
-            assert set(await role.addresses({})) == set(SIDES)
-            send(role, "gateway", (104, 9, WHOLE))
-            await until(role, 1, 0)
-            await role.expect({"path": str(tmp_path / "expected.npz")})
-            sampled = [(104, 1, WHOLE), (104, 3, WHOLE), (105, 1, WHOLE)]
-            send(role, "gateway", *sampled, (105, 3, WHOLE))
-            await until(role, 4, 0)
-            send(role, "client", *sampled)
-            await until(role, 4, 3)
-            latency = await role.latency({})
-        finally:
-            await role.close()
-        assert latency["count"] == sum(latency["counts"]) == 2
-        assert (latency["published_only"], latency["received_only"], latency["over"]) == (1, 0, 0)
-        assert 0 < latency["min_ns"] <= latency["max_ns"] < 1e9 * WAIT_S
-        assert latency["sum_ns"] == latency["min_ns"] + latency["max_ns"]
-
-    asyncio.run(story())
+    role = Stamper()
+    try:
+        assert set(await role.addresses({})) == set(SIDES)
+        send(role, "gateway", (104, 9, WHOLE))
+        await until(role, 1, 0)
+        await role.expect({"path": str(tmp_path / "expected.npz")})
+        sampled = [(104, 1, WHOLE), (104, 3, WHOLE), (105, 1, WHOLE)]
+        send(role, "gateway", *sampled, (105, 3, WHOLE))
+        await until(role, 4, 0)
+        send(role, "client", *sampled)
+        await until(role, 4, 3)
+        latency = await role.latency({})
+    finally:
+        await role.close()
+    assert latency["count"] == sum(latency["counts"]) == 2
+    assert (latency["published_only"], latency["received_only"], latency["over"]) == (1, 0, 0)
+    assert 0 < latency["min_ns"] <= latency["max_ns"] < 1e9 * WAIT_S
+    assert latency["sum_ns"] == latency["min_ns"] + latency["max_ns"]
 
 
 def test_a_side_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,16 +217,13 @@ class Supervisor:
         return [{"gateway": "g:1", "client": "c:2"} if verb == "addresses" else self.answer]
 
 
-def test_what_could_be_matched_is_the_steps_latency() -> None:
-    async def story() -> None:
-        supervisor: Any = Supervisor(published_only=0)
-        stamping = await start_stamping(supervisor)
-        assert supervisor.enlisted == [("stamper", "stamper")]
-        assert (stamping.gateway, stamping.client) == ("g:1", "c:2")
-        latency = await stamping.latency()
-        assert (latency.count, latency.min_ns, int(latency.buckets[30])) == (98, 30, 98)
-
-    asyncio.run(story())
+async def test_what_could_be_matched_is_the_steps_latency() -> None:
+    supervisor: Any = Supervisor(published_only=0)
+    stamping = await start_stamping(supervisor)
+    assert supervisor.enlisted == [("stamper", "stamper")]
+    assert (stamping.gateway, stamping.client) == ("g:1", "c:2")
+    latency = await stamping.latency()
+    assert (latency.count, latency.min_ns, int(latency.buckets[30])) == (98, 30, 98)
 
 
 @pytest.mark.parametrize("lone", ["published_only", "received_only", "over"])

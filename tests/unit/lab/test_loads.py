@@ -22,30 +22,24 @@ def test_what_the_replayer_tells_is_its_output_and_the_gateways_input() -> None:
     assert counts == {"replayer": (2.0, 0, 500), "gateway": (2.0, 500, 0)}
 
 
-def test_loads_are_sampled_from_the_end_of_the_warm_up() -> None:
-    async def story() -> None:
-        async with LoadWatch({"us": [os.getpid()]}, 0.0, dict) as watch:
-            await asyncio.sleep(0)
-            await asyncio.wait_for(started(watch), 60)
-        assert [each.role for each in watch.loads] == ["us"]
-        async with LoadWatch({"us": [os.getpid()]}, 60.0, dict) as watch:
-            pass
-        assert watch.loads == [], "it ended before the warm-up did"
-
+async def test_loads_are_sampled_from_the_end_of_the_warm_up() -> None:
     async def started(watch: LoadWatch) -> None:
         while not watch._started:
             await asyncio.sleep(0)
 
-    asyncio.run(story())
+    async with LoadWatch({"us": [os.getpid()]}, 0.0, dict) as watch:
+        await asyncio.sleep(0)
+        await asyncio.wait_for(started(watch), 60)
+    assert [each.role for each in watch.loads] == ["us"]
+    async with LoadWatch({"us": [os.getpid()]}, 60.0, dict) as watch:
+        pass
+    assert watch.loads == [], "it ended before the warm-up did"
 
 
-def test_a_failure_within_leaves_no_sampling_behind() -> None:
-    async def story() -> None:
-        with pytest.raises(RuntimeError, match="no"):
-            async with LoadWatch({"us": [os.getpid()]}, 0.0, dict):
-                raise RuntimeError("no")
-
-    asyncio.run(story())
+async def test_a_failure_within_leaves_no_sampling_behind() -> None:
+    with pytest.raises(RuntimeError, match="no"):
+        async with LoadWatch({"us": [os.getpid()]}, 0.0, dict):
+            raise RuntimeError("no")
 
 
 def test_traffic_is_of_the_measured_part() -> None:

@@ -7,23 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.lab import tally as compiled
+from tests.support.twins import either, twins_of
 
-MODULES = [compiled, load_interpreted("feedhandler.lab.tally")]
+module = either(twins_of(compiled))
 #: Two services, of 4 and 3 packets, numbered from 10 and from 1; two and three messages a packet.
 SERVICES, BASES, SIZES, MESSAGES = [104, 107], [10, 1], [4, 3], [2, 2, 2, 2, 3, 3, 3]
 NOW_NS = 1_000_000_000
 
 Position = tuple[int, int, int]
-
-
-@pytest.fixture(params=MODULES, ids=["compiled", "interpreted"])
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    found: ModuleType = request.param
-    return found
 
 
 def batch_of(positions: list[Position], stamp_ns: int = NOW_NS - 500, notes: Any = None) -> Batch:

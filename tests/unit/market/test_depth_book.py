@@ -12,17 +12,10 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.codecs.dbn import MBO, UNDEFINED_PRICE
 from feedhandler.codecs.errors import UsageError
 from feedhandler.market import depth_book
+from tests.support.twins import either, twins_of
 
 TICK = 10_000_000
-MODULES = ("compiled", "interpreted")
-
-
-@pytest.fixture(params=MODULES)
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    """The compiled module, and its interpreted twin."""
-    if request.param == "compiled":
-        return depth_book
-    return load_interpreted("feedhandler.market.depth_book")
+module = either(twins_of(depth_book))
 
 
 def record(

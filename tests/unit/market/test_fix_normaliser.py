@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import feedhandler
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.fixcast.exchange_plan import symbols_of
@@ -21,13 +20,11 @@ from feedhandler.replay.translation.fix_book import standing_of
 from feedhandler.retrans.fix.market_state import MarketState
 from tests.support.fix_market import full, refresh
 from tests.support.fix_messages import sealed
+from tests.support.twins import twins_of
 from tests.unit.replay.generating.test_fix_market import EPOCH, HEADER, OPENING_NS
 
 FEED = load_feed("fix-marketdata")
-TWINS = {
-    "compiled": fix_normaliser,
-    "interpreted": load_interpreted("feedhandler.market.fix_normaliser"),
-}
+TWINS = twins_of(fix_normaliser)
 UNIT = 10**9
 ORDERS = (
     "279=0|269=0|278=1|55=ABC|270=10.25|271=5",

@@ -21,6 +21,7 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.order_table import OrderTable
+from tests.support.twins import either, twins_of
 from tests.support.venues import packets
 from tests.unit.codecs.feeds.test_venues import FOLDERS, FOREIGN
 from tests.unit.codecs.test_loader import GOOD, write
@@ -28,13 +29,7 @@ from tests.unit.codecs.test_loader import GOOD, write
 FEEDS = [name for name in list_feeds() if load_feed(name).book is not None]
 SENT_NS = 1_700_000_000_000_000_000
 CHANNEL = 3
-
-
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request: pytest.FixtureRequest):
-    if request.param == "compiled":
-        return compiled
-    return load_interpreted("feedhandler.market.normaliser")
+twin = either(twins_of(compiled))
 
 
 class NormalisedRecords:

@@ -2,17 +2,10 @@
 
 from random import Random
 
-import pytest
-
-from feedhandler._compiled import load_interpreted
 from feedhandler.market import order_table as compiled
+from tests.support.twins import either, twins_of
 
-
-@pytest.fixture(params=["compiled", "interpreted"])
-def twin(request: pytest.FixtureRequest):
-    if request.param == "compiled":
-        return compiled
-    return load_interpreted("feedhandler.market.order_table")
+twin = either(twins_of(compiled))
 
 
 def test_what_is_known_is_what_a_dictionary_knows(twin) -> None:

@@ -8,7 +8,6 @@ from types import ModuleType
 import dpkt
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.recording import frame_writer
@@ -16,21 +15,13 @@ from feedhandler.recording.blocks import section
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.records import file_header
 from feedhandler.replay.captures.writer import CaptureWriter
+from tests.support.twins import either, twins_of
 
-TWINS = {
-    "compiled": frame_writer,
-    "interpreted": load_interpreted("feedhandler.recording.frame_writer"),
-}
+frames = either(twins_of(frame_writer))
 RING_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 17
 START_NS = 1_795_168_800_999_999_990
 ENDPOINTS = [("239.101.1.4", 30104, ""), ("239.101.2.4", 31104, "10.9.8.7")]
-
-
-@pytest.fixture(params=TWINS)
-def frames(request: pytest.FixtureRequest) -> ModuleType:
-    """The module, compiled or interpreted."""
-    return TWINS[request.param]
 
 
 def put(tap: Ring, line: int, at_ns: int, payload: bytes, sender: int = 0) -> bool:

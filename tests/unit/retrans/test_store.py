@@ -4,20 +4,12 @@ import random
 
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.retrans import store as compiled
 from tests.support.seeds import drawn
+from tests.support.twins import either, twins_of
 
-TWINS = {
-    "compiled": compiled.PacketStore,
-    "interpreted": load_interpreted("feedhandler.retrans.store").PacketStore,
-}
-
-
-@pytest.fixture(params=TWINS)
-def make(request):
-    """A store of either twin."""
-    return TWINS[request.param]
+#: A store of either twin.
+make = either({name: module.PacketStore for name, module in twins_of(compiled).items()})
 
 
 def body(number: int, size: int = 10) -> bytes:

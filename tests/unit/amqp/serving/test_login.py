@@ -67,21 +67,17 @@ def test_what_is_offered_depends_on_the_listener_and_on_the_certificate() -> Non
     assert made._mechanisms(made.enter("10.0.0.1", False)) == ("ANONYMOUS",)
 
 
-def test_a_password_that_was_right_is_known_at_once_the_next_time() -> None:
+async def test_a_password_that_was_right_is_known_at_once_the_next_time() -> None:
     made = door()
     asked = Credentials("PLAIN", "ann", SECRET)
-
-    async def scenario() -> None:
-        assert made.at_once(made.enter("10.0.0.1", False), asked) is None
-        found = (await made.check("10.0.0.1", asked)).user
-        assert found is not None
-        known = made.at_once(made.enter("10.0.0.1", False), asked)
-        assert known is not None
-        assert known.user is found
-        made.close()
-        made.close()
-
-    asyncio.run(scenario())
+    assert made.at_once(made.enter("10.0.0.1", False), asked) is None
+    found = (await made.check("10.0.0.1", asked)).user
+    assert found is not None
+    known = made.at_once(made.enter("10.0.0.1", False), asked)
+    assert known is not None
+    assert known.user is found
+    made.close()
+    made.close()
 
 
 def test_who_has_left_makes_room() -> None:
@@ -101,26 +97,22 @@ def test_who_has_left_makes_room() -> None:
     assert not made.by_address
 
 
-def test_who_fails_too_often_is_not_heard_on_connections_that_are_there_either() -> None:
+async def test_who_fails_too_often_is_not_heard_on_connections_that_are_there_either() -> None:
     made = gate(user("ann"), plain_without_tls=True, limits={"failed_logins": 2})
     right = Credentials("PLAIN", "ann", SECRET)
-
-    async def scenario() -> None:
-        guesses = [made.enter("10.0.0.1", False) for _ in range(4)]
-        for each in guesses[:2]:
-            made.failed(each)
-        late = made.at_once(guesses[2], right)
-        assert late is not None
-        assert (late.user, late.temporary) == (None, True)
-        waiting = await made.check("10.0.0.1", right)  # asked before the others had failed
-        assert (waiting.user, waiting.temporary) == (None, True)
-        assert (await made.check("10.0.0.2", right)).user is not None
-        made.close()
-
-    asyncio.run(scenario())
+    guesses = [made.enter("10.0.0.1", False) for _ in range(4)]
+    for each in guesses[:2]:
+        made.failed(each)
+    late = made.at_once(guesses[2], right)
+    assert late is not None
+    assert (late.user, late.temporary) == (None, True)
+    waiting = await made.check("10.0.0.1", right)  # asked before the others had failed
+    assert (waiting.user, waiting.temporary) == (None, True)
+    assert (await made.check("10.0.0.2", right)).user is not None
+    made.close()
 
 
-def test_an_address_that_fills_the_queue_of_passwords_makes_room_for_another(
+async def test_an_address_that_fills_the_queue_of_passwords_makes_room_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = gate(user("ann"), plain_without_tls=True)
@@ -133,17 +125,13 @@ def test_an_address_that_fills_the_queue_of_passwords_makes_room_for_another(
         return verify(name, password)
 
     monkeypatch.setattr(made.users, "by_password", by_password)
-
-    async def scenario() -> None:
-        guesses = [asyncio.create_task(made.check("10.0.0.1", wrong)) for _ in range(9)]
-        await asyncio.sleep(0)
-        right = asyncio.create_task(made.check("10.0.0.2", Credentials("PLAIN", "ann", SECRET)))
-        await asyncio.sleep(0)
-        slow.set()
-        assert (await right).user is not None
-        outcomes = [await each for each in guesses]
-        assert sum(each.temporary for each in outcomes) == 9 - 1 - 3
-        assert {each.reason for each in outcomes} == {BUSY, "wrong user or password"}
-        made.close()
-
-    asyncio.run(scenario())
+    guesses = [asyncio.create_task(made.check("10.0.0.1", wrong)) for _ in range(9)]
+    await asyncio.sleep(0)
+    right = asyncio.create_task(made.check("10.0.0.2", Credentials("PLAIN", "ann", SECRET)))
+    await asyncio.sleep(0)
+    slow.set()
+    assert (await right).user is not None
+    outcomes = [await each for each in guesses]
+    assert sum(each.temporary for each in outcomes) == 9 - 1 - 3
+    assert {each.reason for each in outcomes} == {BUSY, "wrong user or password"}
+    made.close()

@@ -14,7 +14,10 @@ from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.codecs.prices import Price
 from tests.support.fix_messages import sealed
-from tests.support.fix_twins import BOTH, IDS
+from tests.support.fix_twins import BOTH
+from tests.support.twins import either
+
+fix = either(BOTH)
 
 DICTIONARY = load_dictionary("fix50sp2")
 
@@ -67,7 +70,6 @@ def test_what_no_message_can_hold_is_refused(given: Any, complaint: str) -> None
         encode(given)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_the_writer_writes_the_same_message_again_and_again(fix: dict[str, Any]) -> None:
     writer = fix["encode"].MessageWriter(b"FIX.4.4")
     constant = field_text([(49, "PUB"), (56, "TOPIC")])
@@ -87,7 +89,6 @@ def test_the_writer_writes_the_same_message_again_and_again(fix: dict[str, Any])
         assert size == len(expected)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize(
     ("time_ns", "places", "text"),
     [
@@ -108,7 +109,6 @@ def test_times_are_written_to_the_decimal_that_is_wanted(
     assert writer.message() == sealed(b"35=0|52=" + text + b"|")
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_writer_refuses_what_cannot_be_read_again(fix: dict[str, Any]) -> None:
     make = fix["encode"].MessageWriter
     for begin, capacity in ((b"FIX" + b"4" * 12, 100), (b"FOX", 100), (b"FIX.4.4", 10)):
@@ -127,7 +127,6 @@ def test_a_writer_refuses_what_cannot_be_read_again(fix: dict[str, Any]) -> None
             wrong()
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_message_that_does_not_fit_is_given_up_and_the_next_one_is_not(
     fix: dict[str, Any],
 ) -> None:

@@ -8,7 +8,10 @@ import pytest
 from feedhandler.codecs.fix.dictionary import load_dictionary, read_toml
 from feedhandler.codecs.fix.reasons import FixReject
 from tests.support.fix_messages import sealed
-from tests.support.fix_twins import BOTH, COMPILED, IDS, of_twin
+from tests.support.fix_twins import BOTH, COMPILED, of_twin
+from tests.support.twins import either
+
+fix = either(BOTH)
 
 DICTIONARY = load_dictionary("fix50sp2")
 UPDATE = sealed(
@@ -33,7 +36,6 @@ def decode(columns: Any, data: bytes) -> tuple[int, dict[str, int]]:
     return read, {FixReject(at).name: int(rejects[at]) for at in numpy.flatnonzero(rejects)}
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_every_entry_has_its_own_instrument_and_exact_numbers(fix: dict[str, Any]) -> None:
     columns, data = columns_of(fix), UPDATE + STATUS + BOOK
     assert decode(columns, data) == (len(data), {"FINE": 3})
@@ -77,7 +79,6 @@ def test_columns_go_to_arrow_with_nulls_for_what_is_missing() -> None:
     assert batch["id"] == ["a1", None, "a1", None]
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_message_whose_entries_have_no_room_is_left_for_the_next_call(
     fix: dict[str, Any],
 ) -> None:
@@ -95,7 +96,6 @@ def test_a_message_whose_entries_have_no_room_is_left_for_the_next_call(
     assert calls == 4
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_time_or_a_price_that_no_column_can_hold_is_missing(fix: dict[str, Any]) -> None:
     columns = columns_of(fix)
     data = sealed(b"35=X|34=1|268=2|279=0|269=0|55=A|270=0.0000000000000000001|279=0|269=0|271=0|")
@@ -106,7 +106,6 @@ def test_a_time_or_a_price_that_no_column_can_hold_is_missing(fix: dict[str, Any
     assert columns.texts(data, "price") == [b"0.0000000000000000001", b""]
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_wrong_message_gives_no_row_and_a_wrong_frame_ends_the_reading(
     fix: dict[str, Any],
 ) -> None:
@@ -120,7 +119,6 @@ def test_a_wrong_message_gives_no_row_and_a_wrong_frame_ends_the_reading(
     assert columns.decode(BOOK, 1, len(BOOK), memoryview(numpy.zeros(40, numpy.uint64))) == 0
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize(
     ("message", "symbols"),
     [
@@ -144,7 +142,6 @@ def test_a_message_reaches_each_of_its_instruments_once(
     assert fix["entries"].symbols_of(message, index) == symbols
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_book_without_entries_has_no_rows(fix: dict[str, Any]) -> None:
     columns, data = columns_of(fix), sealed(b"35=W|34=9|55=XYZ|268=0|")
     assert decode(columns, data) == (len(data), {"FINE": 1})
@@ -172,7 +169,6 @@ W = "Book: 268(269 270 271 273)"
 """
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_text_where_a_number_or_a_time_should_be_has_none(fix: dict[str, Any]) -> None:
     table = of_twin(fix, read_toml(LOOSE, "loose"))
     columns = fix["entries"].EntryColumns(table, 50)

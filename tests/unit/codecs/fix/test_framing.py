@@ -9,7 +9,10 @@ import pytest
 from feedhandler.codecs.fix import framing, values
 from feedhandler.codecs.fix.reasons import FixReject
 from tests.support.fix_messages import sealed, summed
-from tests.support.fix_twins import BOTH, IDS, INTERPRETED
+from tests.support.fix_twins import BOTH, INTERPRETED
+from tests.support.twins import either
+
+fix = either(BOTH)
 
 HEADER = b"35=X|34=7|49=PUB|56=TOPIC|52=20260102-03:04:05.678|"
 UPDATE = sealed(HEADER + b"268=1|279=0|269=0|55=ABC|270=1.5|")
@@ -104,7 +107,6 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", WRONG)
 def test_every_wrong_message_has_its_reason_and_its_offset(fix: Any, what: str) -> None:
     data, reason, fault_at = WRONG[what]
@@ -115,7 +117,6 @@ def test_every_wrong_message_has_its_reason_and_its_offset(fix: Any, what: str) 
         assert frame.fault_at == fault_at
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_the_header_is_read_and_where_it_ends(fix: Any) -> None:
     answer, frame = read(fix, b"" + UPDATE + b"rest")
     assert answer == FixReject.FINE
@@ -131,7 +132,6 @@ def test_the_header_is_read_and_where_it_ends(fix: Any) -> None:
     assert UPDATE[frame.time_at : frame.time_at + frame.time_size] == b"20260102-03:04:05.678"
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize(
     ("body", "expected"),
     {
@@ -167,7 +167,6 @@ HEADER_TAGS = (
 )
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("tag", [*HEADER_TAGS, 90, 212, 0])
 def test_each_field_of_the_header_is_one_and_comes_once(fix: dict[str, Any], tag: int) -> None:
     field = b"%d=%s|" % (tag, b"Y" if tag in (43, 97) else b"7")
@@ -182,7 +181,6 @@ def test_each_field_of_the_header_is_one_and_comes_once(fix: dict[str, Any], tag
     assert answer == (FixReject.DUPLICATE_HEADER_FIELD if tag else FixReject.FINE)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_body_length_may_have_leading_zeros_and_the_maximum_is_the_readers(fix: Any) -> None:
     message = summed(b"8=FIX.4.4|9=00010|35=0|34=1|")
     assert read(fix, message)[0] == FixReject.FINE
@@ -194,7 +192,6 @@ def test_body_length_may_have_leading_zeros_and_the_maximum_is_the_readers(fix: 
         assert fix["framing"].frame_message(message, 0, len(message), frame) == reason
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_check_sum_is_right_for_messages_of_every_length(fix: Any) -> None:
     text = bytes(range(32, 256)) * 12
     for size in (*range(1, 80), 255, 256, 257, 1_023, 1_024, 1_025, 2_600):
@@ -254,7 +251,6 @@ DATAGRAMS: dict[str, tuple[list[bytes], dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", DATAGRAMS)
 def test_a_datagram_says_which_numbers_it_carries_and_what_the_publisher_says(
     fix: Any, what: str
@@ -269,7 +265,6 @@ def test_a_datagram_says_which_numbers_it_carries_and_what_the_publisher_says(
     assert {name: getattr(datagram, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize(
     ("data", "reason", "fault_at"),
     [
@@ -292,7 +287,6 @@ def test_a_datagram_with_one_wrong_message_is_wrong(
     assert datagram.fault_at == fault_at
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_nothing_outside_the_given_bytes_is_asked_for(fix: Any) -> None:
     frame, datagram = fix["framing"].Frame(), fix["datagram"].Datagram()
     size = len(UPDATE)
@@ -305,7 +299,6 @@ def test_nothing_outside_the_given_bytes_is_asked_for(fix: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_many_messages_are_framed_in_one_call_up_to_the_first_wrong_one(fix: Any) -> None:
     data = b"".join(UPDATES)
     begins, numbers = numpy.zeros(8, numpy.uint32), numpy.zeros(8, numpy.uint64)
@@ -325,7 +318,6 @@ def test_many_messages_are_framed_in_one_call_up_to_the_first_wrong_one(fix: Any
     assert fix["framing"].frame_all(data, 0, len(data) + 1, frame, few, memoryview(numbers)) == 0
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -385,7 +377,7 @@ def test_both_twins_say_the_same_of_changed_messages(seed: int) -> None:
         for _ in range(source.randrange(3)):
             data[source.randrange(len(data))] = source.choice(b"0195=\x01NY|ABX\x00\xff")
         answers = []
-        for fix in BOTH:
+        for fix in BOTH.values():
             frame, datagram = fix["framing"].Frame(), fix["datagram"].Datagram()
             verdict = fix["datagram"].walk_datagram(bytes(data), 0, len(data), frame, datagram)
             said = [getattr(datagram, name) for name in SAID]
@@ -435,7 +427,6 @@ def like_it(rng: random.Random, fields: list[bytes]) -> list[bytes]:
     return made
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_message_that_is_like_the_one_before_is_framed_as_if_it_were_alone(
     fix: Any, seed: int
 ) -> None:

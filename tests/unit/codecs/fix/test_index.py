@@ -10,7 +10,10 @@ from feedhandler.codecs.fix.dictionary import Dictionary, load_dictionary, read_
 from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.reasons import FixReject
 from tests.support.fix_messages import sealed
-from tests.support.fix_twins import BOTH, IDS, INTERPRETED, of_twin
+from tests.support.fix_twins import BOTH, INTERPRETED, of_twin
+from tests.support.twins import either
+
+fix = either(BOTH)
 
 DICTIONARY = load_dictionary("fix50sp2")
 HEADER = b"35=%s|34=7|49=PUB|52=20260102-03:04:05.678|"
@@ -86,7 +89,6 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", WRONG)
 def test_every_wrong_message_has_its_reason_and_its_tag(fix: dict[str, Any], what: str) -> None:
     body, reason, tag = WRONG[what]
@@ -138,7 +140,6 @@ RIGHT: dict[str, tuple[bytes, list[tuple[int, int, int, int]]]] = {
 }
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("what", RIGHT)
 def test_entries_are_listed_with_their_groups_and_the_entries_around_them(
     fix: dict[str, Any], what: str
@@ -158,7 +159,6 @@ def test_entries_are_listed_with_their_groups_and_the_entries_around_them(
     assert sum(map(len, lists)) == sum(parent == 0 for _, parent, _, _ in expected)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_count_that_lies_is_reported_with_both_numbers(fix: dict[str, Any]) -> None:
     _, index = index_of(fix, X + b"268=3|279=0|269=0|279=1|")
     assert (index.declared, index.found) == (3, 2)
@@ -166,7 +166,6 @@ def test_a_count_that_lies_is_reported_with_both_numbers(fix: dict[str, Any]) ->
     assert (index.declared, index.found) == (1, 2)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_unknown_tags_pass_where_that_is_wanted_and_users_own_are_refused_where_not(
     fix: dict[str, Any],
 ) -> None:
@@ -176,7 +175,6 @@ def test_unknown_tags_pass_where_that_is_wanted_and_users_own_are_refused_where_
     assert index.fault_tag == 5001
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_an_index_that_is_full_refuses_the_message_and_takes_the_next(fix: dict[str, Any]) -> None:
     table = of_twin(fix, DICTIONARY)
     long = sealed(X + b"268=9|" + b"279=0|269=0|" * 9)
@@ -196,7 +194,6 @@ def test_an_index_that_is_full_refuses_the_message_and_takes_the_next(fix: dict[
             assert index.count == 10
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_groups_deeper_than_the_index_follows_are_refused(fix: dict[str, Any]) -> None:
     table = fix["index"].FixTable(13, 10)
     for slot, tag in enumerate((8, 9, 10, 34, 35, *range(101, 108)), 1):
@@ -215,7 +212,6 @@ def test_groups_deeper_than_the_index_follows_are_refused(fix: dict[str, Any]) -
         assert fix["index"].read_message(table, message, 0, len(message), frame, index) == reason
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_many_messages_are_counted_by_reason(fix: dict[str, Any]) -> None:
     bodies = [W + b"55=A|268=0|", W + b"55=A|", X + b"268=1|279=0|269=0|"]
     data = b"".join(map(sealed, bodies)) + b"8=FIX"
@@ -231,7 +227,6 @@ def test_many_messages_are_counted_by_reason(fix: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_fields_are_listed_without_a_dictionary_too(fix: dict[str, Any]) -> None:
     message = sealed(b"35=D|34=1|9999=x|9999=y|95=3|96=a|b|58=z|")
     table = of_twin(fix, DICTIONARY)
@@ -245,7 +240,7 @@ def test_both_twins_say_the_same_of_changed_messages(seed: int) -> None:
     source = random.Random(seed)
     bodies = [body for body, _ in RIGHT.values()] + [body for body, _, _ in WRONG.values()]
     readers = []
-    for fix in BOTH:
+    for fix in BOTH.values():
         table = of_twin(fix, DICTIONARY)
         readers.append((fix, table, fix["framing"].Frame(), fix["index"].FieldIndex(table)))
     for _ in range(1_000):
@@ -329,7 +324,6 @@ def test_twice_as_long_a_message_takes_twice_the_reads(what: str) -> None:
     assert reads[2] - reads[1] < 2.2 * (reads[1] - reads[0]) + 200
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_data_fields_of_the_dictionarys_own_follow_their_lengths(fix: dict[str, Any]) -> None:
     text = """name = "A"
 header = "8 9 35 34"
@@ -358,7 +352,6 @@ PIX = "LongType: 5500"
         assert fix["index"].read_message(table, message, 0, len(message), frame, index) == reason
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_nothing_outside_the_given_bytes_is_asked_for(fix: dict[str, Any]) -> None:
     table, message = of_twin(fix, DICTIONARY), sealed(W + b"55=A|268=0|")
     frame, index = fix["framing"].Frame(), fix["index"].FieldIndex(table)
@@ -377,7 +370,6 @@ def test_nothing_outside_the_given_bytes_is_asked_for(fix: dict[str, Any]) -> No
     assert module.index_message(table, message, unread, index) == FixReject.NO_MESSAGES
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_table_has_its_bounds(fix: dict[str, Any]) -> None:
     table = fix["index"].FixTable(2, 1)
     table.set_field(35, 1, 0, 0)
@@ -389,7 +381,6 @@ def test_a_table_has_its_bounds(fix: dict[str, Any]) -> None:
         table.add_required(0, 35)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_entries_that_find_no_room_refuse_the_message(fix: dict[str, Any]) -> None:
     table = of_twin(fix, DICTIONARY)
     message = sealed(b"35=X|34=1|268=4|" + b"279=0|" * 4)

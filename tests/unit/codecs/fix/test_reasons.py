@@ -8,7 +8,10 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.dictionary import load_dictionary, read_toml
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 from tests.support.fix_messages import sealed, summed
-from tests.support.fix_twins import BOTH, IDS, of_twin
+from tests.support.fix_twins import BOTH, of_twin
+from tests.support.twins import either
+
+fix = either(BOTH)
 
 DICTIONARY = load_dictionary("fix50sp2")
 W = b"35=W|34=1|55=A|"
@@ -85,7 +88,6 @@ def test_the_table_has_every_reason() -> None:
     assert set(TABLE) == set(FixReject) == set(REJECT_TEXT)
 
 
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 @pytest.mark.parametrize("reason", FixReject)
 def test_every_reason_has_bytes_that_bring_it_about(
     fix: dict[str, ModuleType], reason: FixReject
@@ -104,7 +106,6 @@ def test_every_reason_has_bytes_that_bring_it_about(
 
 
 @pytest.mark.parametrize("capacity", [0, -1])
-@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_an_index_without_room_is_refused(fix: dict[str, ModuleType], capacity: int) -> None:
     with pytest.raises(UsageError, match=f"an index with room for {capacity} fields") as error:
         fix["index"].FieldIndex(of_twin(fix, DICTIONARY), capacity)

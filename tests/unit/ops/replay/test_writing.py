@@ -23,6 +23,7 @@ from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.source import Chunk
 from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.checkout import CHECKOUT
+from tests.support.twins import twins_of
 
 SECOND = 10**9
 START_NS = 1_763_625_600 * SECOND
@@ -273,10 +274,7 @@ def test_the_page_about_replaying_names_every_option() -> None:
 
 # -- records, byte by byte ------------------------------------------------------------------
 
-TWINS = {
-    "compiled": compiled,
-    "interpreted": load_interpreted("feedhandler.replay.playing.block_records"),
-}
+TWINS = twins_of(compiled)
 
 
 @pytest.fixture(params=TWINS)

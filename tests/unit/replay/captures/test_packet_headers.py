@@ -6,22 +6,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import BadPacket, Feed, Packet, load_feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.replay.captures import packet_headers as compiled
 from tests.support.feeds import BINARY_FEEDS
+from tests.support.twins import either, twins_of
 
-TWINS = {
-    "compiled": compiled,
-    "interpreted": load_interpreted("feedhandler.replay.captures.packet_headers"),
-}
+twin = either(twins_of(compiled))
 FEEDS = [load_feed(name) for name in BINARY_FEEDS]
-
-
-@pytest.fixture(params=TWINS)
-def twin(request: pytest.FixtureRequest) -> ModuleType:
-    return TWINS[request.param]
 
 
 def laid_out(payloads: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

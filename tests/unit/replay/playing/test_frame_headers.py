@@ -12,11 +12,11 @@ from typing import Any
 import dpkt
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.replay.captures.records import internet_checksum, multicast_mac
 from feedhandler.replay.playing import frame_headers
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.frame_sender import payload_sum
+from tests.support.twins import either, twins_of
 
 
 def ones_sum(payload: bytes) -> int:
@@ -28,10 +28,8 @@ def ones_sum(payload: bytes) -> int:
     return total
 
 
-TWINS = {
-    "compiled": frame_headers,
-    "interpreted": load_interpreted("feedhandler.replay.playing.frame_headers"),
-}
+TWINS = twins_of(frame_headers)
+module = either(TWINS)
 #: Bytes around the headers in the room that they are changed in.
 MARGIN = 5
 OLD_MAC, NEW_MAC = bytes.fromhex("00a0c9112233"), bytes.fromhex("020000000099")
@@ -86,7 +84,6 @@ def changed(
     return bytes(room[MARGIN:end]) + payload if outcome == 0 else outcome
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 @pytest.mark.parametrize("options", [b"", b"\x94\x04\0\0", b"\x07\x27\x04" + bytes(37)])
 @pytest.mark.parametrize("tags", [(), (12,), (12, 345)])
 @pytest.mark.parametrize("size", [0, 1, 8, 333])
@@ -98,7 +95,6 @@ def test_a_changed_frame_is_the_one_that_would_have_been_built(
     assert changed(module, NEW, frame, payload) == frame_of(NEW, payload, tags, options)
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 @pytest.mark.parametrize("field", ["group", "port", "source_mac", "source_ip", "source_port"])
 def test_each_field_is_changed_for_itself(module: ModuleType, field: str) -> None:
     alone = Destination(**{field: getattr(NEW, field)})
@@ -106,19 +102,16 @@ def test_each_field_is_changed_for_itself(module: ModuleType, field: str) -> Non
     assert changed(module, alone, frame_of(OLD, b"abcd"), b"abcd") == frame_of(wanted, b"abcd")
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 def test_a_checksum_that_was_not_computed_stays_so(module: ModuleType) -> None:
     frame = frame_of(OLD, b"abc", checksum=0)
     assert changed(module, NEW, frame, b"abc") == frame_of(NEW, b"abc", checksum=0)
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 def test_a_wrong_checksum_is_put_right_with_the_change(module: ModuleType) -> None:
     frame = frame_of(OLD, b"abc", checksum=0x1234)
     assert changed(module, NEW, frame, b"abc") == frame_of(NEW, b"abc")
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 def test_where_nothing_changes_nothing_is_touched(module: ModuleType) -> None:
     wrong = bytearray(frame_of(OLD, b"abc", checksum=0x1234))
     wrong[0:6] = bytes.fromhex("0002deadbeef")  # not the group's: a router's
@@ -127,7 +120,6 @@ def test_where_nothing_changes_nothing_is_touched(module: ModuleType) -> None:
         assert changed(module, destination, bytes(wrong), b"abc") == bytes(wrong)
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 @pytest.mark.parametrize("options", [b"", bytes(8)])
 def test_a_datagram_that_was_cut_keeps_the_checksum_of_the_whole(
     module: ModuleType, options: bytes
@@ -140,7 +132,6 @@ def test_a_datagram_that_was_cut_keeps_the_checksum_of_the_whole(
         assert got == wanted[: len(frame) - 200 + kept]
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_checksum_that_comes_out_as_0_is_sent_as_ffff(module: ModuleType, cut: bool) -> None:
     # What a checksum lacks to 0 is the checksum itself: two bytes of payload make up for it.
@@ -153,7 +144,6 @@ def test_a_checksum_that_comes_out_as_0_is_sent_as_ffff(module: ModuleType, cut:
     assert got == wanted[: len(frame) - 2 + len(kept)]
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 @pytest.mark.parametrize("size", [0, 5, 1_400])
 def test_a_bare_payload_gets_all_headers(module: ModuleType, size: int) -> None:
     payload = random.Random(size).randbytes(size)
@@ -178,7 +168,6 @@ def test_a_bare_payload_gets_all_headers(module: ModuleType, size: int) -> None:
                 assert got == bytes(wanted)
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 def test_a_frame_without_ethernet_gets_the_header_of_its_group(module: ModuleType) -> None:
     frame = frame_of(OLD, b"abcd", options=bytes(4))
 
@@ -193,7 +182,6 @@ def test_a_frame_without_ethernet_gets_the_header_of_its_group(module: ModuleTyp
     assert changed(module, NEW, frame, b"abcd", cover) == wanted
 
 
-@pytest.mark.parametrize("module", TWINS.values(), ids=TWINS)
 def test_what_are_no_headers_is_refused(module: ModuleType) -> None:
     frame = frame_of(OLD, b"")
     for wrong in (
