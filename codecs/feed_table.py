@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""What the scanner works with: a feed's table, a packet's header, an index of messages.
+"""The feed table, packet header and message index that the scanner works with.
 
 `feedhandler.codecs.loader` builds the `FeedTable` of a description; the scanner and its part for
 FIX (`feedhandler.codecs.fix_scanning`) read packets by it into a `PacketHeader` and a

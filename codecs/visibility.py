@@ -1,8 +1,8 @@
-"""How Python sees an attribute of a compiled class.
+"""Markers for attributes of compiled classes that Python reads or sets.
 
 The C type of an attribute is its annotation in the class; it is C's alone, unless it stands within
-`Public` or `Readonly`. What Cython needs to know of it follows from there
-(`feedhandler/_declarations.py`); interpreted, the annotations say the same and do nothing.
+`Public` or `Readonly`. `feedhandler/_declarations.py` makes Cython's declaration of it;
+interpreted, the markers do nothing.
 """
 
 

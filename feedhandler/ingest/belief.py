@@ -5,14 +5,14 @@ of the stream (or a heartbeat's number) below which its own line then goes on ei
 packets before it or is forged: it is *contradicted*, and is no evidence of a gap. What makes it
 believed or contradicted:
 
- what comes after it | then it is |
----|---|
- nothing, or later numbers of its line | believed |
- the same packet on another line, or from recovery | believed for good |
- a lower number of its line that is next, or held | contradicted |
- two copies in a row, of what was published before, on its line | contradicted |
- two packets that are next, from other lines, and nothing more from its own | contradicted |
- it does not follow on its line's latest, and the line was distrusted lately | contradicted |
+| what comes after it | then it is |
+|---|---|
+| nothing, or later numbers of its line | believed |
+| the same packet on another line, or from recovery | believed for good |
+| a lower number of its line that is next, or held | contradicted |
+| two copies in a row, of what was published before, on its line | contradicted |
+| two packets that are next, from other lines, and nothing more from its own | contradicted |
+| it does not follow on its line's latest, and the line was distrusted lately | contradicted |
 
 Each input, while anything is held or known to be missing, has an *order*; 0 is contradicted for
 good. Here is only what is known of each line; the packets are the `Sequencer`'s.

@@ -3,16 +3,18 @@
 A channel is in one of five states:
 
 JOINING      no number is expected yet: packets are collected for a moment, to start at the lowest
-FLOWING      everything up to `expected` is published, nothing is known to be missing WAITING
-something is missing; packets behind the gap are held, and each gap has a deadline BLOCKED
-the ring lacked room; packets are held and written as soon as there is some RENUMBERING  a reset or
-new session waits for ring room; until then nothing new is taken
+FLOWING      everything up to `expected` is published, nothing is known to be missing
+WAITING      something is missing; packets behind the gap are held, and each gap has a deadline
+BLOCKED      the ring lacked room; packets are held and written as soon as there is some
+RENUMBERING  a reset or new session waits for ring room; until then nothing new is taken
 
 An input is classified by its number alone, against `expected` (and `first`, the feed's first
 number, while joining):
 
-OLD    everything in it was expected before          NEXT   it begins at, or spans, `expected` AHEAD
-beyond, but within the window of `max_jump`   JUMP   beyond the window
+OLD    everything in it was expected before
+NEXT   it begins at, or spans, `expected`
+AHEAD  beyond, but within the window of `max_jump`
+JUMP   beyond the window
 
 A heartbeat's number is the one that the next packet will carry; for it NEXT means that the line
 agrees with the channel, AHEAD that packets at the end of a burst were lost. While joining

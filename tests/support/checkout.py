@@ -1,4 +1,4 @@
-"""Where the project is checked out."""
+"""The root folder of the checkout, for tests that read its files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a message to a broker gets on its way: header, annotations and address.
+"""Header, annotations and address that a message gets on its way to a broker.
 
 What it is for: the same message goes to every broker, but brokers differ in where they look for its
 address: some take it from the link, and route by the subject; others from each message's `to`. A
