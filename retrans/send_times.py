@@ -40,7 +40,7 @@ class SendTimes:
 
         A side on which the store holds no live packet is not judged.
         """
-        begin, end = store.taken - store.count, store.taken
+        begin, end = store.next_serial - store.count, store.next_serial
         index = store.find(begin, end, snapshot.last + 1)
         ahead_ns = self._ahead_ns(snapshot, store, range(index - 1, begin - 1, -1))
         if ahead_ns is not None and ahead_ns > self._early_ns:

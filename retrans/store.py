@@ -76,7 +76,7 @@ class PacketStore:
     refused      packets not taken: an old number, an empty range, too long for the store
     epoch        how often it was cleared: numbers of different sequence epochs are not comparable
     keeping      `clear` lets packets give way only as room is needed
-    taken        packets ever taken: the serial of the next one
+    next_serial  the serial of the next packet: how many were ever kept
     held         packets held of all epochs;  `held_bytes` their bytes
     gone_first   number of the packet that gave way last;  `gone_next` the number after it. For an
                  unsequenced packet, which came before the packet with a number: that number and the
@@ -96,7 +96,7 @@ class PacketStore:
     bytes: Readonly[cython.Py_ssize_t]
     held: Readonly[cython.Py_ssize_t]
     held_bytes: Readonly[cython.Py_ssize_t]
-    taken: Readonly[cython.Py_ssize_t]
+    next_serial: Readonly[cython.Py_ssize_t]
     first: Readonly[cython.ulonglong]
     end: Readonly[cython.ulonglong]
     evicted: Readonly[cython.ulonglong]
@@ -117,7 +117,7 @@ class PacketStore:
         self.keeping = self.trims = False
         self.cut: Callable[[bytes, int, int], bytes] | None = None
         self.oldest = self.count = self.bytes = self.write = 0
-        self.taken = self.held = self.held_bytes = self.gone_first = self.gone_next = 0
+        self.next_serial = self.held = self.held_bytes = self.gone_first = self.gone_next = 0
         self.first = self.end = 0
 
     def trim_by(self, cut: Callable[[bytes, int, int], bytes]) -> None:
@@ -254,7 +254,7 @@ class PacketStore:
         self.held_bytes += size
         self.count += 1
         self.held += 1
-        self.taken += 1
+        self.next_serial += 1
         return 0
 
     @cython.locals(offset=cython.Py_ssize_t)
@@ -328,9 +328,9 @@ class PacketStore:
     @cython.exceptval(-2, check=False)
     def entry(self, serial: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the first table word of the packet with this serial; -1 where it is not held."""
-        if serial >= self.taken or serial + self.held < self.taken:
+        if serial >= self.next_serial or serial + self.held < self.next_serial:
             return -1
-        return self._entry(serial + self.held - self.taken)
+        return self._entry(serial + self.held - self.next_serial)
 
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     @cython.cfunc
@@ -377,8 +377,8 @@ class PacketStore:
         Searches the packets held with the serials `begin` to `end` - 1, which must be of one
         sequence epoch.
         """
-        begin = max(begin, self.taken - self.held)
-        shift = self.taken - self.held
+        begin = max(begin, self.next_serial - self.held)
+        shift = self.next_serial - self.held
         return end if begin >= end else shift + self._search(begin - shift, end - shift, number)
 
     @cython.locals(index=cython.Py_ssize_t)
@@ -389,7 +389,7 @@ class PacketStore:
         """Return the serial of the latest unsequenced packet with this number, or -1."""
         for index in range(self.held - 1, -1, -1):
             if self.table[self._entry(index) + SKIP] == number:
-                return self.taken - self.held + index
+                return self.next_serial - self.held + index
         return -1
 
     @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)

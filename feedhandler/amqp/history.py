@@ -140,22 +140,22 @@ class History:
     @property
     def end(self) -> int:
         """Serial of the packet that is published next."""
-        return self.store.taken if self._closed_at < 0 else self._closed_at
+        return self.store.next_serial if self._closed_at < 0 else self._closed_at
 
     @property
     def oldest(self) -> int:
         """Serial of the oldest packet that can be had with all notes after it."""
-        return max(self.store.taken - self.store.held, self.floor)
+        return max(self.store.next_serial - self.store.held, self.floor)
 
     def begin(self, prefix: bytes, first: int, end: int, goes_on: bool = False) -> None:
         """Begin an epoch whose next number is `first`; the one before ended before `end`, or
         with the newest packet where the store has been cleared already (0). `goes_on`: the numbers
         of the one before go on, on another day."""
-        last, packet = self.epochs[-1], self.store.packet(self.store.taken - 1)
+        last, packet = self.epochs[-1], self.store.packet(self.store.next_serial - 1)
         last.end = end or (packet[1] if packet is not None else 0)
-        if last.serial == self.store.taken:  # nothing was published in it
+        if last.serial == self.store.next_serial:  # nothing was published in it
             self.epochs.pop()
-        self.epochs.append(SequenceEpoch(prefix, self.store.taken, first, goes_on=goes_on))
+        self.epochs.append(SequenceEpoch(prefix, self.store.next_serial, first, goes_on=goes_on))
         if len(self.epochs) > EPOCHS_MAX:
             self.epochs.popleft()
             self.floor = max(self.floor, self.epochs[0].serial)
@@ -192,14 +192,14 @@ class History:
     def close(self) -> None:
         """Store packets from here on without publishing them."""
         if self._closed_at < 0:
-            self._closed_at = self.store.taken
+            self._closed_at = self.store.next_serial
 
     def open(self, first: int) -> None:
         """Publish what is stored from number `first` on, and what follows."""
         if self._closed_at < 0:
             return
         closed_at, self._closed_at = self._closed_at, -1
-        to = self.store.find(closed_at, self.store.taken, first)
+        to = self.store.find(closed_at, self.store.next_serial, first)
         if to == closed_at:
             return
         self._hidden[closed_at] = to
@@ -269,7 +269,7 @@ class History:
         """Return the position behind message `number` of the packet, in this epoch; None where not
         all that follows it is held. Where only notes at that very position are gone, its note is
         one of those."""
-        oldest = self.store.taken - self.store.held
+        oldest = self.store.next_serial - self.store.held
         if oldest > self._end_of(epoch):
             return None
         if epoch.serial < oldest:  # its first packets are gone

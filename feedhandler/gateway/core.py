@@ -230,7 +230,7 @@ class GatewayCore:
         """Return the newest packet of a service's present sequence epoch; b"" before any."""
         for stream in self.streams:
             if stream.service == service and stream.store is not None and stream.store.count:
-                newest = stream.store.packet(stream.store.taken - 1)
+                newest = stream.store.packet(stream.store.next_serial - 1)
                 return b"" if newest is None else newest[2]
         return b""
 

@@ -694,7 +694,7 @@ class Arbiter:
         if self.joined:
             self.stream.release(now_ns)
         if self.pending_cause and not self.stream.blocked:
-            self._finish_renumbering(now_ns)
+            self._finish_reset(now_ns)
         return self._settle(now_ns)
 
     @cython.cfunc
@@ -706,7 +706,7 @@ class Arbiter:
             self.stream.report_gaps()
         self.work_deadline = NEVER
         if self.pending_cause:
-            self.state = states.RENUMBERING
+            self.state = states.RESETTING
             self.work_deadline = now_ns + RETRY_NS
         elif not self.joined:
             self.state = states.JOINING
@@ -810,7 +810,7 @@ class Arbiter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def _finish_renumbering(self, now_ns: cython.ulonglong) -> cython.int:
+    def _finish_reset(self, now_ns: cython.ulonglong) -> cython.int:
         """Write RESET, then the reset packet itself if there is one; or be blocked."""
         slot: cython.Py_ssize_t = self.pending_slot
         if not self.pending_reported:

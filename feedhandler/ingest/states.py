@@ -6,7 +6,7 @@ JOINING      no number is expected yet: packets are collected for a moment, to s
 FLOWING      everything up to `expected` is published, nothing is known to be missing
 WAITING      something is missing; packets behind the gap are held, and each gap has a deadline
 BLOCKED      the ring lacked room; packets are held and written as soon as there is some
-RENUMBERING  a reset or new session waits for ring room; until then nothing new is taken
+RESETTING    a reset or new session waits for ring room; until then nothing new is taken
 
 An input is classified by its number alone, against `expected` (and `first`, the feed's first
 number, while joining):
@@ -35,7 +35,7 @@ class State(IntEnum):
     FLOWING = 1
     WAITING = 2
     BLOCKED = 3
-    RENUMBERING = 4
+    RESETTING = 4
 
 
 class Input(IntEnum):
@@ -113,7 +113,7 @@ TABLE: dict[State, dict[Input, Action]] = {
     State.WAITING: _AFTER_START,
     # The ring is full: what comes next in order has to wait like the rest.
     State.BLOCKED: {**_AFTER_START, Input.NEXT: Action.HOLD},
-    State.RENUMBERING: {
+    State.RESETTING: {
         **dict.fromkeys(Input, Action.REFUSE),
         **dict.fromkeys(_HEARTBEATS, Action.NOTHING),
     },
@@ -129,7 +129,7 @@ def flat_table() -> bytes:
 
 
 # The same as plain numbers, for the core.
-(JOINING, FLOWING, WAITING, BLOCKED, RENUMBERING) = (int(state) for state in State)
+(JOINING, FLOWING, WAITING, BLOCKED, RESETTING) = (int(state) for state in State)
 (NOTHING, AGREE, START, HINT, PUBLISH, HOLD, DROP, REVEAL, QUARANTINE, REFUSE) = (
     int(action) for action in Action
 )

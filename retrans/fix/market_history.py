@@ -63,7 +63,7 @@ class MarketHistory:
             at = end
             taken += 1
         if not taken and at < store.end:
-            following = store.packet(store.find(0, store.taken, at))
+            following = store.packet(store.find(0, store.next_serial, at))
             self._miss(at, following[0] if following else store.end)
         return self.state.number + 1 >= store.end
 
@@ -92,7 +92,7 @@ class MarketHistory:
         """
         store = self.channel.store
         if begin_ns < (held_from_ns := self._held_from_ns()):
-            known = store.count > 0 or not store.taken
+            known = store.count > 0 or not store.next_serial
             raise Refused(
                 Refusal.TIME_NOT_HELD,
                 "messages of the beginning are not held"
@@ -100,7 +100,7 @@ class MarketHistory:
                 held_from_ns=held_from_ns if known else 0,
             )
         begin = self._find(begin_ns)
-        end = store.taken if end_ns < 0 else self._find(end_ns)
+        end = store.next_serial if end_ns < 0 else self._find(end_ns)
         if begin >= end:
             return (self.end, self.end)
         return (self._number(begin), self._number(end - 1) + 1)
@@ -108,14 +108,14 @@ class MarketHistory:
     def _held_from_ns(self) -> int:
         """Return since when all that was sent is held; `NEVER` where nothing is."""
         store = self.channel.store
-        if store.taken == store.count:
+        if store.next_serial == store.count:
             return self.since_ns
-        return self._time_ns(store.taken - store.count) if store.count else NEVER
+        return self._time_ns(store.next_serial - store.count) if store.count else NEVER
 
     def _find(self, time_ns: int) -> int:
         """Return the serial of the first message that was sent at this time or later."""
         store = self.channel.store
-        low, high = store.taken - store.count, store.taken
+        low, high = store.next_serial - store.count, store.next_serial
         while low < high:
             middle = (low + high) // 2
             if self._time_ns(middle) < time_ns:

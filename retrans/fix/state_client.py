@@ -209,7 +209,7 @@ def trimmed(packet: bytes, first: int) -> bytes:
 
 def fits(snapshot: Snapshot, store: PacketStore) -> bool:
     """Return whether the state is of the epoch published last; True where either has none."""
-    latest = store.packet(store.taken - 1) if store.count else None
+    latest = store.packet(store.next_serial - 1) if store.count else None
     if latest is None or not snapshot.packets:
         return True
     said = [_EPOCH.search(data) for data in (snapshot.packets[0], latest[2])]

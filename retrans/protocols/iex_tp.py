@@ -250,7 +250,7 @@ class GapFillServer(DatagramServer):
         counts["requests"] += 1
         stream = data[2:12]
         store = self.setup.stores.get(int.from_bytes(data[4:8], "little"))
-        newest = store.packet(store.taken - 1) if store is not None and store.count else None
+        newest = store.packet(store.next_serial - 1) if store is not None and store.count else None
         if store is None or newest is None or newest[2][STREAM_PLACE] != stream:
             counts["wrong_session"] += 1
         elif not ranges:

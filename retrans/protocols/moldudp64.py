@@ -271,7 +271,7 @@ class MoldServer(DatagramServer):
         """Return the store whose packets are of a session; None where no store's are."""
         for service in self.stores:
             store = self.stores[service]
-            newest = store.packet(store.taken - 1) if store.count else None
+            newest = store.packet(store.next_serial - 1) if store.count else None
             if newest is not None and newest[2].startswith(session):
                 return store
         return None

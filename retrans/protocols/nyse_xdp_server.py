@@ -213,7 +213,7 @@ class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
     def _send_time(self, service: int, now_ns: int) -> int:
         """Return the send time of a channel's latest packet; now, where there is none."""
         store = self.setup.stores[service]
-        latest = store.packet(store.taken - 1)
+        latest = store.packet(store.next_serial - 1)
         if latest is None:
             return now_ns
         *_, seconds, nanoseconds = HEADER.unpack_from(latest[2])

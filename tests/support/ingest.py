@@ -169,7 +169,7 @@ class Channel:
             send_time=fields.get("send_time", 0),
             session=fields.get("session", 0),
         )
-        begun = self.arbiter.state_name == "RENUMBERING"
+        begun = self.arbiter.state_name == "RESETTING"
         return (
             Verdict.RENUMBERED if begun or self.count(ChannelCounter.RESETS) > before else verdict
         )

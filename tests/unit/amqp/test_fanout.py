@@ -63,7 +63,7 @@ def test_a_closed_stream_does_not_keep_back_what_no_snapshot_has() -> None:
     aside = rig.outside(packet(0), 1, 5)
     rig.pump()
     assert [each.sequence for each in link.data] == [aside]
-    assert rig.streams[0].store.taken == 2
+    assert rig.streams[0].store.next_serial == 2
 
 
 # -- packets ----------------------------------------------------------------------------------

@@ -539,7 +539,7 @@ def test_a_reset_waits_for_room_and_refuses_what_follows_it(started):
     started.reading = False
     fill(started)
     started.reset(0, send_time=5)
-    assert started.arbiter.state_name == "RENUMBERING"
+    assert started.arbiter.state_name == "RESETTING"
     assert started.data(0, 2, send_time=6) == [Verdict.REFUSED]
     assert started.heartbeat(0, 3, send_time=6) == Verdict.HEARD
     started.wait(2)
@@ -557,7 +557,7 @@ def test_a_reset_record_and_its_packet_may_be_written_apart(started):
     for _ in range(filled - 2):
         started.ring.put(RecordKind.LINE_BACK)
     started.reset(0, send_time=5, body=bytes(200))
-    assert started.arbiter.state_name == "RENUMBERING"
+    assert started.arbiter.state_name == "RESETTING"
     assert unread(started) == [("reset", 2)]
     started.wait(1)
     assert started.story() == [("packet", 1)]

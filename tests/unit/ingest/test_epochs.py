@@ -436,7 +436,7 @@ def test_a_confirmed_session_that_finds_no_room_is_announced_when_there_is_some(
     session_7.reading = False
     fill(session_7)
     session_7.data(1, 5, session=8)
-    assert session_7.arbiter.state_name == "RENUMBERING"
+    assert session_7.arbiter.state_name == "RESETTING"
     assert unread(session_7) == []
     session_7.wait(1)
     assert session_7.story() == [("reset", 1)]

@@ -67,14 +67,14 @@ def test_each_state_meets_each_input(twin, state, what):
         channel.data(0, 1, 2, 3)
     if state == State.WAITING:
         channel.data(0, 9)
-    if state in (State.BLOCKED, State.RENUMBERING):
+    if state in (State.BLOCKED, State.RESETTING):
         channel.reading = False
         while channel.ring.put(6):
             pass
     if state == State.BLOCKED:
         channel.data(0, 9)
         channel.wait(10)
-    if state == State.RENUMBERING:
+    if state == State.RESETTING:
         channel.reset(0)
     assert channel.arbiter.state_name == state.name
     if what >= Input.HEARTBEAT_OLD:

@@ -168,7 +168,7 @@ def test_a_keeping_store_forgets_numbers_and_keeps_packets_until_room_is_needed(
     put(store, 1, 6)
     store.clear()
     assert (store.first, store.end, store.count, store.bytes) == (0, 0, 0, 0)
-    assert (store.held, store.held_bytes, store.taken) == (5, 50, 5)
+    assert (store.held, store.held_bytes, store.next_serial) == (5, 50, 5)
     assert not store.covers(1, 3)
     put(store, 1, 4)
     assert numbers(store, 0, 100) == [1, 2, 3]
