@@ -73,7 +73,7 @@ _BROUGHT_BY = {
 #: Rules that are about books of orders alone, and of levels alone.
 _BY_ORDER = {"add", "modify", "replace", "reduce", "execute"}
 _BY_LEVEL = {"level"}
-#: Rules of which the order, or the quote, alone tells the instrument, where it names no symbol.
+#: Rules of which the order, or the quote, alone gives the instrument, where it names no symbol.
 _BY_NAME = {"modify", "replace", "reduce", "execute", "delete", "quote_side", "quote_delete"}
 #: Keys of a rule whose fields are numbers, which no text is.
 _NUMBERS = {"price", "size", "level_size", "level_orders", "remaining", "position"}
@@ -155,7 +155,7 @@ class BookBuilder:
                 self.refuse(f"{key}.depth", f"is no depth of 1 to {POSITIONS_MAX}")
 
     def _check_sides(self, by: str, rules: Iterable[Rule]) -> None:
-        """Check that each rule about an order tells its side and its symbol."""
+        """Check that each rule about an order gives its side and its symbol."""
         if by != "order":
             self.refuse("order_ids", "there are no orders in a book by level")
         for rule in rules:
@@ -359,7 +359,7 @@ class BookBuilder:
         return location_of(field, self.fields.byte_order)
 
     def _time(self, layout: Layout) -> EventTime | None:
-        """Return how a message tells the event's time: the first rule whose fields it has."""
+        """Return how a message gives the event's time: the first rule whose fields it has."""
         book = self.fields.description.book
         fields = {field.wire: field for field in layout.named if tells_time(field)}
         for rule in self.times:

@@ -1,4 +1,4 @@
-"""The rules of a description's `[book]`, resolved to offsets: which bytes of a message tell what.
+"""The rules of a description's `[book]`, resolved to offsets: which bytes of a message hold what.
 
 `book_builder` makes a `BookRules` of a description that it has checked; `Feed.book` holds it. The
 normaliser (`market`) runs by it and asks no name of a field again.
@@ -84,7 +84,7 @@ TermKind = Literal[
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One key of a rule's `definition`: the fields that tell it, and how they are read."""
+    """One key of a rule's `definition`: the fields that give it, and how they are read."""
 
     name: str
     """of the field of DBN's definition; `maturity`: of those of which it is made"""
@@ -92,7 +92,7 @@ class Term(msgspec.Struct, frozen=True):
     locations: tuple[FieldLocation | None, ...] = ()
     """one, or those of year, month, day and week"""
     none: tuple[Test, ...] = ()
-    """where it holds, the value tells nothing"""
+    """where it holds, the value gives nothing"""
     codes: dict[int, str] = {}
     text: str = ""
     """of a constant"""
@@ -104,7 +104,7 @@ class GroupStep(msgspec.Struct, frozen=True):
     """Walk of one group: bytes in front of it, its count, and the size of an element.
 
     Without `count` the elements go on to the message's end. `count_in_message`: it is a field of
-    the message, not of the dimensions. `length` tells an element's size, else it is `size`.
+    the message, not of the dimensions. `length` gives an element's size, else it is `size`.
     """
 
     head: int
@@ -142,11 +142,11 @@ class Rule(msgspec.Struct, frozen=True):
     of: FieldLocation | None = None
     position: FieldLocation | None = None
     depth: int = 0
-    """levels that each side of the instrument's book has; 0: not told"""
+    """levels that each side of the instrument's book has; 0: not given"""
     depth_field: FieldLocation | None = None
-    """the field that tells them"""
+    """the field that gives them"""
     terms: tuple[Term, ...] = ()
-    """of a directory: what it tells of its instrument"""
+    """of a directory: what it gives of its instrument"""
     state: Codes | None = None
     all: bool = False
     snapshot: bool = False
@@ -169,7 +169,7 @@ class MessageRules(msgspec.Struct, frozen=True):
     size: int
     """bytes that the message must have at least"""
     fixed_size: int
-    """bytes of header and fixed fields, where the message does not tell them"""
+    """bytes of header and fixed fields, where the message does not give them"""
     rules: tuple[Rule, ...]
     groups: dict[str, tuple[GroupStep, ...]]
     time: EventTime | None
@@ -189,7 +189,7 @@ class BookRules(msgspec.Struct, frozen=True):
     ids_per_side: bool = False
     #: What sizes in records count: units of 10^-size_decimals.
     size_decimals: int = 0
-    #: Levels of each side of the instruments that no message tells the depth of; 0: not bounded.
+    #: Levels of each side of the instruments that no message gives the depth of; 0: not bounded.
     depth: int = 0
 
     @property

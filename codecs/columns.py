@@ -408,7 +408,7 @@ class Columns:
             if field.scale_codes is not None
         }
         self._time_rules = self._named_times()
-        #: What the last clock message told, by service, ns since 1970.
+        #: What the last clock message gave, by service, ns since 1970.
         self._clocks: dict[int, int] = {}
         self._reserve(capacity)
 
@@ -608,7 +608,7 @@ class Columns:
     def _clock_times(
         self, data: Any, index: MessageIndex, midnights: Midnights | None
     ) -> numpy.ndarray:
-        """Return what the last clock message before each row, of its service, has told.
+        """Return the time of the last clock message of its service before each row.
 
         One of an earlier call counts as well. The messages must stand in the bytes in the order in
         which they came.
@@ -641,7 +641,7 @@ class Columns:
 
     def _send_times(self, index: MessageIndex, midnights: Midnights | None) -> Any:
         """Return the send time of each packet in ns since 1970, or `UNKNOWN_TIME`."""
-        if self.feed.send_time_ns(1, _FROM_ZERO) is None:  # packets do not tell
+        if self.feed.send_time_ns(1, _FROM_ZERO) is None:  # packets carry none
             return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
         raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
         sent = raw * self.feed.send_time_ns(1, _FROM_ZERO)

@@ -90,7 +90,7 @@ MBP_10: Final = np.dtype([*_TRADE, *_levels(10)])
 
 #: Bytes of a symbol's text, with its NUL.
 SYMBOL_BYTES: Final = 71
-#: The symbol of an instrument, told in a stream before its first record, 176 bytes. `start_ts` is
+#: The symbol of an instrument, sent in a stream before its first record, 176 bytes. `start_ts` is
 #: the moment from which on it holds.
 SYMBOL_MAPPING: Final = np.dtype(
     [
@@ -105,7 +105,7 @@ SYMBOL_MAPPING: Final = np.dtype(
 )
 
 
-#: A trading status, 40 bytes: `action` as `STATUS_ACTIONS` has it; Y, N or ~ (not told).
+#: A trading status, 40 bytes: `action` as `STATUS_ACTIONS` has it; Y, N or ~ (not given).
 STATUS: Final = np.dtype(
     [
         *_HEADER,
@@ -127,7 +127,7 @@ STATUS_ACTIONS: Final = {
     "quoting": (3, b"N"),
     "closed": (12, b"N"),
 }
-#: An instrument's definition, 520 bytes; what a venue's directory does not tell is undefined.
+#: An instrument's definition, 520 bytes; what a venue's directory does not give is undefined.
 DEFINITION: Final = np.dtype(
     [
         *_HEADER,
@@ -278,7 +278,7 @@ def encode_metadata(
 
 
 def encode_symbol_mapping(publisher_id: int, instrument_id: int, symbol: str, at_ns: int) -> bytes:
-    """Return the record that tells the symbol of an instrument. Text that is too long is cut."""
+    """Return the record that gives the symbol of an instrument. Text that is too long is cut."""
     made = np.zeros(1, SYMBOL_MAPPING)
     made["length"], made["rtype"] = made.itemsize // 4, RTYPE_SYMBOL_MAPPING
     made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
@@ -309,7 +309,7 @@ _NONE_IS_ZERO: Final = ("leg_", "underlying_id")
 
 
 def _undefined() -> np.ndarray:
-    """Return a definition of which nothing is told: integers are the greatest of their kind, but
+    """Return a definition of which nothing is given: integers are the greatest of their kind, but
     for what legs and underlyings have; text is empty."""
     made = np.zeros(1, DEFINITION)
     for name in DEFINITION.names or ():

@@ -1,4 +1,4 @@
-"""The `definition` of a directory rule, checked and resolved: which fields tell a contract's terms.
+"""The `definition` of a directory rule, checked and resolved: which fields give a contract's terms.
 
 Keys are the names of DBN's definition (`codecs.dbn.DEFINITION`), and `maturity` for those of the
 month or the date that a contract is called by. Refused are a key that a definition has not, with
@@ -25,7 +25,7 @@ PRICES = (
     "max_price_variation", "unit_of_measure_qty", "min_price_increment_amount", "price_ratio",
     "strike_price",
 )  # fmt: skip
-#: Keys of whole numbers. A rule's `depth` tells `market_depth`.
+#: Keys of whole numbers. A rule's `depth` gives `market_depth`.
 INTEGERS = (
     "min_lot_size", "min_lot_size_round_lot", "min_lot_size_block", "min_trade_vol",
     "max_trade_vol", "contract_multiplier", "contract_multiplier_unit", "original_contract_size",

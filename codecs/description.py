@@ -16,7 +16,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.recovery import RecoveryDescription
 from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml, read_text
 
-_HINT = "codecs/FORMAT.md tells every key"
+_HINT = "codecs/FORMAT.md lists every key"
 
 
 class FieldDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -72,7 +72,7 @@ class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The header field that distinguishes kinds of packets, and its values.
 
-    `mask` has the bits of the field that tell the kind. `header_size` is the size of the header of
+    `mask` has the bits of the field that give the kind. `header_size` is the size of the header of
     packets whose values are `short`, by default of all that are no data, where theirs is shorter.
     """
 
@@ -95,7 +95,7 @@ class SendTimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     nanoseconds: str = ""
 
 
-#: In place of `send_time` where packets do not tell when they were sent.
+#: In place of `send_time` where packets do not carry when they were sent.
 NO_SEND_TIME = SendTimeDescription("", "ns", "epoch")
 
 
@@ -160,7 +160,7 @@ class TimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ClockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The message that tells a moment which later messages count from, until the next one."""
+    """The message that gives a moment which later messages count from, until the next one."""
 
     type: int | str
     field: str
@@ -253,7 +253,7 @@ BookAction = Literal[
 
 
 class SideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The field that tells a side, and its values for each; others mean no side."""
+    """The field that gives a side, and its values for each; others mean no side."""
 
     field: str
     buy: list[int | str]
@@ -291,7 +291,7 @@ class TermDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     `field` names the field, of a text perhaps only `size` characters from `at` on; or `year`,
     `month`, `day` and `week` name the parts of a date. `scale`: a number's decimals, or the field
-    that tells them. `none`: values that tell nothing. `codes`: what values mean.
+    that gives them. `none`: values that give nothing. `codes`: what values mean.
     """
 
     field: str = ""
@@ -311,7 +311,7 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     """A rule of `[book]`: what some messages, or each element of one of their groups, do to it.
 
     `definition` has names of fields, or tables that `definition_builder` reads as
-    `TermDescription`: so a fault in one is told with its key and line.
+    `TermDescription`: so a fault in one is reported with its key and line.
     """
 
     messages: list[str]
@@ -343,7 +343,7 @@ class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Changes of order books by messages; `event_time` names a `[[times]]` rule. `conflate`:
     whether a symbol's whole book may replace its changes; `order_ids`: whether the two sides of a
     book may have orders of the same id; `size_decimals`: sizes in records count units of
-    10^-`size_decimals`; `depth`: levels of each side where no message tells them."""
+    10^-`size_decimals`; `depth`: levels of each side where no message gives them."""
 
     by: Literal["order", "level"]
     rules: list[BookRuleDescription]

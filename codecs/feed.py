@@ -75,7 +75,7 @@ class Reference(msgspec.Struct, frozen=True):
     """the fields with decimal places, by what prices say to have them: `reference.USE`"""
     byte_order: str
     least_size: int
-    """messages shorter than this tell nothing"""
+    """messages shorter than this give nothing"""
     table: Any
     """the feed's, by which text symbols become numbers"""
 
@@ -107,7 +107,7 @@ class Reference(msgspec.Struct, frozen=True):
         return {name: decimals for name, decimals in told if decimals is not None}
 
     def _decimals(self, message: bytes | memoryview, field: Field) -> int | None:
-        """Return the decimal places that a field of the message tells; None for nonsense."""
+        """Return the decimal places that a field of the message gives; None for nonsense."""
         if field.decimals is not None:
             return field.decimals.decimals_of(message[field.at])
         if field.kind == "c":
@@ -123,7 +123,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The message that tells a moment which times of later messages count from."""
+    """The message that gives a moment which times of later messages count from."""
 
     code: int
     field: Field
@@ -502,7 +502,7 @@ class Feed:
     def _scales_by_field(
         self, scales: Mapping[int, int], known: "ReferenceData | None"
     ) -> "Callable[[Field, bytes], Mapping[str, int | None]] | None":
-        """Return what tells the scales of the symbol that a field of an element names."""
+        """Return what gives the scales of the symbol that a field of an element names."""
         if not self.scale_names:
             return None
 
@@ -572,7 +572,7 @@ class Feed:
         return UnknownMessage(self.type_label(code), data[at : at + size], reason)
 
     def _note_longer(self, layout: Layout, data: bytes, at: int, size: int) -> None:
-        """Note a message whose fixed part is longer than its layout's, to be told once."""
+        """Note a message whose fixed part is longer than its layout's, to be reported once."""
         fixed = layout.size if layout.parts or layout.group is not None else size
         with contextlib.suppress(CutShort):
             if self.table.block_size:
@@ -681,7 +681,7 @@ class Feed:
         table = self.table
         if table.type_in_packet:
             if type is None:
-                raise UsageError(f"{self.name} messages do not tell their type", "give `type`")
+                raise UsageError(f"{self.name} messages do not carry their type", "give `type`")
             code = self.type_code(type)
         else:
             code = self.message_code(message)
@@ -705,7 +705,7 @@ class Feed:
         return self._message(bytes(message), code, 0, len(message), context, scales)
 
     def message_code(self, message: bytes | memoryview) -> int:
-        """Return the type of a whole message that tells it itself, as the scanner does."""
+        """Return the type of a whole message that gives it itself, as the scanner does."""
         table = self.table
         index = slice(table.message_type_at, table.message_type_at + table.message_type_size)
         code = int.from_bytes(message[index], self._int_order)
@@ -714,7 +714,7 @@ class Feed:
         return code
 
     def is_whole(self, message: bytes) -> bool:
-        """Return whether a message ends where its own length, if it tells one, says."""
+        """Return whether a message ends where its own length, if it gives one, says."""
         table = self.table
         if len(message) < table.message_header_size:
             return False
@@ -727,7 +727,7 @@ class Feed:
     def symbol_of(self, message: bytes, code: int | None = None) -> int:
         """Return the symbol of a whole message, as the scanner gives it.
 
-        `code` is its type, where it does not tell that itself.
+        `code` is its type, where it does not give that itself.
         """
         code = self.message_code(message) if code is None else code
         layout = self.layouts[code][0] if code in self.layouts else None

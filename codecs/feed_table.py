@@ -45,15 +45,15 @@ class FeedTable:
     varied        packets without a length, a count or a send time, with a text or bits for a
                   session, with a count `end_of_session`, with a header of `short_header` bytes
                   where their kind is in `shorts`, with bits that stand above their number, with
-                  that of their first message, of a kind that some bits of its field tell, or that
+                  that of their first message, of a kind of some bits of its field, or that
                   are a reset because of their first message
     several       a datagram may hold several packets
-    alone         nothing tells where a packet ends: it must be all of what holds it, also a batch
+    alone         nothing says where a packet ends: it must be all of what holds it, also a batch
     odd_messages  messages are padded to `message_align` bytes (their sizes here are with padding),
                   have types of two parts or numbers of their own
     trailing_max  bytes that may follow the last message
-    block_size    messages tell how long their fixed part is; groups begin behind it
-    sized         messages do not tell their length: `sizes` has that of each type
+    block_size    messages give how long their fixed part is; groups begin behind it
+    sized         messages do not carry their length: `sizes` has that of each type
     symbol_pad    eight bytes of what text is padded with: a shorter symbol is one of eight
     strips_symbols  some symbols are padded otherwise: blanks and NULs at their end count alike
     long_symbols  some symbols are texts of more than eight bytes: as in FIX
@@ -300,7 +300,7 @@ class FeedTable:
             self.group[self.slots[message_type]][index] = numbers[index]
 
     def begin_sizes(self) -> SizeTable:
-        """Begin the table of sizes of a feed whose messages do not tell theirs; return it."""
+        """Begin the table of sizes of a feed whose messages do not carry theirs; return it."""
         self.sized = True
         self.sizes = SizeTable()
         return self.sizes

@@ -151,7 +151,7 @@ class FieldBuilder:
         exponent = snake_case(spec.exponent)
         self._written[exponent] = spec.exponent
         if name in (price, exponent) and kind != "x":
-            self.refuse(where, "cannot tell its own scale")
+            self.refuse(where, "cannot carry its own scale")
         return Field(
             name=name,
             wire=spec.name,
@@ -336,12 +336,12 @@ class FieldBuilder:
 
     def priced(self, key: str, fields: list[Field], outer: list[Field]) -> list[Field]:
         """Return the fields with what the scales of their prices mean, checked; `outer`: fields of
-        the message around them, which may tell scales, too."""
+        the message around them, which may give scales, too."""
         codes = {f.name: f for f in [*outer, *fields] if f.kind in "uic" and f.size == 1}
         return [self._with_codes(f"{key}.{field.wire}", field, codes) for field in fields]
 
     def _with_codes(self, where: str, field: Field, codes: Mapping[str, Field]) -> Field:
-        """Return a field with its scale's codes, if it is a price and a field tells the scale."""
+        """Return a field with its scale's codes, if it is a price and a field gives the scale."""
         if field.exponent:
             if field.exponent not in codes:
                 self._refuse_scale(where, "exponent", self._written[field.exponent], codes)
@@ -478,7 +478,7 @@ class FieldBuilder:
         """Return what stands before a group's elements; None where their count stands elsewhere."""
         if isinstance(spec.count, FieldDescription):
             if spec.dimensions:
-                self.refuse(f"{key}.count", "the dimensions tell the count already")
+                self.refuse(f"{key}.count", "the dimensions have the count already")
             self.check_unsigned(f"{key}.count", spec.count.type)
             named = renamed(spec.count, spec.count.name or "Count")
             count = self.fields(f"{key}.count", [named], 0, None)[0]

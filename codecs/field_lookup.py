@@ -76,7 +76,7 @@ class FieldLookup:
         return location if location.text else self._scaled(location, field, in_element)
 
     def scaled_by(self, key: str, location: FieldLocation, name: str) -> FieldLocation:
-        """Return the location with decimals that the field of this name tells."""
+        """Return the location with decimals that the field of this name gives."""
         scale, _, _ = self._found(key, name)
         if scale.size > 1 or scale.floating:
             self.refuse(key, f"{name!r} is no field of one byte")
@@ -147,7 +147,7 @@ class FieldLookup:
             return msgspec.structs.replace(location, scale_name=name)
         found = self._find(name)
         assert found is not None, "the loader has checked the scale's field"
-        assert field.scale_codes is not None, "prices whose scale a field tells have its codes"
+        assert field.scale_codes is not None, "prices whose scale a field gives have its codes"
         decimals = field.scale_codes.decimals
         return msgspec.structs.replace(location, scale_location=found[0], scale_codes=decimals)
 

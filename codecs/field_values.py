@@ -1,7 +1,7 @@
 """Values and names of fields that a description states: their bounds, and what is wrong with one.
 
 The builders ask for nulls, constants, conditions of parts and of rules of books, and values of the
-packet header. What is wrong is told as the reason of a refusal; "" where nothing is.
+packet header. What is wrong is returned as the reason of a refusal; "" where nothing is.
 """
 
 import difflib

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Sizes of messages that do not tell how long they are: the layout of their type says it.
+"""Sizes of messages that do not carry their length: the layout of their type says it.
 
 A `SizeTable` has for each message type the bytes of its fixed fields, and the parts behind them in
 order, each as a few numbers: under which condition it is there, how many elements it has, and how
@@ -23,7 +23,7 @@ PART_NUMBERS = 8
 class SizeTable:
     """The sizes of a feed's messages by the slot of their type in the `FeedTable`.
 
-    `header_size` and `block_at`, `block_size`: where messages tell how many bytes of fixed fields
+    `header_size` and `block_at`, `block_size`: where messages give how many bytes of fixed fields
     follow their header (size 0: they do not, and `fixed` has their bytes).
     """
 
@@ -64,7 +64,7 @@ class SizeTable:
         `numbers`, of each field its offset and its size (0: there is none): the field that decides
         whether the part is there, counted from the message's first byte; the bytes in front of the
         elements; the number of elements, counted from those bytes, or where there are none from the
-        message's first; in those bytes the size of an element; that size where it is not told.
+        message's first; in those bytes the size of an element; that size where it is not given.
         The part is there where `mask` has a bit of the deciding field; with a mask of 0 where
         `values`, 256 bytes, has 1 for its value. Raises ValueError for more than `PARTS_MAX`.
         """
@@ -105,7 +105,7 @@ def layout_size(
 
     `room` bytes are there, the message's header among them; the answer is `room` + 1 where the
     message does not end within them. One of slot 0, an unknown type, takes all of them: nothing
-    tells where it ends.
+    says where it ends.
     """
     big: cython.bint = sizes.big_endian
     fixed: cython.Py_ssize_t = sizes.fixed[slot]

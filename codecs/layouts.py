@@ -33,7 +33,7 @@ _CHARACTERS = ["" if code == 0 else chr(code) for code in range(256)]
 
 
 def in_reference(price: int | str | None) -> bool:
-    """Return whether reference data tells a price's decimals: `reference`, `reference.USE`."""
+    """Return whether reference data gives a price's decimals: `reference`, `reference.USE`."""
     return isinstance(price, str) and price.partition(".")[0] == "reference"
 
 
@@ -530,7 +530,7 @@ class Layout(Block):
     `conflate` says what replaces such a message where it waits too long: a newer one of the same
     symbol and the same fields `conflate_by` (`latest`), the symbol's book (`book`), or nothing
     (`never`). `revokes` are the names of messages that no longer hold when it comes. `fixed_size`,
-    where messages tell how long their fixed part is, reads it from a whole message's bytes.
+    where messages give how long their fixed part is, reads it from a whole message's bytes.
     """
 
     def __init__(

@@ -377,7 +377,7 @@ class _Builder:
         )
 
     def _fixed_size(self, begin: int) -> Callable[[bytes, int], int] | None:
-        """Return what reads the bytes of a message's fixed part, where messages tell them."""
+        """Return what reads the bytes of a message's fixed part, where messages give them."""
         given = self.description.message.block_length
         if given is None:
             return None

@@ -66,7 +66,7 @@ class Dimensions(msgspec.Struct, frozen=True):
     byte_order: str
 
     def read(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Return the number of elements, and the size of each; None where that is not told."""
+        """Return the number of elements, and the size of each; None where that is not given."""
         count = self._integer(data, at, self.count)
         if self.block_length is None:
             return count, None
@@ -137,7 +137,7 @@ class Group(Part):
 
     `dimensions` precede them; or `count` names the field with their number; without both they go
     on to the message's end, and what is too short for another one is left. `length` is the field
-    of an element that tells its size, without `length_add`: a longer element of a later version is
+    of an element that gives its size, without `length_add`: a longer element of a later version is
     read as far as it is known.
     """
 
@@ -216,7 +216,7 @@ class Group(Part):
         return (end - at) // size, size, at
 
     def _size(self, data: bytes, at: int, size: int, end: int) -> int:
-        """Return the size of the element at `at`: what it tells itself, or else `size`."""
+        """Return the size of the element at `at`: its own, or else `size`."""
         field = self.length
         if field is None or at + field.at + field.size > end:
             return size
@@ -251,7 +251,7 @@ class Group(Part):
             told = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
         except struct.error:
             reason = (
-                f"an element of {self.name} has {len(data)} bytes, which its length cannot tell"
+                f"an element of {self.name} has {len(data)} bytes, which its length cannot express"
             )
             raise UsageError(reason) from None
         return data[: self.length.at] + told + data[self.length.at + self.length.size :]

@@ -1,7 +1,7 @@
 """Prices as feeds carry them: an integer and the number of its decimal places.
 
 A `Price` is exact; turn it into a `float`, a `Decimal` or text where that is wanted. `to_raw` goes
-the other way and refuses to round. Where a field of the message tells the decimal places,
+the other way and refuses to round. Where a field of the message gives the decimal places,
 `ScaleCodes` says what each of its values means.
 """
 
@@ -17,12 +17,12 @@ from feedhandler.codecs.errors import UsageError
 SCALE_MAX = 18
 #: Most zeros that a price's integer lacks: an exponent above 0, which few readers take.
 ZEROS_MAX = 9
-#: Stands in `ScaleCodes` for a byte that tells no decimal places.
+#: Stands in `ScaleCodes` for a byte that gives no decimal places.
 NO_DECIMALS = -128
 
 
 class ScaleCodes(msgspec.Struct, frozen=True):
-    """Decimal places that a one-byte scale field tells, by its byte: 256 of them.
+    """Decimal places that a one-byte scale field gives, by its byte: 256 of them.
 
     They are -`ZEROS_MAX`..`SCALE_MAX`, or `NO_DECIMALS`; those below 0 are zeros that the price's
     integer lacks.
@@ -31,7 +31,7 @@ class ScaleCodes(msgspec.Struct, frozen=True):
     decimals: tuple[int, ...]
 
     def decimals_of(self, value: int | str | None) -> int | None:
-        """Return the decimal places that the field's value tells; None where there are none."""
+        """Return the decimal places that the field's value gives; None where there are none."""
         if value is None:
             return None
         byte = ord(value or "\0") if isinstance(value, str) else value & 0xFF
@@ -40,11 +40,11 @@ class ScaleCodes(msgspec.Struct, frozen=True):
 
 
 def scale_codes(decimals: Mapping[int, int]) -> ScaleCodes:
-    """Return the codes of a scale field, of which `decimals` tells bytes and decimal places."""
+    """Return the codes of a scale field, of which `decimals` gives bytes and decimal places."""
     return ScaleCodes(tuple(decimals.get(byte, NO_DECIMALS) for byte in range(256)))
 
 
-#: The integer is the number of decimal places, a digit tells it, or it is the power of ten.
+#: The integer is the number of decimal places, a digit gives it, or it is the power of ten.
 COUNTS = scale_codes({places: places for places in range(SCALE_MAX + 1)})
 DIGITS = scale_codes({ord("0") + places: places for places in range(10)})
 EXPONENTS = scale_codes({-places & 0xFF: places for places in range(-ZEROS_MAX, SCALE_MAX + 1)})

@@ -46,7 +46,7 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     """A protocol: what it offers, and what it says of its numbers; 0: nothing.
 
     `counts` is what the numbers of its requests count; None: what the feed's sequence counts.
-    `names_session`: a request names the session, which only the stream tells. `takes`: settings of
+    `names_session`: a request names the session, which only the stream gives. `takes`: settings of
     a server that are sent to it; the others mean nothing to it. `apart`: numbers of snapshot lines
     mean nothing outside one snapshot, so that each line is read by itself.
     """

@@ -1,7 +1,7 @@
 """State that decoding a stream needs: names of symbols, scales of prices, the clock.
 
 Some feeds give a price's decimal places only in the message that names the symbol, or a message's
-time only as counted from what an earlier message told. A reader of a stream keeps one
+time only as counted from what an earlier message gave. A reader of a stream keeps one
 `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or `decode_message` as
 `known`: it learns from the messages that are decoded, and prices and times after them are whole.
 """
@@ -24,7 +24,7 @@ class ReferenceData:
         self.all_scales: dict[str, dict[int, int]] = {name: {} for name in feed.scale_names}
         self.scales: dict[int, int] = next(iter(self.all_scales.values()), {})
         self.clocks: dict[int, int] = {}
-        #: How often a name was told that was not known so.
+        #: How often a name came that was not known so.
         self.changes = 0
         #: The feed's reference messages by type; empty where it has none.
         self.references = feed.references

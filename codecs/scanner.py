@@ -1077,7 +1077,7 @@ def _fill_other(
     header: PacketHeader,
     out: MessageIndex,
 ) -> cython.int:
-    """`_fill` of whatever messages a description tells."""
+    """`_fill` of messages of any description."""
     big: cython.bint = table.big_endian
     at: cython.Py_ssize_t = start + header.body
     end: cython.Py_ssize_t = start + header.length

@@ -1,4 +1,4 @@
-"""The table of message sizes of a feed whose messages do not tell theirs, built of its layouts."""
+"""The table of message sizes of a feed whose messages do not carry theirs, built of its layouts."""
 
 from feedhandler.codecs.feed_table import FeedTable
 from feedhandler.codecs.field_builder import FieldBuilder
@@ -10,7 +10,7 @@ _ALWAYS = bytes([1]) * 256
 
 
 class SizeBuilder:
-    """Builds the sizes of one description; what no size can be told of is refused by `fields`."""
+    """Builds the sizes of one description; `fields` refuses what has no size."""
 
     def __init__(self, fields: FieldBuilder) -> None:
         self.message = fields.description.message
@@ -21,7 +21,7 @@ class SizeBuilder:
         """Set the sizes of all message types, which the table has already."""
         key = "message.sized_by_type"
         if self.message.length is not None:
-            self._refuse(key, "messages tell their length: leave one of both out")
+            self._refuse(key, "messages carry their length: leave one of both out")
         if self.message.type is None:
             self._refuse(key, "needs message.type")
         sizes = table.begin_sizes()
@@ -47,7 +47,7 @@ class SizeBuilder:
             decides, values, mask = self._condition(where, layout, part.when)
         head, count, length, element = 0, None, None, part.elements.size
         if part.elements.parts:
-            self._refuse(where, "has parts in its elements, so nothing tells its size")
+            self._refuse(where, "has parts in its elements, so nothing says its size")
         if isinstance(part, Text):
             head, count, element = part.elements.size, part.elements.named[0], 1
         elif isinstance(part, Group):
@@ -89,7 +89,7 @@ class SizeBuilder:
         for field in layout.named:
             if name and (name == field.name or name in field.bits):
                 return field
-        self._refuse(where, "depends on no fixed field of its message, so nothing tells its size")
+        self._refuse(where, "depends on no fixed field of its message, so nothing says its size")
 
     def _at(self, where: str, field: Field | None, widest: int) -> tuple[int, int]:
         """Return where a field is, and its size."""

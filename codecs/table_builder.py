@@ -154,7 +154,7 @@ class TableBuilder:
         if packet.reset_message is None:
             return
         if table.type_in_packet:
-            self.refuse(key, "the packet tells the type: name it in packet.kind.reset")
+            self.refuse(key, "the packet has the type: name it in packet.kind.reset")
         if packet.kind is not None and packet.kind.reset:
             self.refuse(key, "packet.kind has resets: leave one of both out")
         for ways in layouts.values():
@@ -350,7 +350,7 @@ class TableBuilder:
         spec = self.description.message.type
         if spec is None:
             if self.description.packet.kind is None:
-                self.refuse("message.type", "without it packet.kind must tell the message type")
+                self.refuse("message.type", "without it packet.kind must give the message type")
             table.type_in_packet = True
             return
         kind = self._message_field("type", FieldDescription(spec.at, spec.type), 2, texts=True)

@@ -54,7 +54,7 @@ class DecodeContext:
     """What decoding takes from outside a message's bytes, and notes beside the record.
 
     For times: the midnights, the packet's send time, and the moment that the last clock message
-    told. For prices: `scales_of` returns the scales of the symbol that a field of an element names,
+    gave. For prices: `scales_of` returns the scales of the symbol that a field of an element names,
     by its bytes. `note_short`, where it is set, is called for each element that has fewer bytes
     than are described: with its group's name, its offset, its size, and the described one.
     """

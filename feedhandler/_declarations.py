@@ -280,7 +280,7 @@ class Declarations:
 
 
 def _raises(node: ast.FunctionDef, returns: str) -> str:
-    """Return how a C function tells of an exception, and whether it needs the GIL."""
+    """Return how a C function reports an exception, and whether it needs the GIL."""
     nogil = " nogil" if decorator(node, "nogil") else ""
     if not decorator(node, "exceptval"):
         return f" except? -1{nogil}" if returns in _NUMBERS else nogil

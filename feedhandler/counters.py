@@ -470,13 +470,13 @@ TCP_LINE_COUNTS: dict[str, str] = {
     "waits": "times that packets waited for the gateway's receive thread",
 }
 
-#: Counters of the books of which normalised records are made; they tell what did not fit.
+#: Counters of the books of which normalised records are made; they count what did not fit.
 BOOK_COUNTS: dict[str, str] = {
     "unknown_orders": "messages about orders that no message had added",
     "short": "messages too short for their layout, or (FIX) that cannot be read",
     "sideless": "orders and levels that say no side",
     "unscaled": "prices whose scale is not known: their records have none",
-    "clamped": "sizes beyond 32 bits: told as the greatest",
+    "clamped": "sizes beyond 32 bits: given as the greatest",
     "unnamed": "messages about symbols beyond the bound",
     "refused": "orders, levels and books beyond the bounds",
 }

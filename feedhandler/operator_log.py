@@ -53,7 +53,7 @@ _LOGGER = logging.getLogger("feedhandler.operator")
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`: what is told on stderr, and how."""
+    """`[log]`: what is logged to stderr, and how."""
 
     format: Annotated[
         Literal["text", "json"], Meta(description="text, or json: one object a line, with fields")

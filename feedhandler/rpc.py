@@ -1,7 +1,7 @@
 """Requests to a running process and their replies, over ZeroMQ: gateway, proxy, replay, role.
 
 A request is one JSON object, `{"do": VERB, ...}`; the reply is `{"ok": true, "answer": ...}`, or
-`{"ok": false, "error": ..., "hint": ..., "usage": ...}`, where `usage` tells that the request was
+`{"ok": false, "error": ..., "hint": ..., "usage": ...}`, where `usage` says that the request was
 wrong, and not the process. `Verbs` maps requests to replies by a table of verbs, each a function or
 a coroutine function of the request, and has no socket. Malformed requests and exceptions of verbs
 become replies; none reaches the process.

@@ -24,9 +24,9 @@ class Channel:
     what had given way in the store by then, `deferred` is the same as `before` while it is not
     asked for yet, since reference data comes first. `pending` is a snapshot ahead of its stream,
     worth waiting for until `pending_until_ns`. `untold`: subscribers know that something is
-    missing, but not of the latest ranges. `well_ns`: when they are to be told that nothing is any
-    more. Until `young_until_ns` a snapshot may still be one of the sequence epoch before.
-    `waiting`: links that attached with snapshot=1 and get nothing before their snapshot.
+    missing, but not of the latest ranges. `well_ns`: when they are to be notified that nothing is
+    missing any more. Until `young_until_ns` a snapshot may still be one of the sequence epoch
+    before. `waiting`: links that attached with snapshot=1 and get nothing before their snapshot.
     """
 
     plan: RecoveryChannel

@@ -17,7 +17,7 @@ RETURNING  the secondary is asked, the primary is there but has not been for lon
 
 A primary counts as there until it is known not to be, so that a start begins with it. An end whose
 connection is made on demand is there again as soon as an attempt has failed: only the next will
-tell.
+report.
 
 Sans-IO: the time is an argument. `FailoverPair` stands in the place of a `ReconnectingClient`;
 `ends` are the two that have the connections.
@@ -128,9 +128,9 @@ class FailoverPair:
     """A primary and a secondary server; see the module.
 
     `make` makes the client of either. The callbacks are those of `Reconnection`: `on_up` and
-    `on_down` say whether there is a server that can be asked. `on_switch` is told, in a line, that
-    the other is asked from now on; `on_deadline` is called where `deadline_ns` may have moved
-    otherwise than by asking or `tick`. `seed` draws the jitter of waits.
+    `on_down` say whether there is a server that can be asked. `on_switch` is called with a line of
+    text when the other is asked from now on; `on_deadline` is called where `deadline_ns` may have
+    moved otherwise than by asking or `tick`. `seed` draws the jitter of waits.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class FailoverPair:
         self._silent_ns = settings.request_timeout_us * 1_000 // SILENT_PART
         self._refresh_silent_ns = settings.refresh_timeout_us * 1_000 // SILENT_PART
         self._asked: dict[int, _Asked] = {}
-        #: Whether each can be asked; and whether each is there, as far as the table is told.
+        #: Whether each can be asked; and whether each is there, as far as the table knows.
         self._up = [self.on_demand, self.on_demand]
         self._there = [True, self.on_demand]
         #: When RETURNING ends.
@@ -254,7 +254,7 @@ class FailoverPair:
             # Where there was no other to move to, recovery's own time-out is next.
             each.judged = False
 
-    # -- what the ends tell -----------------------------------------------------------------
+    # -- reports of the ends -----------------------------------------------------------------
 
     def _events(self, end: int, events: list[Event], now_ns: int) -> None:
         """Hand on events, but for refusals that the other end is asked about instead."""
@@ -328,7 +328,7 @@ class FailoverPair:
             self._on_down(reason, now_ns)
 
     def _switch(self, reason: str, now_ns: int) -> None:
-        """Count and tell that the other end is asked from now on."""
+        """Count and report that the other end is asked from now on."""
         to_primary = self.asked_end == PRIMARY_END
         self._counts["failbacks" if to_primary else "failovers"] += 1
         self._on_switch(

@@ -43,10 +43,10 @@ class RecoveryIO(Protocol):
         """Have the arbiter announce what is missing below `until`."""
 
     def disprove(self, channel_index: int, number: int, epoch: int) -> None:
-        """Tell the arbiter that `number` was not sent yet, as the server says."""
+        """Inform the arbiter that `number` was not sent yet, as the server says."""
 
     def quality(self, channel_index: int, body: bytes, links: Any = None) -> None:
-        """Tell the service's subscribers, or only `links`."""
+        """Send a quality message to the service's subscribers, or only to `links`."""
 
     def withhold(self, channel_index: int, link: Any) -> None:
         """Withhold the service from the link until it is admitted."""
@@ -83,4 +83,4 @@ class RecoveryIO(Protocol):
         """Return whether the link is still attached."""
 
     def alert(self, text: str, now_ns: int) -> None:
-        """Tell the operator."""
+        """Inform the operator."""

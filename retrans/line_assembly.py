@@ -58,7 +58,7 @@ class LineAssembly(ABC, Generic[UnderWay]):
     """Assembles the snapshots of one channel's lines; `counts` counts by the names of `COUNTS`.
 
     Events are taken by `take`, as `refresh.RefreshAssembler`'s. While one line's snapshot goes on,
-    the failure of another's is counted and not told.
+    the failure of another's is counted and not reported.
     """
 
     def __init__(self, feed: Feed, service: int, settings: RecoverySettings) -> None:

@@ -1,6 +1,6 @@
 """The recovery manager: takes events of streams and servers, and says what is to be done.
 
-It is told the events of streams (gaps, what is missing, declared losses, resets), the answers of
+It takes the events of streams (gaps, what is missing, declared losses, resets), the answers of
 retransmission and refresh servers, the packets of the refresh lines, and the time. For each channel
 it keeps the recovery state machine (`recovery`), the assembler of snapshots (`refresh`), the
 quality that subscribers know (`quality`) and the packets published lately (`store`). What is to be
@@ -57,8 +57,8 @@ from feedhandler.retrans.stream_events import StreamEvent, StreamEventKind
 CHANNEL_INDEX_SHIFT = 32
 #: A closed stream opens when its store is so full: what comes until the next look must fit.
 CLOSED_SHARE_MAX = 0.5
-#: How long nothing may have been missing before subscribers are told so: where every hundredth
-#: packet is lost, gaps follow one another so closely that telling each end would double what
+#: How long nothing may have been missing before subscribers are notified: where every hundredth
+#: packet is lost, gaps follow one another so closely that reporting each end would double what
 #: they get.
 WELL_NS = 10_000_000
 #: A snapshot ahead of a sequence epoch that is young may be one of the epoch before: it is waited
@@ -750,7 +750,7 @@ class RecoveryManager:
         )
 
     def _report_missing(self, channel_index: int, channel: Channel) -> None:
-        """Tell subscribers all that is missing now."""
+        """Report to subscribers all that is missing now."""
         channel.untold = False
         self._io.quality(channel_index, self._recovering(channel_index, channel))
 

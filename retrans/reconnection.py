@@ -11,8 +11,8 @@ drops it is not tried all the time. Each break is reported once.
 
 **On demand**: the connection of an `OnDemandClient` is there only while the client `wants` it. It
 is made when something was asked for, and closed when the client says `Finished`: that is no break,
-and nobody is told. Where it cannot be made, or breaks, the client says by events what failed, and
-who asked decides when to ask again.
+and nothing is reported. Where it cannot be made, or breaks, the client says by events what failed,
+and who asked decides when to ask again.
 
 Sans-IO: the time is an argument.
 """

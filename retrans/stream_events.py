@@ -1,4 +1,4 @@
-"""Events of a channel's stream: what arbitration saw, as recovery and quality are told of it.
+"""Events of a channel's stream: what arbitration saw, as recovery and quality need them.
 
 The gateway's core makes them of the ring's control events. `StreamEventKind` has the numbers that
 `ingest.records.RecordKind` has for the same (a test holds the two together), so that a number of

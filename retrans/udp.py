@@ -86,7 +86,7 @@ class DatagramConnection(asyncio.DatagramProtocol):
         self._judge(f"the server is not there: {exc}")
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell that the socket is gone, unless it was closed by its owner."""
+        """Report that the socket is gone, unless it was closed by its owner."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
 """Fields of Market Data messages (W, X) as text: the root, each entry, names, numbers, times.
 
-Entries are told apart by their first tag, whatever it is, since venues order an entry's fields as
-they like. Nothing here knows the state of a book.
+An entry begins with its first tag, whatever it is, since venues order an entry's fields as they
+like. Nothing here knows the state of a book.
 """
 
 import re

@@ -299,7 +299,7 @@ def _check_topics(channels: tuple[Channel, ...]) -> None:
         if shared and (not channel.topic or key in known):
             raise WrongKey(
                 ("channel", at, "target"),
-                f"channels that share {channel.retransmission} cannot be told apart",
+                f"channels that share {channel.retransmission} cannot be distinguished",
                 "give each a target of its own",
             )
         known[key] = channel.id
@@ -384,7 +384,7 @@ def _warnings(
                 " and 239/8 (administratively scoped)"
             )
         if not line.source:
-            yield f"{what}: no source: whoever sends to the group is believed"
+            yield f"{what}: no source: every sender to the group is believed"
         if used[line.group, line.port] > 1:
             yield f"{what}: {line.group}:{line.port} carries something else too"
     for channel in channels:

@@ -43,7 +43,7 @@ class AlertLimiter:
         self.untold = 0
 
     def report(self, about: str, text: str, now_ns: int) -> None:
-        """Tell the operator, unless that was done, or enough was."""
+        """Inform the operator, unless that was done, or enough was."""
         subject = self._subjects.get(about)
         if subject is None and len(self._subjects) < SUBJECTS_MAX:
             subject = self._subjects[about] = _Subject(now_ns)

@@ -98,7 +98,7 @@ def _has_books(feed: Feed) -> bool:
 
 
 def _tells_statuses(feed: Feed) -> bool:
-    """Check for messages that tell trading states: by rules, or of FIX by the message's type."""
+    """Check for messages that carry trading states: by rules, or of FIX by the message's type."""
     return feed.book is not None and (is_fix(feed) or feed.book.does("status"))
 
 
@@ -216,7 +216,7 @@ CAPABILITIES = (
     Capability(
         "statuses",
         "trading states",
-        "the feed's messages tell trading states: `states` of `feedhandler.Market`, and records "
+        "the feed's messages carry trading states: `states` of `feedhandler.Market`, and records "
         "`as=status`",
         _tells_statuses,
     ),

@@ -64,10 +64,10 @@ from feedhandler.retrans.store import PacketStore
 if TYPE_CHECKING:
     from feedhandler.amqp.record_fanout import RecordFanout
 
-#: Answers that tell that a server is well, whatever it did before.
+#: Answers that show that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
 
-#: Of a stream that is not stored otherwise, the packets that tell the session for requests.
+#: Of a stream that is not stored otherwise, the packets that carry the session for requests.
 SESSION_STORE_BYTES = 64 << 10
 
 
@@ -78,7 +78,7 @@ class GatewayIO(Protocol):
         """Give the arbiter a packet that was missing; False where there is no room."""
 
     def disprove(self, channel_index: int, number: int, epoch: int) -> bool:
-        """Tell the arbiter that nothing from `number` on was sent; False without room."""
+        """Inform the arbiter that nothing from `number` on was sent; False without room."""
 
     def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
         """Have the arbiter announce what is missing below `until`; False without room."""
@@ -96,7 +96,7 @@ class GatewayIO(Protocol):
         """Note a new sequence epoch, maybe a new trading day's: `turn_day` with the host's time."""
 
     def report(self, text: str) -> None:
-        """Tell the operator."""
+        """Inform the operator."""
 
 
 class GatewayCore:
@@ -450,7 +450,7 @@ class GatewayCore:
             self.counts["inlet_full"] += 1
 
     def disprove(self, channel_index: int, number: int, epoch: int) -> None:
-        """Tell the arbiter that nothing from `number` on was sent; without room the server's next
+        """Inform the arbiter that nothing from `number` on was sent; without room the server's next
         answer does."""
         if not self._io.disprove(channel_index, number, epoch):
             self.counts["inlet_full"] += 1
@@ -461,7 +461,7 @@ class GatewayCore:
             self.counts["inlet_full"] += 1
 
     def quality(self, channel_index: int, body: bytes, links: Any = None) -> None:
-        """Tell the service's subscribers, or only these."""
+        """Send a quality message to the service's subscribers, or only to these."""
         self.fanout.quality(self.streams[channel_index], body, links)
 
     def withhold(self, channel_index: int, link: Any) -> None:
@@ -511,7 +511,7 @@ class GatewayCore:
         return link in self.fanout.sender_queues
 
     def alert(self, text: str, now_ns: int) -> None:
-        """Tell the operator."""
+        """Inform the operator."""
         self._alerts.report(text, text, now_ns)
 
     # -- what it knows --------------------------------------------------------------------------

@@ -325,7 +325,7 @@ class Gateway:
         else:
             self._loop.call_soon(self._pump)
 
-    # -- what the core tells ----------------------------------------------------------------
+    # -- reports of the core ----------------------------------------------------------------
 
     def _line_changed(self, kind: int, channel_index: int, line: int) -> None:
         """Take a control event, which may say that a line fell silent or is back."""
@@ -336,7 +336,7 @@ class Gateway:
         self.look_at_day(time.time_ns())
 
     def look_at_day(self, now_ns: int) -> None:
-        """Tell the core the time, and the operator of a trading day that has begun."""
+        """Give the core the time, and inform the operator of a trading day that has begun."""
         if self.core.turn_day(now_ns):
             today = self.core.day.today
             log_event("trading_day", f"trading day {today}", day=today.isoformat())

@@ -60,7 +60,7 @@ def fix_fault_of(config: Config) -> WrongKey | None:
 
 
 def _same_targets(config: Config) -> WrongKey | None:
-    """Two channels of one server that its answers do not tell apart."""
+    """Two channels of one server that its answers do not distinguish."""
     known: dict[tuple[str, bytes], int] = {}
     for channel_index, channel in enumerate(config.channels):
         if not channel.retransmission:

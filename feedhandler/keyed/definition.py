@@ -49,9 +49,9 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wrong: Annotated[
         Wrong, _setting("what is not of the structure, or has no key: reject, dead (queue)")
     ] = Wrong.REJECT
-    full: Annotated[
-        Full, _setting("what producers are told where there is no room: wait, reject")
-    ] = Full.WAIT
+    full: Annotated[Full, _setting("answer to producers where there is no room: wait, reject")] = (
+        Full.WAIT
+    )
     timeout_ms: Annotated[
         int,
         _setting("a consumer may have a message so long; then another one gets it; 0: any", ge=0),

@@ -66,5 +66,5 @@ def _read(files: Files, path: str) -> _Kept | None:
     except (msgspec.DecodeError, ValueError) as error:
         raise UsageError(
             f"{path}: not what a keyed queue was created as: {error}",
-            "restore the file from a copy; without it the keys of what waits cannot be told",
+            "restore the file from a copy; without it the keys of what waits are unknown",
         ) from None

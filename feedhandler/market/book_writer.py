@@ -8,8 +8,8 @@ can.
 
 Where the latest message about an order is known (`order_messages`) it is written again, with what
 is left of the order's size. Else fields that the table does not name are 0, blank or null, but for
-the symbol's name, where the message has the field of the reference message that tells it, and the
-event's time, which is that of the latest message that went into the book, where both tell it alike.
+the symbol's name, where the message has the field of the reference message that carries it, and the
+event's time, which is that of the latest message that went into the book, where both give it alike.
 Fields with what a level has together (`level_size`, `level_orders`) count up to each order.
 
 Sans-IO. What no message can hold is counted in `unwritten`.
@@ -53,19 +53,19 @@ class Entry(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The time that a message tells: how it does, and the parts as its bytes have them."""
+    """The time that a message carries: in which fields, and the parts as its bytes have them."""
 
     time: EventTime
     values: list[int]
 
     def counts_like(self, time: EventTime) -> bool:
-        """Return whether the parts mean the same in a message that tells its time like this."""
+        """Return whether the parts mean the same in a message that carries its time like this."""
         units = [unit for _, unit in time.parts]
         return self.time.since == time.since and [unit for _, unit in self.time.parts] == units
 
 
 def moment_of(message: bytes, rules: MessageRules) -> Moment | None:
-    """Return the time that a message tells; None where it tells none."""
+    """Return the time that a message carries; None where it has none."""
     if rules.time is None or len(message) < rules.size:
         return None
     values = [
@@ -76,7 +76,7 @@ def moment_of(message: bytes, rules: MessageRules) -> Moment | None:
 
 
 class _Form:
-    """One message by which orders, or levels, of one side can be told. Raises `UsageError`."""
+    """One message by which orders, or levels, of one side can be written. Raises `UsageError`."""
 
     def __init__(self, feed: Feed, given: MessageRules, rule: Rule, side: str) -> None:
         layout = feed.layout(given.name)
@@ -190,7 +190,7 @@ class _Form:
         return rest == 0 and _put_number(message, self.size, value)
 
     def _write_price(self, message: bytearray, entry: Entry, scales: Mapping[str, int]) -> bool:
-        """Write the price, and its scale where the message tells that; return whether it fits."""
+        """Write the price, and its scale where the message carries that; return whether it fits."""
         location, price = self.price, entry.price
         if location.floating:
             return round(_put_real(message, location, price / 10**DECIMALS) * 10**DECIMALS) == price
@@ -209,7 +209,7 @@ class _Form:
 
 
 def _code_of(rule: Rule, side: str) -> int:
-    """Return the value by which a rule's message tells a side. Raises `UsageError`."""
+    """Return the value by which a rule's message carries a side. Raises `UsageError`."""
     assert isinstance(rule.side, Codes)
     same = [test for test in rule.when if test.location == rule.side.location]
     for value, meaning in rule.side.meanings.items():
@@ -257,7 +257,7 @@ def _put_real(message: bytearray, location: FieldLocation, value: float) -> floa
 
 class BookWriter:
     """Writes books of a feed as its messages. Raises `UsageError` where the feed's `[book]` names
-    no message that tells an order, or a level, with its symbol."""
+    no message that carries an order, or a level, with its symbol."""
 
     def __init__(self, feed: Feed) -> None:
         if feed.book is None:
@@ -266,7 +266,7 @@ class BookWriter:
         self._by_level = feed.book.by == "level"
         self._forms = {side: _forms(feed, name) for side, name in _SIDES.items()}
         if not all(self._forms.values()):
-            raise UsageError(f"{feed.name} has no message that tells a book's orders one by one")
+            raise UsageError(f"{feed.name} has no message that carries a book's orders one by one")
         #: The messages between which a book's orders stand, where the feed has such.
         self.opening: bytes | None
         self.closing: bytes | None
@@ -275,7 +275,7 @@ class BookWriter:
         self.unwritten = 0
 
     def rewritable(self) -> dict[int, int]:
-        """Return the least size, by type, of the messages that tell all of an order: those that
+        """Return the least size, by type, of the messages that carry all of an order: those that
         bring orders, where none that changes one may leave out the price."""
         whole = {
             given.code: given.size
@@ -303,7 +303,7 @@ class BookWriter:
         """Return the messages of an instrument's book, bids first, each side from its best price.
 
         `symbol` is as the scanner's index has it, `name` for messages that have both, `scales`
-        those of the instrument's prices where reference data tells them; `known` returns
+        those of the instrument's prices where reference data gives them; `known` returns
         the latest message about an order, by its id, of a type that is `rewritable`.
         """
         written: list[bytes] = []
@@ -351,7 +351,7 @@ def _rewritten(forms: Iterable[_Form], known: bytes | None, entry: Entry) -> byt
 
 
 def _borders(feed: Feed) -> tuple[bytes, bytes] | tuple[None, None]:
-    """Return the messages that begin and end orders that are told anew, each book by itself."""
+    """Return the messages that begin and end orders that are sent anew, each book by itself."""
     found: dict[str, bytes] = {}
     assert feed.book is not None
     for given in feed.book.messages:
@@ -367,14 +367,14 @@ def _borders(feed: Feed) -> tuple[bytes, bytes] | tuple[None, None]:
 
 
 def _forms(feed: Feed, side: str) -> list[_Form]:
-    """Return the messages that tell an order or a level of a side, the first to be tried first:
+    """Return the messages that carry an order or a level of a side, the first to be tried first:
     live ones before those of snapshots, in the order of the table."""
     assert feed.book is not None
     does = "level" if feed.book.by == "level" else "add"
     found: list[tuple[bool, int, _Form]] = []
     for given in feed.book.messages:
         if any(rule.also for rule in given.rules):
-            continue  # it tells two orders
+            continue  # it is about two orders
         for rule in given.rules:
             on_side = rule.side if isinstance(rule.side, str) else side
             if rule.does == does and not rule.group and rule.symbol and on_side == side:
@@ -383,6 +383,6 @@ def _forms(feed: Feed, side: str) -> list[_Form]:
     first: dict[int, tuple[bool, int]] = {}
     for snapshot, number, form in found:
         first[form.code] = min(first.get(form.code, (True, number)), (snapshot, number))
-    # Of one type the form of snapshots is tried first: that is what a book told anew is.
+    # Of one type the form of snapshots is tried first: that is what a book sent anew is.
     found.sort(key=lambda each: (first[each[2].code], not each[0], each[1]))
     return [form for _, _, form in found]

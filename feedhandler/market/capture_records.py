@@ -105,7 +105,7 @@ class CaptureRecords:
     def add(self, payload: bytes, time_ns: int, line: Line, channel: int | None = None) -> None:
         """Take one datagram: when it was captured (ns since 1970), and where it was sent to.
 
-        `channel` tells channels apart whose packets name no service; None: packets do.
+        `channel` distinguishes channels whose packets name no service; None: packets do.
         """
         day = self.day_of(time_ns)
         if day != self.day:

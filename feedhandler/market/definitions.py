@@ -1,8 +1,8 @@
-"""Values of instruments' definitions, as a directory message's fields tell them.
+"""Values of instruments' definitions, as a directory message's fields give them.
 
 `read_term` turns the values of one key's fields, as the normaliser read them, into fields of DBN's
 definition. A value that a definition has no room for, text that is longer than its place, and a
-date that is none tell nothing: the field stays undefined.
+date that is none give nothing: the field stays undefined.
 """
 
 import datetime
@@ -13,7 +13,7 @@ import numpy
 from feedhandler.codecs.book_rules import Term
 from feedhandler.codecs.dbn import DEFINITION, DEFINITION_CODES, PRICE_SCALE
 
-#: What a field of a message tells: an integer, or the bytes of a text; None: nothing.
+#: What a field of a message gives: an integer, or the bytes of a text; None: nothing.
 Raw = int | bytes | None
 Values = Mapping[str, int | bytes]
 _DAY_NS = 86_400 * PRICE_SCALE
@@ -35,7 +35,7 @@ _ROOM = {
 
 
 def read_term(term: Term, raw: Sequence[Raw]) -> Values:
-    """Return the fields of `DEFINITION` that the values of a term's fields tell, by name."""
+    """Return the fields of `DEFINITION` that the values of a term's fields give, by name."""
     return {name: value for name, value in _READERS[term.kind](term, raw) if _fits(name, value)}
 
 
@@ -51,7 +51,7 @@ _Found = list[tuple[str, int | bytes]]
 
 
 def _number(term: Term, raw: Sequence[Raw]) -> _Found:
-    """Read a whole number; a text's digits tell it, too."""
+    """Read a whole number; a text's digits give it, too."""
     value = _integer(raw[0])
     return [] if value is None else [(term.name, value)]
 
@@ -111,7 +111,7 @@ def _digits(term: Term, raw: Sequence[Raw]) -> _Found:
 
 
 def _date(term: Term, raw: Sequence[Raw]) -> _Found:
-    """Read a date by its parts; of a maturity those that are told."""
+    """Read a date by its parts; of a maturity those that are given."""
     year, month, day, *week = (_integer(each) or 0 for each in raw)
     try:
         date = datetime.date(year, month, day or 1)

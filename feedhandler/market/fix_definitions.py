@@ -1,7 +1,7 @@
-"""Definitions of instruments in FIX: what SecurityDefinition, SecurityList and their updates tell.
+"""Definitions of instruments in FIX: what SecurityDefinition, SecurityList and their updates say.
 
 Tags are those of FIX 5.0 SP2; of a tag that comes several times in a security the first counts. A
-value that is no number, date or code of its tag tells nothing.
+value that is no number, date or code of its tag gives nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def securities(found: Sequence[tuple[int, bytes]], is_list: bool) -> list[dict[i
 
 
 def terms_of(said: Mapping[int, bytes]) -> dict[str, int | bytes]:
-    """Return what a security's fields tell, by the names of `codecs.dbn.DEFINITION`."""
+    """Return what a security's fields say, by the names of `codecs.dbn.DEFINITION`."""
     found: dict[str, int | bytes] = {}
     for tag, term in _TERMS.items():
         if tag in said and (tag != 980 or said[tag] in _UPDATES):

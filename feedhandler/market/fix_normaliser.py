@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Market data in FIX normalised to order events: what `normaliser` makes of other feeds' messages.
 
-A full refresh (W) empties a security's book and tells it anew, an incremental one (X) changes it,
-a security status (f) tells a trading state. Where `keeps_terms` is set, SecurityDefinition and
+A full refresh (W) replaces a security's book, an incremental one (X) changes it, a security status
+(f) carries a trading state. Where `keeps_terms` is set, SecurityDefinition and
 SecurityList (d, y) and their updates (BP, BK) define instruments. An entry is an order where it has
 an MDEntryID (278), else a price level: by its position (MDPriceLevel, 1023) or by its price. Bids,
 offers and trades have events; entries of other types have none.
@@ -136,7 +136,7 @@ class FixNormaliser(Normaliser):
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def define(self, found: list, is_list: cython.bint) -> cython.int:
-        """Note the instruments that a message defines, and what it tells of them."""
+        """Note the instruments that a message defines, and what it says of them."""
         instrument: cython.uint
         self.stamp(dict(found), {})
         for said in securities(found, is_list):
@@ -149,7 +149,7 @@ class FixNormaliser(Normaliser):
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def note_status(self, root: dict) -> cython.int:
-        """Note the trading state that a security status tells."""
+        """Note the trading state that a security status gives."""
         state = _STATES.get(root.get(326, b""))
         instrument: cython.uint = self.security_of(root)
         if instrument and state is not None:

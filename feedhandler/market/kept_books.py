@@ -2,7 +2,7 @@
 
 `KeptBooks` is all that is needed to keep the books of a feed's services and to write them at any
 moment: a reader that applies the written messages to empty books has the books that it keeps. Of
-each open order the latest message is kept, so that nothing is lost that the feed told of it.
+each open order the latest message is kept, so that nothing is lost that the feed sent of it.
 
 Sans-IO. Nothing in a stream makes it raise.
 """
@@ -124,7 +124,7 @@ class KeptBooks:
         return records.book.entries_of(records.normaliser.instrument_of(symbol))
 
     def book_messages(self, service: int, symbol: int) -> list[bytes]:
-        """Return the messages that tell a symbol's book as it is."""
+        """Return the messages that carry a symbol's book as it is."""
         reader = self._services.get(service)
         if reader is None:
             return []
@@ -148,7 +148,7 @@ class KeptBooks:
         return met is not None and records.normaliser.instrument_of(symbol) in met
 
     def _moment(self, service: int) -> Moment | None:
-        """Return the time of the latest message that tells one, of those applied last."""
+        """Return the time of the latest message that carries one, of those applied last."""
         found = None
         is_packet, data = self._latest.get(service, (False, b""))
         for message in self.feed.messages_of(data) if is_packet else (data,):

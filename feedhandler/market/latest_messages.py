@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """The latest message of every type, symbol and part that is no change of a book, undecoded.
 
-What it is for: the state of a feed beside its books (reference data, quotes told as messages,
+What it is for: the state of a feed beside its books (reference data, quotes kept as messages,
 trading states, auctions), for views of it and for snapshots. A *part* is what `conflate_by` names
 in the feed's description: a level, an instrument group; of each value of it the latest message is
 kept.
@@ -31,8 +31,8 @@ _IGNORED = cython.declare(cython.ushort, 1)
 
 @cython.cclass
 class KeptLayout:
-    """How messages of one type are kept: `parts` are (first byte, size) of the fields that tell
-    parts apart; `revokes` the types whose messages it takes away."""
+    """How messages of one type are kept: `parts` are (first byte, size) of the fields that
+    distinguish parts; `revokes` the types whose messages it takes away."""
 
     size: Readonly[cython.Py_ssize_t]
     parts: Readonly[list]
@@ -48,7 +48,7 @@ class KeptLayout:
         fields = [layout.by_name[name] for name in layout.conflate_by]
         self.parts = [(field.at, field.size) for field in fields]
         self.revokes = [feed.layout(name).code for name in layout.revokes]
-        # Where parts are told by one field, its bytes: the usual way, without a list of slices.
+        # Where one field names the part, its bytes: the usual way, without a list of slices.
         self.first, self.behind = (
             (fields[0].at, fields[0].at + fields[0].size) if len(fields) == 1 else (0, 0)
         )
@@ -60,7 +60,7 @@ class KeptLayout:
 
     @cython.cfunc
     def part_of(self, data: bytes, at: cython.Py_ssize_t) -> bytes:
-        """Return the bytes that tell the part of the message at `at`."""
+        """Return the bytes that name the part of the message at `at`."""
         if self.behind:
             return data[at + self.first : at + self.behind]
         return b"".join([data[at + first : at + first + width] for first, width in self.parts])
@@ -217,7 +217,7 @@ class LatestMessages:
         return found
 
     def snapshot(self, service: int) -> list[bytes]:
-        """Return the messages that tell what is kept: reference data first, in the order of a
+        """Return the messages that carry what is kept: reference data first, in the order of a
         session's, then the other types by number; of each type the first one first."""
         kept = self.services.get(service, {})
         ordered = sorted(kept, key=self.ranks.__getitem__)
@@ -236,7 +236,7 @@ class LatestMessages:
 
 
 def _is_of_books(feed: Feed, code: int) -> bool:
-    """Return whether messages of a type change books, or mark where they are told anew."""
+    """Return whether messages of a type change books, or mark where they are sent anew."""
     rules = feed.book.rules_of(code) if feed.book is not None else []
     return any(
         rule.does in CHANGES

@@ -26,7 +26,7 @@ Promises: nothing in a message makes `message` raise; what does not fit is count
 `unknown_orders`, `sideless`, `unscaled`, `clamped`, `unnamed`) and makes no record, or one without
 a price. A message belongs to a channel: clocks, snapshots and, where messages about orders do not
 name the symbol, order ids are a channel's own. It leaves order and completeness of the stream to
-its caller, and says in the records what that tells it (`maybe_bad`).
+its caller, and says in the records what that means (`maybe_bad`).
 """
 
 import math
@@ -345,7 +345,7 @@ class Normaliser:
     it may be bounded otherwise. `records` are those of the messages since the last `clear`.
     `instruments_of(channel)`, where it is set, gives the instruments that a clear of a channel is
     about; else, where orders are known by their symbols, it is about all. Where `keeps_terms` is
-    set, `terms` has what directory messages told of their instruments since the last `clear`:
+    set, `terms` has what directory messages said of their instruments since the last `clear`:
     fields of DBN's definition by name, by instrument, of the last such message.
     """
 
@@ -433,7 +433,7 @@ class Normaliser:
         #: Levels by position, best first, by instrument and side; depths by instrument.
         self.ladders, self.depths = {}, {}
         #: Of books by price whose depth is bounded: prices by instrument and side, the best first,
-        #: those of bids negative; and the depth where no message tells it.
+        #: those of bids negative; and the depth where no message carries it.
         self.ranks, self.depth = {}, feed.book.depth
         self.has_depth = feed.book.depth > 0
         self.messages = [None]
@@ -449,7 +449,7 @@ class Normaliser:
         )
         self.clock, self.references, self.midnights = feed.clock, feed.references, None
         self.clock_code = -1 if feed.clock is None else feed.clock.code
-        #: By message type: whether it tells a moment or a scale.
+        #: By message type: whether it carries a moment or a scale.
         self.teaches = memoryview(bytearray(65_536))
         for code, reference in feed.references.items():
             self.teaches[code] = bool(reference.scales)
@@ -462,7 +462,7 @@ class Normaliser:
             for each in feed.book.messages
             for rule in each.rules
         )
-        #: Snapshots that are held, while books are told anew.
+        #: Snapshots that are held, while books are sent anew.
         self.held = {}
         #: Decimal places of prices by instrument, by what prices say to have them.
         self.scales = {name: {} for name in feed.scale_names}
@@ -497,7 +497,7 @@ class Normaliser:
         return 0
 
     def clear_named(self) -> cython.int:
-        """Forget which instruments messages have named, and what they told of them."""
+        """Forget which instruments messages have named, and what they said of them."""
         self.named.clear()
         self.terms.clear()
         self.terms_of = None
@@ -976,7 +976,7 @@ class Normaliser:
                     self.read_terms(rule)
             return 0
         if rule.does == _C_END:
-            # The end of one of all books leaves orders that the stream is telling anew.
+            # The end of one of all books leaves orders that the stream is sending anew.
             if not rule.whole or self.snapshots.get(self.channel) is None:
                 self.snapshots.pop(self.channel, None)
             return 0
@@ -1009,8 +1009,8 @@ class Normaliser:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def read_terms(self, rule: WireRule) -> cython.int:
-        """Keep what a directory message tells of its instrument; of its groups' elements the first
-        that tells a term counts."""
+        """Keep what a directory message says of its instrument; of its groups' elements the first
+        that has a term counts."""
         term: WireTerm
         known: dict = {}
         source: tuple = (self.at, self.sequence, self.instrument)
@@ -1029,7 +1029,7 @@ class Normaliser:
 
     @cython.cfunc
     def term_value(self, term: WireTerm, field: WireField):
-        """Return what a field tells: an integer, or a text's bytes; None where it tells nothing."""
+        """Return the value of a field: an integer, or a text's bytes; None where it has none."""
         offset: cython.Py_ssize_t
         limit: cython.Py_ssize_t
         price: cython.longlong
@@ -1071,7 +1071,7 @@ class Normaliser:
         return self.snapshots.get(channel)
 
     def hold_snapshot(self, channel: int, through: set[int]) -> None:
-        """Take what comes next for no part of the snapshot under way: books told anew, by orders
+        """Take what comes next for no part of the snapshot under way: books sent anew, by orders
         as it has them. It has been through these instruments, too."""
         met = self.snapshots.get(channel)
         if met is not None:
@@ -1185,7 +1185,7 @@ class Normaliser:
     def apply_unknown(
         self, rule: WireRule, order_id: cython.ulonglong, side: cython.uchar
     ) -> cython.int:
-        """Append what a message tells of an order that is not known: its trade, or all of it."""
+        """Append what a message says of an order that is not known: its trade, or all of it."""
         price: cython.longlong
         if rule.symbol is None or rule.price is None:
             return 0
@@ -1227,7 +1227,7 @@ class Normaliser:
     def modify(
         self, rule: WireRule, order_id: cython.ulonglong, slot: cython.Py_ssize_t
     ) -> cython.int:
-        """Change an order: its price where the message tells one, and its size."""
+        """Change an order: its price where the message carries one, and its size."""
         side: cython.uchar = self.side_of(rule.side)
         price: cython.longlong = self.orders.prices[slot]
         size: cython.uint = self.size_of(rule.size)
@@ -1364,7 +1364,7 @@ class Normaliser:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def trim(self, side: cython.uchar, depth: cython.Py_ssize_t) -> cython.int:
-        """Take off the levels beyond a depth, also those that came before it was told."""
+        """Take off the levels beyond a depth, also those that came before it was known."""
         ranks: list = self.ranks.get((self.instrument, side))
         if ranks is None and self.depth == 0 and self.orders.count:
             # Without a depth from the beginning, levels were not ranked as they came.

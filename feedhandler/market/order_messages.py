@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""The latest message about each open order, for books that are written with all that a feed told.
+"""The latest message about each open order, for books that are written with all that a feed sent.
 
-A book keeps of an order what records have: id, side, price, size. What else its message tells (the
+A book keeps of an order what records have: id, side, price, size. What else its message has (the
 time of its priority, who gave it, of what kind it is) is kept here, as the message itself, by the
-order's row in the book. Only messages of the given types are kept, which bring orders and tell all
+order's row in the book. Only messages of the given types are kept, which bring orders and carry all
 of them; one of another type that gives an order another price takes the kept one away. Memory is
 the size of the longest of these types an order. Sans-IO.
 """

@@ -134,7 +134,7 @@ class OrderTable:
         """Count a clearance: orders that are put from now on are not of it."""
         self.last_clear = self.clock
         self.clock += 1
-        if self.clock == 0xFFFF_FFFF:  # the next one could not be told from the first
+        if self.clock == 0xFFFF_FFFF:  # the next one would look like the first
             self.grow(self.slots)
         return 0
 

@@ -7,7 +7,7 @@
 * `mbo`: the events themselves.
 * `trades`: the trades.
 * `status`: trading statuses; `definition`: instruments, with their names and what directory
-  messages tell of them, as messages name them and where one has its first event.
+  messages say of them, as messages name them and where one has its first event.
 * `bbo`, `mbp10`: each trade, with the levels before it, and each event that changed the best level,
   or one of ten, with the levels behind it. An event is all that one message does to an instrument:
   of its parts the last one that changed such a level stands in the record.
@@ -46,7 +46,7 @@ Array = numpy.ndarray[Any, Any]
 
 #: How many levels of each side the records of a schema have.
 DEPTHS: Final[Mapping[str, int]] = {"trades": 0, "bbo": 1, "mbp10": 10}
-#: Records, and instruments whose levels were told, that there is room for at first.
+#: Records, and instruments whose levels were reported, that there is room for at first.
 _ROOM = 256
 #: Words of eight bytes: of an event; of a record in front of its levels; of a level.
 _EVENT_WORDS = cython.declare(cython.Py_ssize_t, MBO.itemsize // 8)
@@ -186,7 +186,7 @@ class LevelRecords:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def finish(self, events: cython.const_ulonglong[::1], instrument: cython.uint) -> cython.int:
-        """End an instrument's events: where levels differ from those last told, tell them."""
+        """End an instrument's events: where levels differ from those last reported, report them."""
         if self.is_pending and self.pending_instrument == instrument:
             self.is_pending = False
             if self.pending:
@@ -206,7 +206,7 @@ class LevelRecords:
         instrument: cython.uint,
         depth: cython.int,
     ) -> cython.int:
-        """Append a record where the levels are not those that were told last; return whether."""
+        """Append a record where the levels are not those reported last; return whether."""
         index: cython.Py_ssize_t
         is_new: cython.bint = False
         i: cython.Py_ssize_t = self.offset_of(instrument)
@@ -224,7 +224,7 @@ class LevelRecords:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def offset_of(self, instrument: cython.uint) -> cython.Py_ssize_t:
-        """Return where the levels stand that were told last of an instrument: at first none."""
+        """Return where the levels stand that were reported last of an instrument: at first none."""
         found = self.offsets.get(instrument)
         width: cython.Py_ssize_t = _LEVEL_WORDS * self.depth
         offset: cython.Py_ssize_t
@@ -344,7 +344,7 @@ class Records:
         return self.apply_words(self.normaliser.words, first, self.normaliser.count)
 
     def note_statuses(self, received_ns: int) -> None:
-        """Make records of the statuses that a message told."""
+        """Make records of the statuses that a message had."""
         for instrument, state, event_ns in self.normaliser.statuses:
             self.statuses.append(
                 encode_status(
@@ -412,7 +412,7 @@ class Records:
         self.apply_words(self.normaliser.words, first, self.normaliser.count)
 
     def empty_book(self, instrument: int) -> None:
-        """Empty the book of one instrument, which is told anew."""
+        """Empty the book of one instrument, which is sent anew."""
         self.normaliser.forget(instrument)
         self.book.apply_record(instrument, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), 0)
 
@@ -503,7 +503,7 @@ class Records:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def clear_all(self, events: cython.const_ulonglong[::1], at: cython.Py_ssize_t) -> cython.int:
-        """Empty all books of a channel, and tell each whose levels were not empty."""
+        """Empty all books of a channel, and report each whose levels were not empty."""
         made: LevelRecords
         instrument: cython.uint
         tail: cython.ulonglong = events[at + 4]

@@ -67,7 +67,7 @@ class Market:
     `feed`: `euronext-utp-md` where none is given. `books` (`BookView`), `trades` (the last `Trade`)
     and `states` (trading, halted, auction, quoting, closed) are by symbol. `keeps_messages`:
     whether the latest message about each open order is kept, too, so that snapshots and digests
-    have all that the feed told of it. One instrument belongs to one service at a time. Bounds:
+    have all that the feed sent of it. One instrument belongs to one service at a time. Bounds:
     `orders_max` of all services; `messages_max` of a service's messages, of trades, of states.
     Raises `UsageError` for a feed without `[book]`.
     """
@@ -126,9 +126,9 @@ class Market:
 
     def apply_message(self, message: bytes, service: int = 0) -> None:
         """Take in one whole message of a service. Raises `UsageError` for a feed whose messages do
-        not tell their type."""
+        not carry their type."""
         if self.feed.table.type_in_packet:
-            raise UsageError(f"{self.feed.name} tells types in packets", "apply whole packets")
+            raise UsageError(f"{self.feed.name} has types in packets", "apply whole packets")
         if not self._reader.read_message(bytes(message), service):
             self._counts["bad_message"] += 1
 
@@ -136,7 +136,7 @@ class Market:
         """Take in what `feedhandler.subscribe` hands out, quality messages included.
 
         Give one market the messages of one feed, and of one link a service: a snapshot belongs to
-        the link on which it comes, and clears what it tells: all of the service, or of a feed
+        the link on which it comes, and clears what it is about: all of the service, or of a feed
         whose snapshots are of books alone its books. Contents other than packets, batches,
         messages, records and quality are passed over; what is odd is counted in `bad_message`.
         """
@@ -162,13 +162,13 @@ class Market:
     def clear(self, service: int) -> None:
         """Empty the books of a service, and take away its latest messages, trades and states.
 
-        Names and scales that reference data told stay.
+        Names and scales from reference data stay.
         """
         self._records.clear()
         self._reader.empty(service)
 
     def _quality(self, message: Any) -> None:
-        """Clear where a snapshot or a sequence epoch begins; empty books that are told anew."""
+        """Clear where a snapshot or a sequence epoch begins; empty books that are sent anew."""
         quality = message.quality or {}
         if not isinstance(quality, dict):
             self._counts["bad_message"] += 1
@@ -188,7 +188,7 @@ class Market:
             self._normaliser.resume_snapshot(service)
 
     def _begin_snapshot(self, service: int) -> None:
-        """Clear what a snapshot of a service tells anew: all of it where the feed has a message
+        """Clear what a snapshot of a service sends anew: all of it where the feed has a message
         that opens such a snapshot, else the books alone."""
         if self.latest_messages.opens_snapshots:
             self.clear(service)
@@ -259,7 +259,7 @@ class Market:
 
     @property
     def names(self) -> dict[int, str]:
-        """The names that reference data has told, by the number that messages have."""
+        """The names that reference data has given, by the number that messages have."""
         return dict(self._known.names)
 
     def instruments(self) -> dict[str, int]:
@@ -291,8 +291,8 @@ class Market:
         return named or self.feed.symbols_named(symbol)
 
     def name_of(self, symbol: int) -> str | None:
-        """Return the name of a symbol as the scanner's index has it: told by reference data, or the
-        text in messages, or the number; None of messages without one."""
+        """Return the name of a symbol as the scanner's index has it: that of reference data, or
+        the text in messages, or the number; None of messages without one."""
         text = self._normaliser.texts.get(symbol) or self.feed.symbol_name(symbol)
         return self._known.names.get(symbol) or text
 
@@ -308,7 +308,7 @@ class Market:
         return self.name_of(symbol) or str(symbol)
 
     def _symbol_of(self, instrument: int) -> int:
-        """Return the symbol of an instrument; of one that records alone told its number."""
+        """Return the symbol of an instrument; of one that records alone number."""
         try:
             return self._normaliser.symbol_of(instrument)
         except IndexError:
@@ -325,10 +325,10 @@ class Market:
         """Return messages from which a fresh market reaches this service's state: the latest
         messages, reference data first, then the orders, each book's in its priority.
 
-        Where the feed marks the beginning and the end of orders that are told anew, they stand
+        Where the feed marks the beginning and the end of orders that are sent anew, they stand
         between. Where the stream is doing so itself, the books that it has been through come last,
         and the end is left to the stream. Raises `UsageError` for a feed whose books no messages
-        tell one by one.
+        carry one by one.
         """
         writer = self._writer or BookWriter(self.feed)
         messages = self.latest_messages.snapshot(service)
@@ -345,7 +345,7 @@ class Market:
         return messages
 
     def book_messages(self, symbol: str | int) -> list[bytes]:
-        """Return the messages that tell a symbol's book, as `snapshot` has them. Raises
+        """Return the messages that carry a symbol's book, as `snapshot` has them. Raises
         `UsageError` as that does."""
         instrument = self.instrument_of(symbol)
         writer = self._writer or BookWriter(self.feed)
@@ -355,7 +355,7 @@ class Market:
         return [message for each in instruments for message in self._book_messages(writer, each)]
 
     def _book_messages(self, writer: BookWriter, instrument: int) -> list[bytes]:
-        """Return the messages that tell an instrument's book."""
+        """Return the messages that carry an instrument's book."""
         symbol = self._symbol_of(instrument)
         return writer.messages(
             self._book, instrument, symbol, name=self._known.names.get(symbol, ""),
@@ -366,7 +366,7 @@ class Market:
     def digest(self, service: int) -> str:
         """Compute 32 hexadecimal digits that are equal exactly where a service's states are equal:
         its latest messages, and its books with the priority of orders. Trades and states that no
-        latest message tells are no part of it."""
+        latest message carries are no part of it."""
         through = self._normaliser.snapshot_under_way(service)
         parts = chain(
             self.latest_messages.canonical(service),
@@ -393,7 +393,7 @@ class Market:
                     yield self._told_by(instrument, Entry(order, side, price, size))
 
     def _told_by(self, instrument: int, entry: Entry) -> bytes:
-        """Return what the message about an order tells, but for the figures of its level."""
+        """Return what the message about an order says, but for the figures of its level."""
         known = self._orders.message(instrument, entry.order)
         if known is None or self._writer is None:
             return b""
@@ -401,7 +401,7 @@ class Market:
 
 
 def _writer_of(feed: Feed) -> BookWriter | None:
-    """Return what writes the feed's books; None where no messages tell them."""
+    """Return what writes the feed's books; None where no messages carry them."""
     try:
         return BookWriter(feed)
     except UsageError:

@@ -2,7 +2,7 @@
 """Packets of a stream read into books and, where they are kept, the latest messages.
 
 One reader has the books of one `OrderMessages`, and teaches one `ReferenceData` what reference
-messages tell. Sans-IO.
+messages carry. Sans-IO.
 """
 
 import cython
@@ -63,7 +63,7 @@ class StreamReader:
         self.records, self.normaliser = orders.records, orders.records.normaliser
         self.clears_on_reset = clears_on_reset
         self.header, self.index = PacketHeader(), MessageIndex()
-        #: By type: whether its messages tell reference data.
+        #: By type: whether its messages carry reference data.
         self.teaches = memoryview(bytearray(65_536))
         for code in known.references:
             self.teaches[code] = 1

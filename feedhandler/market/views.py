@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Trade(NamedTuple):
-    """A trade: its price, size and aggressor's side (B, A, or N where it is not told), and when it
-    happened, ns since 1970; `UNDEFINED_TIME` where that is not told."""
+    """A trade: its price, size and aggressor's side (B, A, or N where it is not given), and when it
+    happened, ns since 1970; `UNDEFINED_TIME` where that is not given."""
 
     price: int
     size: int

@@ -6,7 +6,7 @@ that submits them all and waits until all are done. Nothing is copied: every ent
 same bytes, which is why it waits. What the kernel refuses is counted as `Port.send` counts it.
 
 io_uring has no state here but the rings: no thread polls them, no buffers are registered. Kernels
-and containers may refuse it; `refusal` tells. For comparison with `sendmmsg`; members that ship do
+and containers may refuse it; `refusal` says so. For comparison with `sendmmsg`; members that ship do
 not use it. Compiled only, by the kernel's own header and system calls, without a library.
 """
 

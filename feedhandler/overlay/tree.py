@@ -211,7 +211,7 @@ def fit_costs(measured: Sequence[tuple[Shape, float]]) -> Costs:
     matrix = numpy.array(rows or [(0, 0, 0)], float)
     if numpy.linalg.matrix_rank(matrix) < 3:
         raise UsageError(
-            "these measurements do not tell what a hop costs from what a child costs",
+            "these measurements do not show what a hop costs from what a child costs",
             "measure three shapes or more that differ in both depth and fan-out",
         )
     found, *_ = numpy.linalg.lstsq(matrix, numpy.array([us for _, us in measured]), rcond=None)

@@ -153,7 +153,7 @@ class ResendClient(StreamClient):
         self._services = {topic.target: service for service, topic in topics.items()}
         if len(self._services) < len(self._topics):
             raise UsageError(
-                "channels of one server cannot be told apart", "give each a target of its own"
+                "channels of one server cannot be distinguished", "give each a target of its own"
             )
         self._form = RequestFormat()
         self._frame = Frame()

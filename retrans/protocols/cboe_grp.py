@@ -7,7 +7,7 @@ numbers; heartbeats there carry number 0. (Cboe US Equities/Options Multicast PI
 
 Some refusals are for the moment: too many requests in this second or minute, a unit that is
 unavailable now. Then the request ends without its messages, and recovery asks again after a
-back-off. "Out of range" means ahead of what was sent, or too far behind: since nobody can tell
+back-off. "Out of range" means ahead of what was sent, or too far behind: since nobody knows
 which, it is taken for messages that are not to be had, which disproves nothing.
 
 A response says of a gap what it says of each request for the same one, the first first.

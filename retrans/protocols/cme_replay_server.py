@@ -44,7 +44,7 @@ REQUEST_BYTES_MAX = 512
 LENGTH_DIGITS, CHECKSUM_BYTES = 3, 7
 #: Characters of a logout's text.
 TEXT_CHARS = 180
-#: The longest HeartBtInt that a logon can tell.
+#: The longest HeartBtInt that a logon can give.
 HEARTBEAT_S_MAX = 127
 #: The text of a logout behind all packets.
 COMPLETE = "replay complete"

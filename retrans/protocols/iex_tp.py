@@ -20,7 +20,7 @@ put right. Anything else is counted by name and ignored: over UDP any host can s
 what a server does not have it leaves unanswered, silence alone means nothing: a server that has
 owed something for `heartbeat_us` is sent a test, and given up (`Broken`) only where it has shown no
 sign of life for `dead_us`. Time-outs of single requests are recovery's own. A request names the
-session, which only the stream tells: until a packet was published, nothing can be asked
+session, which only the stream gives: until a packet was published, nothing can be asked
 (`no_session`).
 
 **The server** answers from its stores, with segments that hold what was asked and no more.
@@ -72,7 +72,7 @@ DATAGRAM_BYTES_MAX = 1_400
 #: What the client counts, by name.
 COUNTS: dict[str, str] = {
     **line_answers.COUNTS,
-    "no_session": "requests not sent: the stream has not told its session yet",
+    "no_session": "requests not sent: the stream has not given its session yet",
     "wrong_session": "packets of another session than asked about",
     "wrong_channel": "packets of a channel that this server is not asked for",
     "tests": "gap fill tests sent, to see whether a server that owes something is there",

@@ -8,7 +8,7 @@ is counted by name and ignored. What a server says it has no longer is not waite
 
 Answers to the asker alone that are packed as the server likes (`iex_tp`) are much the same.
 
-Sans-IO; each client (`nyse_xdp`, `cboe_grp`, `iex_tp`) has one, and tells it what its server says.
+Sans-IO; each client (`nyse_xdp`, `cboe_grp`, `iex_tp`) has one, and gives it what its server says.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class LineAnswers(UnderWay[_Asked]):
     # -- what the server says -------------------------------------------------------------------
 
     def accept(self, request_id: int, events: list[Event]) -> None:
-        """Note that the server accepts a request; told once, whatever comes first."""
+        """Note that the server accepts a request; reported once, whatever comes first."""
         asked = self.get(request_id)
         if asked is not None:
             self._accept(asked, events)

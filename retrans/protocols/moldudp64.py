@@ -11,7 +11,7 @@ UDP any host can send anything. An answer to a request that was cancelled is lat
 for another one that waits for it. A server that has answered nothing for `dead_us` since it was
 asked is given up (`Broken`). Time-outs of single requests are recovery's own.
 
-A request names the session, which only the stream tells: until a packet of a session was published,
+A request names the session, which only the stream gives: until a packet of a session was published,
 nothing can be asked of it (`no_session`).
 
 **The server** answers from its store, one datagram a request, and never more than what was asked.
@@ -48,7 +48,7 @@ DATAGRAM_BYTES_MAX = 1_400
 COUNTS: dict[str, str] = {
     "asked": "requests sent, those for the rest of a range as well",
     "not_asked": "requests not sent: no socket, too many under way, or snapshots, which it has not",
-    "no_session": "requests not sent: the stream has not told its session yet",
+    "no_session": "requests not sent: the stream has not given its session yet",
     "cancelled": "requests that were cancelled",
     "rejected": "requests answered by a packet with count 0",
     "answered": "requests of which every message came",

@@ -2,9 +2,9 @@
 
 The wire and its source are `nyse_xdp`'s. A request is judged and answered at once in the
 connection; its packets go out by the retransmission lines of the channel, cut to what was asked
-for, a share with each `tick`. Of numbers that are not there, message 31 tells the lines. Refreshes
-and mappings go out by the refresh lines, numbered by themselves (`nyse_refresh`). The server
-sends heartbeats, and closes a client that does not answer them.
+for, a share with each `tick`. Numbers that are not there are announced on the lines by message 31.
+Refreshes and mappings go out by the refresh lines, numbered by themselves (`nyse_refresh`). The
+server sends heartbeats, and closes a client that does not answer them.
 
 Sans-IO; `retrans.protocols.setup` says what it must do.
 """

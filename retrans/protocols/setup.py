@@ -1,6 +1,6 @@
 """The parts of a protocol: what its client and its server are made with, and what both must do.
 
-A client is a `retrans.reconnection.RecoveryClient`, whatever its protocol: it is told that its
+A client is a `retrans.reconnection.RecoveryClient`, whatever its protocol: it is informed when its
 connection is there (`connected`) or gone, asked for ranges and snapshots (`ask`, `ask_refresh`),
 fed what came (`feed`) and the time (`tick`), and returns `retrans.events`. A server makes a session
 for each client, as `retrans.tcp.SessionServer` says.
@@ -15,7 +15,7 @@ returns b"", and `tick` while a session is `waiting`). A client that gives its s
 (`retrans.reconnection`).
 
 **By lines**: where a protocol's answers come by multicast lines (`retransmission_lines`), its
-client is a `LineClient` as well: `datagram` is told each datagram of a channel's retransmission
+client is a `LineClient` as well: `datagram` takes each datagram of a channel's retransmission
 lines.
 
 Packets that a client hands on (`Packet.data`) are packets of the feed, as a line would have brought
@@ -68,7 +68,7 @@ class ClientSetup:
     and `password` say who we are; `session` is the server's session to log in to, "" for its
     current one. `retransmission` and `refresh` are the channels whose losses, and whose snapshots,
     this server is asked for. `latest` returns the newest packet of a service's present sequence
-    epoch, b"" before any: where requests name a session, it tells which. `product` is the feed's
+    epoch, b"" before any: where requests name a session, it says which. `product` is the feed's
     number where requests name it. `seed` draws what must not be guessed or in step.
     """
 

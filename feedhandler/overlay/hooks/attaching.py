@@ -103,7 +103,7 @@ def capabilities() -> int:
     """Return this process's effective capabilities, a bit each."""
     text = Path("/proc/thread-self/status").read_text()
     match = re.search(r"^CapEff:\s*([0-9a-f]+)", text, re.MULTILINE)
-    assert match is not None, "the kernel tells no capabilities"
+    assert match is not None, "the kernel reports no capabilities"
     return int(match[1], 16)
 
 
@@ -149,7 +149,7 @@ def _mtu_of(device: str) -> int:
     )
     found = re.search(r" mtu (\d+)", done.stdout)
     if found is None:
-        raise HostFault(f"the MTU of {device} is not told by `ip`", "apt-get install iproute2")
+        raise HostFault(f"the MTU of {device} is not known to `ip`", "apt-get install iproute2")
     return int(found[1])
 
 

@@ -225,9 +225,9 @@ DEFINITIONS = {
         + '[[channel]]\nid = "y"\ncarries = [{ letters = ["C-F"] }]\n' + LINE,
         "channel[1].carries[0]: some of 'C-F' are carried by x too (an instrument belongs to",
     ),
-    "topics that cannot be told apart": (
+    "topics that cannot be distinguished": (
         ASKS + '[[channel]]\nid = "y"\ntarget = "x"\nretransmission = "r"\n' + LINE,
-        "target: channels that share r cannot be told apart (give each a target of its own)",
+        "target: channels that share r cannot be distinguished (give each a target of its own)",
     ),
     "a quote that does not end": ('[[channel]]\nid = "x\n', "not TOML: illegal character"),
     "something else": ("channel = 5\n", ":1: channel: wants an array of tables, got an integer"),

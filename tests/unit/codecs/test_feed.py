@@ -197,7 +197,7 @@ def test_what_a_feed_does_not_have_is_refused_by_name():
         UTP.encode_control(99)
     with pytest.raises(UsageError, match="at least 36 bytes"):
         UTP.layout(530, 20)
-    with pytest.raises(UsageError, match="do not tell their type"):
+    with pytest.raises(UsageError, match="do not carry their type"):
         OPENBOOK.decode_message(b"\0\0\0\0")
 
 

@@ -109,12 +109,12 @@ def test_an_instrument_has_one_channel(
         (
             'carries = [{ content = "equities", letters = ["E-R"',
             'target = ""\nretransmission = "equities"\ncarries = [{ letters = ["E-R"',
-            r":12: channel\[1\].target: channels that share equities cannot be told apart",
+            r":12: channel\[1\].target: channels that share equities cannot be distinguished",
         ),
         (
             'carries = [{ content = "equities", letters = ["E-R"',
             'target = "equities-1"\nretransmission = "equities"\ncarries = [{ letters = ["E-R"',
-            "cannot be told apart",
+            "cannot be distinguished",
         ),
         ("content", "contents", "did you mean content"),
         ("[[channel]]", "[[channel", "not TOML"),

@@ -114,7 +114,7 @@ ROW = '{"receivers": 9, "depth": %d, "fan_out": %d, "hedging": 0, "latency_p50_u
     [
         (ROW % (1, 1, 10) + "{}\n", "line 2: Object missing required field"),
         (ROW % (0, 1, 10), "line 1: depth 0"),
-        (ROW % (1, 1, 10), "do not tell what a hop costs"),
+        (ROW % (1, 1, 10), "do not show what a hop costs"),
         (ROW % (1, 1, 900) + ROW % (2, 3, 10) + ROW % (2, 9, 5), "measure more messages"),
     ],
 )

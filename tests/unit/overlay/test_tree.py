@@ -108,5 +108,5 @@ def test_costs_are_found_again_in_latencies_made_of_them() -> None:
 
 @pytest.mark.parametrize("shapes", [[], [Shape(100, 2, 10)] * 5], ids=["none", "all alike"])
 def test_costs_that_cannot_be_told_apart_are_refused(shapes: list[Shape]) -> None:
-    with pytest.raises(UsageError, match="do not tell"):
+    with pytest.raises(UsageError, match="do not show"):
         fit_costs([(shape, 100.0) for shape in shapes])

@@ -158,7 +158,7 @@ def test_one_channel_alone_needs_no_target():
 
 
 def test_channels_that_nothing_tells_apart_are_refused():
-    with pytest.raises(UsageError, match="cannot be told apart"):
+    with pytest.raises(UsageError, match="cannot be distinguished"):
         ResendClient({1: Topic("c1", b"t"), 2: Topic("c2", b"t")}, SETTINGS)
 
 
