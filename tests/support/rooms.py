@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.checkout import tree_of
+
 #: Folders at the top that hang below the package as links.
 LINKED = ("codecs", "retrans", "replay")
 #: What a core never imports: the world outside, and the clock.
@@ -131,7 +133,7 @@ def _add(tree: Tree, module: str, name: str, runs: bool) -> None:
 def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
     """Full names of what a file imports, wherever in it, and whether that runs."""
     if path.suffix == ".py":
-        yield from _python_imports(ast.parse(path.read_text(), str(path)), True)
+        yield from _python_imports(tree_of(path), True)
         return
     for line in path.read_text().splitlines():
         if match := _CIMPORT.match(line):

@@ -1,7 +1,6 @@
 """Files that must be in the tree, and the length of functions."""
 
 import ast
-import functools
 import importlib.util
 import json
 import re
@@ -18,7 +17,7 @@ from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
 from feedhandler.config import load_config
 from feedhandler.ops.config import check
 from feedhandler.terminal.console import ExitCode
-from tests.support.checkout import CHECKOUT
+from tests.support.checkout import CHECKOUT, tree_of
 from tests.support.rooms import LINKED, read_table
 
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
@@ -46,18 +45,16 @@ def python_files() -> list[Path]:
     return sorted(found)
 
 
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    """The file, parsed once for all who look."""
-    return ast.parse(path.read_text())
-
-
 def statements(node: ast.AST) -> Iterator[ast.AST]:
     """Every statement below, however deep; what expressions are made of takes far longer."""
-    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
-        for each in getattr(node, name, ()):
-            yield each
-            yield from statements(each)
+    below = [node]
+    while below:
+        node = below.pop()
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            found = getattr(node, name, None)
+            if isinstance(found, list):  # a lambda's body is none
+                yield from found
+                below += found
 
 
 def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -493,7 +490,7 @@ def test_declarations_stand_once() -> None:
 @pytest.mark.parametrize("source", sorted(PURE_MODE.values()))
 def test_a_twin_says_nothing_again_of_what_is_compiled(source: str) -> None:
     """Under `else` of `if cython.compiled` stand functions that C has otherwise, nothing else."""
-    for node in ast.parse((CHECKOUT / source).read_text()).body:
+    for node in tree_of(CHECKOUT / source).body:
         if isinstance(node, ast.If) and "cython.compiled" in ast.unparse(node.test):
             other = node.body if "not" in ast.unparse(node.test) else node.orelse
             assert all(isinstance(each, ast.FunctionDef) for each in other), ast.unparse(node)

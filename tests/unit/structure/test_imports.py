@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 import pytest
 
 from tests.support import rooms as checker
-from tests.support.checkout import CHECKOUT
+from tests.support.checkout import CHECKOUT, tree_of
 from tests.support.rooms import Room, Tree
 
 LINKS = {name: f"../{name}" for name in checker.LINKED}
@@ -134,7 +134,7 @@ def test_an_import_for_types_is_told_apart(tmp_path: Path) -> None:
     assert not checker.outside_the_matrix(tree, rooms)
     assert not checker.circles_of_rooms(tree, rooms)
     assert not checker.not_made_use_of(tree, rooms)
-    tree = small_tree(tmp_path, low_z="")
+    tree = small_tree(tmp_path / "again", low_z="")
     assert checker.not_made_use_of(tree, rooms) == ["feedhandler.low: feedhandler.high (types)"]
 
 
@@ -167,7 +167,7 @@ def test_the_simulation_drives_the_core_that_ships_and_has_no_wiring_of_its_own(
     # What recovery has others carry out, and the core by no other.
     wiring = {"open_stream", "close_stream", "withhold", "admit", "renumber", "next_sequence"}
     for path in simulation.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        for node in ast.walk(tree_of(path)):
             assert not isinstance(node, ast.FunctionDef) or node.name not in wiring, path
             made = node.func.id if _is_plain_call(node) else ""
             assert made not in ("RecoveryManager", "Fanout", "RequestClient"), path
