@@ -61,12 +61,11 @@ def _elements(
     """
     at: cython.Py_ssize_t = index.offsets[entry]
     size: cython.Py_ssize_t = index.sizes[entry]
-    many: cython.int
     if table.block_size and fixed_size(table, data, at) < least:
         return -2
     if element_least == 0:
         return 0
-    many = open_group(table, data, at, size, index.types[entry], header)
+    many: cython.int = open_group(table, data, at, size, index.types[entry], header)
     if many > 0 and header.element_size < element_least:
         return -2
     return many
@@ -86,7 +85,6 @@ def count_rows(
     """Return the number of rows of the messages of type `code` with sizes in [least, below)."""
     rows: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
-    many: cython.int
     varied: cython.bint = table.block_size > 0 or element_least > 0
     with cython.nogil:
         for entry in range(index.count):
@@ -94,7 +92,7 @@ def count_rows(
                 continue
             if index.sizes[entry] < least or index.sizes[entry] >= below:
                 continue
-            many = 0
+            many: cython.int = 0
             if varied:
                 many = _elements(table, data, index, entry, least, element_least, header)
             if many != -2:
@@ -129,8 +127,6 @@ def select_rows(
     packet: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
     element: cython.int
-    many: cython.int
-    symbol: cython.ulonglong
     room: cython.Py_ssize_t = min(
         len(numbers), len(seqs), len(symbols), len(packets), bases.shape[1]
     )
@@ -143,7 +139,7 @@ def select_rows(
                 continue
             if index.sizes[entry] < least or index.sizes[entry] >= below:
                 continue
-            many = 0
+            many: cython.int = 0
             if varied:
                 many = _elements(table, data, index, entry, least, element_least, header)
             if many == -2:
@@ -151,7 +147,7 @@ def select_rows(
             if rows + max(many, 1) > room:
                 with cython.gil:
                     raise IndexError(f"more than {room} rows")
-            symbol = index.symbols[entry]
+            symbol: cython.ulonglong = index.symbols[entry]
             for element in range(many if many > 0 else 1):
                 bases[0, rows] = index.offsets[entry]
                 bases[1, rows] = -1
@@ -318,46 +314,35 @@ def fill_columns(
     4, of 5 to 7 to cells of 8. A base of -1 gives 0 or blank.
     """
     first: cython.Py_ssize_t = 0
-    last: cython.Py_ssize_t
     row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
     field: cython.Py_ssize_t
-    cell: cython.Py_ssize_t
-    base: cython.const_longlong[::1]
-    column8: cython.ulonglong[::1]
-    column4: cython.uint[::1]
-    column2: cython.ushort[::1]
-    column1: cython.uchar[::1]
-    size: cython.Py_ssize_t
-    big: cython.bint
-    signed: cython.bint
     with cython.nogil:
         while first < rows:
-            last = min(first + _BLOCK_ROWS, rows)
+            last: cython.Py_ssize_t = min(first + _BLOCK_ROWS, rows)
             for field in range(len(plan)):
-                at = plan[field, 0]
-                size = plan[field, 1]
-                base = bases[plan[field, 2]]
-                cell = plan[field, 4]
-                big = plan[field, 5]
-                signed = plan[field, 6]
+                at: cython.Py_ssize_t = plan[field, 0]
+                size: cython.Py_ssize_t = plan[field, 1]
+                base: cython.const_longlong[::1] = bases[plan[field, 2]]
+                cell: cython.Py_ssize_t = plan[field, 4]
+                big: cython.bint = plan[field, 5]
+                signed: cython.bint = plan[field, 6]
                 if plan[field, 3]:
                     for row in range(first, last):
                         _copy_text(data, base[row], at, size, texts, cell + row * size)
                 elif size == 4:
-                    column4 = cells4[cell]
+                    column4: cython.uint[::1] = cells4[cell]
                     for row in range(first, last):
                         column4[row] = _u32(data, base[row], at, big)
                 elif size == 1:
-                    column1 = cells1[cell]
+                    column1: cython.uchar[::1] = cells1[cell]
                     for row in range(first, last):
                         column1[row] = _u8(data, base[row], at)
                 elif size == 2:
-                    column2 = cells2[cell]
+                    column2: cython.ushort[::1] = cells2[cell]
                     for row in range(first, last):
                         column2[row] = _u16(data, base[row], at, big)
                 elif size == 8:
-                    column8 = cells8[cell]
+                    column8: cython.ulonglong[::1] = cells8[cell]
                     for row in range(first, last):
                         column8[row] = _u64(data, base[row], at, big)
                 elif size == 3:

@@ -108,10 +108,9 @@ def begin_run(
 
     `slots` is indexed by type, 0 for unknown ones. Returns a `FixReject`.
     """
-    verdict: cython.int
     if size < 1:
         return NO_MESSAGES
-    verdict = frame_at(first, size, 0, run.frame)
+    verdict: cython.int = frame_at(first, size, 0, run.frame)
     if verdict != FINE:
         return verdict
     run.kind = DATA
@@ -221,9 +220,8 @@ def message_bytes(
 ) -> cython.Py_ssize_t:
     """Return the size of the message at `at`, by BodyLength alone; 0 where `end` comes before."""
     begin: cython.Py_ssize_t = at
-    length: cython.Py_ssize_t
     at = _length_at(first, at, end)
-    length = _body_length(first, at, end)
+    length: cython.Py_ssize_t = _body_length(first, at, end)
     if length < 0:
         return 0
     while first[at] != _SOH:
@@ -314,7 +312,7 @@ def symbol_value(
         for index in range(size):
             value = (value << 8) | first[at + index]
         return value
-    value = cython.cast(cython.ulonglong, size)
+    value = size
     for index in range(size):
         value = (value ^ first[at + index]) * _FACTOR
         if not cython.compiled:

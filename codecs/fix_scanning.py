@@ -62,10 +62,9 @@ def parse_begin(
 
     See `parse_run`.
     """
-    verdict: cython.int
     if size < 1 or size > room:
         return kinds.TRUNCATED
-    verdict = begin_run(first, size, table.slots, out.run)
+    verdict: cython.int = begin_run(first, size, table.slots, out.run)
     if verdict != reasons.FINE:
         return _reject_of(verdict)
     return _fill_header(out)
@@ -247,12 +246,11 @@ def scan_runs(
     packets: cython.Py_ssize_t = out.packets
     count: cython.Py_ssize_t = out.count
     end: cython.Py_ssize_t = start + size
-    verdict: cython.int
     if start < 0 or size < 1 or end > len(data):
         return kinds.TRUNCATED
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     while start < end:
-        verdict = parse_run(
+        verdict: cython.int = parse_run(
             table, first + start if cython.compiled else first[start:], end - start, end - start,
             header, False,
         )  # fmt: skip
@@ -274,11 +272,10 @@ def _symbol_of(table: FeedTable, first: cython.p_const_uchar, run: Run) -> cytho
 
     `NO_SYMBOL` where it has none, `SEVERAL_SYMBOLS` where it names different ones.
     """
-    symbol: cython.ulonglong
     begin_symbols(run)
     if table.symbol_tag == 0 or not next_symbol(first, table.symbol_tag, run):
         return table.no_symbol
-    symbol = symbol_value(first, run.symbol_at, run.symbol_size)
+    symbol: cython.ulonglong = symbol_value(first, run.symbol_at, run.symbol_size)
     while next_symbol(first, table.symbol_tag, run):
         if symbol_value(first, run.symbol_at, run.symbol_size) != symbol:
             return table.several_symbols

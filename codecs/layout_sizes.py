@@ -109,28 +109,22 @@ def layout_size(
     """
     big: cython.bint = sizes.big_endian
     fixed: cython.Py_ssize_t = sizes.fixed[slot]
-    size: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    element: cython.Py_ssize_t
-    count: cython.Py_ssize_t
-    value: cython.ulonglong
     index: cython.int
-    part: cython.p_int
     if slot == 0:
         return room
     if sizes.block_size:
         fixed = sizes.header_size + cython.cast(
             cython.Py_ssize_t, _integer(first, sizes.block_at, sizes.block_size, big)
         )
-    size = fixed
+    size: cython.Py_ssize_t = fixed
     for index in range(sizes.first_part[slot], sizes.part_end[slot]):
         if size > room:
             return room + 1
-        part = sizes.parts[index]
+        part: cython.p_int = sizes.parts[index]
         if part[1]:
             if part[0] + part[1] > fixed:
                 continue  # a shorter block of an earlier version has no such field
-            value = _integer(first, part[0], part[1], big)
+            value: cython.ulonglong = _integer(first, part[0], part[1], big)
             if sizes.mask[index]:
                 if not value & sizes.mask[index]:
                     continue
@@ -138,14 +132,14 @@ def layout_size(
                 continue
         if size + part[2] > room:
             return room + 1
-        count = 1
-        element = part[7]
+        count: cython.Py_ssize_t = 1
+        element: cython.Py_ssize_t = part[7]
         if part[4]:
-            at = size + part[3] if part[2] else part[3]
+            at: cython.Py_ssize_t = size + part[3] if part[2] else part[3]
             if part[2] == 0 and at + part[4] > fixed:
                 continue
-            count = cython.cast(cython.Py_ssize_t, _integer(first, at, part[4], big))
+            count = _integer(first, at, part[4], big)
         if part[6]:
-            element = cython.cast(cython.Py_ssize_t, _integer(first, size + part[5], part[6], big))
+            element = _integer(first, size + part[5], part[6], big)
         size += part[2] + count * element
     return size if size <= room else room + 1

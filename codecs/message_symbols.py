@@ -74,9 +74,8 @@ def next_symbol(
 
     A symbol that is named twice comes twice.
     """
-    symbol: cython.ulonglong
     if table.fix:
-        symbol = next_symbol_of(table, data, header)
+        symbol: cython.ulonglong = next_symbol_of(table, data, header)
         walk.text_at = header.run.symbol_at
         walk.text_size = header.run.symbol_size
         return symbol

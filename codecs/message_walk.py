@@ -15,13 +15,12 @@ def message_size(
     """Return the size of the message that begins at `at`; 0 where none ends by `end`."""
     size: cython.Py_ssize_t = 0
     index: cython.int
-    behind: cython.int
     if at < 0 or end > len(data) or end - at < table.message_header_size or at >= end:
         return 0
     if table.fix:
         return message_size_at(data, at, end)
     for index in range(table.message_length_size):
-        behind = index if table.big_endian else table.message_length_size - 1 - index
+        behind: cython.int = index if table.big_endian else table.message_length_size - 1 - index
         size = (size << 8) | data[at + table.message_length_at + behind]
     size += table.message_length_add
     if table.sized:
@@ -44,9 +43,8 @@ def message_end(
     count: cython.ulonglong,
 ) -> cython.Py_ssize_t:
     """Return the end of `count` consecutive messages from `at` on; -1 where `end` is before."""
-    size: cython.Py_ssize_t
     for _ in range(count):
-        size = message_size(table, data, at, end)
+        size: cython.Py_ssize_t = message_size(table, data, at, end)
         if size == 0:
             return -1
         at += size

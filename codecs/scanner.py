@@ -181,7 +181,7 @@ def frame_length(
     the end of as many messages as the header counts; without a count as well, all of `size`.
     """
     if table.fix:
-        return cython.cast(cython.int, message_size_at(data, start, start + size))
+        return message_size_at(data, start, start + size)
     if table.length_size == 0:
         return _walked_length(table, data, start, size)
     if size < table.length_at + table.length_size or start < 0 or start + size > len(data):
@@ -205,17 +205,13 @@ def _walked_length(
     """Return the length of a packet that has no field for it; 0 where its messages end beyond."""
     at: cython.Py_ssize_t = start + table.header_size
     end: cython.Py_ssize_t = start + size
-    length: cython.Py_ssize_t
-    count: cython.int
-    kind: cython.ushort
     if table.alone:
-        return cython.cast(cython.int, size)
+        return size
     if start < 0 or end > len(data):
         return 0
     if table.short_header and size >= table.short_header:
-        kind = cython.cast(
-            cython.ushort,
-            _read(data, start + table.kind_at, table.kind_size, table.big_endian) & table.kind_mask,
+        kind: cython.ushort = (
+            _read(data, start + table.kind_at, table.kind_size, table.big_endian) & table.kind_mask
         )
         if table.shorts[kind]:
             if table.kinds[kind] != DATA:
@@ -223,23 +219,20 @@ def _walked_length(
             at = start + table.short_header
     if size < at - start:
         return 0
-    count = cython.cast(
-        cython.int, _read(data, start + table.count_at, table.count_size, table.big_endian)
-    )
+    count: cython.int = _read(data, start + table.count_at, table.count_size, table.big_endian)
     if count == table.end_of_session:
         count = 0
     for _ in range(count):
         if end - at < table.message_header_size:
             return 0
-        length = cython.cast(
-            cython.Py_ssize_t,
-            _read(data, at + table.message_length_at, table.message_length_size, table.big_endian),
+        length: cython.Py_ssize_t = _read(
+            data, at + table.message_length_at, table.message_length_size, table.big_endian
         )
         length += table.message_length_add
         if length < table.message_header_size or length > end - at:
             return 0
         at += padded(table, length, end - at)
-    return cython.cast(cython.int, at - start)
+    return at - start
 
 
 @cython.boundscheck(False)  # the first line checks the packet against the bounds
@@ -302,14 +295,13 @@ def parse_header_at(
     Of the `room` bytes from `first` on, the packet is the first `size`. See `parse_header`.
     """
     big: cython.bint = table.big_endian
-    eight: cython.bint
     index: cython.int
     if table.fix:
         return parse_run(table, first, room, size, out, True)
     if table.varied:
         return _parse_varied(table, first, room, size, out, True)
     # The loader has checked that all fields lie in the header.
-    eight = cython.compiled and table.header_size + 8 <= room
+    eight: cython.bint = cython.compiled and table.header_size + 8 <= room
     if size < table.header_size or size > room:
         return TRUNCATED
     out.length = (
@@ -389,7 +381,7 @@ def _set_number(
 ) -> cython.void:
     """Set the number and the session of a packet whose header has `out.body` bytes."""
     big: cython.bint = table.big_endian
-    body: cython.int = cython.cast(cython.int, out.body)
+    body: cython.int = out.body
     out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, eight)
     if table.high_size:
         out.sequence |= (
@@ -422,7 +414,6 @@ def _parse_varied(
     body: cython.int = table.header_size
     eight: cython.bint = cython.compiled and table.header_size + 8 <= room
     index: cython.int
-    verdict: cython.int
     if size > room:
         return TRUNCATED
     out.packet_type = 0
@@ -468,7 +459,7 @@ def _parse_varied(
         out.send_time = out.send_time * 1_000_000_000 + _within(
             first, table.time_ns_at, 4, body, big, eight
         )
-    verdict = _parse_count(table, first, out)
+    verdict: cython.int = _parse_count(table, first, out)
     if verdict == FINE:
         verdict = _classify(table, first, out)
     if verdict == FINE and table.reset_message >= 0:
@@ -481,8 +472,8 @@ def _parse_varied(
 @cython.exceptval(-1, check=True)
 def _find_reset(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.int:
     """Make a data packet whose first message says so a reset; return a `Reject`."""
-    at: cython.int = cython.cast(cython.int, out.body)
-    end: cython.int = cython.cast(cython.int, out.length)
+    at: cython.int = out.body
+    end: cython.int = out.length
     if out.kind != DATA or out.count == 0 or table.compressed[out.flags & 0xFF]:
         return FINE
     if at + table.message_header_size > end:
@@ -506,9 +497,8 @@ def _find_reset(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader
 @cython.exceptval(check=False)
 def _type_at(table: FeedTable, first: cython.p_const_uchar, at: cython.int) -> cython.int:
     """Return the type of the message that begins `at` bytes behind `first`."""
-    kind: cython.int = cython.cast(
-        cython.int,
-        _field(first, at + table.message_type_at, table.message_type_size, table.big_endian, False),
+    kind: cython.int = _field(
+        first, at + table.message_type_at, table.message_type_size, table.big_endian, False
     )
     if table.type_second_size:
         kind = (kind << 8) | first[at + table.type_second_at]
@@ -521,20 +511,18 @@ def _type_at(table: FeedTable, first: cython.p_const_uchar, at: cython.int) -> c
 def _parse_count(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.int:
     """Set `out.count`, and the number of a packet that has that of its first message."""
     big: cython.bint = table.big_endian
-    body: cython.int = cython.cast(cython.int, out.body)
-    offset: cython.int
-    verdict: cython.int
+    body: cython.int = out.body
     out.count = cython.cast(
         cython.int, _within(first, table.count_at, table.count_size, body, big, False)
     )
     if table.count_size and out.count == table.end_of_session:
         out.count = 0
     elif table.count_size == 0 and (not table.kind_size or out.kind == DATA or out.kind == RESET):
-        verdict = _count_messages(table, first, out)
+        verdict: cython.int = _count_messages(table, first, out)
         if verdict != FINE:
             return verdict
     if table.number_size and table.sequence_size == 0 and out.count:
-        offset = body + table.number_at
+        offset: cython.int = body + table.number_at
         if offset + table.number_size > cython.cast(cython.int, out.length):
             return MESSAGE_OVERRUN
         out.sequence = _field(first, offset, table.number_size, big, False)
@@ -548,12 +536,11 @@ def _count_messages(table: FeedTable, first: cython.p_const_uchar, out: PacketHe
     """Set `out.count` to the messages between header and end; return a `Reject`."""
     at: cython.Py_ssize_t = out.body
     end: cython.Py_ssize_t = out.length
-    size: cython.Py_ssize_t
     out.count = 0
     while end - at > table.trailing_max:
         if end - at < table.message_header_size:
             return MESSAGE_OVERRUN
-        size = _size_at(table, first, at, end - at)
+        size: cython.Py_ssize_t = _size_at(table, first, at, end - at)
         if size < table.message_header_size or size == 0:
             return MESSAGE_SHORT
         if size > end - at:
@@ -744,14 +731,12 @@ def check_messages(
     least: cython.Py_ssize_t = table.message_header_size
     unknown: cython.int = 0
     short: cython.int = 0
-    message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
+    message_type: cython.ushort = header.packet_type & 0xFFFF
     length_at: cython.int = table.message_length_at
     length_size: cython.int = table.message_length_size
     length_add: cython.int = table.message_length_add
     type_at: cython.int = table.message_type_at
     type_size: cython.int = table.message_type_size
-    size: cython.Py_ssize_t
-    slot: cython.int
     if start < 0 or end > len(data):
         return TRUNCATED
     for _ in range(header.count):
@@ -759,7 +744,7 @@ def check_messages(
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
         # Most feeds have u16 sizes and types: those are read in place.
         if length_size == 2:
-            size = _u16(data, at + length_at, big)
+            size: cython.Py_ssize_t = _u16(data, at + length_at, big)
             size += length_add
         else:
             size = _other_size(table, data, at, end)
@@ -768,13 +753,13 @@ def check_messages(
         if size > end - at:
             return MESSAGE_OVERRUN
         if type_size == 2:
-            message_type = cython.cast(cython.ushort, _u16(data, at + type_at, big))
+            message_type = _u16(data, at + type_at, big)
         elif type_size:
             message_type = data[at + type_at]
         if table.odd_messages:
-            message_type = cython.cast(cython.ushort, _odd_type(table, data, at, message_type))
+            message_type = _odd_type(table, data, at, message_type)
             size = padded(table, size, end - at)
-        slot = table.slots[message_type]
+        slot: cython.int = table.slots[message_type]
         short += size < table.least_size[slot]
         unknown += slot == 0
         at += size
@@ -834,7 +819,6 @@ def symbol_at(
     eight bytes, or where it is longer becomes a number as FIX makes one.
     """
     length: cython.int = size
-    value: cython.ulonglong
     if order == 2 and table.strips_symbols:
         while length > 0 and (data[at + length - 1] | 32) == 32:
             length -= 1
@@ -843,7 +827,7 @@ def symbol_at(
     while size > 8 and length > 8 and (data[at + length - 1] | 32) == 32:  # a blank or NUL
         length -= 1
     if length <= 8:
-        value = _read(data, at, length, order != 0)
+        value: cython.ulonglong = _read(data, at, length, order != 0)
         if order == 2 and 0 < length < 8:
             value = (value << (64 - 8 * length)) | (table.symbol_pad >> (8 * length))
         return value
@@ -901,7 +885,6 @@ def open_group(
     end: cython.Py_ssize_t = at + size
     offset: cython.Py_ssize_t = at + table.group[slot][0]
     count: cython.Py_ssize_t = 0
-    fit: cython.Py_ssize_t
     if end > len(data):
         return 0
     header.element_size = table.group[slot][6]
@@ -912,21 +895,16 @@ def open_group(
     if offset + table.group[slot][1] > end:
         return 0
     if table.group[slot][5]:
-        header.element_size = cython.cast(
-            cython.int, _read(data, offset + table.group[slot][4], table.group[slot][5], big)
-        )
+        header.element_size = _read(data, offset + table.group[slot][4], table.group[slot][5], big)
     if header.element_size < table.group[slot][7] + table.group[slot][8]:
         return 0
     header.element_at = offset + table.group[slot][1]
     if table.group[slot][3]:
-        count = cython.cast(
-            cython.Py_ssize_t,
-            _read(data, offset + table.group[slot][2], table.group[slot][3], big),
-        )
+        count = _read(data, offset + table.group[slot][2], table.group[slot][3], big)
     if header.element_size > 0:  # else the wire says that they have no bytes
-        fit = (end - header.element_at) // header.element_size
+        fit: cython.Py_ssize_t = (end - header.element_at) // header.element_size
         count = min(count, fit) if table.group[slot][3] else fit
-    return cython.cast(cython.int, count)
+    return count
 
 
 @cython.cfunc
@@ -944,10 +922,11 @@ def _group_symbol(
     count: cython.int = open_group(table, data, at, size, message_type, header)
     slot: cython.int = table.slots[message_type]
     offset: cython.Py_ssize_t = header.element_at + table.group[slot][7]
-    symbol: cython.ulonglong
     if count == 0:
         return table.no_symbol
-    symbol = symbol_at(table, data, offset, table.group[slot][8], table.symbol_big[slot])
+    symbol: cython.ulonglong = symbol_at(
+        table, data, offset, table.group[slot][8], table.symbol_big[slot]
+    )
     for _ in range(count - 1):
         offset += header.element_size
         if symbol_at(table, data, offset, table.group[slot][8], table.symbol_big[slot]) != symbol:
@@ -1021,24 +1000,20 @@ def _fill_usual(
     short: cython.Py_ssize_t = 0
     sequence: cython.ulonglong = header.sequence
     step: cython.ulonglong = 1 if table.counts_messages and header.kind != UNSEQUENCED else 0
-    message_type: cython.ushort
-    size: cython.Py_ssize_t
-    slot: cython.int
-    offset: cython.Py_ssize_t
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
-        size = _two(first, at + size_at, big)
+        size: cython.Py_ssize_t = _two(first, at + size_at, big)
         size += size_add
         if size < least:
             return MESSAGE_SHORT
         if size > end - at:
             return MESSAGE_OVERRUN
-        message_type = first[at + type_at]
+        message_type: cython.ushort = first[at + type_at]
         if wide_type:
-            message_type = cython.cast(cython.ushort, _two(first, at + type_at, big))
-        slot = table.slots[message_type]
-        offset = at + table.symbol_at[slot]
+            message_type = _two(first, at + type_at, big)
+        slot: cython.int = table.slots[message_type]
+        offset: cython.Py_ssize_t = at + table.symbol_at[slot]
         if table.symbol_size[slot] == 4 and table.symbol_big[slot] == 1 and offset + 4 <= at + size:
             # In place: most symbols are this, and the call would cost as much as the rest.
             out.symbols[entry] = (_two(first, offset, True) << 16) | _two(first, offset + 2, True)
@@ -1087,17 +1062,15 @@ def _fill_other(
     short: cython.Py_ssize_t = 0
     sequence: cython.ulonglong = header.sequence
     step: cython.ulonglong = 1 if table.counts_messages and header.kind != UNSEQUENCED else 0
-    message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
+    message_type: cython.ushort = header.packet_type & 0xFFFF
     length_at: cython.int = table.message_length_at
     length_size: cython.int = table.message_length_size
     type_size: cython.int = table.message_type_size
-    size: cython.Py_ssize_t
-    slot: cython.int
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
         if length_size == 2:  # as in `check_messages`
-            size = _u16(data, at + length_at, big)
+            size: cython.Py_ssize_t = _u16(data, at + length_at, big)
             size += table.message_length_add
         else:
             size = _other_size(table, data, at, end)
@@ -1106,16 +1079,16 @@ def _fill_other(
         if size > end - at:
             return MESSAGE_OVERRUN
         if type_size == 2:
-            message_type = cython.cast(cython.ushort, _u16(data, at + table.message_type_at, big))
+            message_type = _u16(data, at + table.message_type_at, big)
         elif type_size:
             message_type = data[at + table.message_type_at]
         if table.odd_messages:
-            message_type = cython.cast(cython.ushort, _odd_type(table, data, at, message_type))
+            message_type = _odd_type(table, data, at, message_type)
             size = padded(table, size, end - at)
             if table.number_size and step:  # the loader has put it into the message's header
                 sequence = _read(data, at + table.number_at, table.number_size, big)
         out.types[entry] = message_type
-        slot = table.slots[message_type]
+        slot: cython.int = table.slots[message_type]
         out.symbols[entry] = _symbol(table, data, at, size, message_type, slot, header)
         out.offsets[entry] = cython.cast(cython.uint, at - base)
         out.sizes[entry] = cython.cast(cython.uint, size)
@@ -1197,15 +1170,13 @@ def scan_packets(
     """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
-    verdict: cython.int
-    length: cython.Py_ssize_t
     if start < 0 or end > len(data):
         return TRUNCATED
     while at < end:
-        length = frame_length(table, data, at, end - at)
+        length: cython.Py_ssize_t = frame_length(table, data, at, end - at)
         if length <= 0 or length > end - at:
             return TRUNCATED
-        verdict = parse_header(table, data, at, length, header)
+        verdict: cython.int = parse_header(table, data, at, length, header)
         if verdict == FINE:
             verdict = _fill(table, data, at, 0, header, out)
         if verdict != FINE:
@@ -1259,10 +1230,9 @@ def scan_datagrams(
     or fewer where `out` became full.
     """
     index: cython.Py_ssize_t
-    verdict: cython.int
     for index in range(len(starts)):
         if table.fix:
-            verdict = scan_runs(table, data, starts[index], sizes[index], header, out)
+            verdict: cython.int = scan_runs(table, data, starts[index], sizes[index], header, out)
         elif table.several:
             verdict = _scan_several(table, data, starts[index], sizes[index], header, out)
         else:
@@ -1270,9 +1240,9 @@ def scan_datagrams(
             if verdict == FINE:
                 verdict = _fill(table, data, starts[index], 0, header, out)
         if verdict == INDEX_FULL:
-            return cython.cast(cython.int, index)
+            return index
         rejects[verdict] += 1
-    return cython.cast(cython.int, len(starts))
+    return len(starts)
 
 
 @cython.ccall
@@ -1288,7 +1258,6 @@ def header_bytes(
     They are fewer than `table.header_size` where its kind has the short header. `size` may be less
     than that: then the kind counts as soon as it is there.
     """
-    kind: cython.ushort
     if (
         table.short_header == 0
         or start < 0
@@ -1296,9 +1265,8 @@ def header_bytes(
         or start + size > len(data)
     ):
         return table.header_size
-    kind = cython.cast(
-        cython.ushort,
-        _read(data, start + table.kind_at, table.kind_size, table.big_endian) & table.kind_mask,
+    kind: cython.ushort = (
+        _read(data, start + table.kind_at, table.kind_size, table.big_endian) & table.kind_mask
     )
     return table.short_header if table.shorts[kind] else table.header_size
 
@@ -1311,10 +1279,9 @@ def _whole_header(
     table: FeedTable, data: cython.uchar[::1], start: cython.Py_ssize_t
 ) -> cython.int:
     """Return the bytes of the header at `start`; -1 where `data` does not hold it whole."""
-    body: cython.int
     if start < 0 or start > len(data):
         return -1
-    body = header_bytes(table, data, start, len(data) - start)
+    body: cython.int = header_bytes(table, data, start, len(data) - start)
     return body if start + body <= len(data) else -1
 
 
@@ -1333,10 +1300,9 @@ def patch_header(
     remains. Returns a `Reject` (TRUNCATED where the header does not fit into `data`). FIX has no
     header to patch; of other feeds the fields that are there are patched.
     """
-    body: cython.int
     if table.fix:
         return FINE
-    body = _whole_header(table, data, start)
+    body: cython.int = _whole_header(table, data, start)
     if body < 0:
         return TRUNCATED
     if table.length_at + table.length_size <= body:
@@ -1362,17 +1328,17 @@ def write_number(
     The other bits beside those stay. Returns a `Reject` as `patch_header` does; of a number of more
     than `table.number_bits()` bits the upper ones are lost.
     """
-    body: cython.int
-    high: cython.ulonglong
     if table.fix:
         return FINE
-    body = _whole_header(table, data, start)
+    body: cython.int = _whole_header(table, data, start)
     if body < 0:
         return TRUNCATED
     if table.sequence_at + table.sequence_size <= body:
         _write(data, start + table.sequence_at, table.sequence_size, table.big_endian, number)
     if table.high_size and table.high_at + table.high_size <= body:
-        high = _read(data, start + table.high_at, table.high_size, table.big_endian)
+        high: cython.ulonglong = _read(
+            data, start + table.high_at, table.high_size, table.big_endian
+        )
         high &= ~(table.high_mask << table.high_shift)
         high |= ((number >> (8 * table.sequence_size)) & table.high_mask) << table.high_shift
         _write(data, start + table.high_at, table.high_size, table.big_endian, high)

@@ -102,12 +102,10 @@ def _read_admin(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cyt
     at: cython.Py_ssize_t = frame.header_end
     named: cython.bint = False
     reset: cython.bint = frame.message_type == 0x34
-    flag: cython.int
-    verdict: cython.int
     if reset:
         out.gap_fill = False
     while at < frame.body_end:
-        verdict = next_field(first, at, frame)
+        verdict: cython.int = next_field(first, at, frame)
         if verdict != FINE:
             return verdict
         if reset and frame.tag == 36:
@@ -117,7 +115,7 @@ def _read_admin(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cyt
             out.new_sequence = frame.data_size
             named = True
         elif frame.tag == (123 if reset else 141):
-            flag = read_flag(first, frame)
+            flag: cython.int = read_flag(first, frame)
             if flag < 0:
                 return FLAG_WRONG
             if reset:
@@ -164,7 +162,6 @@ def walk_datagram_at(
     `walk_datagram`.
     """
     at: cython.Py_ssize_t = 0
-    verdict: cython.int
     out.messages = out.applications = 0
     out.sequence = out.next_sequence = out.admin_sequence = out.new_sequence = 0
     out.gap_fill = out.reset_numbers = False
@@ -174,7 +171,7 @@ def walk_datagram_at(
     if size < 1:
         return NO_MESSAGES
     while at < size:
-        verdict = frame_at(first, size, at, frame)
+        verdict: cython.int = frame_at(first, size, at, frame)
         if verdict == FINE:
             verdict = _add_message(first, frame, out)
         if verdict != FINE:

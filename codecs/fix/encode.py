@@ -139,7 +139,7 @@ class MessageWriter:
 
         Raises `UsageError` for `places` outside 0 to 18.
         """
-        whole: cython.ulonglong = cython.cast(cython.ulonglong, raw)
+        whole: cython.ulonglong = raw
         power: cython.ulonglong = 1
         if places < 0 or places > 18:
             raise UsageError(f"field {tag}: {places} decimal places", "0 to 18")

@@ -156,12 +156,11 @@ class EntryColumns:
         """
         at: cython.Py_ssize_t = start
         end: cython.Py_ssize_t = start + size
-        verdict: cython.int
         if start < 0 or size < 1 or end > len(data):
             return 0
         first = cython.address(data[0]) if cython.compiled else memoryview(data)
         while at < end:
-            verdict = frame_at(first, end, at, self.frame)
+            verdict: cython.int = frame_at(first, end, at, self.frame)
             if verdict != FINE:
                 rejects[verdict] += 1
                 break
@@ -259,12 +258,11 @@ def _add_entries(out: EntryColumns, index: FieldIndex, first: cython.p_const_uch
     """Append a row for each entry of the message that was indexed last."""
     entry: cython.Py_ssize_t
     i: cython.Py_ssize_t
-    row: cython.Py_ssize_t
     _find_root_symbol(out, index)
     for entry in range(1, index.entry_count):
         if index.group_tags[entry] != 268:
             continue
-        row = out.rows
+        row: cython.Py_ssize_t = out.rows
         _begin_row(out, row)
         out.named = False
         for i in range(index.firsts[entry], index.ends[entry]):
@@ -331,7 +329,7 @@ def _decimal_places(
     places: cython.int = decimal_places(first, at, size)
     if raw == _NO_DECIMAL or places > 18:
         return -1
-    return cython.cast(cython.schar, places)
+    return places
 
 
 def symbols_of(data: bytes, index: FieldIndex) -> list[bytes]:

@@ -203,11 +203,10 @@ def _read_body_length(
 ) -> cython.int:
     """Read the value of BodyLength at `at`, the rest of `_read_envelope`; return a `FixReject`."""
     length: cython.Py_ssize_t = 0
-    digit: cython.int
     value_at: cython.Py_ssize_t = at
     out.fault_at = out.length_at = at
     while at < size and first[at] != _SOH:
-        digit = first[at] - 48
+        digit: cython.int = first[at] - 48
         if digit < 0 or digit > 9:
             return BODY_LENGTH_NOT_NUMBER
         if at - value_at == 9:
@@ -257,14 +256,13 @@ def _check_trailer(first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Fr
     at: cython.Py_ssize_t = out.body_end
     total: cython.uint = 0
     index: cython.int
-    digit: cython.int
     out.fault_at = at
     if _expect(first, size, at, b"10=", 3) != 1:
         return _explain_trailer(first, size, out)
     if first[at - 1] != _SOH:
         return NO_SOH
     for index in range(3, 6):
-        digit = first[at + index] - 48
+        digit: cython.int = first[at + index] - 48
         if digit < 0 or digit > 9:
             return CHECKSUM_NOT_DIGITS
         total = 10 * total + cython.cast(cython.uint, digit)
@@ -309,11 +307,10 @@ def next_field(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame)
     checked: no read goes past the message.
     """
     tag: cython.uint = 0
-    digit: cython.uint
     index: cython.Py_ssize_t = at
     frame.fault_at = at
     frame.tag = 0
-    digit = cython.cast(cython.uint, first[index]) - 48
+    digit: cython.uint = cython.cast(cython.uint, first[index]) - 48
     if digit == 0:
         return TAG_ZERO_LED
     while True:
@@ -359,12 +356,11 @@ def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) ->
 def read_data_size(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Read the value just found as the length of the next data field; return a `FixReject`."""
     size: cython.ulonglong = 0
-    digit: cython.int
     index: cython.Py_ssize_t
     if frame.value_end - frame.value_at > 9:
         return DATA_LENGTH_WRONG
     for index in range(frame.value_at, frame.value_end):
-        digit = first[index] - 48
+        digit: cython.int = first[index] - 48
         if digit < 0 or digit > 9:
             return DATA_LENGTH_WRONG
         size = 10 * size + cython.cast(cython.ulonglong, digit)
@@ -420,10 +416,9 @@ def _header_bit(tag: cython.uint) -> cython.int:
 def read_number(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Read the value just found as a sequence number, into `data_size`; return a `FixReject`."""
     value: cython.ulonglong = 0
-    digit: cython.uint
     index: cython.Py_ssize_t
     for index in range(frame.value_at, frame.value_end):
-        digit = cython.cast(cython.uint, first[index]) - 48
+        digit: cython.uint = cython.cast(cython.uint, first[index]) - 48
         if not 0 <= digit <= 9:
             return SEQUENCE_NOT_NUMBER
         if value > (_SEQUENCE_MAX - digit) // 10:
@@ -438,10 +433,9 @@ def read_number(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 @cython.exceptval(check=False)
 def _too_large(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame) -> cython.int:
     """Return SEQUENCE_TOO_LARGE, or SEQUENCE_NOT_NUMBER where a later byte is no digit."""
-    digit: cython.int
     index: cython.Py_ssize_t
     for index in range(at, frame.value_end):
-        digit = first[index] - 48
+        digit: cython.int = first[index] - 48
         if digit < 0 or digit > 9:
             return SEQUENCE_NOT_NUMBER
     return SEQUENCE_TOO_LARGE
@@ -466,9 +460,8 @@ def read_flag(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 def _store_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Store the field just read, where the frame keeps it; return a `FixReject`."""
     size: cython.Py_ssize_t = frame.value_end - frame.value_at
-    verdict: cython.int
     if frame.tag == 34:
-        verdict = read_number(first, frame)
+        verdict: cython.int = read_number(first, frame)
         if verdict != FINE:
             return verdict
         frame.sequence = frame.data_size
@@ -503,11 +496,10 @@ def _store_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int
 @cython.exceptval(check=False)
 def _read_type(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Read MsgType, the first field of the body; return a `FixReject`."""
-    verdict: cython.int
     if _expect(first, frame.body_end, frame.body, b"35=", 3) != 1:
         frame.fault_at = frame.body
         return NO_MESSAGE_TYPE
-    verdict = next_field(first, frame.body, frame)
+    verdict: cython.int = next_field(first, frame.body, frame)
     if verdict != FINE:
         return verdict
     frame.type_at = frame.value_at
@@ -526,7 +518,6 @@ def _read_type(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
     """Read the header's fields, up to the first that is not of the header; return a `FixReject`."""
     seen: cython.ulonglong = 0
-    bit: cython.int
     verdict: cython.int = _read_type(first, frame)
     at: cython.Py_ssize_t = frame.value_end + 1
     if verdict != FINE:
@@ -539,7 +530,7 @@ def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
             return FIELD_ORDER if frame.tag == 10 else DUPLICATE_HEADER_FIELD
         if frame.tag == 35:
             return DUPLICATE_HEADER_FIELD
-        bit = _header_bit(frame.tag)
+        bit: cython.int = _header_bit(frame.tag)
         if bit < 0:
             break
         if bit != _MAY_REPEAT:
@@ -568,11 +559,10 @@ def frame_at(
     Of the `size` bytes from `first` on, the message begins at `at`, and offsets count from `first`.
     See `frame_message`.
     """
-    verdict: cython.int
     out.begin = out.end = out.body = out.body_end = out.header_end = at
     out.sequence = out.last_processed = out.message_type = out.flags = out.data_tag = out.tag = 0
     out.type_size = out.sender_size = out.target_size = out.time_size = out.sequence_size = 0
-    verdict = _read_envelope(first, size, at, out)
+    verdict: cython.int = _read_envelope(first, size, at, out)
     if verdict == FINE:
         verdict = _check_trailer(first, size, out)
     if verdict == FINE:
@@ -641,14 +631,13 @@ def _header_like(
     rest: cython.Py_ssize_t = number_at + out.sequence_size
     index: cython.Py_ssize_t = out.body + number_at - body
     end: cython.Py_ssize_t = header_end
-    shift: cython.Py_ssize_t
     if index >= out.body_end or not _same(first, body, out.body, number_at - body):
         return False
     out.value_at = index
     out.value_end = index + to_soh(first + index if cython.compiled else first[index:])
     if out.value_end == index or read_number(first, out) != FINE:
         return False
-    shift = out.value_end - rest
+    shift: cython.Py_ssize_t = out.value_end - rest
     # Up to the tag of the first field behind the header, with its equals sign and a value.
     while first[end] != _EQUALS:
         end += 1
@@ -718,13 +707,12 @@ def frame_envelope(
     As `frame_message` without the header: of `out`, the offsets up to `body_end` are set, and
     `end`.
     """
-    verdict: cython.int
     if start < 0 or size < 1 or start + size > len(data):
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     out.begin = out.end = out.body = out.body_end = out.header_end = start
     out.data_tag = 0
-    verdict = _read_envelope(first, start + size, start, out)
+    verdict: cython.int = _read_envelope(first, start + size, start, out)
     return verdict if verdict != FINE else _check_trailer(first, start + size, out)
 
 

@@ -446,10 +446,9 @@ def _find_action(table: FixTable, slot: cython.int, out: FieldIndex) -> cython.i
 def _check_order(table: FixTable, frame: Frame, slot: cython.int, out: FieldIndex) -> cython.int:
     """Check the field against those before it: entries, repeated tags, header and trailer."""
     depth: cython.int = out.depth
-    verdict: cython.int
     if depth:
         if frame.tag == table.delimiters[out.scope_at[depth]]:
-            verdict = _enter_entry(out)
+            verdict: cython.int = _enter_entry(out)
             if verdict != FINE:
                 return verdict
         elif out.found_at[depth] == 0:
@@ -474,8 +473,6 @@ def _append_field(
 ) -> cython.int:
     """Check the field that was read last, and append it to the index; return a `FixReject`."""
     slot: cython.int = table.slot_of[frame.tag] if frame.tag < 65_536 else 0
-    action: cython.int
-    verdict: cython.int
     out.fault_at = frame.fault_at
     out.fault_tag = frame.tag
     if frame.tag == 10:
@@ -484,10 +481,10 @@ def _append_field(
         if frame.tag < table.user_tags_from and not table.pass_unknown_tags:
             return UNKNOWN_TAG
         return _put(out, frame.tag, frame.value_at, frame.value_end - frame.value_at)
-    action = _find_action(table, slot, out)
+    action: cython.int = _find_action(table, slot, out)
     if action < 0:
         return -1 - action
-    verdict = _check_order(table, frame, slot, out)
+    verdict: cython.int = _check_order(table, frame, slot, out)
     if verdict != FINE:
         return verdict
     verdict = _check(table, first, frame, slot)
@@ -510,11 +507,10 @@ def _append_field(
 def _finish(table: FixTable, frame: Frame, out: FieldIndex) -> cython.int:
     """End all groups, append CheckSum, and check that the required fields are there."""
     index: cython.int = table.required_head[out.scope_at[0]]
-    verdict: cython.int
     while out.depth:
         if _leave_group(out) != FINE:
             return GROUP_COUNT_WRONG
-    verdict = _put(out, 10, frame.body_end + 3, 3)
+    verdict: cython.int = _put(out, 10, frame.body_end + 3, 3)
     out.ends[0] = cython.cast(cython.uint, out.count)
     while index >= 0:
         if out.seen[0, table.required_slot[index]] != out.stamp_at[0]:
@@ -553,14 +549,13 @@ def index_message_at(
     """
     at: cython.Py_ssize_t = frame.body
     scope: cython.int = table.type_scope[frame.message_type]
-    verdict: cython.int
     out.count = out.entry_count = 0
     out.declared = out.found = 0
     out.fault_at = frame.type_at
     out.fault_tag = 35
     if scope < 0:
         return UNKNOWN_TYPE
-    verdict = _begin(frame, scope, out)
+    verdict: cython.int = _begin(frame, scope, out)
     frame.data_tag = 0
     while verdict == FINE and at < frame.body_end:
         verdict = next_field(first, at, frame)
@@ -604,11 +599,10 @@ def read_message(
     out: FieldIndex,
 ) -> cython.int:
     """Frame and index the message that begins at `data[start]`; return a `FixReject`."""
-    verdict: cython.int
     if start < 0 or size < 1 or start + size > len(data):
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
-    verdict = frame_at(first, start + size, start, frame)
+    verdict: cython.int = frame_at(first, start + size, start, frame)
     if verdict != FINE:
         out.count = out.entry_count = 0
         out.declared = out.found = 0
@@ -628,13 +622,12 @@ def list_fields(data: cython.const_uchar[::1], frame: Frame, out: FieldIndex) ->
     Returns a `FixReject`.
     """
     at: cython.Py_ssize_t = frame.body
-    verdict: cython.int
     if len(data) < 1:
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     if not _is_framed(first, len(data), frame):
         return NO_MESSAGES
-    verdict = _begin(frame, 0, out)
+    verdict: cython.int = _begin(frame, 0, out)
     frame.data_tag = 0
     while verdict == FINE and at < frame.body_end:
         verdict = next_field(first, at, frame)
@@ -667,12 +660,11 @@ def count_messages(
     """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
-    verdict: cython.int
     if start < 0 or size < 1 or end > len(data):
         return 0
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     while at < end:
-        verdict = frame_at(first, end, at, frame)
+        verdict: cython.int = frame_at(first, end, at, frame)
         if verdict != FINE:
             rejects[verdict] += 1
             break

@@ -35,10 +35,9 @@ def _digits(
 ) -> cython.longlong:
     """Return the number of `count` digits at `at`; far below 0 where one is no digit."""
     value: cython.longlong = 0
-    digit: cython.int
     index: cython.int
     for index in range(count):
-        digit = first[at + index] - 48
+        digit: cython.int = first[at + index] - 48
         if digit < 0 or digit > 9:
             return -1_000_000_000
         value = 10 * value + digit
@@ -51,7 +50,6 @@ def _digits(
 def _days(year: cython.longlong, month: cython.longlong, day: cython.longlong) -> cython.longlong:
     """Return the days since 1970-01-01; below 0 where there is no such day, or it is earlier."""
     in_month: cython.longlong = 31
-    shifted: cython.longlong
     if year < 1970 or not 1 <= month <= 12:
         return -1
     if month == 4 or month == 6 or month == 9 or month == 11:
@@ -61,7 +59,7 @@ def _days(year: cython.longlong, month: cython.longlong, day: cython.longlong) -
     if not 1 <= day <= in_month:
         return -1
     # Years that begin in March, so that the leap day is the last one.
-    shifted = year - (month <= 2)
+    shifted: cython.longlong = year - (month <= 2)
     month = (month + 9) % 12
     return (
         365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
@@ -80,16 +78,16 @@ def utc_ns(
     The form is YYYYMMDD-HH:MM:SS, with 1 to 12 decimals or none; decimals beyond nine are cut off.
     A leap second counts as the next one.
     """
-    days: cython.longlong
-    seconds: cython.longlong
     fraction: cython.longlong = 0
     index: cython.int
     if size < 17 or size == 18 or size > 30:
         return -1
     if first[at + 8] != 45 or first[at + 11] != 58 or first[at + 14] != 58:
         return -1
-    days = _days(_digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2))
-    seconds = _clock(
+    days: cython.longlong = _days(
+        _digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2)
+    )
+    seconds: cython.longlong = _clock(
         _digits(first, at + 9, 2), _digits(first, at + 12, 2), _digits(first, at + 15, 2)
     )
     if days < 0 or seconds < 0:
@@ -125,12 +123,11 @@ def small_number(
 ) -> cython.int:
     """Return the whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
     value: cython.int = 0
-    digit: cython.int
     index: cython.Py_ssize_t
     if size < 1 or size > 9:
         return -1
     for index in range(at, at + size):
-        digit = first[index] - 48
+        digit: cython.int = first[index] - 48
         if digit < 0 or digit > 9:
             return -1
         value = 10 * value + digit
@@ -180,7 +177,6 @@ def _is_month_year(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
     """Return whether the value is YYYYMM, YYYYMMDD or YYYYMMwN."""
-    month: cython.longlong
     if size != 6 and size != 8:
         return False
     if size == 8 and first[at + 6] != 119:
@@ -189,7 +185,7 @@ def _is_month_year(
         )
     if size == 8 and not 49 <= first[at + 7] <= 53:
         return False
-    month = _digits(first, at + 4, 2)
+    month: cython.longlong = _digits(first, at + 4, 2)
     return _digits(first, at, 4) >= 0 and 1 <= month <= 12
 
 
@@ -265,9 +261,8 @@ def check_value(
     kind: cython.int, first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
     """Return whether the value at `at` is of type `kind` (`feedhandler.codecs.fix.kinds`)."""
-    sign: cython.Py_ssize_t
     if kind == DECIMAL:
-        sign = first[at] == 45
+        sign: cython.Py_ssize_t = first[at] == 45
         return _is_decimal(first, at + sign, at + size)
     if kind == INT:
         sign = first[at] == 45
@@ -322,7 +317,7 @@ def decimal_places(
     index: cython.Py_ssize_t
     for index in range(size):
         if first[at + index] == 46:
-            return cython.cast(cython.int, size - index - 1)
+            return size - index - 1
     return 0
 
 
@@ -334,11 +329,12 @@ def time_of_day_ns(
 ) -> cython.longlong:
     """Return a UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
     fraction: cython.longlong = 0
-    seconds: cython.longlong
     index: cython.int
     if not _is_time(first, at, size):
         return -1
-    seconds = _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2))
+    seconds: cython.longlong = _clock(
+        _digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2)
+    )
     for index in range(9, 18):
         fraction = 10 * fraction + (first[at + index] - 48 if index < size else 0)
     return seconds * 1_000_000_000 + fraction

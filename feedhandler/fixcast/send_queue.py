@@ -119,10 +119,9 @@ class SendQueue:
         It stops where the queue is full, and before a message that cannot be published.
         """
         index: cython.Py_ssize_t
-        data: bytes
         end = min(end, len(messages))
         for index in range(begin, end):
-            data = messages[index]
+            data: bytes = messages[index]
             if self.is_full() or not self.publish(stamper, store, data, number, now_ns):
                 return index - begin
             number += 1
@@ -138,11 +137,10 @@ class SendQueue:
         now_ns: cython.longlong,
     ) -> cython.bint:
         """Stamp the `size` bytes from `first` on into the datagram; return 0 where refused."""
-        offset: cython.Py_ssize_t
         total: cython.Py_ssize_t = stamper.measure(first, size, 0, number)
         if total == 0 or stamper.frame.end != size or total > self.longest:
             return 0
-        offset = self._grow(total, now_ns)
+        offset: cython.Py_ssize_t = self._grow(total, now_ns)
         if offset < 0:
             return 0
         stamper.write(first, self.slab, offset)
@@ -154,10 +152,9 @@ class SendQueue:
     def add(self, data: cython.const_uchar[::1], now_ns: cython.longlong) -> cython.bint:
         """Take a message that is stamped already; return 0 where there is no room for it."""
         size: cython.Py_ssize_t = len(data)
-        offset: cython.Py_ssize_t
         if size < 1 or size > self.reserve:
             return 0
-        offset = self._grow(size, now_ns)
+        offset: cython.Py_ssize_t = self._grow(size, now_ns)
         if offset < 0:
             return 0
         self._copy(data, offset)
@@ -167,9 +164,8 @@ class SendQueue:
     def push(self, data: cython.const_uchar[::1]) -> cython.bint:
         """Take a whole datagram, behind the one being filled; return 0 where there is no room."""
         size: cython.Py_ssize_t = len(data)
-        offset: cython.Py_ssize_t
         self.flush()
-        offset = self._room_for(size) if 0 < size <= self.reserve else -1
+        offset: cython.Py_ssize_t = self._room_for(size) if 0 < size <= self.reserve else -1
         if offset < 0 or self.count >= self.slots:
             return 0
         self._copy(data, offset)
@@ -192,9 +188,8 @@ class SendQueue:
     @cython.exceptval(-2, check=False)
     def _grow(self, size: cython.Py_ssize_t, now_ns: cython.longlong) -> cython.Py_ssize_t:
         """Return an offset for a message, in the datagram being filled or a new one; -1: none."""
-        offset: cython.Py_ssize_t
         if self.open_size and self.open_size + size <= self.bytes_max:
-            offset = self.open_at + self.open_size
+            offset: cython.Py_ssize_t = self.open_at + self.open_size
             self.open_size += size
             return offset
         # The full one takes a slot now, and the new one will.
@@ -228,16 +223,13 @@ class SendQueue:
     @cython.exceptval(-2, check=False)
     def _room_for(self, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return where `size` bytes are free behind the last datagram; -1: nowhere."""
-        last: cython.Py_ssize_t
-        oldest: cython.Py_ssize_t
-        free: cython.Py_ssize_t
         if self.count == 0 and self.open_size == 0:
             return 0 if size <= len(self.slab) else -1
-        oldest = self.offsets[self.first] if self.count else self.open_at
+        oldest: cython.Py_ssize_t = self.offsets[self.first] if self.count else self.open_at
         if self.open_size:
-            free = self.open_at + self.open_size
+            free: cython.Py_ssize_t = self.open_at + self.open_size
         else:
-            last = self.first + self.count - 1
+            last: cython.Py_ssize_t = self.first + self.count - 1
             if last >= self.slots:
                 last -= self.slots
             free = self.offsets[last] + self.sizes[last]
@@ -265,9 +257,8 @@ class SendQueue:
         index: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
         before: cython.longlong = 0
-        size: cython.longlong
         while count < self.count and count < most:
-            size = self.sizes[index] + _OVERHEAD
+            size: cython.longlong = self.sizes[index] + _OVERHEAD
             if not bucket.admits(before, size, now_ns):
                 break
             before += size
@@ -286,16 +277,14 @@ class SendQueue:
         index: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
         wanted: cython.longlong = 0
-        first_ns: cython.longlong
-        more_ns: cython.longlong
         if self.count == 0:
             return _NEVER
-        first_ns = bucket.ready_ns(self.sizes[self.first] + _OVERHEAD, now_ns)
+        first_ns: cython.longlong = bucket.ready_ns(self.sizes[self.first] + _OVERHEAD, now_ns)
         while count < self.count and wanted < bucket.burst_bytes // 4:
             wanted += self.sizes[index] + _OVERHEAD
             count += 1
             index = index + 1 if index + 1 < self.slots else 0
-        more_ns = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
+        more_ns: cython.longlong = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
         return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
     def gone(
@@ -314,10 +303,8 @@ class SendQueue:
         """Return copies of the first `count` datagrams that wait."""
         found: list = []
         ahead: cython.Py_ssize_t
-        index: cython.Py_ssize_t
-        at: cython.Py_ssize_t
         for ahead in range(min(cython.cast(cython.Py_ssize_t, count), self.count)):
-            index = (self.first + ahead) % self.slots
-            at = self.offsets[index]
+            index: cython.Py_ssize_t = (self.first + ahead) % self.slots
+            at: cython.Py_ssize_t = self.offsets[index]
             found.append(bytes(self.slab[at : at + self.sizes[index]]))
         return found

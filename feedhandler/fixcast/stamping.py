@@ -114,11 +114,10 @@ class Stamper:
         """
         index: cython.Py_ssize_t = self.frame.body
         since: cython.Py_ssize_t = -1
-        own: cython.int
         self.runs = 0
         self.body_size = 0
         while index < self.frame.header_end:
-            own = _kind_of_field(first, index)
+            own: cython.int = _kind_of_field(first, index)
             if own < 0:
                 return 0
             if own and since >= 0:
@@ -156,7 +155,6 @@ class Stamper:
         """
         start: cython.Py_ssize_t = index
         run: cython.int
-        total: cython.uint
         if self.size == 0 or index < 0 or index + self.size > len(out):
             raise IndexError("a message outside its buffer")
         index = _copy(out, index, self.begin, len(self.begin))
@@ -174,7 +172,7 @@ class Stamper:
         for run in range(self.runs):
             index = _put(out, index, first, self.kept_at[run], self.kept_end[run])
         index = _put(out, index, first, self.frame.header_end, self.frame.body_end)
-        total = byte_sum(
+        total: cython.uint = byte_sum(
             cython.address(out[start]) if cython.compiled else out[start:], index - start
         )
         out[index] = 49

@@ -369,10 +369,9 @@ class Arbiter:
         now_ns: cython.ulonglong,
     ) -> cython.int:
         """Publish an unsequenced packet, unless another line has shown it."""
-        verdict: cython.int
         if self.stream.blocked:
             self._advance(now_ns)
-        verdict = self.outside.publish(
+        verdict: cython.int = self.outside.publish(
             line, header, data, start, received_ns, self.stream.expected, now_ns
         )
         if self.outside.waiting:
@@ -470,14 +469,13 @@ class Arbiter:
         One that ends in what was published before the stream went back is cut, and so goes through
         the hold.
         """
-        verdict: cython.int
         if header.sequence != self.stream.expected:
             start = self.stream.copies.trim(header, data, start, self.stream.expected)
         if self.state != states.FLOWING and self.stream.meets_island(header.next_sequence):
             if self.stream.is_full():
                 self.out.count_line(line, columns.LINE_REFUSED)
                 return states.REFUSED
-            verdict = self._hold(line, header, data, start, received_ns, now_ns)
+            verdict: cython.int = self._hold(line, header, data, start, received_ns, now_ns)
             self._advance(now_ns)
             return verdict
         if not self.stream.publish(line, header, data, start, received_ns):
@@ -538,13 +536,12 @@ class Arbiter:
 
         Nothing is given up where a contradicted packet can be dropped instead.
         """
-        lowest: cython.ulonglong
         if self.joined and self.stream.make_room():
             return 0
         self.out.count(columns.CHANNEL_HOLD_FULL, 1)
         if not self.joined:
             self._begin(now_ns)
-        lowest = self.stream.lowest()
+        lowest: cython.ulonglong = self.stream.lowest()
         if self.joined and lowest > self.stream.expected:
             self.stream.force(lowest if lowest < sequence else sequence, records.BY_HOLD_FULL)
         self._advance(now_ns)
@@ -567,7 +564,6 @@ class Arbiter:
         It is published where it makes an announced loss be withdrawn, and quarantined where it may
         begin an epoch.
         """
-        compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
             if self.epochs.pending < 0 and withdraws(
                 self.stream, line, header, data, start, received_ns, now_ns
@@ -578,7 +574,7 @@ class Arbiter:
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
         self.stream.copy(line, header)
-        compared = self.stream.copies.compare_packet(header, data, start)
+        compared: cython.int = self.stream.copies.compare_packet(header, data, start)
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)
         if compared == DIFFERENT:
@@ -644,7 +640,6 @@ class Arbiter:
     @cython.exceptval(-1, check=True)
     def _start_at(self, number: cython.ulonglong, now_ns: cython.ulonglong) -> cython.int:
         """Join the stream at `number`; return 0 when the ring has no room for the record."""
-        slot: cython.Py_ssize_t
         if not self.out.control_event(records.START, 0, number, number, 0):
             self.stream.blocked = True
             self._settle(now_ns)
@@ -657,7 +652,7 @@ class Arbiter:
         if self.join_highest > number and self.join_highest - number <= self.max_jump:
             self.stream.reveal(self.join_line, self.join_highest, now_ns)
         while self.stream.hold.count:
-            slot = self.stream.hold.highest()
+            slot: cython.Py_ssize_t = self.stream.hold.highest()
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
                 break
             self.stream.hold.pop_highest()
@@ -747,13 +742,13 @@ class Arbiter:
         now_ns: cython.ulonglong,
     ) -> cython.int:
         """Handle the feed's reset packet, which begins a new epoch once it is believed."""
-        slot: cython.Py_ssize_t
-        old: cython.ulonglong
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         if self.epochs.is_copy(line, header, whole, now_ns):
             self.out.count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
-        slot = self.pool.store(line, header, data, start, received_ns, now_ns, whole)
+        slot: cython.Py_ssize_t = self.pool.store(
+            line, header, data, start, received_ns, now_ns, whole
+        )
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
@@ -761,7 +756,7 @@ class Arbiter:
             if self.epochs.pending >= 0:
                 self.pool.give_back(self.epochs.resume())
             self.out.count_line(line, columns.LINE_QUARANTINED)
-            old = self.stream.position_of(line, self.watch.latest[line])
+            old: cython.ulonglong = self.stream.position_of(line, self.watch.latest[line])
             self.epochs.suspend(slot, line, header, old)
             return states.QUARANTINED
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
@@ -840,9 +835,8 @@ class Arbiter:
         What is needed to recognise its stragglers is kept.
         """
         slot: cython.Py_ssize_t = self.pending_slot
-        reached: cython.ulonglong
         self.pending_reported = True
-        reached = self.stream.expected if self.joined else 0
+        reached: cython.ulonglong = self.stream.expected if self.joined else 0
         self.epochs.leave(reached, self.stream.first_time, self.pending_next, now_ns)
         if slot >= 0:
             self.epochs.by_reset(
@@ -921,17 +915,13 @@ class Arbiter:
         now_ns: cython.ulonglong,
     ) -> cython.int:
         """Set a packet aside whose number is not believed yet, and weigh the evidence."""
-        slot: cython.Py_ssize_t
-        evidence: cython.int
-        run: cython.ulonglong
-        alone: cython.bint
         print_64: cython.ulonglong = 0
         if header.kind != kinds.HEARTBEAT:
             print_64 = fingerprint(data, start + header.body, header.length - header.body)
-        evidence = self.quarantine.weigh(
+        evidence: cython.int = self.quarantine.weigh(
             line, header, print_64, header.session != self.session, self.max_jump
         )
-        run = self.quarantine.follow_run(line, header)
+        run: cython.ulonglong = self.quarantine.follow_run(line, header)
         if (
             evidence == NO_EVIDENCE
             and header.kind == kinds.DATA
@@ -940,14 +930,16 @@ class Arbiter:
             and self.quarantine.lines_agree(line, self.resync_run, self.max_jump)
         ):
             evidence = CONFIRMED
-        alone = (
+        alone: cython.bint = (
             run >= self.resync_run
             and now_ns - self.last_accepted >= self.resync_wait
             and evidence != CONFIRMED
         )
         self.out.count_line(line, columns.LINE_QUARANTINED)
         if evidence != REPEATED:
-            slot = self.pool.store(line, header, data, start, received_ns, now_ns, print_64)
+            slot: cython.Py_ssize_t = self.pool.store(
+                line, header, data, start, received_ns, now_ns, print_64
+            )
             if slot < 0:
                 self.out.count_line(line, columns.LINE_OVERSIZE)
             else:
@@ -966,12 +958,11 @@ class Arbiter:
 
         `alone`: the evidence is one line's after `resync_us`, not two lines' or a heartbeat's.
         """
-        first: cython.ulonglong
         # A jump forward excludes what has been passed meanwhile.
         least: cython.ulonglong = 0
         if session == self.session and self.quarantine.anchor >= self.stream.expected:
             least = self.stream.expected
-        first = self.quarantine.lowest(session, least, self.max_jump)
+        first: cython.ulonglong = self.quarantine.lowest(session, least, self.max_jump)
         if session != self.session:
             self._renumber(records.BY_SESSION, session, self.first_sequence, -1, now_ns)
         elif first < self.stream.expected:
@@ -996,15 +987,12 @@ class Arbiter:
     ) -> cython.int:
         """Move the quarantined packets from `first` on into the hold; drop the others."""
         at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
-        sequence: cython.ulonglong
-        next_sequence: cython.ulonglong
         for at in range(self.quarantine.capacity):
-            slot = self.quarantine.remove(at)
+            slot: cython.Py_ssize_t = self.quarantine.remove(at)
             if slot < 0:
                 continue
-            sequence = self.pool.word(slot, slots.SEQUENCE)
-            next_sequence = self.pool.word(slot, slots.NEXT)
+            sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
+            next_sequence: cython.ulonglong = self.pool.word(slot, slots.NEXT)
             if (
                 self.pool.word(slot, slots.SESSION) == session
                 and self.pool.word(slot, slots.KIND) == kinds.DATA

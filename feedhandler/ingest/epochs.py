@@ -222,8 +222,6 @@ class Epochs:
         To be called while `mixed`. A packet of the new epoch also moves its line to that epoch.
         """
         sequence: cython.ulonglong = header.sequence
-        in_old: cython.bint
-        in_new: cython.bint
         if header.send_time > 0 and self.reset_time > 0:
             if header.send_time < self.reset_time:
                 # Sent before the reset, and perhaps before the stream was joined. Only times that
@@ -242,12 +240,12 @@ class Epochs:
             if header.next_sequence == 0:
                 return False
             sequence = header.next_sequence
-        in_old = (
+        in_old: cython.bint = (
             self.old_expected > 0
             and sequence <= self.old_expected + max_jump
             and sequence + max_jump >= self.old_expected
         )
-        in_new = header.next_sequence >= self.first and sequence <= expected + max_jump
+        in_new: cython.bint = header.next_sequence >= self.first and sequence <= expected + max_jump
         if in_old and in_new:
             return self.line_epoch[line] != self.number
         if in_new:

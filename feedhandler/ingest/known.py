@@ -48,9 +48,8 @@ def accept_copy(
     Returns a `Verdict`, or 0 where that is not known: then parse it to its end and receive it.
     `may_be_copy` must hold. `header` has the first message, and the whole datagram afterwards.
     """
-    end: cython.ulonglong
     span: cython.ulonglong = arbiter.stream.copies.known_span(header.sequence, data, start, size)
-    end = header.sequence + span
+    end: cython.ulonglong = header.sequence + span
     if span == 0 or end > arbiter.stream.expected:
         return 0
     # A packet that was held and then given up is known too, but was not published.

@@ -226,7 +226,6 @@ class Runs:
 
         `others`: how many published packets this line did not bring; a change of it ends a run.
         """
-        slot: cython.Py_ssize_t
         if self.count[line]:
             if self.first[line] <= header.sequence and header.next_sequence <= self.next[line]:
                 return 0
@@ -236,7 +235,7 @@ class Runs:
                 or self.count[line] == slots.RUN_MAX
             ):
                 self.forget(line)
-        slot = self.pool.store(
+        slot: cython.Py_ssize_t = self.pool.store(
             line, header, data, start, received_ns, now_ns,
             fingerprint(data, start + header.body, header.length - header.body),
         )  # fmt: skip
@@ -320,12 +319,11 @@ class Islands:
         lost.
         """
         end: cython.ulonglong = expected
-        first: cython.ulonglong
         withdrawn: cython.ulonglong = 0
         while lost.count and lost.newest_end() > begin:
             if lost.newest_end() < end:
                 self._add(lost.newest_end(), end)
-            first = lost.newest_first()
+            first: cython.ulonglong = lost.newest_first()
             if first < begin:
                 first = begin
             withdrawn += lost.newest_end() - first

@@ -93,7 +93,7 @@ class Output:
     @cython.exceptval(-1, check=True)
     def held(self, pool: PacketPool, slot: cython.Py_ssize_t, skip: cython.ulonglong) -> cython.int:
         """Write a packet that waited in `slot` of `pool`, without its first `skip` messages."""
-        line: cython.int = cython.cast(cython.int, pool.word(slot, slots.LINE))
+        line: cython.int = pool.word(slot, slots.LINE)
         count: cython.ulonglong = pool.word(slot, slots.COUNT)
         length: cython.Py_ssize_t = pool.word(slot, slots.LENGTH)
         if pool.word(slot, slots.KIND) == kinds.SKIP:
@@ -278,11 +278,10 @@ class Outside:
         now_ns: cython.ulonglong,
     ) -> cython.int:
         """Keep a packet until the ring has room; return 0 where there is no room for it."""
-        slot: cython.Py_ssize_t
         if self.waiting >= _OUTSIDE_MAX:
             self.out.count_line(line, columns.LINE_REFUSED)
             return 0
-        slot = self.pool.store(line, header, data, start, received_ns, now_ns, 0)
+        slot: cython.Py_ssize_t = self.pool.store(line, header, data, start, received_ns, now_ns, 0)
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return 0

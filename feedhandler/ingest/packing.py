@@ -117,10 +117,9 @@ class Copies:
         length: cython.Py_ssize_t,
     ) -> cython.int:
         """Remember each message of a packet."""
-        size: cython.Py_ssize_t
         end: cython.Py_ssize_t = at + length
         while span > 0 and at < end:
-            size = message_size(self.table, data, at, end)
+            size: cython.Py_ssize_t = message_size(self.table, data, at, end)
             if size == 0:
                 return 0
             self.window.remember(sequence, fingerprint(data, at, size), 1)
@@ -145,10 +144,9 @@ class Copies:
 
         `print_64` is the fingerprint of all the given bytes.
         """
-        answer: cython.int
         if self.by_message and span != 1:
             return self._compare_each(sequence, span, data, at, length)
-        answer = self.window.compare(sequence, print_64, span)
+        answer: cython.int = self.window.compare(sequence, print_64, span)
         if answer == OTHER_SPAN:
             self.differ()
             return UNKNOWN
@@ -166,15 +164,13 @@ class Copies:
         length: cython.Py_ssize_t,
     ) -> cython.int:
         """Compare by message: DIFFERENT where one is; SAME where one is known and none differs."""
-        size: cython.Py_ssize_t
-        one: cython.int
         answer: cython.int = UNKNOWN
         end: cython.Py_ssize_t = at + length
         while span > 0 and at < end:
-            size = message_size(self.table, data, at, end)
+            size: cython.Py_ssize_t = message_size(self.table, data, at, end)
             if size == 0:
                 return answer
-            one = self.window.compare(sequence, fingerprint(data, at, size), 1)
+            one: cython.int = self.window.compare(sequence, fingerprint(data, at, size), 1)
             if one == DIFFERENT or (one == SAME and answer == UNKNOWN):
                 answer = one
             at += size
@@ -191,12 +187,11 @@ class Copies:
         """Compare a packet that begins at `start`, as `compare`."""
         length: cython.Py_ssize_t = header.length - header.body
         span: cython.ulonglong = header.next_sequence - header.sequence
-        answer: cython.int
         if header.kind == SKIP or self.are_again(header):
             return UNKNOWN
         if self.by_message and span != 1:
             return self._compare_each(header.sequence, span, data, start + header.body, length)
-        answer = self.window.compare(
+        answer: cython.int = self.window.compare(
             header.sequence, fingerprint(data, start + header.body, length), span
         )
         if answer == OTHER_SPAN:
@@ -234,13 +229,12 @@ class Copies:
     ) -> cython.ulonglong:
         """Return `known_span` where each message has its own fingerprint."""
         at: cython.Py_ssize_t = 0
-        size: cython.Py_ssize_t
         span: cython.ulonglong = 0
         while at < length:
             if not self.window.knows(sequence + span):
                 return 0
             if cython.compiled:
-                size = message_bytes(first, at, length)
+                size: cython.Py_ssize_t = message_bytes(first, at, length)
             else:
                 size = message_size(self.table, first, at, length)
             if size == 0 or (
@@ -278,12 +272,11 @@ class Copies:
 
         Other packets cannot begin within: their record says how many messages to skip.
         """
-        end: cython.Py_ssize_t
         self.differ()
         if not self.is_fix or number <= header.sequence:
             return start
         if header.kind == DATA:
-            end = message_end(
+            end: cython.Py_ssize_t = message_end(
                 self.table, data, start, start + header.length, number - header.sequence
             )
             if end < 0:
@@ -304,11 +297,10 @@ class Copies:
         word: cython.Py_ssize_t = slot * SLOT_WORDS
         start: cython.Py_ssize_t = slot * pool.slot_bytes
         length: cython.Py_ssize_t = pool.words[word + LENGTH]
-        end: cython.Py_ssize_t
         if not self.is_fix or number <= pool.words[word + SEQUENCE]:
             return 0
         if pool.words[word + KIND] == DATA:
-            end = message_end(
+            end: cython.Py_ssize_t = message_end(
                 self.table, pool.slab, start, start + length, number - pool.words[word + SEQUENCE]
             )
             if end < 0:

@@ -66,16 +66,16 @@ class Quarantine:
     ) -> cython.int:
         """Return the strongest evidence for this packet: NO_EVIDENCE, REPEATED or CONFIRMED."""
         index: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
-        found: cython.int
         evidence: cython.int = NO_EVIDENCE
         beating: cython.bint = header.kind == kinds.HEARTBEAT
         self.anchor = header.next_sequence if beating else header.sequence
         for index in range(self.capacity):
-            slot = self.ring[index]
+            slot: cython.Py_ssize_t = self.ring[index]
             if slot < 0:
                 continue
-            found = self._evidence(slot, line, header, fingerprint, new_session, max_jump)
+            found: cython.int = self._evidence(
+                slot, line, header, fingerprint, new_session, max_jump
+            )
             if found > evidence:
                 evidence = found
                 if beating and self.pool.word(slot, slots.KIND) == kinds.DATA:
@@ -96,8 +96,8 @@ class Quarantine:
     ) -> cython.int:
         """Return the evidence of one entry for this packet."""
         entry_next: cython.ulonglong = self.pool.word(slot, slots.NEXT)
-        entry_line: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.LINE))
-        entry_kind: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.KIND))
+        entry_line: cython.int = self.pool.word(slot, slots.LINE)
+        entry_kind: cython.int = self.pool.word(slot, slots.KIND)
         if self.pool.word(slot, slots.SESSION) != header.session:
             return NO_EVIDENCE
         if entry_kind == header.kind:
@@ -143,7 +143,6 @@ class Quarantine:
         the same stream.
         """
         other: cython.Py_ssize_t
-        apart: cython.ulonglong
         if self.run_length[line] < run:
             return 0
         for other in range(self.run_length.shape[0]):
@@ -154,7 +153,7 @@ class Quarantine:
             ):
                 continue
             if self.run_next[other] > self.run_next[line]:
-                apart = self.run_next[other] - self.run_next[line]
+                apart: cython.ulonglong = self.run_next[other] - self.run_next[line]
             else:
                 apart = self.run_next[line] - self.run_next[other]
             if apart <= max_jump:
@@ -182,17 +181,15 @@ class Quarantine:
     ) -> cython.ulonglong:
         """Return the lowest number near `anchor`: where the stream that it belongs to begins."""
         index: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
-        sequence: cython.ulonglong
         first: cython.ulonglong = self.anchor
         for index in range(self.capacity):
-            slot = self.ring[index]
+            slot: cython.Py_ssize_t = self.ring[index]
             if (
                 slot >= 0
                 and self.pool.word(slot, slots.KIND) == kinds.DATA
                 and self.pool.word(slot, slots.SESSION) == session
             ):
-                sequence = self.pool.word(slot, slots.SEQUENCE)
+                sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
                 if least <= sequence < first and self.anchor - sequence <= max_jump:
                     first = sequence
         return first

@@ -33,7 +33,6 @@ def recover(
     `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
     `epoch` the one that the gap was reported with.
     """
-    input: cython.int
     line: cython.int = arbiter.line_count
     arbiter.out.count_line(line, columns.LINE_PACKETS)
     if (
@@ -45,7 +44,7 @@ def recover(
     ):
         arbiter.out.count_line(line, columns.LINE_STALE)
         return states.STALE
-    input = arbiter._input_of(header)
+    input: cython.int = arbiter._input_of(header)
     if input == states.OLD:
         return _drop(arbiter, header, data, start, now_ns)
     if input == states.JUMP:

@@ -360,7 +360,7 @@ class Ring:
             fence()
             if load_acquire(cython.address(self.asleep)) == 0:
                 return 0
-            return cython.cast(cython.int, exchange(cython.address(self.asleep), 0))
+            return exchange(cython.address(self.asleep), 0)
         else:
             self.published_bytes = self.head
             waking = self.asleep

@@ -185,13 +185,12 @@ class Sequencer:
         NO_ROOM: the hold is full. SAME_AGAIN, OTHER_AGAIN: it is held already, with the same or
         with other message bytes. TOO_LONG: longer than a slot.
         """
-        slot: cython.Py_ssize_t
-        again: cython.int
-        print_64: cython.ulonglong
         noticed: cython.ulonglong = now_ns
-        print_64 = fingerprint(data, start + header.body, header.length - header.body)
+        print_64: cython.ulonglong = fingerprint(
+            data, start + header.body, header.length - header.body
+        )
         if self.hold.contains(header.sequence, header.next_sequence):
-            again = self._again(line, header, data, start, print_64, now_ns)
+            again: cython.int = self._again(line, header, data, start, print_64, now_ns)
             if again != KEPT:
                 return again
         elif self.aside.contains(header.sequence, header.next_sequence) and (
@@ -203,7 +202,9 @@ class Sequencer:
         # A heartbeat may have shown the gap before this packet did.
         if self.known_next >= header.sequence and self.known_next > self.expected:
             noticed = self.known_since
-        slot = self.pool.store(line, header, data, start, received_ns, noticed, print_64)
+        slot: cython.Py_ssize_t = self.pool.store(
+            line, header, data, start, received_ns, noticed, print_64
+        )
         if slot < 0:
             return TOO_LONG
         self.enlist(slot, print_64, True)
@@ -271,10 +272,9 @@ class Sequencer:
     def _believe_before(self, line: cython.int, sequence: cython.ulonglong) -> cython.int:
         """Believe what the line showed just before `sequence`, where it goes on: no lone packet."""
         index: cython.Py_ssize_t = self.aside.index_of(sequence) - 1
-        slot: cython.Py_ssize_t
         if index < 0:
             return 0
-        slot = self.aside.slot(index)
+        slot: cython.Py_ssize_t = self.aside.slot(index)
         if self.pool.word(slot, slots.NEXT) == sequence and (self.speaker(slot) == line):
             self.enlist(self.aside.remove(index), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
@@ -284,11 +284,10 @@ class Sequencer:
     @cython.exceptval(-1, check=True)
     def _believe_below(self, line: cython.int, number: cython.ulonglong) -> cython.int:
         """Believe what the line showed below `number`, which its heartbeat names."""
-        slot: cython.Py_ssize_t
         at: cython.Py_ssize_t = self.aside.index_of(number)
         while at > 0:
             at -= 1
-            slot = self.aside.slot(at)
+            slot: cython.Py_ssize_t = self.aside.slot(at)
             if self.speaker(slot) == line:
                 self.enlist(self.aside.remove(at), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
@@ -458,9 +457,8 @@ class Sequencer:
 
         Packets from the first believed one on stay in the hold.
         """
-        slot: cython.Py_ssize_t
         while self.hold.count:
-            slot = self.hold.lowest()
+            slot: cython.Py_ssize_t = self.hold.lowest()
             if self._is_good(slot):
                 break
             slot = self.hold.pop_lowest()
@@ -483,13 +481,12 @@ class Sequencer:
         lag, and nothing is done.
         """
         at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
         first: cython.Py_ssize_t = self.hold.index_of(number)
         if self.hold.count - first >= slots.RUN_MAX:
             return 0  # the source of that statement lags
         self.asked = self.expected
         for at in range(first, self.hold.count):
-            slot = self.hold.slot(at)
+            slot: cython.Py_ssize_t = self.hold.slot(at)
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
         if self.known_next > number:
             self.known_order = 0
@@ -504,11 +501,10 @@ class Sequencer:
         """Return the highest number with believed evidence; 0 for none."""
         end: cython.ulonglong = 0
         at: cython.Py_ssize_t = self.hold.count
-        slot: cython.Py_ssize_t
         self._set_aside()
         while at > 0 and end == 0:
             at -= 1
-            slot = self.hold.slot(at)
+            slot: cython.Py_ssize_t = self.hold.slot(at)
             if self._is_good(slot):
                 end = self.pool.word(slot, slots.SEQUENCE)
         if self.known_next > end:
@@ -525,11 +521,10 @@ class Sequencer:
         but not ahead of what is next.
         """
         at: cython.Py_ssize_t = self.hold.count
-        slot: cython.Py_ssize_t
         above: cython.ulonglong = 0
         while at > 0:
             at -= 1
-            slot = self.hold.slot(at)
+            slot: cython.Py_ssize_t = self.hold.slot(at)
             if self.speaker(slot) != line:
                 continue
             if above and self.pool.word(slot, slots.NEXT) == above:
@@ -606,8 +601,6 @@ class Sequencer:
     @cython.exceptval(-1, check=True)
     def release(self, now_ns: cython.ulonglong) -> cython.int:
         """Write held packets in order and give up the gaps that are due."""
-        slot: cython.Py_ssize_t
-        end: cython.ulonglong
         self.blocked = False
         while not self.blocked:
             if self.islands.count and self.islands.first[0] <= self.expected:
@@ -616,14 +609,14 @@ class Sequencer:
             if self.aside.count and self._pass_aside(now_ns):
                 continue
             if self.hold.count:
-                slot = self.hold.lowest()
+                slot: cython.Py_ssize_t = self.hold.lowest()
                 if self.pool.word(slot, slots.NEXT) <= self.expected:
                     self._drop_copy(self.hold, now_ns)
                     continue
                 if self.pool.word(slot, slots.SEQUENCE) <= self.expected:
                     self._emit(self.hold)
                     continue
-            end = self._due(now_ns)
+            end: cython.ulonglong = self._due(now_ns)
             if end == 0:
                 break
             if self.aside.count and (
@@ -720,15 +713,13 @@ class Sequencer:
 
         `asked` moves up to where that gap begins.
         """
-        at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
         if self.asked < self.expected:
             self.asked = self.expected
         if self.islands.count and self.islands.first[0] <= self.asked < self.islands.end[0]:
             self.asked = self.islands.end[0]
-        at = self.hold.index_of(self.asked)
+        at: cython.Py_ssize_t = self.hold.index_of(self.asked)
         while at < self.hold.count:
-            slot = self.hold.slot(at)
+            slot: cython.Py_ssize_t = self.hold.slot(at)
             if self._is_good(slot):
                 if self.pool.word(slot, slots.SEQUENCE) > self.asked:
                     return at
@@ -742,14 +733,11 @@ class Sequencer:
     @cython.exceptval(-1, check=True)
     def _report(self, now_ns: cython.ulonglong) -> cython.int:
         """Report every gap that is `gap_wait` old with a MISSING record, or be blocked."""
-        at: cython.Py_ssize_t
-        end: cython.ulonglong
-        noticed: cython.ulonglong
         while True:
-            at = self._next_gap()
+            at: cython.Py_ssize_t = self._next_gap()
             if at >= 0:
-                end = self.pool.word(self.hold.slot(at), slots.SEQUENCE)
-                noticed = self.pool.word(self.hold.slot(at), slots.NOTICED)
+                end: cython.ulonglong = self.pool.word(self.hold.slot(at), slots.SEQUENCE)
+                noticed: cython.ulonglong = self.pool.word(self.hold.slot(at), slots.NOTICED)
             else:
                 end = self.known_next
                 noticed = self.known_since
@@ -768,10 +756,9 @@ class Sequencer:
     @cython.exceptval(-1, check=True)
     def report_gaps(self) -> cython.int:
         """Write GAP_NOTICED at a first gap, CLOSED when the last is gone; or be blocked."""
-        waiting: cython.bint
         end: cython.ulonglong = self.expected
         self._set_aside()
-        waiting = self.hold.count > 0 or self.known_next > self.expected
+        waiting: cython.bint = self.hold.count > 0 or self.known_next > self.expected
         if not self.recovering or waiting == self.gap_reported:
             return 0
         if waiting:
@@ -813,10 +800,9 @@ class Sequencer:
     def _due(self, now_ns: cython.ulonglong) -> cython.ulonglong:
         """Return one past the missing range that must be given up now; 0 when none must."""
         end: cython.ulonglong = 0
-        lowest: cython.ulonglong
         read_ns: cython.ulonglong = now_ns if now_ns < self.read_up_to else self.read_up_to
         self._set_aside()
-        lowest = self.lowest()
+        lowest: cython.ulonglong = self.lowest()
         if self.forced_until > self.expected:
             end = self.forced_until
         else:
@@ -931,20 +917,18 @@ class Sequencer:
     def deadline(self) -> cython.ulonglong:
         """Return when the earliest gap must be given up, or the next one reported."""
         deadline: cython.ulonglong = NEVER
-        noticed: cython.ulonglong
-        at: cython.Py_ssize_t
         self._set_aside()
         if self.islands.count:
             deadline = self.island_since + ISLAND_WAIT_NS
         if self.known_next > self.expected and self.known_since + self.give_up_wait < deadline:
             deadline = self.known_since + self.give_up_wait
         if self.hold.count:
-            noticed = self.pool.word(self.hold.lowest(), slots.NOTICED)
+            noticed: cython.ulonglong = self.pool.word(self.hold.lowest(), slots.NOTICED)
             if noticed + self.give_up_wait < deadline:
                 deadline = noticed + self.give_up_wait
         if not self.recovering:
             return deadline
-        at = self._next_gap()
+        at: cython.Py_ssize_t = self._next_gap()
         if at >= 0:
             noticed = self.pool.word(self.hold.slot(at), slots.NOTICED)
             if noticed + self.gap_wait < deadline:

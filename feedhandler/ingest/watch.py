@@ -75,12 +75,11 @@ class LineWatch:
     def check(self, now_ns: cython.ulonglong, expected: cython.ulonglong) -> cython.int:
         """Announce each line that has been silent for `wait_ns`."""
         line: cython.int
-        due: cython.ulonglong
         self.next_check = NEVER
         for line in range(cython.cast(cython.int, self.heard.shape[0])):
             if self.silent[line]:
                 continue
-            due = self.heard[line] + self.wait
+            due: cython.ulonglong = self.heard[line] + self.wait
             if now_ns >= due:
                 if self.out.control_event(records.LINE_SILENT, line, expected, expected, 0):
                     self.silent[line] = 1

@@ -31,17 +31,16 @@ def withdraws(
     (`slots.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was lost, and the evidence
     for the loss was forged. In the middle of a range it takes two in a row.
     """
-    count: cython.Py_ssize_t
-    first: cython.ulonglong
-    need: cython.ulonglong
     others: cython.ulonglong = stream.out.won_by_others(line)
     if stream.gap_wait == 0 or not stream.lost.is_doubtful(header.sequence):
         return 0
-    count = stream.runs.follow(line, header, data, start, received_ns, now_ns, others)
+    count: cython.Py_ssize_t = stream.runs.follow(
+        line, header, data, start, received_ns, now_ns, others
+    )
     if count == 0:
         return 0
-    first = stream.runs.first[line]
-    need = others - stream.lost.published_before(first, line)
+    first: cython.ulonglong = stream.runs.first[line]
+    need: cython.ulonglong = others - stream.lost.published_before(first, line)
     if need < 2 and stream.lost.first_of(first) < first:
         need = 2
     if count < slots.RUN_MAX and cython.cast(cython.ulonglong, count) < need:
@@ -54,7 +53,6 @@ def withdraws(
 def _withdraw(stream: Sequencer, line: cython.int, now_ns: cython.ulonglong) -> cython.bint:
     """Continue where the line's run began; return 0 where the ring has no room for the record."""
     at: cython.Py_ssize_t
-    slot: cython.Py_ssize_t
     first: cython.ulonglong = stream.runs.first[line]
     if not stream.out.control_event(records.WITHDRAWN, line, stream.expected, first, stream.epoch):
         return 0
@@ -64,7 +62,7 @@ def _withdraw(stream: Sequencer, line: cython.int, now_ns: cython.ulonglong) -> 
     )
     stream.go_back(first)
     for at in range(stream.runs.count[line]):
-        slot = stream.runs.slots[line * slots.RUN_MAX + at]
+        slot: cython.Py_ssize_t = stream.runs.slots[line * slots.RUN_MAX + at]
         if stream.is_full() or not stream.enlist(
             slot, stream.pool.word(slot, slots.FINGERPRINT), False
         ):

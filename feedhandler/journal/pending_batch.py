@@ -149,9 +149,8 @@ class PendingBatch:
             return count, self.content_bytes - _ENTRY_BYTES * count
         size: cython.Py_ssize_t = 0
         n: cython.Py_ssize_t
-        more: cython.Py_ssize_t
         for n in range(count):
-            more = size + len(contents[n])
+            more: cython.Py_ssize_t = size + len(contents[n])
             if n and more + _ENTRY_BYTES * (n + 1) > limit:
                 return n, size
             size = more

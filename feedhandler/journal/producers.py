@@ -310,7 +310,6 @@ class Producers:
     def _start(self) -> cython.bint:
         """Hand a segment over, and a second one behind it where as much again waits."""
         engine = self.engine
-        end: cython.longlong
         while not self._ending and self._handed - self._done < 2:
             if engine.stopped is not None:
                 return False
@@ -320,7 +319,7 @@ class Producers:
                     self._look_later()
                 return False
             try:
-                end = self._hand_over(flush.steps)
+                end: cython.longlong = self._hand_over(flush.steps)
             except OSError as error:
                 engine.stop(error)
                 return False

@@ -259,16 +259,13 @@ def _put_items(
     limit: cython.Py_ssize_t = view.shape[0]
     entries: cython.uint[::1] = whole[table:at].cast("I")
     entry: cython.Py_ssize_t = 0
-    size: cython.Py_ssize_t
-    start: cython.uint
-    number: cython.ulonglong
     ordinal: cython.ulonglong
     some: cython.bint = len(moved) > 0
     for ordinal, content in enumerate(contents):
-        number = first_id + ordinal
+        number: cython.ulonglong = first_id + ordinal
         if some and ordinal in moved:
             number = moved[ordinal]
-        size = len(content)
+        size: cython.Py_ssize_t = len(content)
         entries[entry] = at
         entries[entry + 1] = size
         entries[entry + 3] = number & _LOW
@@ -278,7 +275,7 @@ def _put_items(
                 cython.cast(cython.p_uchar, PyBytes_AS_STRING(content)),
                 size,
             )
-            start = cython.cast(cython.uint, item_seed(seed, number, size))
+            start: cython.uint = item_seed(seed, number, size)
             entries[entry + 2] = crc_of(cython.address(view[at]), size, start)
         else:
             # Through a view: assigning to a bytearray would copy the content once more.
@@ -387,27 +384,23 @@ def _filled(data: memoryview, segment: Segment, identity: BlockIdentity) -> Segm
     start: cython.Py_ssize_t = segment.at
     limit: cython.Py_ssize_t = start + segment.length - HEAD_BYTES
     first_id: cython.ulonglong = segment.first_id
-    number: cython.ulonglong
     ordinal: cython.Py_ssize_t
     moved: dict = _moved_in(segment.statuses, segment.version)
     some: cython.bint = len(moved) > 0
-    begin: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    found: cython.ulonglong
     good: cython.bint
     entries: cython.const[cython.uint][::1] = data[at:table].cast("I")
     view: cython.const[cython.uchar][::1] = data
     spans: list = segment.spans
     for ordinal in range(segment.item_count):
-        number = first_id + cython.cast(cython.ulonglong, ordinal)
+        number: cython.ulonglong = first_id + cython.cast(cython.ulonglong, ordinal)
         if some and ordinal in moved:
             number = moved[ordinal]
-        begin = start + entries[4 * ordinal]
-        size = entries[4 * ordinal + 1]
+        begin: cython.Py_ssize_t = start + entries[4 * ordinal]
+        size: cython.Py_ssize_t = entries[4 * ordinal + 1]
         good = begin + size <= limit and entries[4 * ordinal + 3] == (number & _LOW)
         if good:
             if cython.compiled and _FAST and size:
-                found = crc_of(
+                found: cython.ulonglong = crc_of(
                     cython.address(view[begin]),
                     size,
                     cython.cast(cython.uint, item_seed(seed, number, size)),

@@ -233,12 +233,10 @@ class Writer:
     def _write_on(self) -> cython.void:
         """Execute writes and syncs, up to a call or a failure."""
         if cython.compiled:
-            index: cython.Py_ssize_t
-            more: cython.bint
             while True:
                 while journal_load(cython.address(self._asked)) == self._done:
                     journal_wait(self._wake)
-                index = self._done % _RING_ENTRIES
+                index: cython.Py_ssize_t = self._done % _RING_ENTRIES
                 if self._ring[index].kind == _CALL:
                     return
                 if self._ring[index].kind == _SYNC:
@@ -255,7 +253,7 @@ class Writer:
                 if self.error_number != 0:
                     journal_tell(self.event_fd)
                     return
-                more = self._ring[index].more
+                more: cython.bint = self._ring[index].more
                 journal_store(cython.address(self._done), self._done + 1)
                 if not more:
                     journal_tell(self.event_fd)

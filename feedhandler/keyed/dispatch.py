@@ -551,8 +551,6 @@ class Dispatch:
         """Return who may have a message: _NOBODY, _ANYBODY, or the one consumer that has all before
         it."""
         alone: cython.int = _ANYBODY
-        holder: cython.int
-        count: cython.int
         for index in range(self.key_slots):
             link = slot * self.key_slots + index
             key = self._key[link]
@@ -562,12 +560,12 @@ class Dispatch:
                 if self._first[key] != link:
                     return _NOBODY
                 continue
-            count = 0
+            count: cython.int = 0
             before = self._first[key]
             while before != link:
                 if self._state[before // self.key_slots] != FLYING or count == self.run:
                     return _NOBODY
-                holder = self._right[before // self.key_slots]
+                holder: cython.int = self._right[before // self.key_slots]
                 if alone != _ANYBODY and alone != holder:
                     return _NOBODY
                 alone = holder

@@ -68,7 +68,7 @@ class KeyTable:
             self._grow()
         if self._free:
             key = self._free
-            self._free = cython.cast(cython.int, self.low[key])
+            self._free = self.low[key]
         else:
             key = self._fresh
             self._fresh += 1

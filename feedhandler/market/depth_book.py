@@ -151,7 +151,6 @@ class DepthBook:
         Raises `UsageError` for another dtype.
         """
         index: cython.Py_ssize_t
-        at: cython.Py_ssize_t
         head: cython.ulonglong
         tail: cython.ulonglong
         changed: cython.Py_ssize_t = 0
@@ -163,7 +162,7 @@ class DepthBook:
         words: cython.ulonglong[::1] = memoryview(records.view(numpy.uint64))
         signed: cython.longlong[::1] = memoryview(records.view(numpy.int64))
         for index in range(len(records)):
-            at = index * _WORDS
+            at: cython.Py_ssize_t = index * _WORDS
             head, tail = words[at], words[at + 4]
             depth: cython.int = self.apply_record(
                 head >> 32, words[at + 2], signed[at + 3], tail & _LOW,
@@ -186,25 +185,22 @@ class DepthBook:
 
         Depths are those before a level went, and after one came.
         """
-        book: cython.Py_ssize_t
-        ladder: cython.Py_ssize_t
-        order: cython.Py_ssize_t
         if action == _CLEAR:
             return self.clear_all(channel) if instrument == 0 else self.clear_one(instrument)
         if action != _ADD and action != _CANCEL and action != _MODIFY:
             return _DEEP
-        book = self.book_of(instrument, action != _CANCEL, channel)
+        book: cython.Py_ssize_t = self.book_of(instrument, action != _CANCEL, channel)
         if book < 0:
             if action == _CANCEL:
                 self.unknown += 1
             return _DEEP
-        ladder = 2 * book + (side == _IS_ASK)
+        ladder: cython.Py_ssize_t = 2 * book + (side == _IS_ASK)
         if order_id == 0:
             if side != _IS_BID and side != _IS_ASK:
                 self.odd += 1
                 return _DEEP
             return self.set_level(ladder, price, 0 if action == _CANCEL else size)
-        order = self.find_order(book, order_id)
+        order: cython.Py_ssize_t = self.find_order(book, order_id)
         if action == _CANCEL:
             if order < 0:
                 self.unknown += 1
@@ -236,21 +232,19 @@ class DepthBook:
         size: cython.uint,
     ) -> cython.int:
         """Add an order that is not known; return the depth of its level."""
-        level: cython.Py_ssize_t
-        order: cython.Py_ssize_t
         if size == 0:
             self.odd += 1
             return _DEEP
         if self.order_count >= self.orders_max:
             self.refused += 1
             return _DEEP
-        level = self.level_at(ladder, price)
+        level: cython.Py_ssize_t = self.level_at(ladder, price)
         if level < 0:
             return _DEEP
         if self.level_counts[level] == 0 and self.level_sizes[level]:
             self.odd += 1  # a level that was set as a whole
             return _DEEP
-        order = self.make_order(ladder >> 1, order_id)
+        order: cython.Py_ssize_t = self.make_order(ladder >> 1, order_id)
         self.append(level, order, size)
         return self.depth_of(level)
 
@@ -265,10 +259,9 @@ class DepthBook:
     ) -> cython.int:
         """Give a known order this side, price and size; return the least depth that changed."""
         level: cython.Py_ssize_t = self.order_levels[order]
-        before: cython.int
         order_id: cython.ulonglong = self.order_ids[order]
         if size == 0:
-            before = self.depth_of(level)
+            before: cython.int = self.depth_of(level)
             self.drop_order(order)
             return before
         if self.level_ladders[level] == ladder and self.level_prices[level] == price:
@@ -303,21 +296,17 @@ class DepthBook:
         self, ladder: cython.Py_ssize_t, price: cython.longlong, size: cython.uint
     ) -> cython.int:
         """Set a level without orders; it goes where `size` is 0. Return its depth."""
-        level: cython.Py_ssize_t
-        rung: cython.Py_ssize_t
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]
-        key: cython.longlong
-        depth: cython.int
         if price > _PRICE_MAX or price < -_PRICE_MAX:
             self.odd += 1
             return _DEEP
         if size == 0:
-            key = -price if ladder & 1 else price
-            rung = self.rung_of(ladder, key)
+            key: cython.longlong = -price if ladder & 1 else price
+            rung: cython.Py_ssize_t = self.rung_of(ladder, key)
             if rung == self.ladder_lengths[ladder] or self.rung_keys[begin + rung] != key:
                 self.unknown += 1
                 return _DEEP
-            level = self.rung_levels[begin + rung]
+            level: cython.Py_ssize_t = self.rung_levels[begin + rung]
         else:
             level = self.level_at(ladder, price)
             if level < 0:
@@ -325,7 +314,7 @@ class DepthBook:
         if self.level_counts[level]:
             self.odd += 1
             return _DEEP
-        depth = self.depth_of(level)
+        depth: cython.int = self.depth_of(level)
         self.level_sizes[level] = size
         if size == 0:
             self.close_level(level)
@@ -355,10 +344,9 @@ class DepthBook:
     def clear_book(self, book: cython.Py_ssize_t) -> cython.int:
         """Empty both sides of a book; return 0."""
         ladder: cython.Py_ssize_t
-        level: cython.Py_ssize_t
         for ladder in range(2 * book, 2 * book + 2):
             while self.ladder_lengths[ladder]:
-                level = self.rung_levels[
+                level: cython.Py_ssize_t = self.rung_levels[
                     self.ladder_begins[ladder] + self.ladder_lengths[ladder] - 1
                 ]
                 while self.level_first[level] != _NONE:
@@ -393,9 +381,8 @@ class DepthBook:
     def slot_of(self, book: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot that an order has, or would have."""
         slot: cython.Py_ssize_t = self.order_home(book, order_id)
-        order: cython.Py_ssize_t
         while self.order_slots[slot]:
-            order = self.order_slots[slot] - 1
+            order: cython.Py_ssize_t = self.order_slots[slot] - 1
             if (
                 self.order_ids[order] == order_id
                 and self.level_ladders[self.order_levels[order]] >> 1 == book
@@ -414,11 +401,10 @@ class DepthBook:
     @cython.exceptval(-2, check=False)
     def make_order(self, book: cython.Py_ssize_t, order_id: cython.ulonglong) -> cython.Py_ssize_t:
         """Return a row for an order that is not known; it must be appended to a level at once."""
-        order: cython.Py_ssize_t
         if self.order_free == _NONE and self.orders_made == len(self.order_ids):
             self.grow_orders()
         if self.order_free != _NONE:
-            order = self.order_free
+            order: cython.Py_ssize_t = self.order_free
             self.order_free = self.order_behind[order]
         else:
             order = self.orders_made
@@ -450,11 +436,9 @@ class DepthBook:
         book: cython.Py_ssize_t = self.level_ladders[self.order_levels[order]] >> 1
         gap: cython.Py_ssize_t = self.slot_of(book, self.order_ids[order])
         at: cython.Py_ssize_t = (gap + 1) & mask
-        other: cython.Py_ssize_t
-        home: cython.Py_ssize_t
         while self.order_slots[at]:
-            other = self.order_slots[at] - 1
-            home = self.order_home(
+            other: cython.Py_ssize_t = self.order_slots[at] - 1
+            home: cython.Py_ssize_t = self.order_home(
                 self.level_ladders[self.order_levels[other]] >> 1, self.order_ids[other]
             )
             if ((at - home) & mask) >= ((at - gap) & mask):
@@ -463,7 +447,7 @@ class DepthBook:
             at = (at + 1) & mask
         self.order_slots[gap] = 0
         self.order_behind[order] = self.order_free
-        self.order_free = cython.cast(cython.uint, order)
+        self.order_free = order
         self.order_count -= 1
         return 0
 
@@ -515,14 +499,13 @@ class DepthBook:
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]
         high: cython.Py_ssize_t = self.ladder_lengths[ladder]
         low: cython.Py_ssize_t = max(high - _NEAR, 0)
-        middle: cython.Py_ssize_t
         if low == 0 or self.rung_keys[begin + low] < key:
             while high > low and self.rung_keys[begin + high - 1] >= key:
                 high -= 1
             return high
         low, high = 0, low
         while low < high:
-            middle = (low + high) // 2
+            middle: cython.Py_ssize_t = (low + high) // 2
             if self.rung_keys[begin + middle] < key:
                 low = middle + 1
             else:
@@ -536,7 +519,7 @@ class DepthBook:
         ladder: cython.Py_ssize_t = self.level_ladders[level]
         price: cython.longlong = self.level_prices[level]
         rung: cython.Py_ssize_t = self.rung_of(ladder, -price if ladder & 1 else price)
-        return cython.cast(cython.int, min(self.ladder_lengths[ladder] - 1 - rung, _DEEP))
+        return min(self.ladder_lengths[ladder] - 1 - rung, _DEEP)
 
     @cython.cfunc
     @cython.exceptval(-2, check=False)
@@ -546,11 +529,10 @@ class DepthBook:
         rung: cython.Py_ssize_t = self.rung_of(ladder, key)
         length: cython.Py_ssize_t = self.ladder_lengths[ladder]
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]
-        level: cython.Py_ssize_t
         index: cython.Py_ssize_t
         if rung < length and self.rung_keys[begin + rung] == key:
             return self.rung_levels[begin + rung]
-        level = self.make_level(ladder, price)
+        level: cython.Py_ssize_t = self.make_level(ladder, price)
         if level < 0:
             return -1
         if length == self.ladder_rooms[ladder]:
@@ -568,14 +550,13 @@ class DepthBook:
     @cython.exceptval(-2, check=False)
     def make_level(self, ladder: cython.Py_ssize_t, price: cython.longlong) -> cython.Py_ssize_t:
         """Return an empty level that is on no rung yet; -1 beyond the bound."""
-        level: cython.Py_ssize_t
         if self.level_count >= self.levels_max:
             self.refused += 1
             return -1
         if self.level_free == _NONE and self.levels_made == len(self.level_prices):
             self.grow_levels()
         if self.level_free != _NONE:
-            level = self.level_free
+            level: cython.Py_ssize_t = self.level_free
             self.level_free = self.level_first[level]
         else:
             level = self.levels_made
@@ -602,7 +583,7 @@ class DepthBook:
             self.rung_keys[index] = self.rung_keys[index + 1]
             self.rung_levels[index] = self.rung_levels[index + 1]
         self.level_first[level] = self.level_free
-        self.level_free = cython.cast(cython.uint, level)
+        self.level_free = level
         self.level_count -= 1
         return 0
 
@@ -615,11 +596,10 @@ class DepthBook:
         room: cython.Py_ssize_t = self.ladder_rooms[ladder]
         wanted: cython.Py_ssize_t = max(2 * room, _RUNGS_MIN)
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]
-        to: cython.Py_ssize_t
         index: cython.Py_ssize_t
         free: list = self.free_rungs[wanted.bit_length()]
         if free:
-            to = free.pop()
+            to: cython.Py_ssize_t = free.pop()
         else:
             self.grow_rungs(self.rungs_made + wanted)
             to = self.rungs_made
@@ -640,7 +620,6 @@ class DepthBook:
         room: cython.Py_ssize_t = 2 * len(self.order_ids)
         slots: cython.uint[::1] = self.order_slots
         slot: cython.Py_ssize_t
-        order: cython.Py_ssize_t
         self.order_ids = _grown(self.order_ids, room)
         self.order_sizes = _grown(self.order_sizes, room)
         self.order_levels = _grown(self.order_levels, room)
@@ -650,7 +629,7 @@ class DepthBook:
         self.order_mask = 2 * room - 1
         for slot in range(len(slots)):
             if slots[slot]:
-                order = slots[slot] - 1
+                order: cython.Py_ssize_t = slots[slot] - 1
                 book: cython.Py_ssize_t = self.level_ladders[self.order_levels[order]] >> 1
                 self.order_slots[self.slot_of(book, self.order_ids[order])] = slots[slot]
         return 0
@@ -694,9 +673,8 @@ class DepthBook:
         """
         mixed: cython.uint = (instrument * _SPREAD_BOOKS) & _LOW
         slot: cython.Py_ssize_t = (mixed ^ (mixed >> 16)) & self.book_mask
-        book: cython.Py_ssize_t
         while self.book_slots[slot]:
-            book = self.book_slots[slot] - 1
+            book: cython.Py_ssize_t = self.book_slots[slot] - 1
             if self.book_ids[book] == instrument:
                 if (
                     make
@@ -726,9 +704,7 @@ class DepthBook:
     def grow_books(self) -> cython.int:
         """Double the room for books, and find all of them new slots."""
         room: cython.Py_ssize_t = 2 * len(self.book_ids)
-        slot: cython.Py_ssize_t
         book: cython.Py_ssize_t
-        mixed: cython.uint
         self.book_ids = _grown(self.book_ids, room)
         self.book_channels = _grown(self.book_channels, room)
         self.ladder_begins = _grown(self.ladder_begins, 2 * room)
@@ -737,8 +713,8 @@ class DepthBook:
         self.book_slots = memoryview(numpy.zeros(2 * room, numpy.uint32))
         self.book_mask = 2 * room - 1
         for book in range(self.book_count):
-            mixed = (self.book_ids[book] * _SPREAD_BOOKS) & _LOW
-            slot = (mixed ^ (mixed >> 16)) & self.book_mask
+            mixed: cython.uint = (self.book_ids[book] * _SPREAD_BOOKS) & _LOW
+            slot: cython.Py_ssize_t = (mixed ^ (mixed >> 16)) & self.book_mask
             while self.book_slots[slot]:
                 slot = (slot + 1) & self.book_mask
             self.book_slots[slot] = cython.cast(cython.uint, book + 1)
@@ -761,24 +737,21 @@ class DepthBook:
         if depth < 0 or at < 0 or at + 4 * depth > len(words):
             raise UsageError(f"{depth} levels do not fit", "four words a level")
         book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
-        i: cython.Py_ssize_t
-        level: cython.Py_ssize_t
-        rung: cython.Py_ssize_t
-        ladder: cython.Py_ssize_t
         index: cython.int
         side: cython.int
-        size: cython.ulonglong
         for index in range(depth):
-            i = at + 4 * index
+            i: cython.Py_ssize_t = at + 4 * index
             words[i] = words[i + 1] = _NO_PRICE
             words[i + 2] = words[i + 3] = 0
             for side in range(2 if book >= 0 else 0):
-                ladder = 2 * book + side
-                rung = cython.cast(cython.Py_ssize_t, self.ladder_lengths[ladder]) - 1 - index
+                ladder: cython.Py_ssize_t = 2 * book + side
+                rung: cython.Py_ssize_t = (
+                    cython.cast(cython.Py_ssize_t, self.ladder_lengths[ladder]) - 1 - index
+                )
                 if rung < 0:
                     continue
-                level = self.rung_levels[self.ladder_begins[ladder] + rung]
-                size = min(self.level_sizes[level], _SIZE_MAX)
+                level: cython.Py_ssize_t = self.rung_levels[self.ladder_begins[ladder] + rung]
+                size: cython.ulonglong = min(self.level_sizes[level], _SIZE_MAX)
                 words[i + side] = cython.cast(cython.ulonglong, self.level_prices[level]) & _MASK
                 words[i + 2] |= size << (32 * side)
                 words[i + 3] |= cython.cast(cython.ulonglong, self.level_counts[level]) << (
@@ -797,9 +770,8 @@ class DepthBook:
         length: cython.Py_ssize_t = self.ladder_lengths[ladder]
         rows: list = []
         index: cython.Py_ssize_t
-        level: cython.Py_ssize_t
         for index in range(begin + length - 1, begin + max(length - depth, 0) - 1, -1):
-            level = self.rung_levels[index]
+            level: cython.Py_ssize_t = self.rung_levels[index]
             rows.append(
                 (self.level_prices[level], self.level_sizes[level], self.level_counts[level])
             )
@@ -832,10 +804,9 @@ class DepthBook:
         ladder: cython.Py_ssize_t = 2 * book + side
         begin: cython.Py_ssize_t = self.ladder_begins[ladder]
         index: cython.Py_ssize_t
-        order: cython.uint
         for index in range(begin + self.ladder_lengths[ladder] - 1, begin - 1, -1):
             level: cython.Py_ssize_t = self.rung_levels[index]
-            order = self.level_first[level]
+            order: cython.uint = self.level_first[level]
             while order != _NONE:
                 rows.append(
                     (self.order_ids[order], self.level_prices[level], self.order_sizes[order])

@@ -131,16 +131,15 @@ class FixNormaliser(Normaliser):
         self.append_events(root, entries, message_type == _FULL)
         if self.count > first:
             self.flag_last(first)
-        return cython.cast(cython.int, self.count - first)
+        return self.count - first
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def define(self, found: list, is_list: cython.bint) -> cython.int:
         """Note the instruments that a message defines, and what it says of them."""
-        instrument: cython.uint
         self.stamp(dict(found), {})
         for said in securities(found, is_list):
-            instrument = self.security_of(said)
+            instrument: cython.uint = self.security_of(said)
             if instrument:
                 self.named.append((instrument, self.event_ns))
                 self.terms[instrument] = terms_of(said)
@@ -171,10 +170,9 @@ class FixNormaliser(Normaliser):
     def security_of(self, said: dict) -> cython.uint:
         """Return the instrument id of the security that fields name; 0 where they name none."""
         name: bytes = said.get(self.symbol_tag) or name_of(said)
-        symbol: cython.ulonglong
         if not name:
             return 0
-        symbol = symbol_number(name)
+        symbol: cython.ulonglong = symbol_number(name)
         if symbol >= _LONG and symbol not in self.texts:
             self.texts[symbol] = name.decode("latin-1")
         return self.number_of(symbol)
@@ -183,16 +181,14 @@ class FixNormaliser(Normaliser):
     @cython.exceptval(-1, check=True)
     def append_events(self, root: dict, entries: list, full: cython.bint) -> cython.int:
         """Append the events of a W or an X."""
-        said: dict
-        security: cython.uint
         self.instrument = self.scope = self.security_of(root)
         self.flags = (_MAYBE_BAD if self.maybe_bad else 0) | (_SNAPSHOT if full else 0)
         if full and self.instrument:
             self.empty_book()
         for pairs in entries:
-            said = dict(pairs)
+            said: dict = dict(pairs)
             # An entry that names no instrument has that of the one before it.
-            security = self.security_of(said)
+            security: cython.uint = self.security_of(said)
             if security:
                 self.instrument = self.scope = security
             if self.instrument == 0:
@@ -276,7 +272,6 @@ class FixNormaliser(Normaliser):
         text: bytes = said[1023]
         position: cython.Py_ssize_t = int(text) if text.isdigit() and len(text) < 10 else 0
         ladder: Ladder = self.ladders.get((self.instrument, side))
-        count: cython.Py_ssize_t
         price: cython.longlong = self.price_in(said)
         size: cython.uint = self.size_in(said)
         if side == 0:
@@ -287,7 +282,7 @@ class FixNormaliser(Normaliser):
                 self.orders.refused += 1
                 return 0
             ladder = self.ladders[self.instrument, side] = Ladder(self.channel)
-        count = len(ladder.prices)
+        count: cython.Py_ssize_t = len(ladder.prices)
         extends: cython.bint = position == count + 1 and action in (NEW, OVERLAY)
         if position < 1 or (position > count and not extends):
             self.unknown_orders += 1

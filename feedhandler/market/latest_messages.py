@@ -135,14 +135,13 @@ class LatestMessages:
         service: cython.uint,
     ) -> cython.int:
         """Take the message of `size` bytes at `at`; `symbol` as the scanner's index has it."""
-        layout: KeptLayout
         slot: cython.ushort = self.slots[code]
         if slot == _IGNORED:
             return 0
         if slot == _UNKNOWN:
             self.unknown_types += 1
             return 0
-        layout = self.rules[slot]
+        layout: KeptLayout = self.rules[slot]
         if size < layout.size:
             self.short += not layout.has_rules  # else the books' normaliser counts it
             return 0

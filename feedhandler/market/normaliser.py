@@ -554,7 +554,6 @@ class Normaliser:
         without rules has none.
         """
         first: cython.Py_ssize_t = self.count
-        message: WireMessage
         if at < 0 or size < 0 or at + size > len(data):
             return 0
         self.data = data
@@ -567,14 +566,14 @@ class Normaliser:
             self.learn(message_type, size)
         if self.slots[message_type] == 0:
             return 0
-        message = self.choose(self.slots[message_type], size)
+        message: WireMessage = self.choose(self.slots[message_type], size)
         if message is None:
             self.short += 1
             return 0
         self.run(message)
         if self.count > first:
             self.flag_last(first)
-        return cython.cast(cython.int, self.count - first)
+        return self.count - first
 
     @cython.cfunc
     def choose(self, slot: cython.uchar, size: cython.Py_ssize_t) -> WireMessage:
@@ -660,7 +659,7 @@ class Normaliser:
             self.element_at = begin
             self.element_end = offset
             if step.length is not None:
-                length = cython.cast(cython.Py_ssize_t, self.header_value(step.length))
+                length = self.header_value(step.length)
             if length <= 0:
                 return 0
             count = (self.end - offset) // length
@@ -706,13 +705,11 @@ class Normaliser:
     def holds(self, tests: list) -> cython.bint:
         """Return whether all conditions hold; not where a field is missing."""
         test: WireTest
-        value: cython.ulonglong
         index: cython.Py_ssize_t
-        found: cython.bint
         for test in tests:
             self.absent = False
-            value = self.raw(test.field)
-            found = False
+            value: cython.ulonglong = self.raw(test.field)
+            found: cython.bint = False
             for index in range(test.values.shape[0]):
                 found = found or test.values[index] == value
             if not found:
@@ -752,18 +749,17 @@ class Normaliser:
         if field.is_signed:
             if value & sign:
                 return -cython.cast(cython.longlong, (field.mask - value) & _MASK) - 1
-            return cython.cast(cython.longlong, value)
+            return value
         if value > 0x7FFF_FFFF_FFFF_FFFF:
             return _NO_PRICE
-        return cython.cast(cython.longlong, value)
+        return value
 
     @cython.cfunc
     @cython.exceptval(-100, check=False)
     def decimals_of(self, field: WireField) -> cython.int:
         """Return the decimal places of a price; `NO_DECIMALS` where they are not known."""
-        byte: cython.int
         if field.scale_field is not None:
-            byte = cython.cast(cython.int, self.raw(field.scale_field) & 0xFF)
+            byte: cython.int = self.raw(field.scale_field) & 0xFF
             return field.scale_codes[byte]
         if field.scale_name:
             return self.scales[field.scale_name].get(self.instrument, _NO_DECIMALS)
@@ -773,23 +769,20 @@ class Normaliser:
     @cython.exceptval(-1, check=True)
     def price_of(self, field: WireField) -> cython.longlong:
         """Return a price in 1e-9; `UNDEFINED_PRICE` where there is none, or no scale of it."""
-        value: cython.longlong
-        decimals: cython.int
-        power: cython.longlong
         if field is None:
             return _NO_PRICE
         if field.is_real:
             return self.real_price(field)
         self.absent = False
-        value = self.integer(field)
+        value: cython.longlong = self.integer(field)
         if self.absent or value == _NO_PRICE:
             return _NO_PRICE
-        decimals = self.decimals_of(field)
+        decimals: cython.int = self.decimals_of(field)
         if self.absent or decimals == _NO_DECIMALS:
             self.unscaled += 1
             return _NO_PRICE
         if decimals <= 9:
-            power = _POWERS[9 - decimals]
+            power: cython.longlong = _POWERS[9 - decimals]
             if value > _NO_PRICE // power or value < -(_NO_PRICE // power):
                 self.unscaled += 1
                 return _NO_PRICE
@@ -801,15 +794,13 @@ class Normaliser:
     @cython.exceptval(4294967295, check=True)
     def size_of(self, field: WireField) -> cython.uint:
         """Return a size in the units of records, at most 2^32 - 2; 0 where there is none."""
-        value: cython.longlong
-        decimals: cython.int
         if field.is_real:
             return self.real_size(field)
         self.absent = False
-        value = self.integer(field)
+        value: cython.longlong = self.integer(field)
         if self.absent or value <= 0:
             return 0
-        decimals = max(self.decimals_of(field), 0) - self.size_decimals
+        decimals: cython.int = max(self.decimals_of(field), 0) - self.size_decimals
         if 0 < decimals <= _DECIMALS_MAX:
             value //= _POWERS[decimals]
         elif decimals < 0:
@@ -817,7 +808,7 @@ class Normaliser:
         if value > _SIZE_MAX - 1:
             self.clamped += 1
             value = _SIZE_MAX - 1
-        return cython.cast(cython.uint, value)
+        return value
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
@@ -825,7 +816,7 @@ class Normaliser:
         """Return a floating point value; NaN where there is none."""
         self.absent = False
         raw: cython.ulonglong = self.raw(field)
-        narrow: cython.uint = cython.cast(cython.uint, raw)
+        narrow: cython.uint = raw
         if self.absent:
             return math.nan
         if not cython.compiled:
@@ -857,20 +848,19 @@ class Normaliser:
             return 0
         if value > _SIZE_MAX - 1:
             self.clamped += 1
-            return cython.cast(cython.uint, _SIZE_MAX - 1)
+            return _SIZE_MAX - 1
         return cython.cast(cython.uint, value + value * field.slack)
 
     @cython.cfunc
     @cython.exceptval(255, check=False)
     def side_of(self, codes: WireCodes) -> cython.uchar:
         """Return the meaning of a field of codes; 0 where its value means nothing."""
-        value: cython.ulonglong
         if codes is None:
             return 0
         if codes.field is None:
             return codes.constant
         self.absent = False
-        value = self.raw(codes.field)
+        value: cython.ulonglong = self.raw(codes.field)
         if self.absent:
             return 0
         if value < 256:
@@ -898,7 +888,6 @@ class Normaliser:
         total: cython.ulonglong = 0
         index: cython.Py_ssize_t
         since: cython.int = message.since
-        within: cython.ulonglong
         if since == 0:
             return self.send_ns
         self.absent = False
@@ -919,7 +908,7 @@ class Normaliser:
         if since == _SEND_SECOND:
             if self.send_ns == _NO_TIME:
                 return _NO_TIME
-            within = self.send_ns % _SECOND_NS
+            within: cython.ulonglong = self.send_ns % _SECOND_NS
             total = (total + self.send_ns - within) & _MASK
             return total if total <= self.send_ns else (total - _SECOND_NS) & _MASK
         return total
@@ -928,7 +917,6 @@ class Normaliser:
     @cython.exceptval(-1, check=True)
     def name_instrument(self, rule: WireRule) -> cython.int:
         """Set the instrument that a rule is about; return 0 where it is not known."""
-        symbol: cython.ulonglong
         field: WireField = rule.symbol
         offset: cython.Py_ssize_t = self.at + field.at
         limit: cython.Py_ssize_t = self.fixed_end
@@ -938,7 +926,7 @@ class Normaliser:
         if offset + field.size > limit:
             return 0
         if field.is_text:
-            symbol = symbol_at(self.table, self.data, offset, field.size, 2)
+            symbol: cython.ulonglong = symbol_at(self.table, self.data, offset, field.size, 2)
         else:
             self.absent = False
             symbol = self.raw(field)
@@ -1032,7 +1020,6 @@ class Normaliser:
         """Return the value of a field: an integer, or a text's bytes; None where it has none."""
         offset: cython.Py_ssize_t
         limit: cython.Py_ssize_t
-        price: cython.longlong
         if field is None:
             return None
         if field.is_text and not term.is_code:
@@ -1043,7 +1030,7 @@ class Normaliser:
                 return None
             return bytes(self.data[offset : offset + field.size])
         if term.is_price:
-            price = self.price_of(field)
+            price: cython.longlong = self.price_of(field)
             return None if price == _NO_PRICE else price
         self.absent = False
         value: object = self.raw(field)
@@ -1111,9 +1098,8 @@ class Normaliser:
     @cython.exceptval(-1, check=True)
     def forget_orders(self) -> cython.int:
         """Forget all orders and levels of the channel."""
-        ladder: Ladder
         for key in [*self.ladders]:
-            ladder = self.ladders[key]
+            ladder: Ladder = self.ladders[key]
             if ladder.channel == self.channel:
                 del self.ladders[key]
         if not self.names_symbols:
@@ -1142,9 +1128,7 @@ class Normaliser:
     def apply_order(self, rule: WireRule) -> cython.int:
         """Do what a rule says of one order."""
         order_id: cython.ulonglong = self.order_of(rule)
-        new_id: cython.ulonglong
         side: cython.uchar = self.side_of(rule.side)
-        slot: cython.Py_ssize_t
         if self.ids_per_side:
             if side == 0:
                 self.sideless += 1
@@ -1152,7 +1136,7 @@ class Normaliser:
             order_id = self.id_of(order_id, side)
         if rule.does == _C_ADD:
             return self.add(order_id, side, self.price_of(rule.price), self.size_of(rule.size))
-        slot = self.orders.find(self.scope, order_id)
+        slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
         if slot < 0:
             self.unknown_orders += 1
             return self.apply_unknown(rule, order_id, side)
@@ -1168,7 +1152,7 @@ class Normaliser:
             side = self.orders.sides[slot]
         self.reduce(order_id, slot, self.orders.sizes[slot])
         if rule.does == _C_REPLACE:
-            new_id = self.id_of(self.raw(rule.new_order), side)
+            new_id: cython.ulonglong = self.id_of(self.raw(rule.new_order), side)
             return self.add(new_id, side, self.price_of(rule.price), self.size_of(rule.size))
         return 0
 
@@ -1186,10 +1170,9 @@ class Normaliser:
         self, rule: WireRule, order_id: cython.ulonglong, side: cython.uchar
     ) -> cython.int:
         """Append what a message says of an order that is not known: its trade, or all of it."""
-        price: cython.longlong
         if rule.symbol is None or rule.price is None:
             return 0
-        price = self.price_of(rule.price)
+        price: cython.longlong = self.price_of(rule.price)
         if rule.does == _C_EXECUTE:
             return self.put(_T, 3 - side if side else 0, 0, price, self.size_of(rule.size))
         if rule.does == _C_MODIFY and side:
@@ -1206,11 +1189,10 @@ class Normaliser:
         size: cython.uint,
     ) -> cython.int:
         """Add an order to the instrument's book; one that is there already is changed."""
-        slot: cython.Py_ssize_t
         if side == 0:
             self.sideless += 1
             return 0
-        slot = self.orders.find(self.scope, order_id)
+        slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
         if slot >= 0:
             if self.orders.instruments[slot] == self.instrument and (
                 self.orders.sides[slot] == side
@@ -1249,12 +1231,11 @@ class Normaliser:
         left: cython.uint = self.orders.sizes[slot]
         size: cython.uint = self.size_of(rule.size)
         taken: cython.uint = size
-        remaining: cython.uint
         price: cython.longlong = self.orders.prices[slot]
         if rule.price is not None:
             price = self.price_of(rule.price)
         if rule.remaining is not None:
-            remaining = self.size_of(rule.remaining)
+            remaining: cython.uint = self.size_of(rule.remaining)
             taken = left - remaining if remaining < left else 0
         self.put(_T, 3 - side, 0, price, size)
         self.put(_F, side, order_id, price, size)
@@ -1294,13 +1275,11 @@ class Normaliser:
         self, side: cython.uchar, price: cython.longlong, size: cython.uint
     ) -> cython.int:
         """Set the price level of a side to a size; 0 removes it."""
-        slot: cython.Py_ssize_t
-        key: cython.ulonglong
         if side == 0 or price == _NO_PRICE:
             self.sideless += side == 0
             return 0
-        key = ((price & _MASK) << 1 | (side == _SELL)) & _MASK
-        slot = self.orders.find(self.scope, key)
+        key: cython.ulonglong = ((price & _MASK) << 1 | (side == _SELL)) & _MASK
+        slot: cython.Py_ssize_t = self.orders.find(self.scope, key)
         if slot < 0:
             if size == 0:
                 self.unknown_orders += 1
@@ -1397,7 +1376,6 @@ class Normaliser:
         side: cython.uchar = self.side_of(rule.side)
         self.absent = False
         position: cython.longlong = self.integer(rule.position)
-        slot: cython.Py_ssize_t
         if side == 0 or self.absent or position < 1:
             self.sideless += side == 0
             self.unknown_orders += side != 0
@@ -1412,7 +1390,7 @@ class Normaliser:
         found: list = self.ranked(side)
         chosen = found[:position] if rule.does == _C_THROUGH else found[position - 1 :]
         for _, order_id, scope in chosen:
-            slot = table.find(scope, order_id)
+            slot: cython.Py_ssize_t = table.find(scope, order_id)
             if self.by_level:
                 self.drop_level(slot)
             else:
@@ -1472,13 +1450,10 @@ class Normaliser:
 
         A quote that is not known begins with a side whose message names its symbol.
         """
-        order_id: cython.ulonglong
         price: cython.longlong = _NO_PRICE
         size: cython.uint = 0
         side: cython.uchar
-        slot: cython.Py_ssize_t
         reported: cython.uchar = self.side_of(rule.side)
-        tests: list
         known: cython.bint = False
         self.absent = False
         whose: cython.ulonglong = 0
@@ -1489,8 +1464,8 @@ class Normaliser:
             self.sideless += 1
             return 0
         for side in range(_BUY, _SELL + 1):
-            order_id = (whose + side) & _MASK
-            slot = self.orders.find(self.scope, order_id)
+            order_id: cython.ulonglong = (whose + side) & _MASK
+            slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
             if slot < 0 and not (opens and side == reported):
                 continue
             known = True
@@ -1503,7 +1478,7 @@ class Normaliser:
                 price, size = self.orders.prices[slot], self.orders.sizes[slot]
             if side == reported:
                 price, size = self.price_of(rule.price), self.size_of(rule.size)
-            tests = rule.bid_tests if side == _BUY else rule.ask_tests
+            tests: list = rule.bid_tests if side == _BUY else rule.ask_tests
             self.keep_side(order_id, side, price, size, self.holds(tests))
         self.unknown_orders += not known
         return 0
@@ -1553,13 +1528,12 @@ class Normaliser:
     def apply_level_position(self, rule: WireRule) -> cython.int:
         """Insert, change or remove the level at a position, from 1: the best."""
         side: cython.uchar = self.side_of(rule.side)
-        ladder: Ladder
         self.absent = False
         position: cython.longlong = self.integer(rule.position)
         if side == 0:
             self.sideless += 1
             return 0
-        ladder = self.ladders.get((self.instrument, side))
+        ladder: Ladder = self.ladders.get((self.instrument, side))
         if ladder is None and rule.does == _C_INSERT:
             if len(self.ladders) >= LADDERS_MAX:
                 self.orders.refused += 1
@@ -1575,7 +1549,7 @@ class Normaliser:
         if self.absent or position < 1 or position > limit:
             self.unknown_orders += 1
             return 0
-        at: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, position - 1)
+        at: cython.Py_ssize_t = position - 1
         if rule.does == _C_INSERT:
             while len(ladder.prices) >= depth:
                 self.remove_level(ladder, side, len(ladder.prices) - 1)
@@ -1685,12 +1659,11 @@ class Normaliser:
         """Set FLAG_LAST in the last of the records from `first` on about each instrument."""
         index: cython.Py_ssize_t = self.count - 1
         behind: cython.ulonglong = self.words[7 * index] >> 32
-        instrument: cython.ulonglong
         seen: set = set()
         self.words[7 * index + 4] |= _LAST << 32
         while index > first:
             index -= 1
-            instrument = self.words[7 * index] >> 32
+            instrument: cython.ulonglong = self.words[7 * index] >> 32
             if instrument != behind:
                 seen.add(behind)
                 behind = instrument

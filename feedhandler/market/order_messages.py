@@ -82,11 +82,10 @@ class OrderMessages:
     ) -> cython.int:
         """Take the message of `size` bytes at `at`."""
         first: cython.Py_ssize_t = self.normaliser.count
-        kept: cython.bint
         self.records.apply_message(data, at, size, code, _NO_TIME, _NO_TIME, sequence, service)
         if self.stride and self.normaliser.count > first:
             least = self.sizes.get(code)
-            kept = least is not None and size >= least and size <= self.stride
+            kept: cython.bint = least is not None and size >= least and size <= self.stride
             self.note(first, data, at, size if kept else 0)
         return 0
 
@@ -102,20 +101,18 @@ class OrderMessages:
         """Keep the message of `size` bytes for the orders that events from `first` on are about; 0:
         it is not kept, nor any before it."""
         index: cython.Py_ssize_t
-        word: cython.Py_ssize_t
-        row: cython.Py_ssize_t
         octet: cython.Py_ssize_t
-        action: cython.int
-        book: cython.Py_ssize_t
         for index in range(first, self.normaliser.count):
-            word = index * _WORDS
-            action = cython.cast(cython.int, (self.normaliser.words[word + 4] >> 48) & 0xFF)
+            word: cython.Py_ssize_t = index * _WORDS
+            action: cython.int = (self.normaliser.words[word + 4] >> 48) & 0xFF
             if action != _ADD and action != _MODIFY:
                 continue
-            book = self.book.book_of(
+            book: cython.Py_ssize_t = self.book.book_of(
                 cython.cast(cython.uint, self.normaliser.words[word] >> 32), False, 0
             )
-            row = -1 if book < 0 else self.book.find_order(book, self.normaliser.words[word + 2])
+            row: cython.Py_ssize_t = (
+                -1 if book < 0 else self.book.find_order(book, self.normaliser.words[word + 2])
+            )
             if row < 0 or not self.is_applied(row, word):
                 continue
             if row >= len(self.row_sizes):

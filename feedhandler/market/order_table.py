@@ -103,9 +103,8 @@ class OrderTable:
         mask: cython.Py_ssize_t = self.slots - 1
         gap: cython.Py_ssize_t = slot
         at: cython.Py_ssize_t = (slot + 1) & mask
-        home: cython.Py_ssize_t
         while self.sides[at]:
-            home = self.home(self.scopes[at], self.ids[at])
+            home: cython.Py_ssize_t = self.home(self.scopes[at], self.ids[at])
             if ((at - home) & mask) >= ((at - gap) & mask):
                 self.move(at, gap)
                 gap = at

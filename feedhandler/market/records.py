@@ -210,9 +210,8 @@ class LevelRecords:
         index: cython.Py_ssize_t
         is_new: cython.bint = False
         i: cython.Py_ssize_t = self.offset_of(instrument)
-        levels: cython.Py_ssize_t
         self.report(events, at, instrument, depth)
-        levels = (self.count - 1) * self.stride + _HEAD_WORDS
+        levels: cython.Py_ssize_t = (self.count - 1) * self.stride + _HEAD_WORDS
         for index in range(_LEVEL_WORDS * self.depth):
             if self.sent[i + index] != self.words[levels + index]:
                 is_new = True
@@ -227,11 +226,10 @@ class LevelRecords:
         """Return where the levels stand that were reported last of an instrument: at first none."""
         found = self.offsets.get(instrument)
         width: cython.Py_ssize_t = _LEVEL_WORDS * self.depth
-        offset: cython.Py_ssize_t
         index: cython.Py_ssize_t
         if found is not None:
             return found
-        offset = self.rows * width
+        offset: cython.Py_ssize_t = self.rows * width
         if offset + width > self.sent.shape[0]:
             wider = numpy.zeros(2 * len(self.sent) + _ROOM * width, numpy.uint64)
             wider[: len(self.sent)] = self.sent
@@ -261,7 +259,7 @@ class LevelRecords:
 def _signed(word: cython.ulonglong) -> cython.longlong:
     """Return a price of its word."""
     if cython.compiled:
-        return cython.cast(cython.longlong, word)
+        return word
     return word - (1 << 64) if word >> 63 else word
 
 
@@ -329,10 +327,9 @@ class Records:
         channel: cython.uint,
     ) -> cython.int:
         """Take the message of `size` bytes at `at`; times are ns since 1970."""
-        first: cython.Py_ssize_t
         if not self.keeps_events:
             self.normaliser.clear()
-        first = self.normaliser.count
+        first: cython.Py_ssize_t = self.normaliser.count
         self.channel = channel
         self.normaliser.message(
             data, at, size, message_type, send_ns, received_ns, sequence, channel
@@ -403,10 +400,9 @@ class Records:
 
     def empty(self, channel: int, received_ns: int) -> None:
         """Empty all books of a channel, as numbers begin anew there."""
-        first: cython.Py_ssize_t
         if not self.keeps_events:
             self.normaliser.clear()
-        first = self.normaliser.count
+        first: cython.Py_ssize_t = self.normaliser.count
         self.channel = channel
         self.normaliser.empty(channel, received_ns)
         self.apply_words(self.normaliser.words, first, self.normaliser.count)
@@ -458,17 +454,12 @@ class Records:
     ) -> cython.int:
         """Apply the events `first` to `count`, without the latter."""
         index: cython.Py_ssize_t
-        at: cython.Py_ssize_t
-        tail: cython.ulonglong
-        instrument: cython.uint
-        action: cython.uchar
-        depth: cython.int
         made: LevelRecords
         for index in range(first, count):
-            at = index * _EVENT_WORDS
-            tail = events[at + 4]
-            instrument = cython.cast(cython.uint, events[at] >> 32)
-            action = cython.cast(cython.uchar, (tail >> 48) & 0xFF)
+            at: cython.Py_ssize_t = index * _EVENT_WORDS
+            tail: cython.ulonglong = events[at + 4]
+            instrument: cython.uint = events[at] >> 32
+            action: cython.uchar = (tail >> 48) & 0xFF
             if action == _CLEAR and instrument == 0:
                 self.clear_all(events, at)
                 continue
@@ -477,7 +468,7 @@ class Records:
                     if made.active:
                         made.report(events, at, instrument, 0)
             else:
-                depth = self.book.apply_record(
+                depth: cython.int = self.book.apply_record(
                     instrument, events[at + 2],
                     _signed(events[at + 3]),
                     cython.cast(cython.uint, tail & _LOW), action,
@@ -497,8 +488,8 @@ class Records:
     def channel_of(self, tail: cython.ulonglong) -> cython.uint:
         """Return the channel of an event, of which its fifth word is given."""
         if self.channel >= 0:
-            return cython.cast(cython.uint, self.channel)
-        return cython.cast(cython.uint, (tail >> 40) & 0xFF)
+            return self.channel
+        return (tail >> 40) & 0xFF
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)

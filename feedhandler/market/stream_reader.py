@@ -87,15 +87,17 @@ class StreamReader:
         view: cython.const_uchar[::1] = data
         begin: cython.Py_ssize_t = 0
         count: cython.Py_ssize_t = 0
-        verdict: cython.int
-        channel: cython.uint
         while begin < len(data) or begin == 0:
-            verdict = scan.parse_next(self.table, view, begin, len(data) - begin, self.header)
+            verdict: cython.int = scan.parse_next(
+                self.table, view, begin, len(data) - begin, self.header
+            )
             if verdict == kinds.FINE:
                 verdict = scan.scan_messages(self.table, view, begin, self.header, self.index)
             if verdict != kinds.FINE:
                 return -verdict
-            channel = self.header.service if service < 0 else cython.cast(cython.uint, service)
+            channel: cython.uint = (
+                self.header.service if service < 0 else cython.cast(cython.uint, service)
+            )
             if self.clears_on_reset and self.header.kind == kinds.RESET:
                 self.empty(channel)
             self.records.clear()
@@ -113,11 +115,10 @@ class StreamReader:
 
     def read_message(self, data: bytes, service: cython.uint) -> cython.bint:
         """Read one whole message of a service; return whether it ends where its size says."""
-        code: cython.ushort
         if not self.feed.is_whole(data):
             return False
         self.records.clear()
-        code = self.feed.message_code(data)
+        code: cython.ushort = self.feed.message_code(data)
         if self.teaches[code]:
             self.known.learn(code, data)
         self.orders.apply_message(data, 0, len(data), code, 0, service)
@@ -135,10 +136,9 @@ class StreamReader:
     def learn(self, data: bytes, begin: cython.Py_ssize_t) -> cython.int:
         """Learn from the reference messages of the packet that was scanned."""
         i: cython.Py_ssize_t
-        at: cython.Py_ssize_t
         for i in range(self.index.count):
             if self.teaches[self.index.types[i]]:
-                at = begin + self.index.offsets[i]
+                at: cython.Py_ssize_t = begin + self.index.offsets[i]
                 self.known.learn(self.index.types[i], data[at : at + self.index.sizes[i]])
         return 0
 
@@ -166,9 +166,8 @@ class StreamReader:
         """Keep the trades and states of what was read last, which was of a service."""
         words: cython.ulonglong[::1] = self.normaliser.words
         index: cython.Py_ssize_t
-        at: cython.Py_ssize_t
         for index in range(self.normaliser.count):
-            at = index * _WORDS
+            at: cython.Py_ssize_t = index * _WORDS
             if (words[at + 4] >> 48) & 0xFF == _TRADE:
                 self.put(
                     self.trades,
