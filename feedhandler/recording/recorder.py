@@ -71,23 +71,28 @@ class Endpoint(Protocol):
 class DiskFile:
     """A `Sink` on a disk; for its user alone, unless `mode` says otherwise."""
 
+    held_bytes = 0
+
     def __init__(self, path: Path, mode: int = FILE_MODE) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        self._size = 0
+        self.size_bytes = 0
 
-    def write(self, data: memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`; after an `OSError` the file is as it was before."""
-        rest = data
+        rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
             # Half a record would make the file end as if it had been cut.
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)
-                os.lseek(self._fd, self._size, os.SEEK_SET)
+                os.ftruncate(self._fd, self.size_bytes)
+                os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             raise
-        self._size += len(data)
+        self.size_bytes += len(data)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
 
     def close(self) -> None:
         """Close the file."""
@@ -253,11 +258,9 @@ class Recorder:
         published: Sequence[Endpoint],
         trading_day: TradingDay,
         on_stop: Callable[[str], None] | None = None,
-        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.state = "ready"
         self.reason = ""
-        self._clock_ns = clock_ns
         self._on_stop = on_stop
         endpoints = {"lines": lines, "published": published}
         self._series = {
@@ -363,7 +366,7 @@ class Recorder:
 
     def _turn(self, files: RecordingFiles) -> None:
         """Write everything that the taps hold into the files."""
-        now_ns = self._clock_ns()
+        now_ns = time.time_ns()
         for series in self._series.values():
             while series.write_some(files, now_ns):
                 pass

@@ -149,31 +149,13 @@ def test_files_rotate_by_size_and_lose_nothing(tmp_path: Path) -> None:
     assert recorded(tmp_path, "lines") == taken
 
 
-def test_files_rotate_by_age(tmp_path: Path) -> None:
-    now = [START_NS]
-    chosen = settings(tmp_path, what="lines", file_seconds=60)
-    recorder = Recorder(chosen, LINES, [], UTC, clock_ns=lambda: now[0])
-    recorder.start()
-    first = fill(Tapper(recorder), list(datagrams(10)))
-    eventually(lambda: counts(recorder)["packets"] == 10)
-    now[0] += 60_000_000_000
-    eventually(lambda: list(tmp_path.glob("*.pcap")))
-    second = fill(Tapper(recorder), list(datagrams(5, seed=4)))
-    assert recorder.stop()
-    assert [path.name for path in sorted(tmp_path.glob("*.pcap"))] == [
-        "lines-20261120-20261120-100000-000001.pcap",
-        "lines-20261120-20261120-100100-000002.pcap",
-    ]
-    assert recorded(tmp_path, "lines") == first + second
-
-
 class HeldFile(recorder_module.DiskFile):
     """A disk that does not answer until it is `released`."""
 
     released = threading.Event()
     reached = threading.Event()
 
-    def write(self, data: memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.reached.set()
         assert self.released.wait(PATIENCE_S)
         super().write(data)
