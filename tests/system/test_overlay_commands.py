@@ -347,67 +347,6 @@ def test_techniques_are_measured_side_by_side(capfd: pytest.CaptureFixture[str])
         assert row["held_latency_p50_us"] >= row["latency_p50_us"]
 
 
-@pytest.fixture(scope="module")
-def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = tmp_path_factory.mktemp("overlay") / "tree.toml"
-    planned(tree)
-    return tree
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("plan", "{new}", "--receivers", 0), "receivers"),
-        (("plan", "{tree}"), "is there already (replace a member of it by --replace"),
-        (("plan", "{new}", "--fan-out", 3), "a fan-out without a depth (give --depth, too)"),
-        (("plan", "{new}", "--depth", 3, "--fan-out", 9), "81 proxies in its last layer"),
-        (("plan", "{new}", "--host", "nowhere"), "'nowhere' is no IPv4 address"),
-        (("plan", "{new}", "--port", 65_530), "ports end at 65535"),
-        (("plan", "{tree}", "--replace", "nobody=10.0.0.1:5"), "no member nobody"),
-        (("plan", "{tree}", "--replace", "proxy-0-0"), "give NAME=HOST:PORT"),
-        (("plan", "{new}", "--beside", "{none}"), "cannot read"),
-        (("plan", "{tree}", "--beside", "{tree}"), "is there already"),
-        (("plan", "{new}", "--beside", "{tree}", "--fan-out", 3), "--fan-out says nothing beside"),
-        (("plan", "{tree}", "--replace", "sender=127.0.0.1:1", "--depth", 2), "--depth says no"),
-        (("plan", "{new}", "--beside", "{tree}", "--tree", 1), "two topologies of tree 1"),
-        (("plan", "{new}", "--beside", "{tree}", "--port", 65_535), "too few ports from 65535"),
-        (("send", "{tree}", "-", "--also", "{tree}"), "two topologies of tree 1"),
-        (("receive", "{tree}", "receiver-0", "--also", "{none}"), "cannot read"),
-        (("proxy", "{none}", "proxy-0-0"), "cannot read"),
-        (("proxy", "{tree}", "receiver-0"), "receiver-0 is a receiver (name a proxy"),
-        (("receive", "{tree}", "proxy-0-0"), "proxy-0-0 is a proxy (name a receiver"),
-        (("receive", "{tree}", "receiver-0", "--to", "there"), "'there' is no address"),
-        (("receive", "{tree}", "receiver-0", "--slots", 3), "a power of two"),
-        (("receive", "{tree}", "receiver-0", "--echo", "there:1"), "'there' is no IPv4 address"),
-        (("echo", "there"), "'there' is no address"),
-        (("proxy", "{tree}", "proxy-0-0", "--metrics", "9"), "--metrics: '9' is not host:port"),
-        (("proxy", "{tree}", "proxy-0-0", "--metrics", "1.2.3.4:5"), "leave --metrics out"),
-        (("proxy", "{tree}", "proxy-0-0", "--control", "x"), "--control: 'x' is no ZeroMQ"),
-        (("send", "{tree}", "-", "--control", "ipc:///no/where"), "--control: cannot bind"),
-        (("status", "there"), "'there' is no endpoint (a member's --control"),
-        (("echo", "1.2.3.4:5"), "cannot have 1.2.3.4:5"),
-        (("proxy", "{tree}", "proxy-0-0", "--cpu", 999), "no processor 999"),
-        (("send", "{tree}"), "a sender has one source of messages"),
-        (("send", "{tree}", "{none}"), "cannot read"),
-        (("send", "{tree}", "--from", "1.2.3.4:5"), "cannot listen to 1.2.3.4:5"),
-        (("send", "{tree}", "-", "--fair", 2), "it goes from 0.5 to 0.999"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_one_line_and_exit_code_2(
-    tmp_path: Path,
-    one_tree: Path,
-    words: tuple[object, ...],
-    said: str,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    paths = {"{tree}": one_tree, "{new}": tmp_path / "new.toml", "{none}": tmp_path / "none"}
-    given = [str(paths.get(str(each), each)) for each in words]
-    assert done_here(["overlay", *given]) == 2
-    complained = capfd.readouterr().err
-    assert said in complained
-    assert complained.count("\n") == 1
-
-
 def test_members_of_a_mesh_measure_their_delays_and_one_puts_them_together(tmp_path: Path) -> None:
     path = tmp_path / "tree.toml"
     words = ["plan", path, "--receivers", 2, "--depth", 1, "--port", free_ports(3), "--json"]

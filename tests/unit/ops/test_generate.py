@@ -183,43 +183,6 @@ def test_the_command_tells_what_it_wrote(
     assert whole["packets"] == sum(row["packets"] for row in whole["services"].values())
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--profile", "no-such"], "no profile 'no-such'"),
-        (["--profile", "euronext-2011-03", "--rate", "40mbps"], "is a day: it has no rate"),
-        (["--rate", "fast"], "is no rate"),
-        (["--duration", "long"], "is no span of time"),
-        (["--scale", "0"], "0.001<=x<=100"),
-        (["--scale", "1000000"], "0.001<=x<=100"),
-        (["--loss", "2"], "is not between"),
-    ],
-)
-def test_wrong_words_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
-) -> None:
-    assert main(["generate", *words, "--out", str(tmp_path / "x.pcap")]) == 2
-    error = capsys.readouterr().err
-    assert complaint in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "x.pcap").exists()
-
-
-def test_files_that_are_there_already_stay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "kept.pcap"
-    for taken in (out, ledger_path(out)):
-        taken.write_bytes(b"kept")
-        assert main(["generate", *SHORT, "--out", str(out)]) == 2
-        assert capsys.readouterr().err == (
-            f"feedhandler: {taken} is there already (name another file, or --overwrite)\n"
-        )
-        assert taken.read_bytes() == b"kept"
-        taken.unlink()
-        assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_where_nothing_can_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,17 +125,3 @@ def test_measurements_that_do_not_serve_are_refused(tmp_path: Path, text: str, s
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["measure", "--shape", "2by3"], "'2by3' is no shape"),
-        (["measure", "--shape", "2x3", "--hedging", "1"], "--hedging says nothing beside --shape"),
-        (["plan", "x.toml", "--measured", "/nowhere"], "cannot read /nowhere"),
-        (["plan", "x.toml", "--measured", "y", "--depth", "2"], "--depth says nothing beside"),
-    ],
-)
-def test_shapes_that_say_nothing_are_refused(words: list[str], said: str) -> None:
-    done = run_here("overlay", *words)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr

@@ -175,49 +175,6 @@ def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
         assert midnight_ns % (900 * SECOND) < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--service", "104"], "known only of a feed (name it with --feed)"),
-        (["--loop", "2"], "name the feed with --feed"),
-        (["--stamps", "now"], "send times are known only of a feed"),
-        (["--from", "noon"], "'noon' is no moment"),
-        (["--until", "09:00", "--zone", "Paris"], "'Paris' is no time zone"),
-        (["--group", "nine"], "'nine' is no group"),
-        (["--sequence", "9-1", "--feed", "euronext-utp-md"], "the lower number comes first"),
-        (["--group", "239.0.0.9"], "no datagram is of what was chosen"),
-        (["--map", "x=y"], "'x=y' maps nothing"),
-        (["--map", "239.0.0.9=239.1.1.1"], "is of a mapped group"),
-        (["--loop", "0", "--feed", "euronext-utp-md", "--dry-run"], "has no end"),
-        (["--dry-run", "--write", "x.pcap"], "a dry run writes nothing"),
-        (["--speed", "flat", "--delay-b-us", "5", "--map", "239.9.9.2=239.1.1.1@B"], "no time to"),
-    ],
-)
-def test_what_cannot_be_is_one_line_and_exit_code_2(
-    day: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
-) -> None:
-    where = [] if "--map" in words else ["--as-recorded"]
-    code, output, complained = run(capsys, str(day), *where, *words)
-    assert code == ExitCode.USAGE
-    assert output == ""
-    assert complaint in complained
-    assert complained.count("\n") == 1
-
-
-def test_a_capture_is_never_overwritten_by_itself_nor_into_nowhere(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = day.read_bytes()
-    code, _, complained = run(capsys, str(day), "--as-recorded", "--write", str(day))
-    assert code == ExitCode.USAGE
-    assert "is what is read" in complained
-    assert day.read_bytes() == before
-    nowhere = str(tmp_path / "none" / "out.pcap")
-    code, _, complained = run(capsys, str(day), "--as-recorded", "--write", nowhere)
-    assert code == ExitCode.USAGE
-    assert "cannot write capture" in complained
-
-
 def test_a_file_that_is_there_already_is_replaced_only_where_that_is_asked_for(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
