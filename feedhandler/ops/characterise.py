@@ -109,7 +109,7 @@ def run(options: Options) -> int:
         "of": "the arbitrated stream" if options.arbitrated else "",
     }
     written = report.write(tables, about, options.out)
-    lines = whole if outcome.lines is None else Tables(_of_lines(outcome), feed, zone)
+    lines = whole if outcome.lines is None else Tables(outcome.of_lines, feed, zone)
     report_findings(lines, whole.unknown_types())
     _show(tables, options, written)
     return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
@@ -201,19 +201,13 @@ def channels_of(options: Options) -> ChannelMap | None:
     return parse_channel_map(text, str(options.channels), by_service=by_service)
 
 
-def _of_lines(outcome: Outcome) -> Outcome:
-    assert outcome.lines is not None
-    return Outcome(outcome.lines, outcome.files)
-
-
 def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
     """Report captures that have no packet of the feed; return whether that is so.
 
     The feed that fits is named as a hint.
     """
-    digest = outcome.digest if outcome.lines is None else outcome.lines
     datagrams = sum(file.datagrams for file in outcome.files)
-    if digest.channels or not datagrams:
+    if outcome.of_lines.digest.channels or not datagrams:
         return False
     payloads = first_payloads(options.captures, PROBE_DATAGRAMS)
     if any(is_packet(feed, payload) for payload in payloads):
@@ -224,9 +218,8 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
 
 def _complain_if_nothing(options: Options, outcome: Outcome, feed: Feed) -> bool:
     """Report that the choice of a part leaves nothing; return whether that is so."""
-    digest = outcome.digest if outcome.lines is None else outcome.lines
     datagrams = sum(file.datagrams for file in outcome.files)
-    if digest.channels or not datagrams or not _names_part(options):
+    if outcome.of_lines.digest.channels or not datagrams or not _names_part(options):
         return False
     complain(
         f"none of {datagrams:,} datagrams is a packet of {feed.name} and of what was chosen",

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from feedhandler.characterise.cluster import DiskFault, disk_fault_or
 from feedhandler.characterise.job import first_payloads
-from feedhandler.characterise.lake import Written, fill_lake, here, read_about
+from feedhandler.characterise.lake import Written, fill_lake, read_about
 from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.codecs import load_feed
@@ -39,7 +39,7 @@ def run(options: Options) -> int:
     master = chosen_master(options.master, options.captures, FILLING)
     with progress("filling the lake", total=None):
         if master == NO_SPARK:
-            done = fill_lake(*asked, here, records=options.records)
+            done = fill_lake(*asked, records=options.records)
         else:
             with command_session(master) as spark:
                 context = spark.sparkContext
