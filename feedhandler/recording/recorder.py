@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config.recording import RecordConfig, check_folder
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
@@ -111,7 +111,7 @@ class DiskFolder:
         try:
             self._lock = open_file(self._path / LOCK_NAME, os.O_RDWR)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = reason_of(error)
             hint = "the gateway's user must be allowed to write there"
             raise ConfigError(f"record.dir: {path}: {reason}", hint) from None
         try:
@@ -300,7 +300,7 @@ class Recorder:
             raise ConfigError(f"record.dir: {settings.dir}: {full}", hint) from None
         except OSError as error:
             self._folder.release()
-            reason = (error.strerror or str(error)).lower()
+            reason = reason_of(error)
             raise ConfigError(f"record.dir: {settings.dir}: {reason}", "check the disk") from None
         self.state = "recording"
         self._thread.start()
@@ -353,7 +353,7 @@ class Recorder:
             self._end(files, "stopped", str(full))
         except OSError as error:
             prefix = f"{error.filename}: " if error.filename else ""
-            self._end(files, "stopped", f"{prefix}{(error.strerror or str(error)).lower()}")
+            self._end(files, "stopped", f"{prefix}{reason_of(error)}")
         except Exception as error:
             self._end(files, "stopped", f"internal error: {type(error).__name__}: {error}")
         while self.state == "stopped" and not self._stopping.wait(POLL_S):
