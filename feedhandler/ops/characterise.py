@@ -38,8 +38,9 @@ from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
 from feedhandler.replay.playing.selection import parse_group
 from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
+from feedhandler.terminal import feed_guess
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.terminal.feed_guess import fitting_hint, is_packet
+from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS
 from feedhandler.terminal.fitted import FittedTable
 from feedhandler.terminal.outputs import refuse_input
 
@@ -47,8 +48,6 @@ from feedhandler.terminal.outputs import refuse_input
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
 #: Rows of the interarrival that are printed: all, and each service's.
 PRINTED_ROWS = 24
-#: Datagrams that are decoded to check whether captures are of the feed, or which feed fits.
-PROBE_DATAGRAMS = 200
 #: Channels, and types, that are named on stderr.
 CHANNELS_SHOWN = 8
 #: Interval of the reports of a session that is followed.
@@ -210,10 +209,7 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
     if outcome.of_lines.digest.channels or not datagrams:
         return False
     payloads = first_payloads(options.captures, PROBE_DATAGRAMS)
-    if any(is_packet(feed, payload) for payload in payloads):
-        return False  # the choice of a part has left them out
-    complain(f"none of {datagrams:,} datagrams is a packet of {feed.name}", fitting_hint(payloads))
-    return True
+    return feed_guess.complain_if_foreign(payloads, feed, datagrams)
 
 
 def _complain_if_nothing(options: Options, outcome: Outcome, feed: Feed) -> bool:
