@@ -244,6 +244,10 @@ ONLY [gateway]; name = gateway | 2: not TOML:
 [record]; disk_free_min_share = 1.5 | record.disk_free_min_share: wants a number <= 1
 [record]; ring_bytes = 300000 | record.ring_bytes: 300000 is not a power of two
 [record]; total_bytes = 4194304 | is less than 4 files of file_bytes (at least 1073741
+[health]; ready_when = "lines, nodes" | 2: health.ready_when: unknown condition 'nodes'
+[metrics]; listen = "9464" | 2: metrics.listen: '9464' is not host:port
+[log]; format = "xml" | 2: log.format: cannot be 'xml' (json or text)
+[log]; lines_per_s = 0 | 2: log.lines_per_s: wants an integer >= 1
 [control]; bind = "5572" | 2: control.bind: '5572' is no ZeroMQ endpoint
 [control]; bind = "ipc://x"; [stats]; bind = "ipc://x" | 2: control.bind: ipc://x is stats.bind
 """
