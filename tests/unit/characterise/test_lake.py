@@ -218,9 +218,6 @@ def test_what_cannot_be_is_refused(session: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
         fill_lake([str(session)], UTP, tmp_path / "file")
-    both = ops.Options(captures=("x",), lake=tmp_path, feed=UTP, out=tmp_path)
-    with pytest.raises(UsageError, match="a lake is read as it is"):
-        ops.run(both)
     with pytest.raises(UsageError, match="nothing to characterise"):
         ops.run(ops.Options(captures=(), feed=UTP, out=tmp_path))
 
