@@ -22,6 +22,7 @@ from msgspec import structs
 
 from feedhandler.characterise import ranges
 from feedhandler.characterise.digest import Columns, Digest
+from feedhandler.characterise.files import shown
 from feedhandler.characterise.in_order import MAIN, InOrder, Plan, Span, ordered_span
 from feedhandler.characterise.job import (
     Mapper,
@@ -31,6 +32,7 @@ from feedhandler.characterise.job import (
     Tallied,
     in_process,
     look_at_all,
+    selected,
     stitched,
     with_channels,
 )
@@ -39,7 +41,6 @@ from feedhandler.characterise.slices import Slice, by_file, cut_bytes, cut_into_
 from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.feed import Feed
-from feedhandler.replay.playing.selection import Selector
 
 #: Tables that are about lines, also where the others are about the arbitrated stream.
 OF_LINES = ("channels", "gaps", "skew", "left_out")
@@ -85,7 +86,7 @@ def characterise_arbitrated(
     lines, kept = Digest(request.channels), []
     by_path = {account.path: account for account in accounts}
     for group, file in ((group, group[0].file) for group in by_file(slices)):
-        account = by_path[_shown(file.path)]
+        account = by_path[shown(file.path)]
         for tallied in stitched(group, results, account, lambda x: runner([x], packets_only)):
             lines.add(tallied.columns)
             lines.resolve()
@@ -100,12 +101,6 @@ def characterise_arbitrated(
         digest.add(part.columns)
         digest.resolve()
     return Outcome(digest, accounts, lines)
-
-
-def _shown(path: str) -> str:
-    from feedhandler.characterise.files import shown
-
-    return shown(path)
 
 
 def _exactly(first: Slice, tallied: Tallied) -> Slice:
@@ -204,10 +199,9 @@ def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
     """Tally the wanted packets of one slice; runs in a worker."""
     part, request, plan = task
     table = load_feed(request.feed).table
-    selector = Selector(request.selection, table)
     order = InOrder(table, plan, messages=request.messages)
-    for batch in SliceReader(part).batches():
-        order.add(batch if request.selection.is_everything else selector(batch))
+    for batch in selected(SliceReader(part), request, table):
+        order.add(batch)
     return order.finish()
 
 
@@ -231,8 +225,7 @@ def _placed(
 
 def arbitrated_tables(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:
     """Make every table; those about lines (`OF_LINES`) are made from the lines' digest."""
-    assert outcome.lines is not None
-    of_lines = {each.name: each for each in Tables(Outcome(outcome.lines, []), feed, zone).all()}
+    of_lines = {each.name: each for each in Tables(outcome.of_lines, feed, zone).all()}
     return [
         of_lines[each.name] if each.name in OF_LINES else each
         for each in Tables(outcome, feed, zone).all()

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from feedhandler.characterise.slices import CaptureFile
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.codecs.errors import PeerError, UsageError
@@ -297,15 +299,10 @@ def _framed(file: CaptureFile) -> CaptureFile:
     try:
         with FramedFile(open_at(file.path, 0), frames[:1], shown(file.path)) as content:
             got = content.readinto(memoryview(head))
-        header = bytes(head[:FILE_HEADER_BYTES])
-        pcap_scanner(header, shown(file.path))
+        made = _classic(file.path, "zstd", file.size, bytes(head))
     except PeerError:
         return file  # damaged, or pcapng: read as a whole
-    if got < len(head):
-        return file
-    order: Literal["big", "little"] = "big" if header[:1] == b"\xa1" else "little"
-    second = int.from_bytes(head[24:28], order)
-    return CaptureFile(file.path, "zstd", file.size, header, second, frames)
+    return file if got < len(head) else structs.replace(made, frames=frames)
 
 
 def look_at(path: str) -> CaptureFile:

@@ -39,6 +39,7 @@ from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed_table import FeedTable
+from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.selection import Selection, Selector
 
 
@@ -120,6 +121,11 @@ class Outcome(NamedTuple):
     files: list[FileAccount]
     lines: Digest | None = None
 
+    @property
+    def of_lines(self) -> "Outcome":
+        """The outcome of the lines, whichever `digest` is of."""
+        return self if self.lines is None else Outcome(self.lines, self.files)
+
 
 @functools.lru_cache(maxsize=8)
 def _table(feed: str) -> FeedTable:
@@ -127,23 +133,29 @@ def _table(feed: str) -> FeedTable:
     return load_feed(feed).table
 
 
+def selected(reader: SliceReader, request: Request, table: FeedTable) -> Iterator[DatagramBatch]:
+    """Read a slice, and of each batch what the request selects."""
+    selection = request.selection
+    if selection.is_everything:
+        return reader.batches()
+    return map(Selector(selection, table), reader.batches())
+
+
+def count_batch(tally: Tally, batch: DatagramBatch) -> None:
+    """Count every datagram of a batch."""
+    tally.count(
+        batch.data, batch.offset, batch.length, batch.frame_length, batch.time_ns,
+        batch.destination, batch.destination_port,
+    )  # fmt: skip
+
+
 def tally_slice(part: Slice, request: Request) -> Tallied:
     """Read one slice and tally the selected part of it; runs in a worker."""
     table = _table(request.feed)
-    selector = Selector(request.selection, table)
     tally = Tally(table, request.messages, tally_keys(request.channels))
     reader = SliceReader(part, lasting=False)
-    for batch in reader.batches():
-        chosen = batch if request.selection.is_everything else selector(batch)
-        tally.count(
-            chosen.data,
-            chosen.offset,
-            chosen.length,
-            chosen.frame_length,
-            chosen.time_ns,
-            chosen.destination,
-            chosen.destination_port,
-        )
+    for batch in selected(reader, request, table):
+        count_batch(tally, batch)
     return Tallied(reader.report, tally.columns())
 
 
@@ -312,11 +324,10 @@ def sample_slice(task: tuple[Slice, Request]) -> Samples:
     """Sample the numbered packets of one slice; runs in a worker."""
     part, request = task
     table = _table(request.feed)
-    selector = Selector(request.selection, table)
     samples = Samples()
     # A slice that begins at a wrong guess holds a few bytes that are no packets of the feed.
-    for batch in SliceReader(part, lasting=False).batches():
-        samples.add(table, batch if request.selection.is_everything else selector(batch))
+    for batch in selected(SliceReader(part, lasting=False), request, table):
+        samples.add(table, batch)
     return samples
 
 

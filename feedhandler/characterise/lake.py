@@ -21,12 +21,10 @@ local or mounted folder. `contents_table` reports what of a capture is in no tab
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field, structs
@@ -37,8 +35,10 @@ from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
 from feedhandler.characterise.job import (
     FileAccount,
+    Mapper,
     Outcome,
     Request,
+    count_batch,
     look_at_all,
     note,
     sample_slices,
@@ -63,16 +63,13 @@ from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, slice_bytes
 from feedhandler.characterise.tables import Table
 from feedhandler.characterise.tally import TOTALS, Tally
-from feedhandler.characterise.tally_blobs import write_whole
+from feedhandler.characterise.tally_blobs import packed, unpacked, write_whole
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 
 _FIRST_NS = TOTALS.index("first_ns")
 #: The file in a capture's folder that its channels are guessed from (`channels.Samples`).
 SAMPLES = "_samples.msgpack"
-
-#: Calls a function with each of many values, in any process and order; yields results in order.
-Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 class Written(Struct, frozen=True):
@@ -106,11 +103,6 @@ class About(Struct):
     contents: Contents
     known: list[str]
     marks: dict[int, str]
-
-
-def here(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
-    """Call the function for one value after the other, in this process: a mapper."""
-    return map(function, values)
 
 
 class _Shelf:
@@ -185,7 +177,7 @@ def fill_lake(
     paths: Sequence[str],
     feed: str,
     lake: Path,
-    mapper: Mapper = here,
+    mapper: Mapper = map,
     workers: int = 1,
     records: Sequence[str] = (),
 ) -> list[Written]:
@@ -326,18 +318,10 @@ def _decode_slice(
     reader = SliceReader(part)
     with _Writers(Path(staging), part.number) as writers:
         for batch in reader.batches():
-            tally.count(
-                batch.data,
-                batch.offset,
-                batch.length,
-                batch.frame_length,
-                batch.time_ns,
-                batch.destination,
-                batch.destination_port,
-            )
+            count_batch(tally, batch)
             for partition, rows in tables.batches(batch):
                 writers.add(partition, rows)
-    np.savez(Path(staging) / "_tally" / f"{part.number}.npz", **tally.columns())  # type: ignore[arg-type]
+    (Path(staging) / "_tally" / f"{part.number}.npz").write_bytes(packed(tally.columns()))
     return reader.report, tables.contents
 
 
@@ -414,7 +398,7 @@ def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Out
             samples.merge(msgspec.msgpack.decode(kept.read_bytes(), type=Samples))
         folder = lake / f"capture={name}" / "_tally"
         parts = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
-        tallies = [_tally_of(path) for path in parts]
+        tallies = [unpacked(path.read_bytes()) for path in parts]
         firsts = [t["totals"][:, _FIRST_NS].min() for t in tallies if len(t["totals"])]
         found.append((min(firsts, default=0), about, tallies))
     if not found:
@@ -443,8 +427,3 @@ def contents_table(lake: Path, feed: str) -> Table:
         "of packets whose messages are not whole."
     )
     return Table("lake", "What is in the lake", columns, rows, note)
-
-
-def _tally_of(path: Path) -> dict[str, Any]:
-    with np.load(path) as arrays:
-        return {name: arrays[name] for name in arrays.files}

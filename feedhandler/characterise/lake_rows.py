@@ -8,6 +8,7 @@ behind the others of the same batch. Messages of unknown types, and those too sh
 are kept as bytes in a table of their own (`RAW`). `contents` counts what is in no table.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from feedhandler.characterise.lake_refresh import inflated
 from feedhandler.characterise.rows import RowMaker
+from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.layouts import Layout
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.replay.captures.packet_headers import read_headers
 from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +86,7 @@ class MessageTables:
         self.contents.messages += messages
         self.contents.not_whole += packets
         yield from self._tables(batch, refresh=False)
-        refresh, bad = inflated(self.feed, batch)
+        refresh, bad = _inflated(self.feed, batch)
         self.contents.not_inflated += bad
         self.contents.refresh_packets += len(refresh)
         self.contents.not_whole += len(refresh)
@@ -110,6 +113,33 @@ class MessageTables:
                 self.contents.in_tables += last - first - len(raw)
                 if len(raw):
                     yield from _by_service(RAW, day, _raw_rows(columns, data, index, raw))
+
+
+def _inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
+    """Inflate the batch's compressed packets and clear their flags; also return how many failed.
+
+    The packets lie over bytes of their own; those that could not be inflated are left out.
+    """
+    headers = read_headers(feed.table, batch.data, batch.offset, batch.length)
+    rows = np.flatnonzero((headers.verdict == Reject.FINE) & (headers.compressed != 0))
+    packets, good = [], []
+    for row in rows.tolist():
+        try:
+            packets.append(feed.inflated(batch.payload(row)))
+        except BadPacket:
+            continue
+        good.append(row)
+    length = np.array([len(packet) for packet in packets], np.uint32)
+    offset = (np.cumsum(length) - length).astype(np.uint32)
+    made = dataclasses.replace(
+        batch.select(np.array(good, np.int64)),
+        data=np.frombuffer(b"".join(packets), np.uint8),
+        offset=offset,
+        length=length,
+        frame_offset=offset,
+        frame_length=length,
+    )
+    return made, len(rows) - len(good)
 
 
 def _raw_rows(columns: dict[str, Any], data: Array, index: Any, rows: Array) -> pa.RecordBatch:

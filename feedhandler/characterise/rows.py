@@ -146,11 +146,9 @@ class RowMaker:
         """Yield the rows of one slice of a capture."""
         ordinal = slice_number * SLICE_ROWS
         for batch in batches:
-            headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
-            fine = np.flatnonzero(headers.verdict == Reject.FINE)
-            if not len(fine):
+            batch, headers = self._sound(batch)
+            if not len(batch):
                 continue
-            batch, headers = batch.select(fine), headers.select(fine)
             parts = self._of_messages if self._messages else self._of_packets
             for columns in parts(batch, headers):
                 count = len(columns["time_ns"])
@@ -159,14 +157,18 @@ class RowMaker:
                 ordinal += count
                 yield _record_batch(columns, self.schema)
 
+    def _sound(self, batch: DatagramBatch) -> tuple[DatagramBatch, PacketHeaders]:
+        """Return the datagrams that are packets of the feed, and their headers."""
+        headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
+        fine = np.flatnonzero(headers.verdict == Reject.FINE)
+        return batch.select(fine), headers.select(fine)
+
     def counts(self, batch: DatagramBatch) -> tuple[int, int]:
         """Count messages by a batch's headers, and the uncompressed packets that have some.
 
         Where headers tell no count, those that can be read are counted, and packets without any.
         """
-        headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
-        fine = np.flatnonzero(headers.verdict == Reject.FINE)
-        batch, headers = batch.select(fine), headers.select(fine)
+        batch, headers = self._sound(batch)
         if not self._counted:
             messages = packets = 0
             for _ in self._scanned(batch, self._full(batch, headers)):
@@ -182,11 +184,7 @@ class RowMaker:
         The columns have a row a message (with `code`, the type's number); the next step overwrites
         the index.
         """
-        headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
-        fine = np.flatnonzero(headers.verdict == Reject.FINE)
-        if not len(fine):
-            return
-        batch, headers = batch.select(fine), headers.select(fine)
+        batch, headers = self._sound(batch)
         for columns in self._of_messages(batch, headers):
             columns["code"] = self._index.arrays()["types"]
             yield columns, batch.data, self._index

@@ -69,7 +69,7 @@ from feedhandler.characterise.cluster import is_local
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.following import blob_of
 from feedhandler.characterise.growing import STEP_BYTES_MAX, UNBOUNDED, Offset, news, reach
-from feedhandler.characterise.job import Request
+from feedhandler.characterise.job import Request, selected
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.rows import RowMaker
@@ -83,8 +83,7 @@ from feedhandler.characterise.slices import (
 from feedhandler.characterise.tally_blobs import TallyBlob
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.captures.reading import DatagramBatch
-from feedhandler.replay.playing.selection import Selection, Selector, parse_group
+from feedhandler.replay.playing.selection import parse_group
 from feedhandler.replay.playing.time_spec import parse_time_spec
 
 #: Workers that slices are cut for by default.
@@ -97,51 +96,27 @@ ROWS = ("packets", "messages", "tallies")
 
 
 class Asked(Struct, frozen=True):
-    """The options, parsed."""
+    """The options, parsed; `request`: what is read of the captures, and tallied for tallies."""
 
-    feed: str
+    request: Request
     paths: tuple[str, ...]
     rows: str = "packets"
     fields: tuple[str, ...] = ()
-    from_ns: int | None = None
-    until_ns: int | None = None
-    services: tuple[int, ...] = ()
-    groups: tuple[tuple[int, int | None], ...] = ()
     lines: tuple[tuple[int, int, str], ...] = ()
     slice_bytes: int | None = None
     skip_odd: bool = False
     complete: bool = False
-    packets_only: bool = False
-    channels: ChannelMap | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows. Raises `UsageError`."""
         return TALLY_SCHEMA if self.rows == "tallies" else self.row_maker().schema
 
-    @property
-    def request(self) -> Request:
-        """The request to tally, for rows of tallies."""
-        return Request(
-            feed=self.feed,
-            from_ns=self.from_ns,
-            until_ns=self.until_ns,
-            groups=self.groups,
-            services=self.services,
-            messages=not self.packets_only,
-            channels=self.channels,
-        )
-
-    @property
-    def selection(self) -> Selection:
-        """The part of the captures that is read."""
-        return self.request.selection
-
     def row_maker(self) -> RowMaker:
         """Make the maker of rows. Raises `UsageError`."""
         names = {(group, port): name for group, port, name in self.lines}
         return RowMaker(
-            load_feed(self.feed),
+            load_feed(self.request.feed),
             messages=self.rows == "messages",
             fields=self.fields,
             lines=names,
@@ -191,21 +166,24 @@ def understand(options: Mapping[str, str]) -> Asked:
         raise UsageError(f"rows: '{rows}'", f"give {' or '.join(ROWS)}")
     paths = json.loads(given["paths"]) if "paths" in given else [given.get("path", "")]
     size = given.get("slice_bytes")
-    return Asked(
+    request = Request(
         feed=given["feed"],
+        from_ns=_moment_ns(given.get("from")),
+        until_ns=_moment_ns(given.get("until")),
+        groups=tuple(parse_group(word) for word in _words(given.get("line", ""))),
+        services=tuple(_number(word, "service") for word in _words(given.get("service", ""))),
+        messages=given.get("packets_only") != "yes",
+        channels=_channels(given.get("channels")),
+    )
+    return Asked(
+        request,
         paths=tuple(paths),
         rows=rows,
         fields=tuple(_words(given.get("fields", ""))),
-        from_ns=_moment_ns(given.get("from")),
-        until_ns=_moment_ns(given.get("until")),
-        services=tuple(_number(word, "service") for word in _words(given.get("service", ""))),
-        groups=tuple(parse_group(word) for word in _words(given.get("line", ""))),
         lines=tuple(_line(word) for word in _words(given.get("lines", ""))),
         slice_bytes=_number(size, "slice_bytes") if size else None,
         skip_odd=given.get("odd") == "skip",
         complete=given.get("complete") == "yes",
-        packets_only=given.get("packets_only") == "yes",
-        channels=_channels(given.get("channels")),
     )
 
 
@@ -240,7 +218,8 @@ class FeedhandlerReader(DataSourceReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take what `narrowed` can serve by reading less; yield all, as Spark checks again."""
         for each in filters:
-            self.asked = narrowed(self.asked, each)
+            request = narrowed(self.asked.request, each, self.asked.lines)
+            self.asked = structs.replace(self.asked, request=request)
             yield each
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -258,13 +237,8 @@ class FeedhandlerReader(DataSourceReader):
             yield _tally_row(part, asked.request)
             return
         maker = asked.row_maker()
-        selector = Selector(asked.selection, maker.feed.table)
-
-        def chosen() -> Iterator[DatagramBatch]:
-            for batch in SliceReader(part).batches():
-                yield selector(batch)
-
-        yield from maker.batches(chosen(), shown(part.file.path), part.number)
+        chosen = selected(SliceReader(part), asked.request, maker.feed.table)
+        yield from maker.batches(chosen, shown(part.file.path), part.number)
 
 
 def _tally_row(part: Slice, request: Request) -> pa.RecordBatch:
@@ -280,7 +254,9 @@ def blob_of_row(row: Any) -> TallyBlob:
     return TallyBlob(row.name, row.start, report, bytes(row.tally))
 
 
-def narrowed(asked: Asked, condition: Filter) -> Asked:
+def narrowed(
+    asked: Request, condition: Filter, lines: tuple[tuple[int, int, str], ...] = ()
+) -> Request:
     """Narrow what is asked by what a simple filter certainly leaves out.
 
     Spark still applies the filter.
@@ -300,7 +276,7 @@ def narrowed(asked: Asked, condition: Filter) -> Asked:
         elif isinstance(condition, In) and isinstance(value, tuple):
             asked = structs.replace(asked, services=value)
     if column == "line" and isinstance(condition, EqualTo) and not asked.groups:
-        named = {name: (group, port) for group, port, name in asked.lines}
+        named = {name: (group, port) for group, port, name in lines}
         if value in named:
             asked = structs.replace(asked, groups=(named[value],))
         elif isinstance(value, str) and ":" in value and not named:

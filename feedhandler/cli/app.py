@@ -10,10 +10,9 @@ import copy
 import gc
 import math
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,33 +29,28 @@ from feedhandler.cli import overlay as cli_overlay
 from feedhandler.cli import queue as cli_queue
 from feedhandler.cli import replay as cli_replay
 from feedhandler.cli.options import (
-    Ca,
-    Certificate,
     ControlEndpoint,
     FeedName,
     Interface,
     Json,
-    Key,
     Loss,
     LossA,
     LossB,
     MessageRate,
     Overwrite,
-    PasswordEnv,
-    PasswordFile,
-    PlainOverNetwork,
     RecordSchema,
     Seed,
     SpareShared,
     Timeout,
-    User,
+    Work,
     share,
+    with_login,
 )
 from feedhandler.terminal import arguments
 from feedhandler.terminal.console import ExitCode, complain, run_command
 
-#: What a command answers with: the work, which answers with the exit code.
-Work = Callable[[], int]
+if TYPE_CHECKING:
+    from feedhandler.amqp.identity import Login
 
 EXIT_CODES = """
 \b
@@ -409,7 +403,9 @@ def decode(
 
 
 @app.command()
+@with_login
 def subscribe(
+    login: "Login",
     url: Annotated[
         str, typer.Argument(help="The node: amqp://host:5672; several of the same, with commas.")
     ],
@@ -435,13 +431,6 @@ def subscribe(
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
-    user: User = "",
-    password_env: PasswordEnv = "",
-    password_file: PasswordFile = "",
-    ca: Ca = "",
-    certificate: Certificate = "",
-    key: Key = "",
-    plain_over_network: PlainOverNetwork = False,
     as_json: Json = False,
 ) -> Work:
     """Print what a gateway publishes, until Ctrl-C.
@@ -454,7 +443,6 @@ def subscribe(
       feedhandler subscribe amqp://127.0.0.1:5672 'nasdaq.#' --as mbo --snapshot
       feedhandler subscribe amqps://ann@gw1:5671 'iex.#' --ca ca.pem --password-file ann.txt
     """
-    from feedhandler.amqp.identity import Login
     from feedhandler.ops import subscribe as ops
 
     options = ops.Options(
@@ -469,9 +457,7 @@ def subscribe(
         reconnect=reconnect,
         feed=feed,
         as_json=as_json,
-        login=Login(
-            user, "", password_env, password_file, ca, certificate, key, plain_over_network
-        ),
+        login=login,
     )
     return lambda: ops.run(options)
 
@@ -622,17 +608,19 @@ def config_show(
     return lambda: ops.show(config, comments)
 
 
-cli_replay.register(app)
-cli_lab.register(app)
-cli_capture.register(app)
-cli_generate.register(app)
-cli_characterise.register(app)
-cli_queue.register(app)
-cli_keyed.register(app)
-cli_feeds.register(app)
-cli_fix.register(app)
-cli_fixcast.register(app)
-cli_overlay.register(app)
+app.command(help=cli_replay.HELP)(cli_replay.replay)
+app.command()(cli_lab.lab)
+app.command()(cli_capture.capture)
+app.command("replay-control")(cli_capture.replay_control)
+app.command()(cli_generate.generate)
+app.command()(cli_characterise.characterise)
+app.command()(cli_characterise.pipeline)
+app.add_typer(cli_queue.queue, name="queue")
+app.add_typer(cli_keyed.keyed, name="keyed")
+app.add_typer(cli_feeds.feeds, name="feeds")
+app.add_typer(cli_fix.fix, name="fix")
+app.add_typer(cli_fixcast.fixcast, name="fixcast")
+app.add_typer(cli_overlay.overlay, name="overlay")
 
 
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:

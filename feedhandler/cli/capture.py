@@ -1,16 +1,13 @@
 """The command line of `capture` and `replay-control`; `app` says how commands work."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from feedhandler.cli.options import Json, Overwrite
+from feedhandler.cli.options import Json, Overwrite, Work
 from feedhandler.terminal import arguments
-
-Work = Callable[[], int]
 
 Interface = Annotated[str, typer.Option(help="Where to listen: a name or an address.")]
 Out = Annotated[
@@ -137,9 +134,3 @@ def replay_control(
         endpoint=endpoint, verb=verb.value, to=to, timeout_s=timeout, as_json=as_json
     )
     return lambda: ops.run(options)
-
-
-def register(app: typer.Typer) -> None:
-    """Give `app` the commands of this module."""
-    app.command()(capture)
-    app.command("replay-control")(replay_control)

@@ -1,15 +1,12 @@
 """The command line of `characterise`; `app` says how commands work."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, RecordSchema, feed_names
+from feedhandler.cli.options import Json, RecordSchema, Work, feed_names
 from feedhandler.terminal import arguments
-
-Work = Callable[[], int]
 
 
 def _feed(text: str) -> str:
@@ -196,9 +193,3 @@ def pipeline(
         as_json=as_json,
     )
     return lambda: ops.run(options)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(characterise)
-    app.command()(pipeline)

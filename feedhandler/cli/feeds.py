@@ -1,6 +1,5 @@
 """`feedhandler feeds` on the command line; `app` says how commands work."""
 
-from collections.abc import Callable
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -9,9 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from feedhandler.cli.options import Json, feed_names
-
-Work = Callable[[], int]
+from feedhandler.cli.options import Json, Work, feed_names
 
 #: The command whose name may be left out.
 _SHOW = "show"
@@ -192,8 +189,3 @@ def import_schema(
     from feedhandler.ops.feeds import sbe_import as ops
 
     return lambda: ops.run(schema, framing.value, out)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(feeds, name="feeds")

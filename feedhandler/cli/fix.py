@@ -1,13 +1,10 @@
 """`feedhandler fix` on the command line."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json
-
-Work = Callable[[], int]
+from feedhandler.cli.options import Json, Work
 
 fix = typer.Typer(help="FIX messages: look at them, say what is wrong.")
 
@@ -40,8 +37,3 @@ def check(
 @fix.callback()
 def group() -> None:
     """FIX messages: look at them, say what is wrong."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(fix, name="fix")

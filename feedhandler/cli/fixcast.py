@@ -1,16 +1,13 @@
 """`feedhandler fixcast` on the command line."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli import fixcast_keys as cli_fixcast_keys
-from feedhandler.cli.options import FeedName, Json
-
-Work = Callable[[], int]
+from feedhandler.cli.fixcast_keys import keys
+from feedhandler.cli.options import FeedName, Json, Work
 
 Definition = Annotated[
     Path, typer.Argument(metavar="CHANNELS", help="The definition of channels, a TOML file.")
@@ -61,7 +58,7 @@ class Verify(StrEnum):
 
 
 fixcast = typer.Typer(help="FIX over multicast: publish, receive, plan channels.")
-
+fixcast.add_typer(keys, name="keys")
 
 State = Annotated[
     Path | None, typer.Option(help="Folder where sequence epochs are kept, and channels locked.")
@@ -285,9 +282,3 @@ def plan(
         sources=(source_a, source_b),
     )
     return lambda: ops.make_plan(wanted)
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    cli_fixcast_keys.register(fixcast)
-    app.add_typer(fixcast, name="fixcast")

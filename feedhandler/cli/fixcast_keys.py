@@ -1,14 +1,11 @@
 """`feedhandler fixcast keys` on the command line."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Ca, Json, PasswordFile, PlainOverNetwork
-
-Work = Callable[[], int]
+from feedhandler.cli.options import Ca, Json, PasswordFile, PlainOverNetwork, Work
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of keys.")]
 Channels = Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="Channels by id.")]
@@ -35,12 +32,9 @@ def new(
       feedhandler fixcast keys new keys equities-1 options-1
     """
 
-    def work() -> int:
-        from feedhandler.ops.fixcast import keys as ops
+    from feedhandler.ops.fixcast import keys as ops
 
-        return ops.new(folder, channels, hours, sign)
-
-    return work
+    return lambda: ops.new(folder, channels, hours, sign)
 
 
 @keys.command("list")
@@ -52,12 +46,9 @@ def list_keys(folder: Folder, as_json: Json = False) -> Work:
       feedhandler fixcast keys list keys
     """
 
-    def work() -> int:
-        from feedhandler.ops.fixcast import keys as ops
+    from feedhandler.ops.fixcast import keys as ops
 
-        return ops.list_keys(folder, as_json)
-
-    return work
+    return lambda: ops.list_keys(folder, as_json)
 
 
 @keys.command("rotate")
@@ -80,12 +71,9 @@ def rotate(
       feedhandler fixcast keys rotate keys
     """
 
-    def work() -> int:
-        from feedhandler.ops.fixcast import keys as ops
+    from feedhandler.ops.fixcast import keys as ops
 
-        return ops.rotate(folder, channels or (), in_s, overlap_s, hours)
-
-    return work
+    return lambda: ops.rotate(folder, channels or (), in_s, overlap_s, hours)
 
 
 @keys.command("give")
@@ -101,12 +89,9 @@ def give(
       feedhandler fixcast keys give keys equities-1 --to ann
     """
 
-    def work() -> int:
-        from feedhandler.ops.fixcast import keys as ops
+    from feedhandler.ops.fixcast import keys as ops
 
-        return ops.give(folder, channels, to)
-
-    return work
+    return lambda: ops.give(folder, channels, to)
 
 
 @keys.command("serve")
@@ -121,12 +106,9 @@ def serve(
       feedhandler fixcast keys serve entitlement.toml
     """
 
-    def work() -> int:
-        from feedhandler.ops.fixcast import keys as ops
+    from feedhandler.ops.fixcast import keys as ops
 
-        return ops.serve(config, plain)
-
-    return work
+    return lambda: ops.serve(config, plain)
 
 
 @keys.command("fetch")
@@ -149,16 +131,8 @@ def fetch(
       feedhandler fixcast keys fetch 10.1.0.5:31950 --user ann --password-file pw --to keys --follow
     """
 
-    def work() -> int:
-        from feedhandler.amqp.security import TlsSettings
-        from feedhandler.ops.fixcast import keys as ops
+    from feedhandler.amqp.security import TlsSettings
+    from feedhandler.ops.fixcast import keys as ops
 
-        settings = TlsSettings(ca=ca) if tls and not plain else None
-        return ops.fetch(server, user, password_file, to, settings, plain, follow, wait_s)
-
-    return work
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to `feedhandler fixcast`."""
-    app.add_typer(keys, name="keys")
+    settings = TlsSettings(ca=ca) if tls and not plain else None
+    return lambda: ops.fetch(server, user, password_file, to, settings, plain, follow, wait_s)

@@ -1,16 +1,13 @@
 """The command line of `generate`; `app` says how commands work."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed, refuse_beside
+from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed, Work, refuse_beside
 from feedhandler.terminal import arguments
-
-Work = Callable[[], int]
 
 Out = Annotated[
     Path, typer.Option(help="The capture: .pcap, or with .gz or .zst behind.", metavar="FILE")
@@ -136,8 +133,3 @@ def generate(
         as_json=as_json,
     )
     return lambda: ops.run(options)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(generate)

@@ -1,27 +1,15 @@
 """`feedhandler keyed` on the command line."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedhandler.cli.options import (
-    Ca,
-    Certificate,
-    Json,
-    Key,
-    PasswordEnv,
-    PasswordFile,
-    PlainOverNetwork,
-    User,
-)
+from feedhandler.cli.options import Json, Work, with_login
 from feedhandler.keyed.settings import Format, Full, Poison, Rule, Wrong
 
 if TYPE_CHECKING:
     from feedhandler.amqp.identity import Login
-
-Work = Callable[[], int]
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The node: amqp://host:5672.")]
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
@@ -31,16 +19,10 @@ keyed = typer.Typer(
 )
 
 
-def _login(
-    user: str, env: str, file: str, ca: str, certificate: str, key: str, plain: bool
-) -> "Login":
-    from feedhandler.amqp.identity import Login
-
-    return Login(user, "", env, file, ca, certificate, key, plain)
-
-
 @keyed.command("create")
+@with_login
 def create(
+    login: "Login",
     url: Url,
     name: Name,
     field: Annotated[
@@ -68,13 +50,6 @@ def create(
         int, typer.Option(help="A consumer may have a message so long; 0: any.", min=0)
     ] = 0,
     dead: Annotated[str, typer.Option(help="The queue that dead messages go to.")] = "",
-    user: User = "",
-    password_env: PasswordEnv = "",
-    password_file: PasswordFile = "",
-    ca: Ca = "",
-    certificate: Certificate = "",
-    key: Key = "",
-    plain_over_network: PlainOverNetwork = False,
 ) -> Work:
     """Create a queue on a running node, which has a queues_folder. One that is there already, and
     the same, is fine; a different one is exit code 2.
@@ -91,12 +66,13 @@ def create(
         fields=tuple(field), format=format, feed=feed, rule=rule, run=run, poison=poison,
         wrong=wrong, full=full, timeout_ms=timeout_ms,
     )  # fmt: skip
-    login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
     return lambda: ops.create(url, name, definition, dead, login)
 
 
 @keyed.command("put")
+@with_login
 def put(
+    login: "Login",
     url: Url,
     name: Name,
     path: Annotated[
@@ -111,13 +87,6 @@ def put(
             help="Above that of any producer with this id before; the time.", min=0, max=2**63 - 1
         ),
     ] = None,
-    user: User = "",
-    password_env: PasswordEnv = "",
-    password_file: PasswordFile = "",
-    ca: Ca = "",
-    certificate: Certificate = "",
-    key: Key = "",
-    plain_over_network: PlainOverNetwork = False,
 ) -> Work:
     """Put the lines of a file; each counts once, its line number is its sequence. With id and
     epoch it may be run again after a crash. Exit code 1 where a line was refused.
@@ -129,12 +98,13 @@ def put(
     """
     from feedhandler.ops import keyed as ops
 
-    login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
     return lambda: ops.put(url, name, path, id, epoch, login)
 
 
 @keyed.command("work")
+@with_login
 def work(
+    login: "Login",
     url: Url,
     name: Name,
     command: Annotated[
@@ -142,13 +112,6 @@ def work(
     ],
     workers: Annotated[int, typer.Option(help="So many at a time.", min=1)] = 1,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
-    user: User = "",
-    password_env: PasswordEnv = "",
-    password_file: PasswordFile = "",
-    ca: Ca = "",
-    certificate: Certificate = "",
-    key: Key = "",
-    plain_over_network: PlainOverNetwork = False,
 ) -> Work:
     """Run a command for each message, until Ctrl-C: the message is its standard input, the
     environment has FEEDHANDLER_TOKEN, FEEDHANDLER_FENCE and FEEDHANDLER_TRIES. Exit code 0 of the
@@ -161,7 +124,6 @@ def work(
     """
     from feedhandler.ops import keyed as ops
 
-    login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
     return lambda: ops.work(url, name, command, workers, count, login)
 
 
@@ -169,20 +131,13 @@ def _looking(operation: str, text: str) -> None:
     """One of the commands that only look."""
 
     def look(
+        login: "Login",
         url: Url,
         name: Name,
-        user: User = "",
-        password_env: PasswordEnv = "",
-        password_file: PasswordFile = "",
-        ca: Ca = "",
-        certificate: Certificate = "",
-        key: Key = "",
-        plain_over_network: PlainOverNetwork = False,
         as_json: Json = False,
     ) -> Work:
         from feedhandler.ops import keyed as ops
 
-        login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
         return lambda: ops.look(operation, url, name, login, as_json)
 
     look.__doc__ = f"""{text}
@@ -191,14 +146,9 @@ def _looking(operation: str, text: str) -> None:
     Example:
       feedhandler keyed {operation} amqp://127.0.0.1:5672 orders
     """
-    keyed.command(operation)(look)
+    keyed.command(operation)(with_login(look))
 
 
 _looking("stat", "Figures of a queue.")
 _looking("list", "What is not delivered, oldest first: its key, who has it, how often it failed.")
 _looking("keys", "The keys with the most messages: who has the first, what waits behind it.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.add_typer(keyed, name="keyed")

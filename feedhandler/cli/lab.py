@@ -1,16 +1,12 @@
 """`feedhandler lab` on the command line."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import FeedName, refuse_beside
-
-#: What a command answers with: the work, which answers with the exit code.
-Work = Callable[[], int]
+from feedhandler.cli.options import FeedName, Work, refuse_beside
 
 
 class Scenarios(StrEnum):
@@ -193,8 +189,3 @@ def _check(context: typer.Context, has_two_loads: object, sweeps: bool) -> None:
         raise typer.BadParameter("--capture and --generate: what is to be replayed?")
     if not sweeps:
         refuse_beside(context, "without --sweep", "bound", hint="add --sweep rate, or leave it out")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(lab)

@@ -1,5 +1,8 @@
 """Options that several commands have in common, with their words for `--help`."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -7,6 +10,9 @@ import typer
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.terminal import arguments
+
+#: What a command answers with: the work, which answers with the exit code.
+Work = Callable[[], int]
 
 
 class RecordSchema(StrEnum):
@@ -80,6 +86,35 @@ PlainOverNetwork = Annotated[
     bool,
     typer.Option("--plain-over-network", help="Send the password without TLS to another machine."),
 ]
+
+
+def _login(
+    user: User = "",
+    password_env: PasswordEnv = "",
+    password_file: PasswordFile = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
+    plain_over_network: PlainOverNetwork = False,
+) -> Any:
+    from feedhandler.amqp.identity import Login
+
+    return Login(user, "", password_env, password_file, ca, certificate, key, plain_over_network)
+
+
+def with_login(command: Callable[..., Work]) -> Callable[..., Work]:
+    """Give a command that takes a `login` the options that make one."""
+    whole, options = inspect.signature(command), inspect.signature(_login).parameters
+    own = [each for name, each in whole.parameters.items() if name != "login"]
+    signature = whole.replace(parameters=[*own, *options.values()])
+
+    @functools.wraps(command)
+    def called(**given: Any) -> Work:
+        return command(login=_login(**{name: given.pop(name) for name in options}), **given)
+
+    called.__signature__ = signature  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    return called
 
 
 def refuse_beside(

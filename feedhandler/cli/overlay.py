@@ -1,20 +1,19 @@
 """`feedhandler overlay` on the command line."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli import overlay_hooks as cli_overlay_hooks
-from feedhandler.cli import overlay_measure as cli_overlay_measure
-from feedhandler.cli.options import Json, Timeout, refuse_beside
-
-Work = Callable[[], int]
+from feedhandler.cli.options import Json, Timeout, Work, refuse_beside
+from feedhandler.cli.overlay_hooks import hooks
+from feedhandler.cli.overlay_measure import measure
 
 overlay = typer.Typer(
     help="A fair multicast over a tree of proxies, for networks without one.",
 )
+overlay.add_typer(hooks, name="hooks")
+overlay.command("measure")(measure)
 
 Receivers = Annotated[int, typer.Option(help="Receivers.", min=1, max=1_000_000)]
 Hedging = Annotated[
@@ -333,10 +332,3 @@ def simulate(
 
     setting = Setting(receivers, hedging, messages, iterations, seed)
     return lambda: ops.simulate(setting, experiments or (), report, as_json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    cli_overlay_hooks.add_hooks(overlay)
-    cli_overlay_measure.add_measure(overlay)
-    app.add_typer(overlay, name="overlay")

@@ -1,15 +1,12 @@
 """`feedhandler overlay hooks` on the command line."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json
-
-Work = Callable[[], int]
+from feedhandler.cli.options import Json, Work
 
 
 class Role(StrEnum):
@@ -77,14 +74,11 @@ def attach(
         --tree 1
     """
 
-    def work() -> int:
-        from feedhandler.ops.overlay import hooks as ops
+    from feedhandler.ops.overlay import hooks as ops
 
-        return ops.attach(
-            ops.Wanted(role, device, match, to, tree, key_file, hold_us, messages_per_second, mode)
-        )
-
-    return work
+    return lambda: ops.attach(
+        ops.Wanted(role, device, match, to, tree, key_file, hold_us, messages_per_second, mode)
+    )
 
 
 @hooks.command("detach")
@@ -102,12 +96,9 @@ def detach(
       feedhandler overlay hooks detach eth0
     """
 
-    def work() -> int:
-        from feedhandler.ops.overlay import hooks as ops
+    from feedhandler.ops.overlay import hooks as ops
 
-        return ops.detach(device, role)
-
-    return work
+    return lambda: ops.detach(device, role)
 
 
 @hooks.command("hold")
@@ -122,12 +113,9 @@ def hold(
       feedhandler overlay hooks hold eth0 --us 350
     """
 
-    def work() -> int:
-        from feedhandler.ops.overlay import hooks as ops
+    from feedhandler.ops.overlay import hooks as ops
 
-        return ops.hold(device, us)
-
-    return work
+    return lambda: ops.hold(device, us)
 
 
 @hooks.command("show")
@@ -139,14 +127,6 @@ def show(as_json: Json = False) -> Work:
       feedhandler overlay hooks show
     """
 
-    def work() -> int:
-        from feedhandler.ops.overlay import hooks as ops
+    from feedhandler.ops.overlay import hooks as ops
 
-        return ops.show(as_json)
-
-    return work
-
-
-def add_hooks(app: typer.Typer) -> None:
-    """Add these commands to `feedhandler overlay`."""
-    app.add_typer(hooks, name="hooks")
+    return lambda: ops.show(as_json)

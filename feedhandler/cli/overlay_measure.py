@@ -1,15 +1,12 @@
 """`feedhandler overlay measure` on the command line: techniques, triangles, the last hop."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, refuse_beside, share
+from feedhandler.cli.options import Json, Work, refuse_beside, share
 from feedhandler.codecs.errors import UsageError
-
-Work = Callable[[], int]
 
 Receivers = Annotated[int, typer.Option(help="Receivers.", min=1, max=1_000_000)]
 Hedging = Annotated[
@@ -170,8 +167,3 @@ def _triangles(
         refuse_beside(context, "beside --topology", "hosts", "report")
         return lambda: ops.triangles_member(topology, member, probing)
     return lambda: ops.triangles_here(hosts, probing, report, as_json)
-
-
-def add_measure(overlay: typer.Typer) -> None:
-    """Add the command."""
-    overlay.command("measure")(measure)

@@ -1,13 +1,11 @@
 """`feedhandler queue` on the command line."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-#: What a command answers with: the work, which answers with the exit code.
-Work = Callable[[], int]
+from feedhandler.cli.options import Work
 
 Folder = Annotated[Path, typer.Argument(metavar="PATH", help="The queue's folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
@@ -100,8 +98,3 @@ def repair(path: Folder, folders: Folders = None) -> Work:
     from feedhandler.ops import queue as ops
 
     return lambda: ops.repair(path, folders or [])
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(queue, name="queue")

@@ -1,6 +1,5 @@
 """`feedhandler replay` on the command line."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from feedhandler.cli.options import (
     Overwrite,
     Seed,
     SpareShared,
+    Work,
     feed_names,
     share,
 )
@@ -31,10 +31,6 @@ class Stamps(StrEnum):
     keep = "keep"
     shift = "shift"
     now = "now"
-
-
-#: What a command answers with: the work, which answers with the exit code.
-Work = Callable[[], int]
 
 
 def _line(letter: str) -> Any:
@@ -305,8 +301,3 @@ def _check_tcp(options: "Options", raw: bool, per_line: bool) -> None:
         )
     if not options.loop:
         raise typer.BadParameter("all that was sent is kept for --tcp: give --loop a number")
-
-
-def register(app: typer.Typer) -> None:
-    """Make the command one of `app`'s."""
-    app.command(help=HELP)(replay)

@@ -224,7 +224,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
         Raises `ConfigError` where it is not there.
         """
-        where = f"server {self.name!r}: password_file"
+        where = f"server {self.name!r}: "
         return password_of(self.password_env, self.password_file, where)
 
 
@@ -465,11 +465,11 @@ def _check_gateway(config: Config) -> None:
 
 
 def _check_bounds(config: Config) -> None:
-    ring = config.receive.ring_bytes
-    if ring & (ring - 1):
-        nearest = 1 << ring.bit_length()
-        hint = f"the next larger one is {nearest}"
-        raise WrongKey(("receive", "ring_bytes"), f"{ring} is not a power of two", hint)
+    for section in ("receive", "record"):
+        ring = getattr(config, section).ring_bytes
+        if ring & (ring - 1):
+            hint = f"the next larger one is {1 << ring.bit_length()}"
+            raise WrongKey((section, "ring_bytes"), f"{ring} is not a power of two", hint)
     if wrong := fault_of_policy(config.amqp.when_full, True):
         raise WrongKey(("amqp", "when_full"), wrong, f"one of {', '.join(POLICIES)}")
     for section, bind in (("stats", config.stats.bind), ("control", config.control.bind)):
@@ -484,9 +484,6 @@ def _check_bounds(config: Config) -> None:
 def _check_record(config: Config) -> None:
     """Check the bounds of `[record]` that depend on each other."""
     record = config.record
-    if record.ring_bytes & (record.ring_bytes - 1):
-        hint = f"the next larger one is {1 << record.ring_bytes.bit_length()}"
-        raise WrongKey(("record", "ring_bytes"), f"{record.ring_bytes} is not a power of two", hint)
     least = FILES_MIN * record.file_bytes
     if record.total_bytes < least:
         reason = f"{record.total_bytes} is less than {FILES_MIN} files of file_bytes"
@@ -533,10 +530,6 @@ def _check_servers(config: Config) -> None:
             hint = "password_env, or password_file"
             raise WrongKey((*here, "password_env"), "there is password_file as well", hint)
         _check_lines("line", server.lines, here)
-        for index, line in enumerate(server.lines):
-            if line.topology:
-                reason = "a server answers by multicast, not through the overlay"
-                raise WrongKey((*here, "line", index, "topology"), reason, "give group and port")
 
 
 def _check_addresses(server: ServerConfig, here: KeyPath) -> None:
@@ -603,14 +596,10 @@ def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) ->
 
 def _check_retransmission_lines(channel: ChannelConfig, path: KeyPath) -> None:
     _check_lines("retransmission_line", channel.retransmission_lines, path)
-    for index, line in enumerate(channel.retransmission_lines):
-        here: KeyPath = (*path, "retransmission_line", index)
-        if line.topology:
-            reason = "a server answers by multicast, not through the overlay"
-            raise WrongKey((*here, "topology"), reason, "give group and port")
-        if not channel.retransmission:
-            hint = "name the channel's retransmission server, or leave the line out"
-            raise WrongKey(here, "nothing is asked for that could come by it", hint)
+    if channel.retransmission_lines and not channel.retransmission:
+        hint = "name the channel's retransmission server, or leave the line out"
+        here = (*path, "retransmission_line", 0)
+        raise WrongKey(here, "nothing is asked for that could come by it", hint)
 
 
 def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> None:
@@ -627,7 +616,7 @@ def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> Non
             address, key, what = line.tcp.identity, "tcp", line.tcp.address
             hint = "each line has a server, a username or a session of its own"
         elif line.topology or line.member:
-            _check_overlay(line, here)
+            _check_overlay(line, here, answers=kind == "retransmission_line" or path[0] == "server")
             address, key, what = (line.overlay,), "member", line.member
             hint = "each line has a member or a topology of its own"
         else:
@@ -651,8 +640,14 @@ def _check_tcp(kind: str, path: KeyPath, line: LineConfig, here: KeyPath) -> Non
         check_tcp(line)
 
 
-def _check_overlay(line: LineConfig, here: KeyPath) -> None:
-    """Check that an overlay line has a topology and a member, and no key of a multicast line."""
+def _check_overlay(line: LineConfig, here: KeyPath, *, answers: bool) -> None:
+    """Check that an overlay line has a topology and a member, and no key of a multicast line.
+
+    Servers' answers do not come by one.
+    """
+    if answers and line.topology:
+        reason = "a server answers by multicast, not through the overlay"
+        raise WrongKey((*here, "topology"), reason, "give group and port")
     if not line.topology:
         raise WrongKey((*here, "topology"), "missing", "the tree's file that has the member")
     if not line.member:

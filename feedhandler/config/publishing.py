@@ -14,14 +14,12 @@ from msgspec import Meta, Struct
 
 from feedhandler.addresses import is_loopback
 from feedhandler.amqp import brokers
-from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import DESTINATION_POLICIES, JOURNAL, fault_of_policy
-from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import WrongKey, within
 from feedhandler.codecs.toml_text import setting as _setting
+from feedhandler.config.amqp import MASK
+from feedhandler.config.tcp_lines import password_of
 
-#: The mask of a password where a URL is shown.
-MASK = "***"
 AMQP_PORT = 5672
 TLS_PORT = 5671
 #: Brokers published to: each is a connection, a queue and a window of its own.
@@ -231,21 +229,9 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
         Raises `ConfigError` where it cannot be read.
         """
-        address = self.broker_address
-        if self.password_env:
-            password = os.environ.get(self.password_env)
-            if password is None:
-                raise ConfigError(
-                    f"publish {self.name!r}: password_env: there is no environment variable "
-                    f"{self.password_env}",
-                    "set it to the password, or take password_env out",
-                )
-        elif self.password_file:
-            where = f"publish {self.name!r}: password_file"
-            password = read_password(self.password_file, where)
-        else:
-            return address
-        return replace(address, password=password)
+        address, where = self.broker_address, f"publish {self.name!r}: "
+        password = password_of(self.password_env, self.password_file, where)
+        return replace(address, password=password or address.password)
 
 
 def check_destinations(destinations: tuple[PublishConfig, ...]) -> None:

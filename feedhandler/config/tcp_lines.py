@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 def password_of(env: str, file: str, where: str) -> str:
     """Return a password from an environment variable or a file; "" where neither is named.
 
-    `where` names the key of the file in errors. Raises `ConfigError` where it is not there.
+    `where` names in errors what it is for. Raises `ConfigError` where it is not there.
     """
     if env:
         password = os.environ.get(env)
         if password is None:
             raise ConfigError(
-                f"there is no environment variable {env}",
+                f"{where}password_env: there is no environment variable {env}",
                 "set it to the password, or take password_env out",
             )
         return password
-    return read_password(file, where) if file else ""
+    return read_password(file, f"{where}password_file") if file else ""
 
 
 class TcpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class TcpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def server(self) -> TcpServer:
         """Return the server and the login. Raises `ConfigError` where the password is missing."""
         host, port = split_address(self.address)
-        where = f"line at {self.address}: password_file"
+        where = f"line at {self.address}: "
         return TcpServer(
             host,
             port,

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from feedhandler.codecs.errors import reason_of
+
 DEVICE = Path("/dev/cpu_dma_latency")
 #: Remedy where a gateway may not keep processors awake.
 AWAKE_HINT = "let its user write there, with a udev rule; or leave gateway.stay_awake out"
@@ -27,7 +29,7 @@ def staying_awake(device: Path = DEVICE) -> Iterator[str]:
         # Not created where it is missing: a plain file would keep no processor awake.
         held = os.open(device, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
-        yield f"{device}: {(error.strerror or str(error)).lower()}"
+        yield f"{device}: {reason_of(error)}"
         return
     try:
         os.write(held, _LATENCY_US)

@@ -18,6 +18,7 @@ from msgspec import Struct
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill_disk import settings_of
 from feedhandler.codecs import FeedhandlerError, load_feed
+from feedhandler.codecs.errors import reason_of
 from feedhandler.config import Config
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.doctor import host
@@ -176,7 +177,7 @@ def check_contents(journal: Journal) -> Iterator[Check]:
     except FeedhandlerError as error:
         yield Check(name, "fail", error.message, error.hint)
     except OSError as error:
-        found = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
+        found = f"{error.filename or folder}: {reason_of(error)}"
         yield Check(name, "fail", found, "see to the disk, or to the files' owner and mode")
 
 

@@ -201,34 +201,29 @@ class Gathering:
     """
 
     def __init__(self, only: Collection[str] = ()) -> None:
-        self._counts: dict[tuple[str, str], CounterMetricFamily] = {}
-        self._gauges: dict[tuple[str, str], GaugeMetricFamily] = {}
+        self._values: dict[tuple[str, str], CounterMetricFamily | GaugeMetricFamily] = {}
         self._order: list[Metric] = []
         for scope in SCOPES.values():
             if only and scope.name not in only:
                 continue
-            for name, meaning in scope.counts.items():
-                full = metric_name(scope.name, name)
-                made = CounterMetricFamily(full, meaning, labels=scope.labels)
-                self._counts[scope.name, name] = made
-                self._order.append(made)
-            for name, meaning in scope.gauges.items():
-                full = metric_name(scope.name, name)
-                gauge = GaugeMetricFamily(full, meaning, labels=scope.labels)
-                self._gauges[scope.name, name] = gauge
-                self._order.append(gauge)
+            for family, names in (
+                (CounterMetricFamily, scope.counts),
+                (GaugeMetricFamily, scope.gauges),
+            ):
+                for name, meaning in names.items():
+                    full = metric_name(scope.name, name)
+                    made = family(full, meaning, labels=scope.labels)
+                    self._values[scope.name, name] = made
+                    self._order.append(made)
         self._states = {
             machine: GaugeMetricFamily(
-                metric_name("channel", f"{machine}_state"), meaning, labels=("service", "state")
+                metric_name(scope, f"{machine}_state"), meaning, labels=(label, "state")
             )
-            for machine, meaning in counters.STATES.items()
-        } | {
-            machine: GaugeMetricFamily(
-                metric_name("destination", f"{machine}_state"),
-                meaning,
-                labels=("destination", "state"),
+            for scope, label, states in (
+                ("channel", "service", counters.STATES),
+                ("destination", "destination", counters.DESTINATION_STATES),
             )
-            for machine, meaning in counters.DESTINATION_STATES.items()
+            for machine, meaning in states.items()
         }
         self._histograms = {
             name: HistogramMetricFamily(f"{NAMESPACE}_{name}", meaning, labels=labels)
@@ -248,9 +243,7 @@ class Gathering:
             self._histograms[reading.name].add_metric(reading.labels, buckets, total)
         else:
             for name, value in reading.values.items():
-                key = (reading.scope, name)
-                target = self._counts.get(key) or self._gauges[key]
-                target.add_metric(reading.labels, float(value))
+                self._values[reading.scope, name].add_metric(reading.labels, float(value))
 
     def families(self) -> list[Metric]:
         """Return all families in the order of the tables, those without values included."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import UsageError, reason_of
 from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line, source_addresses
 from feedhandler.recording.capture import (
     STOP_SECONDS,
@@ -16,12 +16,13 @@ from feedhandler.recording.capture import (
     Capturing,
     Settings,
     names,
-    save_account,
 )
 from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
+from feedhandler.replacing import replacing
 from feedhandler.terminal.arguments import CaptureLine
 from feedhandler.terminal.console import ExitCode, HostFault, complain, print_json, signal_handlers
 from feedhandler.terminal.live import duration_text, live_line, size_text
+from feedhandler.terminal.outputs import refuse_existing
 
 #: Interval of the progress line.
 PROGRESS_S = 0.25
@@ -53,7 +54,7 @@ def run(options: Options) -> int:
     the disk fails.
     """
     settings = _settings(options)
-    _refuse_existing(options)
+    refuse_existing(options.overwrite, _account_path(options.out))
     capturing = Capturing(settings)
     # Not an event: `wait` may hold its lock when the signal comes, and `set` would block.
     stopping: Stopping = queue.SimpleQueue()
@@ -111,13 +112,6 @@ def _settings(options: Options) -> Settings:
     )
 
 
-def _refuse_existing(options: Options) -> None:
-    """Raise `UsageError` where an older capture's account is there, unless it is replaced."""
-    account = _account_path(options.out)
-    if account.exists() and not options.overwrite:
-        raise UsageError(f"{account} is there already", "name another file, or --overwrite")
-
-
 def _account_path(out: Path) -> Path:
     return out.with_name(out.name + ACCOUNT_SUFFIX)
 
@@ -134,7 +128,7 @@ def _is_stopped(stopping: Stopping) -> bool:
 def _watch(capturing: Capturing, stopping: Stopping, options: Options) -> None:
     """Show the progress until the capture has ended or a signal asks it to."""
     last = capturing.account()
-    with live_line(f"capturing {names(_lines(last))}", options.as_json) as show:
+    with live_line(f"capturing {names(last.lines)}", options.as_json) as show:
         while not capturing.ended.is_set() and not _is_stopped(stopping):
             account = capturing.account()
             spent_ns = account.ended_ns - last.ended_ns
@@ -142,10 +136,6 @@ def _watch(capturing: Capturing, stopping: Stopping, options: Options) -> None:
             show(_progress_text(account, rate), _share_done(account, options))
             last = account
     capturing.stop()
-
-
-def _lines(account: Account) -> list[Line]:
-    return [Line(line.name, line.group, line.port, line.interface) for line in account.lines]
 
 
 def _progress_text(account: Account, rate: float) -> str:
@@ -182,14 +172,12 @@ def _warn_of_small_buffers(account: Account) -> None:
 
 def _save(account: Account, out: Path) -> None:
     """Write the account beside the files; where that fails, say so and go on: it is printed too."""
-
-    def encode(value: Any) -> bytes:
-        return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-
+    data = msgspec.json.format(msgspec.json.encode(account), indent=2) + b"\n"
     try:
-        save_account(account, _account_path(out), encode)
+        with replacing(_account_path(out)) as beside:
+            beside.write_bytes(data)
     except OSError as error:
-        complain(f"cannot write {_account_path(out)}: {(error.strerror or str(error)).lower()}")
+        complain(f"cannot write {_account_path(out)}: {reason_of(error)}")
 
 
 def _print_account(account: Account, as_json: bool) -> None:

@@ -38,8 +38,9 @@ from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
 from feedhandler.replay.playing.selection import parse_group
 from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
+from feedhandler.terminal import feed_guess
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.terminal.feed_guess import fitting_hint, is_packet
+from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS
 from feedhandler.terminal.fitted import FittedTable
 from feedhandler.terminal.outputs import refuse_input
 
@@ -47,8 +48,6 @@ from feedhandler.terminal.outputs import refuse_input
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
 #: Rows of the interarrival that are printed: all, and each service's.
 PRINTED_ROWS = 24
-#: Datagrams that are decoded to check whether captures are of the feed, or which feed fits.
-PROBE_DATAGRAMS = 200
 #: Channels, and types, that are named on stderr.
 CHANNELS_SHOWN = 8
 #: Interval of the reports of a session that is followed.
@@ -109,7 +108,7 @@ def run(options: Options) -> int:
         "of": "the arbitrated stream" if options.arbitrated else "",
     }
     written = report.write(tables, about, options.out)
-    lines = whole if outcome.lines is None else Tables(_of_lines(outcome), feed, zone)
+    lines = whole if outcome.lines is None else Tables(outcome.of_lines, feed, zone)
     report_findings(lines, whole.unknown_types())
     _show(tables, options, written)
     return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
@@ -201,32 +200,22 @@ def channels_of(options: Options) -> ChannelMap | None:
     return parse_channel_map(text, str(options.channels), by_service=by_service)
 
 
-def _of_lines(outcome: Outcome) -> Outcome:
-    assert outcome.lines is not None
-    return Outcome(outcome.lines, outcome.files)
-
-
 def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
     """Report captures that have no packet of the feed; return whether that is so.
 
     The feed that fits is named as a hint.
     """
-    digest = outcome.digest if outcome.lines is None else outcome.lines
     datagrams = sum(file.datagrams for file in outcome.files)
-    if digest.channels or not datagrams:
+    if outcome.of_lines.digest.channels or not datagrams:
         return False
     payloads = first_payloads(options.captures, PROBE_DATAGRAMS)
-    if any(is_packet(feed, payload) for payload in payloads):
-        return False  # the choice of a part has left them out
-    complain(f"none of {datagrams:,} datagrams is a packet of {feed.name}", fitting_hint(payloads))
-    return True
+    return feed_guess.complain_if_foreign(payloads, feed, datagrams)
 
 
 def _complain_if_nothing(options: Options, outcome: Outcome, feed: Feed) -> bool:
     """Report that the choice of a part leaves nothing; return whether that is so."""
-    digest = outcome.digest if outcome.lines is None else outcome.lines
     datagrams = sum(file.datagrams for file in outcome.files)
-    if digest.channels or not datagrams or not _names_part(options):
+    if outcome.of_lines.digest.channels or not datagrams or not _names_part(options):
         return False
     complain(
         f"none of {datagrams:,} datagrams is a packet of {feed.name} and of what was chosen",

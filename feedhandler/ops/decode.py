@@ -5,7 +5,6 @@ and for the first ones the datagram's number and what exactly is wrong with it.
 """
 
 import datetime
-import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ from feedhandler.codecs.explain import explain
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, progress
-from feedhandler.terminal.feed_guess import fitting_hint
+from feedhandler.terminal.feed_guess import first_payloads, fitting_hint
 from feedhandler.terminal.outputs import refuse_existing, refuse_input
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
@@ -31,8 +30,6 @@ _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 _CONTROL = ("heartbeat", "reset", "control", "unsequenced", "skip")
 #: Packets between two updates of the progress bar.
 PROGRESS_PACKETS = 5000
-#: Datagrams that are decoded to find the feed that fits.
-PROBE_DATAGRAMS = 200
 #: Rejected packets of each reason, the first ones, whose faults are explained one by one.
 FAULTS_SHOWN_MAX = 3
 
@@ -90,7 +87,7 @@ def run(options: Options) -> int:
     if decoder.rejected and not decoder.packets:
         # Another feed's capture: the faults of single packets do not matter.
         count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
-        hint = fitting_hint(_first_payloads(capture)) or "see --feed"
+        hint = fitting_hint(first_payloads(capture)) or "see --feed"
         complain(f"{count:,} datagrams are no {feed.name} packets: {reasons}", hint)
     else:
         for reason, count in decoder.rejected.items():
@@ -147,10 +144,6 @@ def _run_records(feed: Feed, options: Options) -> int:
             "if the publisher began anew without a reset, cut the capture there",
         )
     return ExitCode.FOUND if cut or source.rejected else ExitCode.OK
-
-
-def _first_payloads(capture: Capture) -> list[bytes]:
-    return [each.payload for each in itertools.islice(capture, PROBE_DATAGRAMS)]
 
 
 class Decoder:

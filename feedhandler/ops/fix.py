@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from feedhandler.codecs.errors import UsageError, reason_of
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.explain import Explained, messages
-from feedhandler.terminal.console import ExitCode, complain, print_json
+from feedhandler.terminal.console import ExitCode, complain, print_json, reading
 
 #: Bytes of a file at most: it is read as a whole.
 FILE_BYTES_MAX = 1 << 30
@@ -42,14 +42,8 @@ def check(
 
 def _read(source: str) -> bytes:
     """Read a file or standard input. Raises `UsageError` where it is unreadable or too large."""
-    try:
-        if source == "-":
-            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with Path(source).open("rb") as file:
-                data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {source}: {reason_of(error)}", "check the path") from None
+    with reading(Path(source), "check the path") as file:
+        data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
         raise UsageError(f"{source} has more than {FILE_BYTES_MAX:,} bytes", "cut it into pieces")
     return data

@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from feedhandler.terminal.console import (
     complain,
     host_faults,
     print_json,
+    reading,
     run_async,
     until_stopped,
 )
@@ -26,7 +25,6 @@ from feedhandler.terminal.console import (
 NO_GOOD = 65
 #: Management's status codes from here on are refusals.
 REFUSALS = 400
-STDIN = Path("-")
 #: Refusals that are printed.
 REFUSED_SHOWN = 10
 
@@ -47,7 +45,7 @@ def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Logi
 
     async def main(stop: asyncio.Event) -> int:
         refused: list[str] = []
-        with _lines(path) as lines:
+        with reading(path, "give a file of lines, or -") as lines:
             async with keyed.producer(url, name, id=id, epoch=epoch, login=login) as producer:
                 for line in lines:
                     if stop.is_set():
@@ -64,15 +62,6 @@ def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Logi
         return ExitCode.FOUND if refused else ExitCode.OK
 
     return run_async(main, "uvloop")
-
-
-@contextlib.contextmanager
-def _lines(path: Path) -> Iterator[Iterable[bytes]]:
-    if path == STDIN:
-        yield sys.stdin.buffer
-        return
-    with path.open("rb") as file:
-        yield file
 
 
 def _note(future: asyncio.Future[int], refused: list[str]) -> None:

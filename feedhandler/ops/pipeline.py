@@ -9,16 +9,13 @@ from msgspec import Struct, structs
 
 from feedhandler.characterise.cluster import DiskFault, disk_fault_or
 from feedhandler.characterise.job import first_payloads
-from feedhandler.characterise.lake import Written, fill_lake, here, read_about
+from feedhandler.characterise.lake import Written, fill_lake, read_about
 from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.codecs import load_feed
 from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, command_session
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress
-from feedhandler.terminal.feed_guess import fitting_hint, is_packet
-
-#: Datagrams that are decoded to check whether a capture is of the feed, or which feed fits.
-PROBE_DATAGRAMS = 200
+from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS, complain_if_foreign
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -39,7 +36,7 @@ def run(options: Options) -> int:
     master = chosen_master(options.master, options.captures, FILLING)
     with progress("filling the lake", total=None):
         if master == NO_SPARK:
-            done = fill_lake(*asked, here, records=options.records)
+            done = fill_lake(*asked, records=options.records)
         else:
             with command_session(master) as spark:
                 context = spark.sparkContext
@@ -68,14 +65,9 @@ def _is_foreign(written: Written, feed_name: str) -> bool:
     about = read_about(Path(written.folder))
     if about.rows or not about.account.datagrams:
         return False
-    feed, payloads = load_feed(feed_name), first_payloads([written.path], PROBE_DATAGRAMS)
-    if any(is_packet(feed, payload) for payload in payloads):
-        return False
-    complain(
-        f"{written.path}: none of {about.account.datagrams:,} datagrams is a packet of {feed.name}",
-        fitting_hint(payloads),
-    )
-    return True
+    payloads = first_payloads([written.path], PROBE_DATAGRAMS)
+    count, where = about.account.datagrams, f"{written.path}: "
+    return complain_if_foreign(payloads, load_feed(feed_name), count, where)
 
 
 def _print_rest(contents: Contents) -> None:

@@ -15,9 +15,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -33,7 +33,6 @@ from feedhandler.recording.frame_writer import NO_LIMIT
 from feedhandler.recording.recorder import POLL_S, Series
 from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.recording.sinks import create_file
-from feedhandler.replacing import replacing
 from feedhandler.replay.captures.records import file_header
 
 #: Bytes that may wait for the disk: a second of 200,000 packets a second of the paper's size.
@@ -323,13 +322,7 @@ def _text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def save_account(account: Account, path: Path, encode: Callable[[Any], bytes]) -> None:
-    """Write the account beside the capture, whole or not at all. Raises `OSError`."""
-    with replacing(path) as beside:
-        beside.write_bytes(encode(account))
-
-
-def names(lines: Sequence[Line]) -> str:
+def names(lines: Sequence[Line] | Sequence[LineAccount]) -> str:
     """Format the lines' addresses for a title: the first and how many more."""
     first = f"{lines[0].group}:{lines[0].port}"
     return first if len(lines) == 1 else f"{first} and {len(lines) - 1} more"

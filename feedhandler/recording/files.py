@@ -18,6 +18,7 @@ from typing import Protocol
 
 from feedhandler.codecs.trading_day import TradingDay, day_number
 from feedhandler.config.recording import RecordConfig
+from feedhandler.recording.rotation import Sink
 
 #: The suffix of a file's name; and the one behind that while it is being written.
 SUFFIX = ".pcap"
@@ -30,16 +31,6 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 class Full(Exception):
     """A bound that was reached while nothing may be deleted; the text says which."""
-
-
-class Sink(Protocol):
-    """A file being written."""
-
-    def write(self, data: memoryview) -> None:
-        """Append all of `data`; after an `OSError` the file is as it was before."""
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 class Folder(Protocol):

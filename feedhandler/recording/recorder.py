@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config.recording import RecordConfig, check_folder
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
@@ -71,23 +71,28 @@ class Endpoint(Protocol):
 class DiskFile:
     """A `Sink` on a disk; for its user alone, unless `mode` says otherwise."""
 
+    held_bytes = 0
+
     def __init__(self, path: Path, mode: int = FILE_MODE) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        self._size = 0
+        self.size_bytes = 0
 
-    def write(self, data: memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`; after an `OSError` the file is as it was before."""
-        rest = data
+        rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
             # Half a record would make the file end as if it had been cut.
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)
-                os.lseek(self._fd, self._size, os.SEEK_SET)
+                os.ftruncate(self._fd, self.size_bytes)
+                os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             raise
-        self._size += len(data)
+        self.size_bytes += len(data)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
 
     def close(self) -> None:
         """Close the file."""
@@ -106,7 +111,7 @@ class DiskFolder:
         try:
             self._lock = open_file(self._path / LOCK_NAME, os.O_RDWR)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = reason_of(error)
             hint = "the gateway's user must be allowed to write there"
             raise ConfigError(f"record.dir: {path}: {reason}", hint) from None
         try:
@@ -297,7 +302,7 @@ class Recorder:
             raise ConfigError(f"record.dir: {settings.dir}: {full}", hint) from None
         except OSError as error:
             self._folder.release()
-            reason = (error.strerror or str(error)).lower()
+            reason = reason_of(error)
             raise ConfigError(f"record.dir: {settings.dir}: {reason}", "check the disk") from None
         self.state = "recording"
         self._thread.start()
@@ -350,7 +355,7 @@ class Recorder:
             self._end(files, "stopped", str(full))
         except OSError as error:
             prefix = f"{error.filename}: " if error.filename else ""
-            self._end(files, "stopped", f"{prefix}{(error.strerror or str(error)).lower()}")
+            self._end(files, "stopped", f"{prefix}{reason_of(error)}")
         except Exception as error:
             self._end(files, "stopped", f"internal error: {type(error).__name__}: {error}")
         while self.state == "stopped" and not self._stopping.wait(POLL_S):

@@ -28,33 +28,11 @@ except ImportError:  # pragma: no cover (no wheel for this processor)
 BLOCK_BYTES = 1 << 20
 
 
-class PlainFile:
-    """A file of the records as they are."""
-
-    held_bytes = 0
-
-    def __init__(self, path: Path) -> None:
-        self._file = DiskFile(path, SHARED_FILE_MODE)
-        self.size_bytes = 0
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Append all of `data`; after an `OSError` the file is as it was before."""
-        self._file.write(memoryview(data))
-        self.size_bytes += len(data)
-
-    def flush(self) -> None:
-        """Do nothing: nothing is held back."""
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
 class CompressedFile:
     """A file of blocks, each compressed by itself."""
 
     def __init__(self, path: Path, compress: Callable[[bytearray], bytes]) -> None:
-        self._file = PlainFile(path)
+        self._file = DiskFile(path, SHARED_FILE_MODE)
         self._compress = compress
         self._held = bytearray()
 
@@ -95,7 +73,7 @@ def _zstd(data: bytearray) -> bytes:
     return bytes(pyarrow.compress(bytes(data), codec="zstd", asbytes=True))
 
 
-def create_file(path: Path, overwrite: bool) -> PlainFile | CompressedFile:
+def create_file(path: Path, overwrite: bool) -> DiskFile | CompressedFile:
     """Create the file at `path`, compressed as its suffix says.
 
     Raises `OSError`; `FileExistsError` if it exists, unless `overwrite`.
@@ -103,4 +81,4 @@ def create_file(path: Path, overwrite: bool) -> PlainFile | CompressedFile:
     if overwrite and path.is_file():
         os.unlink(path)
     compress = {".gz": _gzip, ".zst": _zstd}.get(path.suffix)
-    return CompressedFile(path, compress) if compress else PlainFile(path)
+    return CompressedFile(path, compress) if compress else DiskFile(path, SHARED_FILE_MODE)

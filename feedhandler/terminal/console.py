@@ -17,7 +17,8 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from feedhandler._compiled import build_fault
 from feedhandler.codecs.errors import (
@@ -59,6 +60,8 @@ _REMEDIES = {
     errno.EBADF: "standard input or output is closed: open it, on /dev/null if need be",
     errno.EROFS: "mounted for reading only: name another path",
 }
+#: The name of standard input.
+STDIN = Path("-")
 #: Width of tables where stdout is no terminal and has none: a row is a line.
 PIPE_WIDTH = 500
 
@@ -112,6 +115,20 @@ def progress(title: str, total: float | None, unit: str = "") -> Iterator[Callab
     with Progress(*columns, console=stderr_console(), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda **changes: bar.update(task, **changes)
+
+
+@contextmanager
+def reading(path: Path, hint: str) -> Iterator[IO[bytes]]:
+    """Open a file, or standard input for `-`. Raises `UsageError` with the hint."""
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {reason_of(error)}", hint) from None
+    with file:
+        yield file
 
 
 def run_guarded(work: Callable[[], int | None], interrupted: int = ExitCode.INTERRUPTED) -> int:

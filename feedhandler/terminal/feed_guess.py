@@ -1,10 +1,21 @@
 """The built-in feed that datagrams fit, for complaints that name it."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.bad_packet import BadPacket
 from feedhandler.codecs.fit import Fit
+from feedhandler.replay.captures.reading import Datagram
+from feedhandler.terminal.console import complain
+
+#: Datagrams that are decoded to check whether a capture is of a feed, or which feed fits.
+PROBE_DATAGRAMS = 200
+
+
+def first_payloads(datagrams: Iterable[Datagram]) -> list[bytes]:
+    """Return the payloads of the datagrams to decode."""
+    return [each.payload for each in itertools.islice(datagrams, PROBE_DATAGRAMS)]
 
 
 def fitting_feed(payloads: Sequence[bytes]) -> str:
@@ -38,7 +49,17 @@ def _checked(feed: Feed) -> int:
     return sum(map(bool, fields)) + len(packet.constants)
 
 
-def is_packet(feed: Feed, payload: bytes) -> bool:
+def complain_if_foreign(payloads: Sequence[bytes], feed: Feed, count: int, where: str = "") -> bool:
+    """Report a capture of `count` datagrams whose first ones are no packets of the feed, with the
+    feed that fits; return whether that is so."""
+    if any(_is_packet(feed, payload) for payload in payloads):
+        return False  # the choice of a part has left them out
+    text = f"{where}none of {count:,} datagrams is a packet of {feed.name}"
+    complain(text, fitting_hint(payloads))
+    return True
+
+
+def _is_packet(feed: Feed, payload: bytes) -> bool:
     """Return whether a datagram is a packet of the feed, with whole messages."""
     try:
         feed.decode_packet(payload)

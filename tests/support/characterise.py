@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import dpkt
 
 from feedhandler._compiled import load_interpreted
+from feedhandler.characterise.arbitrated import arbitrated_tables
 from feedhandler.characterise.job import Outcome
 from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs import Feed, load_feed
@@ -169,7 +170,14 @@ def write_session(
 
 def table_rows(outcome: Outcome, feed: Feed = FEED) -> list[tuple[str, list[list[Any]]]]:
     """Name and rows of every table but the last, the account of the files."""
-    return [(each.name, each.rows) for each in tables_of(outcome, feed, "UTC")[:-1]]
+    made = tables_of if outcome.lines is None else arbitrated_tables
+    return [(each.name, each.rows) for each in made(outcome, feed, "UTC")[:-1]]
+
+
+def append(path: Path, data: bytes, share: float) -> None:
+    """Append what a recorder has added when it has written the share `share` (0 to 1) of `data`."""
+    with path.open("ab") as file:
+        file.write(data[file.tell() : int(len(data) * share)])
 
 
 def _interpreted() -> SimpleNamespace:

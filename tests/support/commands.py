@@ -10,8 +10,7 @@ import io
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedhandler.cli.app import chosen
 from feedhandler.terminal.console import run_guarded
@@ -29,8 +28,7 @@ port = 30104
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """A command that has ended."""
 
     returncode: int

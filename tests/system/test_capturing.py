@@ -16,19 +16,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN
 from feedhandler.recording import capture as module
 from feedhandler.recording.capture import Account, Capturing, Settings
+from feedhandler.recording.recorder import DiskFile
 from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
-from feedhandler.recording.sinks import CompressedFile, PlainFile
+from feedhandler.recording.sinks import CompressedFile
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.terminal.console import run_guarded
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
 from tests.support.gateway_here import multicast_sender
@@ -220,14 +219,14 @@ def test_a_full_disk_ends_it_with_a_whole_file_and_the_account(
     sender: socket.socket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    written = PlainFile.write
+    written = DiskFile.write
 
-    def write(self: PlainFile, data: bytes | memoryview) -> None:
+    def write(self: DiskFile, data: bytes | memoryview) -> None:
         if self.size_bytes + len(data) > 100_000:
             raise OSError(errno.ENOSPC, "No space left on device")
         written(self, data)
 
-    monkeypatch.setattr(PlainFile, "write", write)
+    monkeypatch.setattr(DiskFile, "write", write)
     path = tmp_path / ("x" + suffix)
     capturing = Capturing(Settings(lines=lines, path=path))
     capturing.start()
@@ -318,24 +317,3 @@ def test_a_signal_ends_the_command_with_a_whole_file_and_the_account(
     assert [line["name"] for line in account["lines"]] == [f"{b.group}:{b.port}", "A"]
     beside = msgspec.json.decode(Path(f"{path}.json").read_bytes(), type=Account)
     assert (beside.written, beside.reason) == (len(read), "signal")
-
-
-def test_the_command_says_what_is_wrong_with_its_arguments_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = str(tmp_path / "x.pcap")
-    group = ("--group", "239.1.1.1:5001", "--out", out)
-    for words, reason in (
-        (("--out", out), "nothing to capture"),
-        ((*group, "--group", "239.1.1.1:5001"), "given twice"),
-        ((*group, "--rotate-size", "1kb"), "too small"),
-        ((*group, "--rotate-keep", "3"), "one file only"),
-        ((*group, "--duration", "soon"), "no span of time"),
-        ((*group, "--interface", "eth99"), "no such interface"),
-    ):
-        assert run_guarded(lambda: chosen(["capture", *words])()) == 2  # noqa: B023
-        done = capsys.readouterr()
-        assert done.out == ""
-        assert reason in done.err
-        assert done.err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from feedhandler.characterise import lake
-from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
+from feedhandler.characterise.arbitrated import characterise_arbitrated
 from feedhandler.characterise.cluster import SparkRunner, exact_interarrival
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
@@ -27,7 +27,14 @@ from feedhandler.replay.captures.reading import address_text
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
 from tests.support.channels import NYSE, rows_of, write_rows
-from tests.support.characterise import FEED, OPENING_NS, Independent, table_rows, write_session
+from tests.support.characterise import (
+    FEED,
+    OPENING_NS,
+    Independent,
+    append,
+    table_rows,
+    write_session,
+)
 from tests.support.checkout import CHECKOUT
 from tests.support.needs import long_where
 
@@ -95,8 +102,7 @@ def test_the_arbitrated_stream_on_spark_is_the_one_in_this_process(
     mapper = spark_mapper(spark.sparkContext)
     there = characterise_arbitrated(*asked, SparkRunner(spark), mapper, slice_size=200_000)
     here = characterise_arbitrated(*asked)
-    tables = [[(t.name, t.rows) for t in arbitrated_tables(o, FEED, "UTC")] for o in (there, here)]
-    assert tables[0][:-1] == tables[1][:-1]
+    assert table_rows(there) == table_rows(here)
 
 
 def test_channels_that_were_guessed_are_every_workers(spark: Any, tmp_path: Path) -> None:
@@ -109,9 +115,7 @@ def test_channels_that_were_guessed_are_every_workers(spark: Any, tmp_path: Path
     assert tables[0][0] == "channels"
     assert there.files[0].slices > 2
     there = characterise_arbitrated(*asked, runner, mapper, slice_size=50_000)
-    here = characterise_arbitrated(*asked)
-    tables = [[(t.name, t.rows) for t in arbitrated_tables(o, NYSE, "UTC")] for o in (there, here)]
-    assert tables[0][:-1] == tables[1][:-1]
+    assert table_rows(there, NYSE) == table_rows(characterise_arbitrated(*asked), NYSE)
 
 
 def test_rows_of_messages_have_the_fields_that_are_asked_for(spark: Any, session: Path) -> None:
@@ -196,12 +200,12 @@ def test_a_stream_whose_driver_is_killed_ends_with_the_job_s_tables(
         try:
             # Some before the stream begins, some while it runs, some that it may never come to.
             for part in (1, 2, 3):
-                add(recording, data, (3 * turn + part) / (3 * KILLS + 1))
+                append(recording, data, (3 * turn + part) / (3 * KILLS + 1))
                 wait_until(lambda: part == 3 or batches(out) > before, driver)  # noqa: B023
         finally:
             driver.kill()
             driver.wait()
-    add(recording, data, 1)
+    append(recording, data, 1)
     recording.rename(folder / "lines-1.pcap")
     subprocess.run([*command, "--once"], check=True, capture_output=True)
     assert batches(out) > KILLS
@@ -213,12 +217,6 @@ def test_a_stream_whose_driver_is_killed_ends_with_the_job_s_tables(
 
 def batches(out: Path) -> int:
     return len(list(out.glob("_followed/batch-*.tallies")))
-
-
-def add(path: Path, data: bytes, share: float) -> None:
-    """Append what a recorder has added when it has written the share `share` (0 to 1) of `data`."""
-    with path.open("ab") as file:
-        file.write(data[file.tell() : int(len(data) * share)])
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[Any]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import list_feeds
 from feedhandler.replay.captures.reading import Capture
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
@@ -58,14 +57,6 @@ def test_config_show_makes_a_file_to_start_from(tmp_path: Path) -> None:
     assert "ok" in output("config", "check", str(path))
 
 
-def test_feeds_lists_every_built_in_feed() -> None:
-    listed = [json.loads(line) for line in output("feeds", "--json").splitlines()]
-    assert [feed["name"] for feed in listed] == list_feeds()
-    assert {"euronext-utp-md", "fix-marketdata", "iex-deep"} <= {feed["name"] for feed in listed}
-    table = output("feeds")
-    assert all(feed["name"] in table for feed in listed)
-
-
 def test_feeds_shows_messages_and_fields() -> None:
     text = output("feeds", "euronext-utp-md")
     assert "symbol_index" in text
@@ -95,12 +86,6 @@ def test_doctor_looks_at_everything_a_feed_host_needs() -> None:
     assert done.returncode == (1 if failed else 0)
 
 
-def test_doctor_fails_for_an_interface_that_is_not_here() -> None:
-    text = output("doctor", "--interface", "no-such-card", code=1)
-    assert "no such interface" in text
-    assert "-> one of: " in text
-
-
 def test_decode_prints_a_json_object_for_every_message(iex: Path) -> None:
     lines = output("decode", str(iex), "--feed", "iex-deep", "--json").splitlines()
     assert len(lines) == 48_325
@@ -127,13 +112,6 @@ def test_decode_prints_a_table_for_people(iex: Path) -> None:
     lines = output("decode", str(iex), "--feed", "iex-deep", "--limit", "3").splitlines()
     assert len(lines) == 3
     assert all("=" in line for line in lines)
-
-
-def test_decode_of_the_wrong_feed_says_so(iex: Path) -> None:
-    done = run_here("decode", str(iex))
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "5,000 datagrams are no euronext-utp-md packets" in done.stderr
 
 
 def test_a_capture_that_is_cut_short_is_read_to_its_last_whole_record(

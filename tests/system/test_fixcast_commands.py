@@ -212,39 +212,6 @@ def test_a_plan_that_is_not_even_is_exit_code_1(tmp_path: Path) -> None:
     assert "has 2.00 of the mean, more than 1.2" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("data", "words", "reason"),
-    [
-        (b"rubbish", (), "does not begin with BeginString"),
-        (update("a")[:-1], (), "the last message is not whole"),
-        (update("a", symbol="XYZ"), (), "no one channel carries XYZ"),
-        (update("a").replace(b"55=", b"56="), (), "CheckSum"),
-        (update("a"), ("--channel", "c9"), "there is no channel c9 (there are: c1, c2)"),
-        (update("x" * 2000), ("--long", "refuse"), "at most 1400"),
-        (update("a"), ("--interface", "10.255.255.1"), "cannot send to"),
-    ],
-)
-def test_what_cannot_be_published_is_one_line_and_exit_code_2(
-    channels: Path, tmp_path: Path, data: bytes, words: tuple[str, ...], reason: str
-) -> None:
-    given = tmp_path / "given.fix"
-    given.write_bytes(data)
-    done = run_here("fixcast", "publish", str(channels), str(given), *words)
-    assert done.returncode == 2
-    assert reason in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", ["publish", "receive"])
-def test_a_definition_that_is_wrong_is_reported_with_its_line(tmp_path: Path, command: str) -> None:
-    path = tmp_path / "channels.toml"
-    path.write_text('[[channel]]\nid = "a b"\na = { group = "239.1.1.1", port = 1 }\n')
-    words = [str(path), str(path)] if command == "publish" else [str(path)]
-    done = run_here("fixcast", command, *words)
-    assert done.returncode == 2
-    assert "channels.toml:2: channel[0].id" in done.stderr
-
-
 async def test_a_sealed_channel_without_and_with_wrong_keys_is_one_line_and_exit_code_1(
     channels: Path, tmp_path: Path
 ) -> None:

@@ -33,8 +33,7 @@ with open(pathlib.Path(sys.argv[1], message["account"]), "a") as file:
 
 def run(*words: str) -> tuple[int, str, str]:
     """Exit code, output, complaints of a command."""
-    done = run_here("keyed", *words)
-    return done.returncode, done.stdout, done.stderr
+    return run_here("keyed", *words)
 
 
 def test_a_queue_from_its_creation_to_its_end_by_commands(tmp_path: Path) -> None:

@@ -18,14 +18,11 @@ from typing import Any
 
 import pytest
 
-from feedhandler.cli.app import chosen
-from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
-from feedhandler.terminal.console import run_command
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
-from tests.support.commands import Done, run_here, signals_kept
+from tests.support.commands import Done, run_here
 
 TIMEOUT_S = 120
 MESSAGES = 300
@@ -93,12 +90,6 @@ def ended(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[
     process.send_signal(number)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, output
-
-
-def done_here(words: list[str]) -> int:
-    """Run a command in this process, whose output is pytest's; its exit code."""
-    with signals_kept():
-        return run_command(lambda: chosen(words))
 
 
 def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) -> None:
@@ -184,9 +175,7 @@ def page(address: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_members_tell_how_they_are_while_they_run(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_members_tell_how_they_are_while_they_run(tmp_path: Path) -> None:
     tree, address = tmp_path / "tree.toml", f"127.0.0.1:{free_addresses.port()}"
     planned(tree)
     control = f"ipc://{tmp_path}/control"
@@ -205,18 +194,18 @@ def test_members_tell_how_they_are_while_they_run(
             assert code == 200
             if float(text.partition(name)[2].partition("\n")[0] or 0) >= 16:
                 break
-        while (code := done_here(["overlay", "status", control])) == 0:
+        while (found := done("status", control)).returncode == 0:
             """The sender has ended, which is noticed after a second."""
-        assert code == 1
-        last_lines = capfd.readouterr().out.splitlines()[-2:]
+        assert found.returncode == 1
+        last_lines = found.stdout.splitlines()[-2:]
         assert "not ready: tree 1: nothing of the sender for" in last_lines[0]
         assert "forwarded " in last_lines[1]
         assert page(address, "/ready")[0] == 503
-        assert done_here(["overlay", "status", control + "-2", "--json"]) == 1
-        assert json.loads(capfd.readouterr().out)["trees"][0]["delivered"] == 2
+        code, text, _ = done("status", control + "-2", "--json")
+        assert (code, json.loads(text)["trees"][0]["delivered"]) == (1, 2)
         assert ended(proxy)[0] == 0
-        assert done_here(["overlay", "status", control]) == 3
-        assert "no member at ipc://" in capfd.readouterr().err
+        code, _, wrong = done("status", control)
+        assert (code, "no member at ipc://" in wrong) == (3, True)
 
 
 class LateEcho:
@@ -326,86 +315,6 @@ def test_the_example_of_a_tree_in_one_process_runs() -> None:
     )  # fmt: skip
     assert example.returncode == 0, example.stderr
     assert example.stdout.count("20 messages, 1 to 20, in order: True") == 4
-
-
-def test_techniques_are_measured_side_by_side(capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["overlay", "measure", "--receivers", "40", "--hedging", "0", "--hedging", "1",
-             "--messages", "60", "--rate", "40", "--spikes", "1%", "--json"]  # fmt: skip
-    assert done_here(words) == 0
-    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    ring = [] if refusal() else ["unicast, io_uring"]
-    names = ["unicast", *ring, "CloudEx's way", "tree, H = 0", "tree, H = 1"]
-    assert [row["technique"] for row in rows] == names
-    for row in rows:
-        assert row["missing"] == 0
-    # A message in time everywhere has a window of 0.
-    delivered = rows.pop(names.index("CloudEx's way"))
-    assert 0 <= delivered["window_p50_us"] <= delivered["latency_p99_us"]
-    assert delivered["latency_p50_us"] == delivered["rule_latency_p50_us"]
-    for row in rows:
-        assert 0 < row["window_p50_us"] <= row["latency_p99_us"]
-        assert row["held_latency_p50_us"] >= row["latency_p50_us"]
-
-
-@pytest.fixture(scope="module")
-def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = tmp_path_factory.mktemp("overlay") / "tree.toml"
-    planned(tree)
-    return tree
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("plan", "{new}", "--receivers", 0), "receivers"),
-        (("plan", "{tree}"), "is there already (replace a member of it by --replace"),
-        (("plan", "{new}", "--fan-out", 3), "a fan-out without a depth (give --depth, too)"),
-        (("plan", "{new}", "--depth", 3, "--fan-out", 9), "81 proxies in its last layer"),
-        (("plan", "{new}", "--host", "nowhere"), "'nowhere' is no IPv4 address"),
-        (("plan", "{new}", "--port", 65_530), "ports end at 65535"),
-        (("plan", "{tree}", "--replace", "nobody=10.0.0.1:5"), "no member nobody"),
-        (("plan", "{tree}", "--replace", "proxy-0-0"), "give NAME=HOST:PORT"),
-        (("plan", "{new}", "--beside", "{none}"), "cannot read"),
-        (("plan", "{tree}", "--beside", "{tree}"), "is there already"),
-        (("plan", "{new}", "--beside", "{tree}", "--fan-out", 3), "--fan-out says nothing beside"),
-        (("plan", "{tree}", "--replace", "sender=127.0.0.1:1", "--depth", 2), "--depth says no"),
-        (("plan", "{new}", "--beside", "{tree}", "--tree", 1), "two topologies of tree 1"),
-        (("plan", "{new}", "--beside", "{tree}", "--port", 65_535), "too few ports from 65535"),
-        (("send", "{tree}", "-", "--also", "{tree}"), "two topologies of tree 1"),
-        (("receive", "{tree}", "receiver-0", "--also", "{none}"), "cannot read"),
-        (("proxy", "{none}", "proxy-0-0"), "cannot read"),
-        (("proxy", "{tree}", "receiver-0"), "receiver-0 is a receiver (name a proxy"),
-        (("receive", "{tree}", "proxy-0-0"), "proxy-0-0 is a proxy (name a receiver"),
-        (("receive", "{tree}", "receiver-0", "--to", "there"), "'there' is no address"),
-        (("receive", "{tree}", "receiver-0", "--slots", 3), "a power of two"),
-        (("receive", "{tree}", "receiver-0", "--echo", "there:1"), "'there' is no IPv4 address"),
-        (("echo", "there"), "'there' is no address"),
-        (("proxy", "{tree}", "proxy-0-0", "--metrics", "9"), "--metrics: '9' is not host:port"),
-        (("proxy", "{tree}", "proxy-0-0", "--metrics", "1.2.3.4:5"), "leave --metrics out"),
-        (("proxy", "{tree}", "proxy-0-0", "--control", "x"), "--control: 'x' is no ZeroMQ"),
-        (("send", "{tree}", "-", "--control", "ipc:///no/where"), "--control: cannot bind"),
-        (("status", "there"), "'there' is no endpoint (a member's --control"),
-        (("echo", "1.2.3.4:5"), "cannot have 1.2.3.4:5"),
-        (("proxy", "{tree}", "proxy-0-0", "--cpu", 999), "no processor 999"),
-        (("send", "{tree}"), "a sender has one source of messages"),
-        (("send", "{tree}", "{none}"), "cannot read"),
-        (("send", "{tree}", "--from", "1.2.3.4:5"), "cannot listen to 1.2.3.4:5"),
-        (("send", "{tree}", "-", "--fair", 2), "it goes from 0.5 to 0.999"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_one_line_and_exit_code_2(
-    tmp_path: Path,
-    one_tree: Path,
-    words: tuple[object, ...],
-    said: str,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    paths = {"{tree}": one_tree, "{new}": tmp_path / "new.toml", "{none}": tmp_path / "none"}
-    given = [str(paths.get(str(each), each)) for each in words]
-    assert done_here(["overlay", *given]) == 2
-    complained = capfd.readouterr().err
-    assert said in complained
-    assert complained.count("\n") == 1
 
 
 def test_members_of_a_mesh_measure_their_delays_and_one_puts_them_together(tmp_path: Path) -> None:

@@ -574,14 +574,11 @@ def test_a_refused_attachment_leaves_nothing_behind(compiled: Path) -> None:
 COMMAND = """
 import sys
 from pathlib import Path
-import typer
-from feedhandler.cli import overlay_hooks as cli_overlay_hooks
+from feedhandler.cli.app import chosen
 from feedhandler.terminal.console import run_command
 from feedhandler.overlay.hooks import attaching
 attaching.FOLDER = Path(sys.argv[1])
-app = typer.Typer()
-cli_overlay_hooks.add_hooks(app)
-sys.exit(run_command(lambda: app(["hooks", *sys.argv[2:]], standalone_mode=False)))
+sys.exit(run_command(lambda: chosen(["overlay", "hooks", *sys.argv[2:]])))
 """
 
 

@@ -1,5 +1,6 @@
 """A running replay, paused and moved: what arrives at a socket is the capture from there on."""
 
+import itertools
 import json
 import random
 import signal
@@ -239,6 +240,32 @@ def test_captures_that_are_merged_are_entered_at_the_same_time(
     assert player.wait(PATIENCE_S)
     wanted = [*range(sent), *range(1_234, 1_234 + between - sent), *range(5_500, COUNT)]
     assert receiver.wait_until(lambda numbers: len(numbers) >= len(wanted)) == wanted
+
+
+def test_a_seek_wakes_a_replay_that_waits_for_the_next_hour(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    """Three datagrams an hour, for three hours: each hour's go out at once."""
+    hour_ns, path = 3_600 * 10**9, tmp_path / "hours.pcap"
+    with CaptureWriter(path) as writer:
+        for hour, number in itertools.product(range(3), range(3)):
+            payload = (10 * hour + number).to_bytes(4, "big")
+            writer.write(hour * hour_ns + number, "239.1.1.1", 5_001, payload)
+    player = Player(Pipeline([Capture(path)]), [MulticastLine("A", receiver.endpoint)])
+    player.start()
+    for target_ns, count in ((hour_ns + 1, 3), (0, 5), (2 * hour_ns, 8)):
+        receiver.wait_for(count)
+        assert player.seek(target_ns) == target_ns
+    assert player.wait(PATIENCE_S)
+    assert receiver.wait_for(11) == [0, 1, 2, 11, 12, 0, 1, 2, 20, 21, 22]
+    assert player.result().complete
+
+
+def test_what_is_no_recording_cannot_be_entered_in_the_middle(receiver: Receiver) -> None:
+    player = Player([(0, b"none")], [MulticastLine("A", receiver.endpoint)])
+    with pytest.raises(UsageError, match="play captures"):
+        player.seek(0)
+    assert player.run().complete
 
 
 def test_a_paused_replay_can_be_stopped(tmp_path: Path, receiver: Receiver) -> None:

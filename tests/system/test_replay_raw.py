@@ -210,8 +210,6 @@ def test_the_command_finds_frames_that_are_too_long(
         (("--raw", "--interface", "nowhere0"), "'nowhere0': no such interface"),
         (("--raw", "--source-mac", "02:11"), "'02:11' is no MAC address"),
         (("--raw", "--source-ip", "1.2.3"), "'1.2.3' is no IPv4 address"),
-        (("--source-mac", "02:11:22:33:44:55"), "add --raw"),
-        (("--bypass-queue",), "add --raw"),
     ],
 )
 def test_the_command_tells_in_one_line_what_cannot_be(

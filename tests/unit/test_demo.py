@@ -151,50 +151,41 @@ class FakeMessage:
         self.quality = quality or None
 
 
+UTP = load_feed("euronext-utp-md")
+
+
+def packet(number: int) -> bytes:
+    message = UTP.encode_message(230, symbol_index=10_001, price=number)
+    return UTP.encode_packet(sequence=number, service=104, messages=[message])
+
+
 def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
-    feed = load_feed("euronext-utp-md")
-    packets = [
-        feed.encode_packet(
-            sequence=sequence,
-            service=104,
-            messages=[feed.encode_message(230, symbol_index=10_001, price=sequence)],
-        )
-        for sequence in range(2, 8)
-    ]
-    with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
-        books = LedgerClient(feed, got)
+    packets = [packet(number) for number in range(2, 8)]
+    with LedgerWriter(tmp_path / "sent", UTP) as sent, LedgerWriter(tmp_path / "got", UTP) as got:
+        books = LedgerClient(UTP, got)
         start = {"service": 104, "reason": "start", "since": 2, "lost": []}
         gap = {"service": 104, "reason": "gap", "since": 2, "lost": [[4, 5]]}
         books.record(FakeMessage("quality", **start))  # type: ignore[arg-type]
-        for packet in packets:
-            sent.sent(packet)
+        for each in packets:
+            sent.sent(each)
         books.record(FakeMessage("packet", packets[0]))  # type: ignore[arg-type]
         books.record(FakeMessage("packet", packets[1]))  # type: ignore[arg-type]
         books.record(FakeMessage("quality", **gap))  # type: ignore[arg-type]
         books.record(FakeMessage("batch", packets[4] + packets[5]))  # type: ignore[arg-type]
         assert books.received == 4
-    report = check(
-        feed, read_ledger(tmp_path / "sent"), read_ledger(tmp_path / "got"), Selection("euronext.#")
-    )
+    ledgers = (read_ledger(tmp_path / name) for name in ("sent", "got"))
+    report = check(UTP, *ledgers, Selection("euronext.#"))
     assert report.clean
     assert (report.ok, report.lost_announced, report.lost_unannounced) == (4, 2, 0)
 
 
 def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_path: Path) -> None:
-    feed = load_feed("euronext-utp-md")
-    packets = [
-        feed.encode_packet(
-            sequence=sequence,
-            service=104,
-            messages=[feed.encode_message(230, symbol_index=10_001, price=sequence)],
-        )
-        for sequence in range(2, 9)
-    ]
+    packets = [packet(number) for number in range(2, 9)]
     common = {"service": 104, "since": 2}
-    with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
-        books = LedgerClient(feed, got)
-        for packet in packets:
-            sent.sent(packet)
+    with LedgerWriter(tmp_path / "sent", UTP) as sent, LedgerWriter(tmp_path / "got", UTP) as got:
+        books = LedgerClient(UTP, got)
+        for each in packets:
+            sent.sent(each)
         stream = [
             FakeMessage("quality", **common, reason="start"),
             FakeMessage("packet", packets[0]),
@@ -211,9 +202,8 @@ def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_pa
         ]
         for message in stream:
             books.record(message)  # type: ignore[arg-type]
-    report = check(
-        feed, read_ledger(tmp_path / "sent"), read_ledger(tmp_path / "got"), Selection("euronext.#")
-    )
+    ledgers = (read_ledger(tmp_path / name) for name in ("sent", "got"))
+    report = check(UTP, *ledgers, Selection("euronext.#"))
     assert report.clean
     assert (report.ok, report.refreshed, report.lost_announced) == (5, 1, 1)
 

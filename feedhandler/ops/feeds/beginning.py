@@ -1,6 +1,6 @@
 """`feedhandler feeds new`: the beginning of a description, which loads as it is.
 
-The packet headers of framings that several exchanges use stand here, for `feeds_import`, too.
+Headers of packets and messages are those of built-in descriptions.
 """
 
 import re
@@ -10,196 +10,102 @@ from pathlib import Path
 import msgspec
 
 from feedhandler.codecs.errors import UsageError, unwritable
+from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.terminal.console import ExitCode, complain
 
 #: The number of a description that has no other one; the built-in feeds stay below.
 NUMBER = 1000
 
-_MOLDUDP64 = """\
-# MoldUDP64: a datagram is one packet. Numbers count messages, from 1 in each session. A packet
-# without messages is a heartbeat, one of 65,535 ends the session: both carry the next number.
-[packet]
-header_size = 20
-sequence = { field = "SequenceNumber", counts = "messages", heartbeat = "next" }
-heartbeat_when_empty = true
-count = "MessageCount"
-end_of_session = 65535
-session = "Session"
-fields = [
-    { type = "c10", name = "Session" },
-    { type = "u64", name = "SequenceNumber" },
-    { type = "u16", name = "MessageCount" },
-]
-"""
+
+def _table(feed: str, name: str, note: str) -> str:
+    """Return a table of a built-in description, as it stands there, below a note of ours."""
+    text = (FEEDS_FOLDER / f"{feed}.toml").read_text()
+    found = re.search(rf"(?ms)^\[{name}\].*?(?=^\[|\Z)", text)
+    assert found is not None
+    return f"{note}{found[0].rstrip()}\n"
+
 
 _CME = """\
 # A datagram is one packet: its number, its send time, then messages to its end. Numbers count
 # packets.
-[packet]
-header_size = 12
-sequence = { field = "PacketSequenceNumber", counts = "packets", first = 1 }
-heartbeat_when_empty = true
-send_time = { field = "SendingTime", unit = "ns", since = "epoch" }
-fields = [
-    { type = "u32", name = "PacketSequenceNumber" },
-    { type = "u64", name = "SendingTime", doc = "nanoseconds since 1970" },
-]
 """
-
-_B3 = """\
+_MOLDUDP64 = """\
+# MoldUDP64: a datagram is one packet. Numbers count messages, from 1 in each session. A packet
+# without messages is a heartbeat, one of 65,535 ends the session: both carry the next number.
+"""
+#: Built-in feeds whose packets are in front of SBE messages, and notes on them.
+_SBE = {
+    "cme": ("cme-mdp3", _CME),
+    "b3": (
+        "b3-umdf",
+        """\
 # A datagram is one packet: channel, number and send time, then messages to its end. Numbers count
 # packets, from 1 in each SequenceVersion; number 0 is outside the sequence.
-[packet]
-header_size = 16
-sequence = { field = "SequenceNumber", counts = "packets", first = 1, unsequenced = 0 }
-heartbeat_when_empty = true
-service = "ChannelId"
-session = "SequenceVersion"
-send_time = { field = "SendingTime", unit = "ns", since = "epoch" }
-fields = [
-    { type = "u8", name = "ChannelId" },
-    { type = "x1" },
-    { type = "u16", name = "SequenceVersion" },
-    { type = "u32", name = "SequenceNumber" },
-    { type = "u64", name = "SendingTime", doc = "nanoseconds since 1970" },
-]
-"""
+""",
+    ),
+    "memx": (
+        "memx-memoir",
+        "# A packet is a heartbeat, an end of session, or messages. Numbers count messages.\n",
+    ),
+    "moldudp64": ("shared/moldudp64", _MOLDUDP64),
+}
 
-_MEMX = """\
-# A datagram is one packet: heartbeat, end of session, or messages. Numbers count messages.
-[packet]
-header_size = 20
-sequence = { field = "SequenceNumber", counts = "messages", first = 1, heartbeat = "next" }
-count = "MessageCount"
-kind = { field = "MessageType", data = [2], heartbeat = [0, 1], header_size = 18 }
-session = "SessionId"
-fields = [
-    { type = "u8", name = "MessageType", values = { 0 = "heartbeat", \
-1 = "end of session", 2 = "sequenced messages" } },
-    { type = "u8", name = "HeaderLength", constant = 18, doc = "without MessageCount" },
-    { type = "u64", name = "SessionId" },
-    { type = "u64", name = "SequenceNumber" },
-    { type = "u16", name = "MessageCount", doc = "of sequenced packets only" },
-]
-"""
 
-#: Packet headers in front of SBE messages.
-SBE_PACKETS = {"cme": _CME, "b3": _B3, "memx": _MEMX, "moldudp64": _MOLDUDP64}
+def sbe_packet(framing: str) -> str:
+    """Return the header of packets of SBE messages."""
+    feed, note = _SBE[framing]
+    return _table(feed, "packet", note)
 
 
 class Framing(msgspec.Struct, frozen=True):
-    """The headers of a framing, as TOML; `type` is that of the example message."""
+    """A framing: the built-in feeds that have its tables, notes, the example message's type."""
 
     byte_order: str
     pad: str
+    feed: str
     packet: str
     message: str
     type: str
+    message_feed: str = ""
 
 
-_TEXT_TYPE = """\
-# A message's length leaves out its own two bytes.
-[message]
-header_size = 3
-length = { at = 0, type = "u16" }
-length_add = 2
-type = { at = 2, type = "c1" }
-fields = [{ type = "u16", name = "MessageLength" }, { type = "c1", name = "MessageType" }]
-"""
-
+_TEXT_TYPE = "# A message's length leaves out its own two bytes.\n"
 #: Framings by the word for `--framing`.
 FRAMINGS = {
-    "moldudp64": Framing("big", "space", _MOLDUDP64, _TEXT_TYPE, '"A"'),
+    "moldudp64": Framing("big", "space", "shared/moldudp64", _MOLDUDP64, _TEXT_TYPE, '"A"'),
     "xdp": Framing(
         "little",
         "nul",
+        "nyse-integrated-xdp",
         """\
 # NYSE XDP: a packet's length includes its header. Numbers count messages. DeliveryFlag tells what a
 # packet is for. Whether a heartbeat's number is the last or the next one, the exchange's own
 # specification tells.
-[packet]
-header_size = 16
-length = { field = "PktSize", add = 0 }
-sequence = { field = "SeqNum", counts = "messages", first = 1, heartbeat = "none" }
-kind = { field = "DeliveryFlag", data = [11, 10, 13, 15, 17, 18, 19, 20], heartbeat = [1], \
-reset = [12], control = [21] }
-heartbeat_when_empty = true
-count = "NumberMsgs"
-flags = "DeliveryFlag"
-send_time = { field = "SendTime", unit = "s", since = "epoch", nanoseconds = "SendTimeNS" }
-fields = [
-    { type = "u16", name = "PktSize", doc = "bytes of the whole packet" },
-    { type = "u8", name = "DeliveryFlag", values = { 1 = "heartbeat", \
-10 = "after a failover", 11 = "original", 12 = "sequence reset", \
-13 = "retransmission, only packet", 15 = "retransmission, one of several", \
-17 = "refresh, only packet", 18 = "refresh, first", 19 = "refresh, going on", \
-20 = "refresh, last", 21 = "message unavailable" } },
-    { type = "u8", name = "NumberMsgs" },
-    { type = "u32", name = "SeqNum", doc = "of the first message" },
-    { type = "u32", name = "SendTime", doc = "seconds since 1970" },
-    { type = "u32", name = "SendTimeNS" },
-]
 """,
-        """\
-# A message's size includes itself.
-[message]
-header_size = 4
-length = { at = 0, type = "u16" }
-type = { at = 2, type = "u16" }
-fields = [{ type = "u16", name = "MsgSize" }, { type = "u16", name = "MsgType" }]
-""",
+        "# A message's size includes itself.\n",
         "100",
     ),
     "sbe": Framing(
         "little",
         "nul",
+        "cme-mdp3",
         _CME,
         """\
 # A message is its size, which includes itself, and an SBE header; its block of fields may be longer
-# in a later version. `feedhandler feeds import` writes all messages from the exchange's schema.
-[message]
-header_size = 10
-length = { at = 0, type = "u16" }
-type = { at = 4, type = "u16" }
-block_length = { at = 2, type = "u16" }
-fields = [
-    { type = "u16", name = "MessageSize" },
-    { type = "u16", name = "BlockLength" },
-    { type = "u16", name = "TemplateId" },
-    { type = "u16", name = "SchemaId", constant = 1 },
-    { type = "u16", name = "Version", constant = 0 },
-]
+# in a later version. SchemaId and Version are those of the exchange's schema, from which
+# `feedhandler feeds import` writes all messages.
 """,
         "1",
+        "shared/cme-mdp3",
     ),
     "iex-tp": Framing(
         "little",
         "space",
+        "shared/iex-tp",
         """\
 # IEX-TP: a datagram's length leaves out its header. Numbers count messages. A datagram without
 # messages is a heartbeat and carries the next number. A feed has its own MessageProtocolID: add
 # `constants = { Version = 1, MessageProtocolID = ... }`, and packets of others are rejected.
-[packet]
-header_size = 40
-length = { field = "PayloadLength", add = 40 }
-sequence = { field = "FirstMessageSequenceNumber", counts = "messages", heartbeat = "next" }
-heartbeat_when_empty = true
-count = "MessageCount"
-service = "ChannelID"
-session = "SessionID"
-send_time = { field = "SendTime", unit = "ns", since = "epoch" }
-fields = [
-    { type = "u8", name = "Version" },
-    { type = "x1" },
-    { type = "u16", name = "MessageProtocolID" },
-    { type = "u32", name = "ChannelID" },
-    { type = "u32", name = "SessionID" },
-    { type = "u16", name = "PayloadLength" },
-    { type = "u16", name = "MessageCount" },
-    { type = "u64", name = "StreamOffset" },
-    { type = "u64", name = "FirstMessageSequenceNumber" },
-    { type = "u64", name = "SendTime", doc = "nanoseconds since 1970" },
-]
 """,
         _TEXT_TYPE,
         '"A"',
@@ -207,31 +113,12 @@ fields = [
     "pitch": Framing(
         "little",
         "space",
+        "shared/cboe-pitch",
         """\
 # Cboe's sequenced unit header. A unit numbers its messages from 1 a day; number 0 is outside the
 # sequence. A packet without messages is a heartbeat and carries the next number.
-[packet]
-header_size = 8
-length = { field = "Length", add = 0 }
-sequence = { field = "Sequence", counts = "messages", heartbeat = "next", unsequenced = 0 }
-heartbeat_when_empty = true
-count = "Count"
-service = "Unit"
-fields = [
-    { type = "u16", name = "Length", doc = "bytes of the whole packet" },
-    { type = "u8", name = "Count" },
-    { type = "u8", name = "Unit" },
-    { type = "u32", name = "Sequence", doc = "of the first message" },
-]
 """,
-        """\
-# A message's length includes itself.
-[message]
-header_size = 2
-length = { at = 0, type = "u8" }
-type = { at = 1, type = "u8" }
-fields = [{ type = "u8", name = "MessageLength" }, { type = "u8", name = "MessageType" }]
-""",
+        "# A message's length includes itself.\n",
         "0x21",
     ),
 }
@@ -298,8 +185,8 @@ def run(name: str, framing: str, out: str) -> int:
         number=NUMBER,
         byte_order=chosen.byte_order,
         pad=chosen.pad,
-        packet=chosen.packet,
-        message=chosen.message,
+        packet=_table(chosen.feed, "packet", chosen.packet),
+        message=_table(chosen.message_feed or chosen.feed, "message", chosen.message),
         type=chosen.type,
     )
     write_description(text, path)

@@ -3,7 +3,7 @@
 Composites are flattened: a decimal becomes one price, other members are fields of their own, called
 `Field.member`. What is not on the wire (constants) stands as a comment. What a description cannot
 say is a `Note` with its line in the schema; what is wrong in the schema itself ends the work with a
-`ConfigError`. A schema says nothing of packets: their header is one of `feeds_new.SBE_PACKETS`.
+`ConfigError`. A schema says nothing of packets: their header is one of `beginning.sbe_packet`.
 """
 
 import re
@@ -20,7 +20,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.codecs.field_values import snake_case
 from feedhandler.codecs.toml_text import toml_value
-from feedhandler.ops.feeds.beginning import NUMBER, SBE_PACKETS, write_description
+from feedhandler.ops.feeds.beginning import NUMBER, sbe_packet, write_description
 from feedhandler.terminal.console import ExitCode, complain
 
 #: Largest schema, and how deep its elements may stand in each other.
@@ -250,7 +250,7 @@ class Importer:
         messages = [text for each in self.root.all("message") for text in self._message(each)]
         if not messages:
             self.refuse(self.root, "has no message")
-        lines = [*self._head(), SBE_PACKETS[self.framing], *header, ""]
+        lines = [*self._head(), sbe_packet(self.framing), *header, ""]
         for name, dimensions in self.dimensions.items():
             lines += [f"[dimensions.{name}]", *dimensions, ""]
         for wire, key in self.times:

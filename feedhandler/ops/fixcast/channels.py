@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from feedhandler.codecs.errors import PeerError, UsageError, reason_of, unwritable
+from feedhandler.codecs.errors import PeerError, UsageError, unwritable
 from feedhandler.fixcast.captured import CapturedChannel
 from feedhandler.fixcast.channels import Channels, host_and_port, read_channels
 from feedhandler.fixcast.market_data_service import requests_answered
@@ -23,10 +23,17 @@ from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
 from feedhandler.replay.captures.reading import Capture
-from feedhandler.terminal.console import ExitCode, complain, host_faults, print_json, run_async
+from feedhandler.terminal.console import (
+    STDIN,
+    ExitCode,
+    complain,
+    host_faults,
+    print_json,
+    reading,
+    run_async,
+)
 from feedhandler.terminal.outputs import refuse_filled, refuse_input
 
-STDIN = Path("-")
 _READ_BYTES = 256 << 10
 #: Messages of a capture that are published together.
 _CAPTURED_TOGETHER = 200
@@ -61,7 +68,7 @@ def publish(
     ids = [channel] if channel else list(channels.channels)
     requests = requests or _market_data_of(channels, ids)
     address = host_and_port(requests) if requests else None
-    with _opened(messages) as file:
+    with reading(messages, "give a file of FIX messages, or -") as file:
         return _publish(channels, file, messages, channel, content, settings, address)
 
 
@@ -223,21 +230,6 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     return b"" if stop.is_set() else reading.result()
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    if path == STDIN:
-        yield sys.stdin.buffer
-        return
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {reason_of(error)}", "give a file of FIX messages, or -"
-        ) from None
-    with file:
-        yield file
 
 
 # -- receive -----------------------------------------------------------------------------

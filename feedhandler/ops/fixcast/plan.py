@@ -1,7 +1,6 @@
 """`feedhandler fixcast plan`: channels for volumes given by a table, or measured in a capture."""
 
 import datetime
-import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +20,7 @@ from feedhandler.fixcast.planner import (
 from feedhandler.fixcast.volumes import VolumeMeter
 from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, progress
-from feedhandler.terminal.feed_guess import fitting_hint
-
-#: Datagrams that are decoded to find the feed that fits.
-PROBE_DATAGRAMS = 200
+from feedhandler.terminal.feed_guess import first_payloads, fitting_hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
     for reason, count in meter.rejected.items():
         complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
     if not meter.messages:
-        payloads = [each.payload for each in itertools.islice(capture, PROBE_DATAGRAMS)]
+        payloads = first_payloads(capture)
         raise UsageError(f"{capture.path}: no messages of {feed.name}", fitting_hint(payloads))
     text = f"{meter.messages:,} messages on all lines"
     if meter.unnamed_bytes:

@@ -1,7 +1,5 @@
 """`feedhandler overlay echo`: answer a receiver's probes, beside an isolated process."""
 
-import contextlib
-import signal
 import socket
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,7 @@ from feedhandler.overlay.port import Port
 from feedhandler.overlay.running import SLEEP_NS, pin
 from feedhandler.overlay.topology import Address
 from feedhandler.overlay.topology_file import ipv4_address_of
-from feedhandler.terminal.console import ExitCode, complain, print_json
+from feedhandler.terminal.console import ExitCode, complain, print_json, signal_handlers
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +30,10 @@ def echo(echoing: Echoing) -> int:
     only = ipv4_address_of(echoing.only) if echoing.only else None
     pin(echoing.processor)
     stopped: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: stopped.append(number))
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
+    with (
+        signal_handlers(lambda number, _: stopped.append(number)),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
+    ):
         try:
             sock.bind(listen)
         except OSError as error:

@@ -29,9 +29,7 @@ from feedhandler.overlay.topology_file import (
     read_trees,
 )
 from feedhandler.overlay.wire import PAYLOAD_MAX
-from feedhandler.terminal.console import ExitCode, complain, print_json
-
-STDIN = Path("-")
+from feedhandler.terminal.console import ExitCode, complain, print_json, reading
 
 
 class Signals:
@@ -274,16 +272,7 @@ def _send_all(
 def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
     """Yield the file or socket that messages come from, and whether they are lines."""
     if sending.messages is not None:
-        if sending.messages == STDIN:
-            yield sys.stdin.buffer, True
-            return
-        try:
-            file = sending.messages.open("rb")
-        except OSError as error:
-            raise UsageError(
-                f"cannot read {sending.messages}: {reason_of(error)}", "a line is a message"
-            ) from None
-        with file:
+        with reading(sending.messages, "a line is a message") as file:
             yield file, True
         return
     host, port = address_of(sending.source)

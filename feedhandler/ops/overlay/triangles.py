@@ -1,10 +1,8 @@
 """`feedhandler overlay measure --triangles`: delays of all pairs of hosts, by windows."""
 
-import contextlib
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from feedhandler.overlay.experiment import Experiment, percent, us
 from feedhandler.overlay.mesh import GAIN_US, PairWindow, Windows, windows_of
 from feedhandler.overlay.meshing import Mesh, opened, opened_here
 from feedhandler.overlay.topology_file import read_topology
-from feedhandler.terminal.console import ENDING_SIGNALS, ExitCode, complain, print_json
+from feedhandler.terminal.console import ExitCode, complain, print_json, signal_handlers
 from feedhandler.terminal.outputs import refuse_input
 
 #: Pairs in the table: those whose delay varies most, and the one in the middle.
@@ -30,24 +28,6 @@ class Probing:
 
     seconds: float
     rate: float
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Catch SIGINT and SIGTERM, so that what was measured by then is printed.
-
-    Yields a function that returns whether one came.
-    """
-    stopped: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: stopped.append(number))
-        for number in ENDING_SIGNALS
-    }
-    try:
-        yield lambda: bool(stopped)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def triangles_here(hosts: int, probing: Probing, report: Path | None, as_json: bool) -> int:
@@ -80,8 +60,10 @@ def triangles_member(topology: Path, name: str, probing: Probing) -> int:
 
 
 def _run(mesh: Mesh, probing: Probing, output: Callable[[PairWindow], None]) -> None:
-    with _stoppable() as stopped:
-        mesh.run(probing.seconds, stopped, output)
+    # Where a signal ends it, what was measured by then is printed.
+    stopped: list[int] = []
+    with signal_handlers(lambda number, _: stopped.append(number)):
+        mesh.run(probing.seconds, lambda: bool(stopped), output)
     dropped = sum(sum(host.counts.values()) - host.counts["taken"] for host in mesh.hosts)
     if dropped or mesh.unsent:
         complain(f"{dropped:,} datagrams dropped, {mesh.unsent:,} probes not sent")

@@ -25,10 +25,7 @@ from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.terminal.arguments import LineAddress, TcpAddress, Wanted
 from feedhandler.terminal.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.terminal.console import ExitCode, complain, print_json
-from feedhandler.terminal.feed_guess import fitting_hint
-
-#: Datagrams that are decoded to check whether a capture is of the feed.
-PROBE_DATAGRAMS = 100
+from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS, fitting_hint
 
 
 class Options(Struct, frozen=True, kw_only=True):

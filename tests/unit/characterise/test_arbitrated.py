@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from feedhandler.characterise import arbitrated, in_order, ranges, reading, report
-from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
+from feedhandler.characterise.arbitrated import characterise_arbitrated
 from feedhandler.characterise.digest import Digest
-from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs import load_feed
@@ -33,6 +33,7 @@ from tests.support.characterise import (
     PORT,
     Independent,
     refresh_packet,
+    table_rows,
     write_session,
 )
 
@@ -96,10 +97,6 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
     assert dict(zip(buckets[0].tolist(), buckets[1].tolist(), strict=True)) == minutes
 
 
-def arbitrated_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
-    return [(t.name, t.rows) for t in arbitrated_tables(outcome, FEED, "UTC")[:-1]]
-
-
 def test_a_session_s_arbitrated_stream_is_the_plain_calculation_s(
     tmp_path: Path, seed: int
 ) -> None:
@@ -112,19 +109,17 @@ def test_a_session_s_arbitrated_stream_is_the_plain_calculation_s(
     assert_is(whole.digest, streams, f"seed {seed}")
     (tmp_path / "day.pcap.gz").write_bytes(gzip.compress(path.read_bytes()))
     zipped = characterise_arbitrated([str(tmp_path / "day.pcap.gz")], UTP)
-    assert arbitrated_rows(zipped) == arbitrated_rows(whole)
+    assert table_rows(zipped) == table_rows(whole)
     for size in (7_000, 50_000):
         parts = characterise_arbitrated([str(path)], UTP, slice_size=size)
         assert parts.files[0].slices > 3
-        assert arbitrated_rows(parts) == arbitrated_rows(whole), (
-            f"seed {seed}, slices of {size} bytes"
-        )
+        assert table_rows(parts) == table_rows(whole), f"seed {seed}, slices of {size} bytes"
     assert len(streams) > 1
 
 
 def test_tables_of_lines_stay_the_lines_own(tmp_path: Path) -> None:
     path = write_session(tmp_path / "day.pcap", 3, seconds=0.1, loss=0.05)
-    found = dict(arbitrated_rows(characterise_arbitrated([str(path)], UTP)))
+    found = dict(table_rows(characterise_arbitrated([str(path)], UTP)))
     lines = {t.name: t.rows for t in tables_of(characterise([str(path)], UTP), FEED, "UTC")}
     for name in lines.keys() & arbitrated.OF_LINES:
         assert found[name] == lines[name]
@@ -214,7 +209,7 @@ def test_a_reset_begins_new_numbers_on_both_lines(
     assert (cell.interarrival.count, cell.interarrival.backwards) == (99, 0)
     for size in (200, 1_000, 6_000):
         parts = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP, slice_size=size)
-        assert arbitrated_rows(parts) == arbitrated_rows(whole)
+        assert table_rows(parts) == table_rows(whole)
 
 
 def test_lines_in_files_of_their_own_are_put_in_order_or_refused(
@@ -280,7 +275,7 @@ def test_the_command_tells_of_the_arbitrated_stream(
     assert ops.run(structs.replace(asked, arbitrated=True)) == ExitCode.OK
     found = json.loads((tmp_path / "session.json").read_text())
     assert found["about"]["of"] == "the arbitrated stream"
-    expected = dict(arbitrated_rows(characterise_arbitrated([str(path)], UTP)))
+    expected = dict(table_rows(characterise_arbitrated([str(path)], UTP)))
     assert {name: found["tables"][name]["rows"] for name in expected} == expected
     for other in ({"exact": True}, {"profile": tmp_path / "x.json"}):
         with pytest.raises(UsageError, match="are of lines"):

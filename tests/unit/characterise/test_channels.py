@@ -14,11 +14,10 @@ from feedhandler.characterise.channels import SAMPLES_MAX, Samples, _chosen, par
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.lake import fill_lake, outcome_of
 from feedhandler.characterise.tables import Table, tables_of
-from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.replay.captures.reading import Capture
-from feedhandler.terminal.console import ExitCode, run_guarded
+from feedhandler.terminal.console import ExitCode
 from tests.support.channels import (
     A1,
     A2,
@@ -31,6 +30,7 @@ from tests.support.channels import (
     rows_of,
     write_rows,
 )
+from tests.support.commands import run_here
 
 UTP = load_feed("euronext-utp-md")
 
@@ -262,16 +262,9 @@ def test_lines_whose_recordings_overlap_little_are_found_by_bounded_samples(
     assert len(set(guessed.firsts.values())) == 1
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = run_guarded(lambda: cli.chosen(list(words))())
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
-
-
 def test_the_command_tells_what_it_guessed_and_takes_a_map(
     capture: str,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(report, "draw", lambda tables: [])  # figures take their time
@@ -280,7 +273,7 @@ def test_the_command_tells_what_it_guessed_and_takes_a_map(
     for more in ([], ["--arbitrated"], ["--once"]):
         folder = tmp_path / f"out{len(more)}{''.join(more)}"
         words[4] = str(folder)
-        code, _, errors = run(capsys, "characterise", *words, *more)
+        code, _, errors = run_here("characterise", *words, *more)
         assert code == ExitCode.OK
         assert f"2 channels, guessed from their numbers: {ONE} with 233.75.215.65" in errors
         unknown = 40 if "--arbitrated" in more else 80
@@ -289,16 +282,16 @@ def test_the_command_tells_what_it_guessed_and_takes_a_map(
         assert [row[0] for row in tables["channels"]["rows"]] == [ONE, ONE, TWO, TWO]
     (tmp_path / "map.toml").write_text(MAP)
     words[4] = str(tmp_path / "report")
-    code, _, errors = run(capsys, "characterise", *words, "--channels", str(tmp_path / "map.toml"))
+    code, _, errors = run_here("characterise", *words, "--channels", str(tmp_path / "map.toml"))
     assert code == ExitCode.OK
     assert "guessed" not in errors
-    code, _, errors = run(capsys, "characterise", *words, "--channels", str(tmp_path / "absent"))
+    code, _, errors = run_here("characterise", *words, "--channels", str(tmp_path / "absent"))
     assert code == ExitCode.USAGE
     assert "absent: no such file" in errors
 
 
 def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(
-    capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    capture: str, tmp_path: Path
 ) -> None:
     packets = [
         UTP.encode_packet(service=7, sequence=n, body=b"", count=0, kind="heartbeat")
@@ -314,28 +307,28 @@ def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(
         out = tmp_path / "out"
         for more in (["--master", "none"], ["--master", "none", "--arbitrated"]):
             words = ("characterise", path, "--feed", "iex-deep", "--out", str(out), *more)
-            code, printed, errors = run(capsys, *words)
+            code, printed, errors = run_here(*words)
             assert (code, printed, out.exists()) == (ExitCode.FOUND, "", False)
             assert f"none of {count:,} datagrams is a packet of iex-deep ({hint}" in errors
             assert errors.count("\n") == 1
-        code, printed, errors = run(capsys, "decode", path, "--feed", "iex-deep")
+        code, printed, errors = run_here("decode", path, "--feed", "iex-deep")
         assert (code, printed) == (ExitCode.FOUND, "")
         assert f"{count:,} datagrams are no iex-deep packets" in errors
         assert hint in errors
         assert errors.count("\n") == 1
     words = ("--feed", UTP.name, "--out", str(out), "--master", "none", "--service", "9")
-    code, printed, errors = run(capsys, "characterise", utp, *words)
+    code, printed, errors = run_here("characterise", utp, *words)
     assert (code, printed, out.exists()) == (ExitCode.FOUND, "", False), "not what was asked for"
     assert "is a packet of euronext-utp-md and of what was chosen (see --service" in errors
     lake = str(tmp_path / "lake")
     for _ in range(2):  # the second time it is there already
-        code, _, errors = run(capsys, "pipeline", utp, "--feed", "iex-deep", "--lake", lake)
+        code, _, errors = run_here("pipeline", utp, "--feed", "iex-deep", "--lake", lake)
         assert code == ExitCode.FOUND
         assert "none of 20 datagrams is a packet of iex-deep (they fit --feed euronext-" in errors
-    code, _, errors = run(capsys, "decode", utp, "--types", "999")
+    code, _, errors = run_here("decode", utp, "--types", "999")
     assert code == ExitCode.FOUND
     assert "no message has type 999, which euronext-utp-md does not describe" in errors
-    code, _, errors = run(capsys, "decode", utp, "--types", "230")
+    code, _, errors = run_here("decode", utp, "--types", "230")
     assert (code, errors) == (ExitCode.OK, "")
 
 

@@ -208,31 +208,6 @@ def test_messages_are_decoded_by_type_and_symbol(
     assert "EQ1003" in line
 
 
-REFUSED = [
-    ("replay FILE --as-recorded --dry-run --loop 2", "those of FIX messages are text"),
-    ("replay FILE --as-recorded --dry-run --stamps now", "send times of FIX messages are text"),
-    ("pipeline FILE --lake OUT", "FIX messages have no layouts"),
-    ("characterise FILE --out OUT --exact", "FIX messages have no layouts"),
-    ("characterise --lake OUT --out OUT", "FIX messages have no layouts"),
-    ("characterise FILE --out OUT --master none --write-profile OUT", "cannot be generated"),
-    ("lab --capture FILE --out OUT", "numbers of FIX messages are text"),
-]
-
-
-@pytest.mark.parametrize(("words", "reason"), REFUSED, ids=[each[0] for each in REFUSED])
-def test_what_makes_no_sense_for_fix_is_refused_in_one_line(
-    words: str, reason: str, capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = {"FILE": str(capture), "OUT": str(tmp_path / "out")}
-    given = [names.get(word, word) for word in words.split()]
-    assert run(*given, "--feed", FEED.name) == ExitCode.USAGE
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert reason in line
-    assert line.endswith(")")
-
-
 def test_numbers_choose_what_is_played(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["replay", capture, "--as-recorded", "--dry-run", "--feed", FEED.name, "--json"]
     assert run(*words, "--sequence", "260-") == ExitCode.OK

@@ -24,7 +24,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.following import follow
 from feedhandler.terminal.console import ExitCode
-from tests.support.characterise import FEED, write_session
+from tests.support.characterise import FEED, append, write_session
 
 UTP = Request("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -277,12 +277,6 @@ def test_killed_again_and_again_it_ends_with_the_job_s_tables(
     for name, table in found["tables"].items():
         if name != "files":
             assert table["rows"] == expected[name].rows, f"{name}, seed {seed}"
-
-
-def append(path: Path, data: bytes, share: float) -> None:
-    """Append what a recorder has added when it has written the share `share` (0 to 1) of `data`."""
-    with path.open("ab") as file:
-        file.write(data[file.tell() : int(len(data) * share)])
 
 
 def wait_for_batches(out: Path, count: int) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from feedhandler.characterise import boundaries, ranges
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import find_captures, look_at
 from feedhandler.characterise.interarrival import Interarrival
-from feedhandler.characterise.job import Request, characterise
+from feedhandler.characterise.job import Request, characterise, count_batch
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
     CaptureFile,
@@ -300,18 +301,10 @@ def test_no_slice_spans_two_files_and_what_cannot_be_cut_stays_whole() -> None:
 # -- the compiled modules and their interpreted twins --------------------------------------------
 
 
-def columns_of(tally: object, path: Path) -> dict[str, np.ndarray]:
+def columns_of(tally: Any, path: Path) -> dict[str, np.ndarray]:
     for batch in Capture(path).batches():
-        tally.count(  # type: ignore[attr-defined]
-            batch.data,
-            batch.offset,
-            batch.length,
-            batch.frame_length,
-            batch.time_ns,
-            batch.destination,
-            batch.destination_port,
-        )
-    return tally.columns()  # type: ignore[attr-defined,no-any-return]
+        count_batch(tally, batch)
+    return tally.columns()  # type: ignore[no-any-return]
 
 
 def test_compiled_and_interpreted_tallies_agree(tmp_path: Path) -> None:

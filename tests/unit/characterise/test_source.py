@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.characterise.files import look_at
+from feedhandler.characterise.job import Request
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs import load_feed
@@ -221,14 +222,14 @@ def test_filters_narrow_what_is_read_and_stay_spark_s() -> None:
         EqualTo(("sequence",), 9),
     ]
     assert list(reader.pushFilters(filters)) == filters
-    assert (reader.asked.from_ns, reader.asked.until_ns) == (5, 51)
-    assert reader.asked.services == (104,)
-    assert reader.asked.groups == ((0xEF010101, 15_000),)
-    plain = understand({"feed": "iex-deep", "path": "x"})
+    assert (reader.asked.request.from_ns, reader.asked.request.until_ns) == (5, 51)
+    assert reader.asked.request.services == (104,)
+    assert reader.asked.request.groups == ((0xEF010101, 15_000),)
+    plain = Request("iex-deep")
     assert narrowed(plain, In(("service",), (1, 2))).services == (1, 2)
     assert narrowed(plain, EqualTo(("line",), "239.1.1.1:7")).groups == ((0xEF010101, 7),)
     assert narrowed(plain, EqualTo(("line",), "A")).groups == ()
-    assert narrowed(asked, EqualTo(("time_ns",), 7)).until_ns == 8
+    assert narrowed(reader.asked.request, EqualTo(("time_ns",), 7)).until_ns == 8
 
 
 def test_the_schema_is_that_of_the_rows() -> None:

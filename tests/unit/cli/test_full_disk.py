@@ -19,7 +19,6 @@ from feedhandler.characterise.cluster import DiskFault, disk_fault_or
 from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import HostFault, UsageError, unwritable
 from feedhandler.ops import pipeline
-from feedhandler.recording.capture import save_account
 from feedhandler.terminal.console import ExitCode, run_guarded
 
 FILE_BYTES_MAX = 2_000
@@ -115,12 +114,6 @@ def test_so_is_a_full_disk_under_the_standard_output(
             out.close()
     assert code == ExitCode.BUG
     assert capsys.readouterr().err == f"feedhandler: file too large {REMEDY}\n"
-
-
-def test_an_account_that_has_no_room_leaves_no_part(tmp_path: Path) -> None:
-    with full_disk(), pytest.raises(OSError, match="File too large"):
-        save_account(None, tmp_path / "account.json", lambda _: bytes(2 * FILE_BYTES_MAX))  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_worker_could_not_write_is_sent_and_raised_here(tmp_path: Path) -> None:

@@ -475,7 +475,7 @@ port = 32104
         (
             'password_file = "FOLDER/password"',
             'password_env = "NOT_THERE_AT_ALL"',
-            "5: server[0]: there is no environment variable NOT_THERE_AT_ALL",
+            "5: server[0]: server 'grp': password_env: there is no environment variable NOT",
         ),
         (
             "password_file",

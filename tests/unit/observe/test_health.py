@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.config import parse_config
 from feedhandler.config.observing import CONDITIONS, HealthConfig
 from feedhandler.observe import health
 from feedhandler.observe.health import Facts, not_live, not_ready
 from feedhandler.observe.systemd import Notifier
 from tests.support.checkout import CHECKOUT
-from tests.support.commands import CHANNEL
 
 SECOND_NS = 10**9
 ALL = HealthConfig(ready_when=",".join(CONDITIONS))
@@ -89,21 +87,6 @@ def test_the_settings_ready_conditions_are_what_the_page_says() -> None:
     page = (CHECKOUT / "docs" / "operating.md").read_text()
     for condition, meaning in CONDITIONS.items():
         assert f"| `{condition}` | {meaning} |" in page
-
-
-@pytest.mark.parametrize(
-    ("section", "reason"),
-    [
-        ('[health]\nready_when = "lines, nodes"', "unknown condition 'nodes'"),
-        ('[metrics]\nlisten = "9464"', "'9464' is not host:port"),
-        ('[log]\nformat = "xml"', "format: cannot be 'xml' (json or text)"),
-        ("[log]\nlines_per_s = 0", "lines_per_s: wants an integer >= 1"),
-    ],
-)
-def test_a_wrong_setting_is_reported_with_its_line(section: str, reason: str) -> None:
-    with pytest.raises(Exception, match="2: ") as caught:
-        parse_config(section + "\n" + CHANNEL, "gw.toml")
-    assert reason in str(caught.value)
 
 
 # -- systemd ---------------------------------------------------------------------------------

@@ -100,11 +100,6 @@ def test_what_is_of_refresh_lines_is_refused_where_there_are_none() -> None:
     assert plan(Options(feed="cme-mdp3", refresh_s=1)).refresh_s == 1
 
 
-def test_without_servers_only_the_two_lines_are_left() -> None:
-    made = plan(Options(servers=False))
-    assert made.retransmission_port is made.refresh_port is made.refresh_s is None
-
-
 def test_what_the_retransmission_server_keeps_is_printed_and_bounded() -> None:
     assert plan(Options(keep_bytes=1 << 20)).servers.window_bytes == 1 << 20
     with pytest.raises(UsageError, match="--keep is 100 bytes"):

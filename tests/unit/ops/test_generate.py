@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import dpkt
 import pytest
 
-from feedhandler.cli.app import chosen
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ops.generate import Options, run
 from feedhandler.replay.captures.reading import Capture
@@ -19,7 +18,7 @@ from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import forecast, ledger_path, write_capture
 from feedhandler.replay.generating.traffic_frames import RecordWriter
-from feedhandler.terminal.console import run_guarded
+from tests.support.commands import run_here
 
 FEED = load_feed("euronext-utp-md")
 SHORT = ["--rate", "4mbps", "--duration", "1s", "--seed", "3"]
@@ -161,70 +160,23 @@ def test_compressed_captures_hold_the_same(tmp_path: Path, suffix: str) -> None:
     assert counts[0] == counts[1] > 0
 
 
-def main(words: list[str]) -> int:
-    """Run the command and return its exit code."""
-    return run_guarded(lambda: chosen(words)())
-
-
-def test_the_command_tells_what_it_wrote(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_what_it_wrote(tmp_path: Path) -> None:
     out = tmp_path / "m.pcap"
-    assert main(["generate", *SHORT, "--out", str(out)]) == 0
-    output = capsys.readouterr().out
+    words = ["generate", *SHORT, "--out", str(out)]
+    code, output, _ = run_here(*words)
+    assert code == 0
     assert "mean payload" in output
     assert str(ledger_path(out)) in output
-    assert main(["generate", *SHORT, "--out", str(out), "--json", "--no-refresh"]) == 2
-    assert "is there already" in capsys.readouterr().err
-    again = ["generate", *SHORT, "--out", str(out), "--json", "--no-refresh", "--overwrite"]
-    assert main(again) == 0
-    whole = json.loads(capsys.readouterr().out)
+    more = ["--json", "--no-refresh"]
+    assert run_here(*words, *more).returncode == 2
+    whole = json.loads(run_here(*words, *more, "--overwrite").stdout)
     assert whole["services"]["refresh"]["packets"] == 0
     assert whole["packets"] == sum(row["packets"] for row in whole["services"].values())
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--profile", "no-such"], "no profile 'no-such'"),
-        (["--profile", "euronext-2011-03", "--rate", "40mbps"], "is a day: it has no rate"),
-        (["--rate", "fast"], "is no rate"),
-        (["--duration", "long"], "is no span of time"),
-        (["--scale", "0"], "0.001<=x<=100"),
-        (["--scale", "1000000"], "0.001<=x<=100"),
-        (["--loss", "2"], "is not between"),
-    ],
-)
-def test_wrong_words_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
-) -> None:
-    assert main(["generate", *words, "--out", str(tmp_path / "x.pcap")]) == 2
-    error = capsys.readouterr().err
-    assert complaint in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "x.pcap").exists()
-
-
-def test_files_that_are_there_already_stay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "kept.pcap"
-    for taken in (out, ledger_path(out)):
-        taken.write_bytes(b"kept")
-        assert main(["generate", *SHORT, "--out", str(out)]) == 2
-        assert capsys.readouterr().err == (
-            f"feedhandler: {taken} is there already (name another file, or --overwrite)\n"
-        )
-        assert taken.read_bytes() == b"kept"
-        taken.unlink()
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_where_nothing_can_be_written_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["generate", *SHORT, "--out", str(tmp_path / "no" / "x.pcap")]) == 2
-    assert "cannot write" in capsys.readouterr().err
+def test_a_folder_where_nothing_can_be_written_is_reported(tmp_path: Path) -> None:
+    code, _, error = run_here("generate", *SHORT, "--out", str(tmp_path / "no" / "x.pcap"))
+    assert (code, "cannot write" in error) == (2, True)
 
 
 def test_records_keep_within_their_buffer() -> None:

@@ -16,7 +16,7 @@ from feedhandler.overlay.tree import Costs, Shape, best_shape
 from tests.support.commands import run_here
 from tests.support.needs import absent
 
-WANTED = Wanted(4, (0,), 40, 400.0, Spikes(), 0.9, seed=1)
+WANTED = Wanted(4, (0, 1), 40, 400.0, Spikes(), 0.9, seed=1)
 
 
 def measured(capsys: pytest.CaptureFixture[str]) -> tuple[list[dict[str, Any]], str]:
@@ -28,8 +28,12 @@ def measured(capsys: pytest.CaptureFixture[str]) -> tuple[list[dict[str, Any]], 
 
 def test_cloudex_is_unicast_with_the_rules_deadlines(capsys: pytest.CaptureFixture[str]) -> None:
     rows, _ = measured(capsys)
+    assert {row["missing"] for row in rows} == {0}
     (cloudex,) = [row for row in rows if row["technique"] == "CloudEx's way"]
-    assert cloudex["missing"] == 0
+    for row in rows:
+        if row is not cloudex:  # a message in time everywhere has a window of 0
+            assert 0 < row["window_p50_us"] <= row["latency_p99_us"]
+            assert row["held_latency_p50_us"] >= row["latency_p50_us"]
     assert cloudex["latency_p50_us"] == cloudex["rule_latency_p50_us"] > 0
     assert cloudex["window_p99_us"] == cloudex["rule_window_p99_us"]
 
@@ -65,7 +69,7 @@ def test_unicast_by_io_uring_stands_beside_unicast(capsys: pytest.CaptureFixture
     if reason := refusal():
         absent("io_uring", f"io_uring is refused: {reason}")
     rows, errors = measured(capsys)
-    names = ["unicast", "unicast, io_uring", "CloudEx's way", "tree, H = 0"]
+    names = ["unicast", "unicast, io_uring", "CloudEx's way", "tree, H = 0", "tree, H = 1"]
     assert [row["technique"] for row in rows] == names
     assert rows[1]["missing"] == 0
     assert rows[1]["latency_p50_us"] > 0
@@ -77,14 +81,15 @@ def test_where_io_uring_is_refused_a_line_stands_for_its_row(
 ) -> None:
     monkeypatch.setattr(overlay_measure, "refusal", lambda: "Operation not permitted")
     rows, errors = measured(capsys)
-    assert [row["technique"] for row in rows] == ["unicast", "CloudEx's way", "tree, H = 0"]
+    names = ["unicast", "CloudEx's way", "tree, H = 0", "tree, H = 1"]
+    assert [row["technique"] for row in rows] == names
     (line,) = errors.splitlines()
     assert "unicast by io_uring is left out: Operation not permitted (" in line
     assert "kernel.io_uring_disabled" in line
 
 
 def test_the_cheapest_shape_follows_from_what_trees_measured(tmp_path: Path) -> None:
-    words = ["--receivers", "6", "--messages", "20", "--rate", "200", "--json"]
+    words = ["--receivers", "6", "--messages", "20", "--rate", "200", "--spikes", "1%", "--json"]
     shapes = ["--shape", "1x1", "--shape", "2x2", "--shape", "2x6"]
     done = run_here("overlay", "measure", *words, *shapes)
     assert done.returncode == 0, done.stderr
@@ -125,17 +130,3 @@ def test_measurements_that_do_not_serve_are_refused(tmp_path: Path, text: str, s
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["measure", "--shape", "2by3"], "'2by3' is no shape"),
-        (["measure", "--shape", "2x3", "--hedging", "1"], "--hedging says nothing beside --shape"),
-        (["plan", "x.toml", "--measured", "/nowhere"], "cannot read /nowhere"),
-        (["plan", "x.toml", "--measured", "y", "--depth", "2"], "--depth says nothing beside"),
-    ],
-)
-def test_shapes_that_say_nothing_are_refused(words: list[str], said: str) -> None:
-    done = run_here("overlay", *words)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr

@@ -119,7 +119,7 @@ def test_an_account_that_cannot_be_written_is_reported_and_printed_all_the_same(
     def save(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(capture, "save_account", save)
+    monkeypatch.setattr(capture, "replacing", save)
     assert run(ACCOUNT, tmp_path, monkeypatch)[0] == 0
     captured = capsys.readouterr()
     assert "nothing lost" in captured.out

@@ -173,7 +173,7 @@ class HeldFile(recorder_module.DiskFile):
     released = threading.Event()
     reached = threading.Event()
 
-    def write(self, data: memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.reached.set()
         assert self.released.wait(PATIENCE_S)
         super().write(data)

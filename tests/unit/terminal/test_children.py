@@ -1,10 +1,8 @@
 """Child processes of a command: watched, stopped, and reported when they die."""
 
 import asyncio
-import functools
 import os
 import select
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -19,16 +17,6 @@ OBEDIENT = (
 )
 
 
-def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run an asynchronous test in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run() -> None:
-        asyncio.run(asyncio.wait_for(test(), 60))
-
-    return run
-
-
 async def started(family: Family, program: str, name: str = "thing") -> asyncio.Event:
     """Start a child and answer with the event of its first line."""
     ready = asyncio.Event()
@@ -36,7 +24,6 @@ async def started(family: Family, program: str, name: str = "thing") -> asyncio.
     return ready
 
 
-@in_loop
 async def test_leaving_the_family_stops_every_child() -> None:
     async with Family() as family:
         for _ in range(2):
@@ -46,7 +33,6 @@ async def test_leaving_the_family_stops_every_child() -> None:
     assert [child.process.returncode for child in children] == [0, 0]
 
 
-@in_loop
 async def test_a_child_that_fails_is_reported_with_its_last_line() -> None:
     program = "import sys; print('feedhandler: out of luck', file=sys.stderr); sys.exit(2)"
     async with Family() as family:
@@ -68,13 +54,11 @@ async def test_a_child_that_fails_is_reported_with_its_last_line() -> None:
 def test_a_child_whose_units_are_at_fault_is_the_operators_to_mend(
     end: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @in_loop
     async def demo() -> None:
         async with Family() as family:
             await family.start("gateway", "-c", f"import sys; {end}")
             await family.until(asyncio.Event(), 30, "starting")
 
-    @in_loop
     async def lab() -> None:
         async with Supervisor() as supervisor:
             await supervisor.enlist("gateway", "-c", f"import sys; {end}")
@@ -82,7 +66,7 @@ def test_a_child_whose_units_are_at_fault_is_the_operators_to_mend(
 
     for run in (demo, lab):
         with pytest.raises(ChildNotBuilt) as caught:
-            run()
+            asyncio.run(run())
         assert report(caught.value) == ExitCode.USAGE
         text = capsys.readouterr().err
         assert text.startswith("feedhandler: the gateway: ")
@@ -90,7 +74,6 @@ def test_a_child_whose_units_are_at_fault_is_the_operators_to_mend(
         assert text.count("\n") == text.count("make build") == 1
 
 
-@in_loop
 async def test_a_child_that_is_killed_is_reported_with_the_signal() -> None:
     async with Family() as family:
         ready = await started(family, READY, "exchange")
@@ -100,7 +83,6 @@ async def test_a_child_that_is_killed_is_reported_with_the_signal() -> None:
             await family.until(asyncio.Event(), 30, "running")
 
 
-@in_loop
 async def test_waiting_has_an_end() -> None:
     async with Family() as family:
         await started(family, READY)
@@ -108,7 +90,6 @@ async def test_waiting_has_an_end() -> None:
             await family.until(asyncio.Event(), 0.1, "starting")
 
 
-@in_loop
 async def test_a_child_that_ended_well_does_not_disturb_the_others() -> None:
     async with Family() as family:
         await started(family, "pass", "short")
@@ -117,7 +98,6 @@ async def test_a_child_that_ended_well_does_not_disturb_the_others() -> None:
         assert await family.children[0].wait() == 0
 
 
-@in_loop
 async def test_both_outputs_are_seen_line_by_line() -> None:
     lines: list[str] = []
     errors: list[str] = []
@@ -144,7 +124,6 @@ asyncio.run(main())
 """
 
 
-@in_loop
 async def test_a_child_does_not_outlive_a_parent_that_is_killed() -> None:
     async with Family() as family:
         lines: asyncio.Queue[str] = asyncio.Queue()
@@ -157,7 +136,6 @@ async def test_a_child_does_not_outlive_a_parent_that_is_killed() -> None:
     os.close(orphan)
 
 
-@in_loop
 async def test_a_child_that_has_failed_before_anybody_waits_is_reported_too() -> None:
     async with Family() as family:
         ready = await started(family, "raise SystemExit(2)", "gateway")

@@ -253,63 +253,6 @@ def test_no_arguments_show_the_commands_and_the_exit_codes(
     assert "Exit codes:" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["nope"], "no such command 'nope' (see `feedhandler --help`)"),
-        (["demo", "--lose", "1"], "no such option: --lose"),
-        (["demo", "--loss", "x"], "'x' is no share: write 5% or 0.05"),
-        (["config", "check"], "missing argument"),
-        (["replay", "x.pcap", "--line-a", "1.2.3.4:5"], "1.2.3.4:5 is no multicast group"),
-        (["replay", "x.pcap", "--line-a", "239.1.1.1:5", "--speed", "fast"], "'fast' is no pace"),
-        (["decode", "x.pcap", "--day", "today"], "'today' is no day"),
-        (["subscribe", "amqp://127.0.0.1", "k", "--as", "book"], "--as"),
-        (["demo", "--seconds", "0"], "--seconds"),
-        (["decode", "x.pcap", "--feed"], "(see `feedhandler decode --help`)"),
-        (["replay", "x.pcap"], "(see `feedhandler replay --help`)"),
-        (["keyed", "put", "u", "q", "-", "--epoch", "-1"], "--epoch"),
-        (["keyed", "put", "u", "q", "-", "--epoch", "9" * 23], "--epoch"),
-        (["capture", "--group", "239.1.1.1:5", "--out", "x", "--source", "abc"], "no"),
-        (["capture", "--group", "239.1.1.1:5", "--out", "x", "--buffer", "9" * 400], "exabytes"),
-        (["lab", "--out", "x", "--bound", "p90=1ms"], "--bound says nothing without --sweep"),
-        (["lab", "--out", "x", "--interface", "eth99"], "no such interface 'eth99'"),
-        (["lab", "--out", "x", "--interface", "192.0.2.1"], "no such interface '192.0.2.1'"),
-        (["lab", "--out", f"{__file__}/lab"], "cannot be written to"),
-        (["generate", "--out", "x", "--rate", "1mbps", "--scale", "2"], "--scale says nothing"),
-    ],
-)
-def test_wrong_arguments_are_one_line_and_exit_code_2(
-    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_guarded(lambda: cli.chosen(words)()) == ExitCode.USAGE
-    text = capsys.readouterr().err
-    assert expected in text
-    assert text.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "commands"),
-    [
-        ("config", "check, show"),
-        ("queue", "stat, list, verify, cancel, drain, repair"),
-        ("keyed", "create, put, work, stat, list, keys"),
-        ("fix", "check"),
-        ("fixcast", "keys, publish, receive, plan"),
-        ("fixcast keys", "new, list, rotate, give, serve, fetch"),
-        ("overlay", "hooks, "),
-        ("overlay hooks", "attach, "),
-    ],
-)
-def test_a_group_without_a_command_names_its_commands(
-    words: str, commands: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.chosen(words.split())() == ExitCode.USAGE
-    text = capsys.readouterr().err
-    assert text.startswith("feedhandler: missing command (one of ")
-    assert text.endswith(f"; see `feedhandler {words} --help`)\n")
-    assert {*commands.split(", ")} <= {*re.split(r"one of |, |; ", text), ""}
-
-
 def options_of(parser: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield every option of every command, behind the words that begin the command."""
     for name, command in getattr(parser, "commands", {}).items():

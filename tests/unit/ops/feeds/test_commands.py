@@ -62,34 +62,6 @@ def test_without_a_word_the_feeds_are_listed() -> None:
     assert run_here("feeds", "show", "--json").stdout == run_here("feeds", "--json").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["nope"], "unknown feed 'nope'"),
-        (["chekc", "a", "b"], "no command or feed 'chekc': did you mean check?"),
-        (["iex-deep", "more"], "more"),
-        (["missing.toml"], "cannot read missing.toml: no such file"),
-        (["check"], "missing argument"),
-        (["check", "iex-deep"], "missing argument"),
-        (["check", "iex-deep", "a", "b"], "unexpected extra argument"),
-        (["check", "iex-deep", "a", "--limit", "-1"], "--limit"),
-        (["check", "nope", "missing.pcap"], "unknown feed 'nope'"),
-        (["check", "iex-deep", "missing.pcap"], "missing.pcap"),
-        (["check", "iex-deep", str(FEEDS / "iex-deep.toml")], "is not a capture"),
-        (["new"], "missing"),
-        (["new", "x"], "--framing"),
-        (["new", "x", "--framing", "nope"], "'nope' is not one of"),
-        (["new", "X y", "--framing", "xdp"], "'X y' is no name of a feed"),
-        (["new", "x", "--framing", "xdp", "--out", "x"], "ends with .toml"),
-        (["new", "x", "--framing", "xdp", "--out", "/no/such/x.toml"], "cannot write /no/such"),
-        (["import"], "missing argument"),
-        (["import", "missing.xml"], "cannot read missing.xml"),
-    ],
-)
-def test_wrong_words_are_one_line(words: list[str], reason: str) -> None:
-    assert reason in refused(*words)
-
-
 # -- new ----------------------------------------------------------------------------------------
 
 
@@ -113,33 +85,6 @@ def test_a_new_description_loads_as_it_is_and_has_its_packets_read(
     assert again.returncode == 2
     assert "is there already (name another file with --out)" in again.stderr
     assert path.read_text() == before
-
-
-@pytest.mark.parametrize(
-    ("framing", "model"),
-    [
-        ("moldudp64", "shared/moldudp64"),
-        ("xdp", "nyse-integrated-xdp"),
-        ("iex-tp", "shared/iex-tp"),
-        ("pitch", "shared/cboe-pitch"),
-    ],
-)
-def test_a_framing_is_that_of_the_built_in_feeds(framing: str, model: str) -> None:
-    mine = tomllib.loads(FRAMINGS[framing].packet + FRAMINGS[framing].message)
-    theirs = tomllib.loads((FEEDS / f"{model}.toml").read_text())
-
-    def plain(table: dict) -> dict:
-        settings = {key: value for key, value in table.items() if key != "fields"}
-        settings["sequence"] = {"first": 1, **settings["sequence"]}
-        sizes = [(f["type"], f.get("name")) for f in table["fields"]]
-        return {**settings, "fields": sizes}
-
-    assert plain(mine["packet"]) == plain(theirs["packet"])
-    named = ("header_size", "length", "type")
-    assert [mine["message"][key] for key in named] == [theirs["message"][key] for key in named]
-    added = [table["message"].get("length_add", 0) for table in (mine, theirs)]
-    assert added[0] == added[1]
-    assert FRAMINGS[framing].byte_order == theirs["byte_order"]
 
 
 def test_a_new_description_goes_to_stdout_when_asked() -> None:

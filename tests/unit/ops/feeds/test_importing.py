@@ -248,73 +248,48 @@ def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
     assert struct.pack("<d", 0.1) in message
 
 
+def of(name: str, kind: str, rest: str = "/>") -> str:
+    return f'<type name="{name}" primitiveType="{kind}"{rest}'
+
+
+def typed(field: str, *types: str) -> str:
+    """A field of a composite of these types."""
+    made = f'<composite name="Made">{"".join(types)}</composite>'
+    return with_field(f'<field {field} type="Made"/>', made)
+
+
+MANTISSA, CONSTANT = of("mantissa", "int32"), ' presence="constant">3</type>'
+LONG = '<type name="Long" primitiveType="uint16" length="40"/>'
+SIGNED = '<composite name="text"><type name="length" primitiveType="int16"/></composite>'
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (
-            with_field(
-                '<field name="X" type="Long"/>',
-                '<type name="Long" primitiveType="uint16" length="40"/>',
-            ),
-            "X: an array of 40 uint16 is read past",
-        ),
-        (
-            with_field(
-                '<field name="X" type="Big"/>',
-                '<composite name="Big"><type name="mantissa" primitiveType="int32"/><type '
-                'name="exponent" primitiveType="int8" presence="constant">3</type></composite>',
-            ),
-            "X: a decimal of exponent 3 stays an integer",
-        ),
-        (
-            with_field(
-                '<field name="X" type="Big"/>',
-                '<composite name="Big"><type name="mantissa" primitiveType="int32"/><type '
-                'name="exponent" primitiveType="int16"/></composite>',
-            ),
-            "X: an exponent of more than one byte",
-        ),
-        (
-            with_field('<group name="G" dimensionType="groupSizeEncoding"></group>'),
-            "is a group without fields of its own: nothing from here on is read",
-        ),
-        (
-            with_field(
-                '<data name="D" type="text"/>',
-                '<composite name="text"><type name="length" primitiveType="int16"/></composite>',
-            ),
-            "has no unsigned length: nothing from here on is read",
-        ),
-        (
-            with_field("").replace("</types>", "</types><include href='x.xml'/>"),
-            "an include is not followed",
-        ),
-        (
-            with_field("").replace(END, f'<sbe:message name="N" id="70000"/>{END}'),
-            "N: number 70000 is beyond 65,535, and left out",
-        ),
-        (
-            with_field('<field name="T" id="60" type="int32"/>'),
-            "T: a time of i32 is no event's time: u32, u64 or i64 is",
-        ),
-        (
-            with_field('<field name="T" id="60" type="uint64" timeUnit="minute"/>'),
-            "T: a time in units of minute is no event's time",
-        ),
-        (
-            with_field(
-                '<field name="T" id="60" type="Two"/>',
-                '<composite name="Two"><type name="a" primitiveType="uint32"/><type name="b" '
-                'primitiveType="uint32"/></composite>',
-            ),
-            "T: a time of 2 fields is no event's time",
-        ),
-        (
-            with_field('<field name="X" type="double" presence="optional" nullValue="-1"/>'),
-            "X: nullValue -1 of double is read as it is",
-        ),
+        (with_field('<field name="X" type="Long"/>', LONG),
+         "X: an array of 40 uint16 is read past"),
+        (typed('name="X"', MANTISSA, of("exponent", "int16")),
+         "X: an exponent of more than one byte"),
+        (typed('name="X"', MANTISSA, of("exponent", "int8", CONSTANT)),
+         "X: a decimal of exponent 3 stays an integer"),
+        (with_field('<group name="G" dimensionType="groupSizeEncoding"></group>'),
+         "is a group without fields of its own: nothing from here on is read"),
+        (with_field('<data name="D" type="text"/>', SIGNED),
+         "has no unsigned length: nothing from here on is read"),
+        (with_field("").replace("</types>", "</types><include href='x.xml'/>"),
+         "an include is not followed"),
+        (with_field("").replace(END, f'<sbe:message name="N" id="70000"/>{END}'),
+         "N: number 70000 is beyond 65,535, and left out"),
+        (with_field('<field name="T" id="60" type="int32"/>'),
+         "T: a time of i32 is no event's time: u32, u64 or i64 is"),
+        (with_field('<field name="T" id="60" type="uint64" timeUnit="minute"/>'),
+         "T: a time in units of minute is no event's time"),
+        (typed('name="T" id="60"', of("a", "uint32"), of("b", "uint32")),
+         "T: a time of 2 fields is no event's time"),
+        (with_field('<field name="X" type="double" presence="optional" nullValue="-1"/>'),
+         "X: nullValue -1 of double is read as it is"),
     ],
-)
+)  # fmt: skip
 def test_what_a_description_cannot_say_is_one_line_with_its_location(
     tmp_path: Path, text: str, reason: str
 ) -> None:

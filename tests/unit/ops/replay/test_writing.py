@@ -21,8 +21,9 @@ from feedhandler.replay.playing import block_records as compiled
 from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.source import Chunk
-from feedhandler.terminal.console import ExitCode, run_guarded
+from feedhandler.terminal.console import ExitCode
 from tests.support.checkout import CHECKOUT
+from tests.support.commands import run_here
 from tests.support.twins import twins_of
 
 SECOND = 10**9
@@ -31,11 +32,9 @@ UTP = load_feed("euronext-utp-md")
 A, B = ("239.9.9.1", 7_001), ("239.9.9.2", 7_002)
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run(*words: str) -> tuple[int, str, str]:
     """A replay command in this process: exit code, what it printed, what it complained."""
-    code = run_guarded(lambda: cli.chosen(["replay", *words])())
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return run_here("replay", *words)
 
 
 @pytest.fixture
@@ -55,11 +54,10 @@ def written(path: Path) -> list[Datagram]:
 
 
 def test_what_is_written_is_what_would_be_sent_at_the_times_it_would_be(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    day: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.pcap"
     code, output, _ = run(
-        capsys,
         *(str(day), "--map", "239.9.9.1=239.1.1.1:5001@A", "--from", "+10", "--until", "+20"),
         *("--speed", "10x", "--write", str(out)),
     )
@@ -80,9 +78,7 @@ def test_what_is_written_is_what_would_be_sent_at_the_times_it_would_be(
     ]
 
 
-def test_what_is_left_out_and_out_of_order_is_printed_after_sending_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_out_and_out_of_order_is_printed_after_sending_too(tmp_path: Path) -> None:
     for name in ("one.pcap", "two.pcap"):
         with CaptureWriter(tmp_path / name) as writer:
             writer.write_frame(START_NS, b"\xff" * 12 + b"\x08\x06" + bytes(40))
@@ -91,21 +87,19 @@ def test_what_is_left_out_and_out_of_order_is_printed_after_sending_too(
                 writer.write(START_NS + number * 1_000_000 - late_ns, *A, b"x" * 1_000)
     words = [str(tmp_path / "one.pcap"), str(tmp_path / "two.pcap"), "--merge", "--speed", "flat"]
     words += ["--map", f"{B[0]}:{B[1]}=239.195.77.1:5001", "--port", "7001"]
-    code, output, _ = run(capsys, *words)
+    code, output, _ = run(*words)
     assert code == ExitCode.OK
     assert "left out: 18,000 on no line" in output
     assert "left out: 2 no datagram: not ip" in output
     assert "too far out of order to be merged in place: 1" in output
-    code, output, _ = run(capsys, *words, "--json")
+    code, output, _ = run(*words, "--json")
     assert json.loads(output)["left_out"]["on no line"] == 18_000
 
 
 @pytest.mark.parametrize("name", ["out.pcap.gz", "out.pcap.zst"])
-def test_a_loop_is_written_compressed_as_one_session(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_loop_is_written_compressed_as_one_session(day: Path, tmp_path: Path, name: str) -> None:
     words = ["--feed", "euronext-utp-md", "--loop", "3", "--group", A[0], "--as-recorded"]
-    code, _, _ = run(capsys, str(day), *words, "--write", str(tmp_path / name))
+    code, _, _ = run(str(day), *words, "--write", str(tmp_path / name))
     assert code == ExitCode.OK
     found = written(tmp_path / name)
     numbers = [UTP.decode_packet(one.payload).sequence for one in found]
@@ -114,7 +108,7 @@ def test_a_loop_is_written_compressed_as_one_session(
 
 
 def test_faults_compose_with_all_the_rest_and_the_same_seed_gives_the_same_bytes(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    day: Path, tmp_path: Path
 ) -> None:
     words = [
         *(str(day), "--feed", "euronext-utp-md", "--service", "104", "--sequence", "100-900"),
@@ -125,12 +119,12 @@ def test_faults_compose_with_all_the_rest_and_the_same_seed_gives_the_same_bytes
     outs = []
     for number, seed in enumerate((7, 7, 8)):
         path = tmp_path / f"{number}.pcap"
-        code, output, _ = run(capsys, *words, "--seed", str(seed), "--write", str(path), "--json")
+        code, output, _ = run(*words, "--seed", str(seed), "--write", str(path), "--json")
         assert code == ExitCode.OK
         assert json.loads(output)["datagrams"] == len(written(path))
         outs.append(path.read_bytes())
     assert outs[0] == outs[1] != outs[2]
-    code, output, _ = run(capsys, *words, "--seed", "7", "--dry-run", "--json")
+    code, output, _ = run(*words, "--seed", "7", "--dry-run", "--json")
     plan = json.loads(output)
     assert plan["datagrams"] == len(written(tmp_path / "0.pcap"))
     dropped = sum(line["dropped"] for line in plan["faults"].values())
@@ -140,31 +134,29 @@ def test_faults_compose_with_all_the_rest_and_the_same_seed_gives_the_same_bytes
     assert plan["left_out"]["outside the sequence numbers"] == 2 * 2 * (3_000 - 801)
 
 
-def test_a_dry_run_tells_lines_groups_services_times_and_rates(
-    day: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_tells_lines_groups_services_times_and_rates(day: Path) -> None:
     words = [str(day), "--feed", "euronext-utp-md", "--as-recorded", "--dry-run", "--loss", "50%"]
-    code, output, complaint = run(capsys, *words)
+    code, output, complaint = run(*words)
     assert (code, complaint) == (ExitCode.OK, "")
     assert "s (1 times the original pace)" in output
     assert "recorded 2025-11-20T08:00:00" in output
     assert "peak within 10ms" in output
     assert "239.9.9.1:7001" in output
     assert "dropped" in output
-    code, output, _ = run(capsys, *words, "--speed", "flat")
+    code, output, _ = run(*words, "--speed", "flat")
     assert "as fast as it goes" in output
     assert "peak within" not in output
-    code, output, _ = run(capsys, *words, "--speed", "flat", "--json")
+    code, output, _ = run(*words, "--speed", "flat", "--json")
     assert json.loads(output)["duration_ns"] is None
 
 
 def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    day: Path, tmp_path: Path
 ) -> None:
     words = [str(day), "--feed", "euronext-utp-md", "--as-recorded", "--group", A[0]]
     for stamps, apart_ms in (("shift", 10), ("now", 1)):
         out = tmp_path / f"{stamps}.pcap"
-        code, _, _ = run(capsys, *words, "--stamps", stamps, "--speed", "10x", "--write", str(out))
+        code, _, _ = run(*words, "--stamps", stamps, "--speed", "10x", "--write", str(out))
         assert code == ExitCode.OK
         found = written(out)
         times = [UTP.decode_packet(one.payload).send_time for one in found]
@@ -175,84 +167,41 @@ def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
         assert midnight_ns % (900 * SECOND) < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--service", "104"], "known only of a feed (name it with --feed)"),
-        (["--loop", "2"], "name the feed with --feed"),
-        (["--stamps", "now"], "send times are known only of a feed"),
-        (["--from", "noon"], "'noon' is no moment"),
-        (["--until", "09:00", "--zone", "Paris"], "'Paris' is no time zone"),
-        (["--group", "nine"], "'nine' is no group"),
-        (["--sequence", "9-1", "--feed", "euronext-utp-md"], "the lower number comes first"),
-        (["--group", "239.0.0.9"], "no datagram is of what was chosen"),
-        (["--map", "x=y"], "'x=y' maps nothing"),
-        (["--map", "239.0.0.9=239.1.1.1"], "is of a mapped group"),
-        (["--loop", "0", "--feed", "euronext-utp-md", "--dry-run"], "has no end"),
-        (["--dry-run", "--write", "x.pcap"], "a dry run writes nothing"),
-        (["--speed", "flat", "--delay-b-us", "5", "--map", "239.9.9.2=239.1.1.1@B"], "no time to"),
-    ],
-)
-def test_what_cannot_be_is_one_line_and_exit_code_2(
-    day: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
-) -> None:
-    where = [] if "--map" in words else ["--as-recorded"]
-    code, output, complained = run(capsys, str(day), *where, *words)
-    assert code == ExitCode.USAGE
-    assert output == ""
-    assert complaint in complained
-    assert complained.count("\n") == 1
-
-
-def test_a_capture_is_never_overwritten_by_itself_nor_into_nowhere(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = day.read_bytes()
-    code, _, complained = run(capsys, str(day), "--as-recorded", "--write", str(day))
-    assert code == ExitCode.USAGE
-    assert "is what is read" in complained
-    assert day.read_bytes() == before
-    nowhere = str(tmp_path / "none" / "out.pcap")
-    code, _, complained = run(capsys, str(day), "--as-recorded", "--write", nowhere)
-    assert code == ExitCode.USAGE
-    assert "cannot write capture" in complained
-
-
 def test_a_file_that_is_there_already_is_replaced_only_where_that_is_asked_for(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    day: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.pcap"
     out.write_bytes(b"kept")
     words = [str(day), "--as-recorded", "--write", str(out)]
-    code, _, complained = run(capsys, *words)
+    code, _, complained = run(*words)
     assert code == ExitCode.USAGE
     assert "is there already" in complained
     assert out.read_bytes() == b"kept"
-    assert run(capsys, *words, "--overwrite")[0] == ExitCode.OK
+    assert run(*words, "--overwrite")[0] == ExitCode.OK
     assert len(written(out)) == 6_000
 
 
 @pytest.mark.parametrize("action", ["--dry-run", "--write"])
 def test_a_capture_that_is_cut_short_is_reported_and_found(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+    day: Path, tmp_path: Path, action: str
 ) -> None:
     day.write_bytes(day.read_bytes()[:-3])
     words = [action] + ([str(tmp_path / "out.pcap")] if action == "--write" else [])
-    code, _, complained = run(capsys, str(day), "--as-recorded", *words)
+    code, _, complained = run(str(day), "--as-recorded", *words)
     assert code == ExitCode.FOUND
     assert "cut short after 5,999 records" in complained
 
 
 @pytest.mark.parametrize("action", ["--dry-run", "--write"])
 def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+    day: Path, tmp_path: Path, action: str
 ) -> None:
     data, index = bytearray(day.read_bytes()), 24 + 1_000 * (16 + 60)
     data[index + 8 : index + 12] = b"\xff" * 4
     (tmp_path / "damaged.pcap").write_bytes(data)
     words = [str(tmp_path / "damaged.pcap"), str(day), "--as-recorded", "--from", "+0", "--json"]
     words += [action] + ([str(tmp_path / "out.pcap")] if action == "--write" else [])
-    code, output, complained = run(capsys, *words, "--feed", "euronext-utp-md")
+    code, output, complained = run(*words, "--feed", "euronext-utp-md")
     assert code == ExitCode.FOUND
     assert json.loads(output)["datagrams"] == 1_000 + 6_000
     assert "damaged at byte" in complained
@@ -260,7 +209,7 @@ def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
     # Damage before anything could be read.
     data[24 + 8 : 24 + 12] = b"\xff" * 4
     (tmp_path / "damaged.pcap").write_bytes(data)
-    assert run(capsys, *words, "--overwrite")[0] == ExitCode.FOUND
+    assert run(*words, "--overwrite")[0] == ExitCode.FOUND
 
 
 def test_the_page_about_replaying_names_every_option() -> None:
