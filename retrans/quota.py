@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The request limits of one retransmission server: per second, per day, and under way at once.
 
 All channels that ask the same server share its `Quota`. Slots are given in turn: a channel that
@@ -93,9 +92,7 @@ class Quota:
         #: Services that wait for a slot, the longest waiting first.
         self.waiting: dict[int, None] = {}
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.bint)
-    def try_acquire(self, service: int, now_ns: int) -> bool:
+    def try_acquire(self, service: cython.longlong, now_ns: cython.longlong) -> cython.bint:
         """Take a slot for one request of `service`; where there is none, queue it.
 
         Returns whether it got the slot.
@@ -117,16 +114,14 @@ class Quota:
         self.outstanding -= 1
 
     @cython.ccall
-    def withdraw(self, service: int) -> None:
+    def withdraw(self, service: cython.longlong) -> None:
         """Remove `service` from the queue for a slot."""
         if self.waiting:
             self.waiting.pop(service, None)
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def ready_ns(self, now_ns: int) -> int:
+    def ready_ns(self, now_ns: cython.longlong) -> cython.longlong:
         """Return when to try again after `take` refused; always later than `now_ns`."""
         if now_ns < self._paused_until_ns:
             return self._paused_until_ns
@@ -134,17 +129,15 @@ class Quota:
             return now_ns + _POLL_NS
         return self._theoretical_ns - (self._burst - 1) * self._interval_ns
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.bint)
-    def exhausted(self, now_ns: int) -> bool:
+    def exhausted(self, now_ns: cython.longlong) -> cython.bint:
         """Return whether no more requests can be made today; begins a new day where it turns."""
         if now_ns >= self._turns_ns:
             self.new_day(now_ns)
         return self.closed or bool(self.per_day and self.used_today >= self.per_day)
 
-    @cython.locals(sent_ns=cython.longlong, now_ns=cython.longlong, pause_ns=cython.longlong)
-    @cython.returns(cython.bint)
-    def refuse(self, sent_ns: int, now_ns: int, pause_ns: int) -> bool:
+    def refuse(
+        self, sent_ns: cython.longlong, now_ns: cython.longlong, pause_ns: cython.longlong
+    ) -> cython.bint:
         """Record a refusal for today; return whether that closes the quota.
 
         The first refusal causes a pause of `pause_ns`; one of a request sent after the pause closes
@@ -161,26 +154,21 @@ class Quota:
         """The end of the pause that a refusal caused, which may be past; 0 where there was none."""
         return self._paused_until_ns
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def closed_until_ns(self, now_ns: int) -> int:
+    def closed_until_ns(self, now_ns: cython.longlong) -> cython.longlong:
         """Return when the day turns where no more requests can be made until then; else 0."""
         return self._turns_ns if self.exhausted(now_ns) else 0
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.bint)
-    def resume(self, now_ns: int) -> bool:
+    def resume(self, now_ns: cython.longlong) -> cython.bint:
         """Reset the day's count and refusals for the operator; return whether it was exhausted."""
         was_exhausted = self.exhausted(now_ns)
         self.closed = False
         self._paused_until_ns = self.used_today = 0
         return was_exhausted
 
-    @cython.locals(sent_ns=cython.longlong)
     @cython.ccall
-    def accept(self, sent_ns: int) -> None:
+    def accept(self, sent_ns: cython.longlong) -> None:
         """Forget an earlier refusal where a request sent after its pause was accepted.
 
         `sent_ns` is when the request was sent.
@@ -188,9 +176,8 @@ class Quota:
         if sent_ns >= self._paused_until_ns:
             self._paused_until_ns = 0
 
-    @cython.locals(sent_ns=cython.longlong, now_ns=cython.longlong)
     @cython.ccall
-    def time_out(self, sent_ns: int, now_ns: int) -> None:
+    def time_out(self, sent_ns: cython.longlong, now_ns: cython.longlong) -> None:
         """Count a round without an answer; after several of them the server is silent.
 
         `sent_ns` is when the request was sent.
@@ -215,23 +202,18 @@ class Quota:
         """Allow requests to a silent server again, though it has said nothing yet."""
         self._silent_until_ns = 0
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.bint)
-    def silent(self, now_ns: int) -> bool:
+    def silent(self, now_ns: cython.longlong) -> cython.bint:
         """Return whether the server is considered silent, so that a request would be in vain."""
         return now_ns < self._silent_until_ns
 
-    @cython.locals(width=cython.longlong)
     @cython.ccall
-    def narrow(self, width: int) -> None:
+    def narrow(self, width: cython.longlong) -> None:
         """Halve the width of requests: the server refused `width` numbers as too wide."""
         self._width_max = min(self._width_max, max(1, width // 2))
 
-    @cython.locals(most=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def width(self, most: int) -> int:
+    def width(self, most: cython.longlong) -> cython.longlong:
         """Return the greatest width of a request, in numbers, where the settings allow `most`."""
         return min(self._width_max, most)
 
@@ -246,18 +228,16 @@ class Quota:
         self._silent_until_ns = 0
         self._width_max = UNLIMITED
 
-    @cython.locals(now_ns=cython.longlong)
     @cython.ccall
-    def new_day(self, now_ns: int) -> None:
+    def new_day(self, now_ns: cython.longlong) -> None:
         """Begin the counts of a new day."""
         self._turns_ns = self._trading_day.turns_ns(now_ns)
         self.used_today = 0
         self.reopen()
 
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def _ahead(self, service: int) -> int:
+    def _ahead(self, service: cython.longlong) -> cython.longlong:
         """Return how many services wait ahead of `service`; all where it does not wait yet."""
         if not self.waiting:
             return 0
@@ -266,21 +246,17 @@ class Quota:
                 return at
         return len(self.waiting)
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def _free(self, now_ns: int) -> int:
+    def _free(self, now_ns: cython.longlong) -> cython.longlong:
         """Return the number of slots that can be given now."""
         if now_ns < self._paused_until_ns:
             return 0
         return min(self.outstanding_max - self.outstanding, self._tokens(now_ns))
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def _tokens(self, now_ns: int) -> int:
+    def _tokens(self, now_ns: cython.longlong) -> cython.longlong:
         """Return the number of requests that the rate allows now."""
         if not self._interval_ns or self._theoretical_ns <= now_ns:
             return self._burst

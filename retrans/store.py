@@ -141,7 +141,6 @@ class PacketStore:
         self.epoch += 1
         return 0
 
-    @cython.locals(run=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -175,7 +174,7 @@ class PacketStore:
             self.refused += 1
             return 0
         self._make_room(size)
-        run = sequence + skip if self.trims else sequence
+        run: cython.ulonglong = sequence + skip if self.trims else sequence
         if skip > 0 and not self.trims:
             run = next_sequence
         elif self.count > 0 and run == self.end:
@@ -186,7 +185,6 @@ class PacketStore:
         self.end = next_sequence
         return 1
 
-    @cython.locals(run=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -212,13 +210,12 @@ class PacketStore:
             self.refused += 1
             return 0
         self._make_room(size)
-        run = following
+        run: cython.ulonglong = following
         if self.count > 0 and following == self.end:
             run = self.table[self._entry(self.held - 1) + RUN]
         self._keep(following, following, run, data, start, size, received_ns, number, count)
         return 1
 
-    @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -235,7 +232,7 @@ class PacketStore:
         count: cython.ulonglong,
     ) -> cython.int:
         """Put a packet, for which there is room, behind all others."""
-        word = self._entry(self.held)
+        word: cython.Py_ssize_t = self._entry(self.held)
         self.table[word + SEQUENCE] = sequence
         self.table[word + NEXT] = next_sequence
         self.table[word + RUN] = run
@@ -244,7 +241,7 @@ class PacketStore:
         self.table[word + STAMP] = received_ns
         self.table[word + SKIP] = skip
         self.table[word + COUNT] = count
-        index = self.write
+        index: cython.Py_ssize_t = self.write
         if cython.compiled:
             memcpy(cython.address(self.slab[index]), cython.address(data[start]), size)
         else:
@@ -257,7 +254,6 @@ class PacketStore:
         self.next_serial += 1
         return 0
 
-    @cython.locals(offset=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -271,7 +267,7 @@ class PacketStore:
             self._evict()
         if self.write + size > self.bytes_max:
             while self.held > 0:
-                offset = self.table[self._entry(0) + OFFSET]
+                offset: cython.Py_ssize_t = self.table[self._entry(0) + OFFSET]
                 if offset < self.write:
                     break
                 self._evict()
@@ -283,14 +279,13 @@ class PacketStore:
             self._evict()
         return 0
 
-    @cython.locals(word=cython.Py_ssize_t, size=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _evict(self) -> cython.int:
         """Evict the oldest packet."""
-        word = self._entry(0)
-        size = self.table[word + SIZE]
+        word: cython.Py_ssize_t = self._entry(0)
+        size: cython.Py_ssize_t = self.table[word + SIZE]
         self.gone_first = self.table[word + SEQUENCE]
         self.gone_next = self.table[word + NEXT] + (self.table[word + SKIP] >= _UNSEQUENCED)
         self.oldest = self.oldest + 1 if self.oldest + 1 < self.packets_max else 0
@@ -312,13 +307,12 @@ class PacketStore:
             return self.table[word + SEQUENCE] + self.table[word + SKIP]
         return self.table[word + SEQUENCE]
 
-    @cython.locals(at=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def _entry(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the first table word of the packet at `index` (0: the oldest of all epochs)."""
-        at = self.oldest + index
+        at: cython.Py_ssize_t = self.oldest + index
         if at >= self.packets_max:
             at -= self.packets_max
         return at * ENTRY_WORDS
@@ -332,7 +326,6 @@ class PacketStore:
             return -1
         return self._entry(serial + self.held - self.next_serial)
 
-    @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-2, check=False)
@@ -344,7 +337,7 @@ class PacketStore:
         The packets must be of one sequence epoch.
         """
         while low < high:
-            middle = (low + high) >> 1
+            middle: cython.Py_ssize_t = (low + high) >> 1
             if self.table[self._entry(middle) + NEXT] <= number:
                 low = middle + 1
             else:
@@ -381,18 +374,17 @@ class PacketStore:
         shift = self.next_serial - self.held
         return end if begin >= end else shift + self._search(begin - shift, end - shift, number)
 
-    @cython.locals(index=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def find_unsequenced(self, number: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the serial of the latest unsequenced packet with this number, or -1."""
+        index: cython.Py_ssize_t
         for index in range(self.held - 1, -1, -1):
             if self.table[self._entry(index) + SKIP] == number:
                 return self.next_serial - self.held + index
         return -1
 
-    @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -402,18 +394,18 @@ class PacketStore:
             return True
         if first < self.first or end > self.end:
             return False
-        index = self._search(self.held - self.count, self.held, end - 1)
-        word = self._entry(index)
+        index: cython.Py_ssize_t = self._search(self.held - self.count, self.held, end - 1)
+        word: cython.Py_ssize_t = self._entry(index)
         # An entry's run is the first number from which on there is no gap up to it.
-        run = self.table[word + RUN]
+        run: cython.ulonglong = self.table[word + RUN]
         return self.table[word + SEQUENCE] < end and run <= first
 
-    @cython.locals(index=cython.Py_ssize_t, word=cython.Py_ssize_t, total=cython.Py_ssize_t)
     def bytes_of(self, first: cython.ulonglong, end: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the total bytes of the packets with numbers in `first` to `end` - 1."""
-        total = 0
+        index: cython.Py_ssize_t
+        total: cython.Py_ssize_t = 0
         for index in range(self._search(self.held - self.count, self.held, first), self.held):
-            word = self._entry(index)
+            word: cython.Py_ssize_t = self._entry(index)
             if self.table[word + SEQUENCE] >= end:
                 break
             total += self.table[word + SIZE]
@@ -446,12 +438,11 @@ class PacketStore:
             index += 1
         return found
 
-    @cython.locals(offset=cython.Py_ssize_t, size=cython.Py_ssize_t)
     @cython.cfunc
     def _data(self, word: cython.Py_ssize_t) -> object:
         """Return the bytes of the packet whose table entry begins at `word`."""
-        offset = self.table[word + OFFSET]
-        size = self.table[word + SIZE]
+        offset: cython.Py_ssize_t = self.table[word + OFFSET]
+        size: cython.Py_ssize_t = self.table[word + SIZE]
         if cython.compiled:
             return cython.cast(cython.p_char, cython.address(self.slab[offset]))[:size]
         return bytes(self.slab[offset : offset + size])

@@ -52,7 +52,6 @@ class TokenBucket:
         self._at_ns = 0
         self._started = False
 
-    @cython.locals(lacking=cython.longlong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(check=False)
@@ -62,7 +61,7 @@ class TokenBucket:
         More than the bucket's size waits until it is full.
         """
         self._fill(now_ns)
-        lacking = min(size, self.burst_bytes) * _SECOND_NS - self._level
+        lacking: cython.longlong = min(size, self.burst_bytes) * _SECOND_NS - self._level
         if lacking <= 0:
             return now_ns
         return now_ns + (lacking + self.rate_bytes_s - 1) // self.rate_bytes_s
@@ -89,15 +88,14 @@ class TokenBucket:
         self._level -= size * _SECOND_NS
         return 0
 
-    @cython.locals(elapsed=cython.longlong, lacking=cython.longlong)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _fill(self, now_ns: cython.longlong) -> cython.int:
         """Add the tokens since the last call."""
-        elapsed = now_ns - self._at_ns
+        elapsed: cython.longlong = now_ns - self._at_ns
         if self._started and elapsed > 0:
-            lacking = self.burst_bytes * _SECOND_NS - self._level
+            lacking: cython.longlong = self.burst_bytes * _SECOND_NS - self._level
             # A long time would not fit 64 bits as tokens, but fills the bucket anyway.
             if elapsed > lacking // self.rate_bytes_s:
                 self._level += lacking

@@ -71,27 +71,17 @@ def _with_span(fingerprint: cython.ulonglong, span: cython.ulonglong) -> cython.
     return word
 
 
-@cython.locals(
-    at=cython.Py_ssize_t,
-    end=cython.Py_ssize_t,
-    shift=cython.int,
-    lane_1=cython.ulonglong,
-    lane_2=cython.ulonglong,
-    lane_3=cython.ulonglong,
-    lane_4=cython.ulonglong,
-    tail=cython.ulonglong,
-)
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def fingerprint_at(first: cython.p_const_uchar, length: cython.Py_ssize_t) -> cython.ulonglong:
     """Return the `fingerprint` of the `length` bytes from `first` on, for compiled callers."""
-    lane_1 = length + 1
-    lane_2 = 2
-    lane_3 = 3
-    lane_4 = 4
-    at = 0
-    end = length
+    lane_1: cython.ulonglong = length + 1
+    lane_2: cython.ulonglong = 2
+    lane_3: cython.ulonglong = 3
+    lane_4: cython.ulonglong = 4
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = length
     while end - at >= 32:
         if cython.compiled:
             lane_1 = _mix(lane_1, load_word(first + at), FACTOR_1)
@@ -110,8 +100,8 @@ def fingerprint_at(first: cython.p_const_uchar, length: cython.Py_ssize_t) -> cy
         else:
             lane_1 = _mix(lane_1, load_word(first[at : at + 8]), FACTOR_2)
         at += 8
-    tail = 0
-    shift = 0
+    tail: cython.ulonglong = 0
+    shift: cython.int = 0
     while at < end:
         tail |= cython.cast(cython.ulonglong, first[at]) << shift
         shift += 8
@@ -157,7 +147,6 @@ class CompareWindow:
         self.entries = memoryview(numpy.zeros(2 * size, numpy.uint64))
         self.mask = size - 1
 
-    @cython.locals(index=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -168,15 +157,11 @@ class CompareWindow:
 
         Keys are the number plus one: 0 is empty.
         """
-        index = (sequence & self.mask) * 2
+        index: cython.ulonglong = (sequence & self.mask) * 2
         self.entries[index] = sequence + 1
         self.entries[index + 1] = _with_span(fingerprint, span)
         return 0
 
-    @cython.locals(
-        index=cython.ulonglong, known=cython.ulonglong, given=cython.ulonglong,
-        key=cython.ulonglong,
-    )  # fmt: skip
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -187,12 +172,12 @@ class CompareWindow:
 
         UNKNOWN: not, or no longer, in the window. DIFFERENT is returned once for each number.
         """
-        index = (sequence & self.mask) * 2
-        key = sequence + 1
+        index: cython.ulonglong = (sequence & self.mask) * 2
+        key: cython.ulonglong = sequence + 1
         if self.entries[index] != key:
             return UNKNOWN
-        known = self.entries[index + 1]
-        given = _with_span(fingerprint, span)
+        known: cython.ulonglong = self.entries[index + 1]
+        given: cython.ulonglong = _with_span(fingerprint, span)
         if known == given:
             return SAME
         if (known ^ given) & _SPAN_BITS:
@@ -207,7 +192,6 @@ class CompareWindow:
         """Return whether a packet that begins with this number is kept."""
         return self.entries[(sequence & self.mask) * 2] == sequence + 1
 
-    @cython.locals(index=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(6148914691236517205, check=True)
@@ -216,20 +200,19 @@ class CompareWindow:
     ) -> cython.ulonglong:
         """Return the span, modulo 65,536, of the packet with this number and fingerprint; 0:
         none."""
-        index = (sequence & self.mask) * 2
+        index: cython.ulonglong = (sequence & self.mask) * 2
         if self.entries[index] != sequence + 1:
             return 0
         if (self.entries[index + 1] ^ _with_span(fingerprint, 0)) & ~_SPAN_BITS:
             return 0
         return self.entries[index + 1] & _SPAN_BITS
 
-    @cython.locals(index=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def clear(self) -> cython.int:
         """Forget everything, for a new epoch."""
-        index = 0
+        index: cython.ulonglong = 0
         while index <= self.mask:
             self.entries[index * 2] = 0
             index += 1
@@ -266,7 +249,6 @@ class UnsequencedWindow:
         self.number = 0
         self.repeat = 0
 
-    @cython.locals(bit=cython.ulonglong, at=cython.Py_ssize_t, step=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -279,10 +261,11 @@ class UnsequencedWindow:
         next, once it is published. The number is made of the fingerprint and of how many equal
         packets are known: all gateways that saw the same packets give each the same number.
         """
-        bit = cython.cast(cython.ulonglong, 1) << line
+        step: cython.Py_ssize_t
+        bit: cython.ulonglong = cython.cast(cython.ulonglong, 1) << line
         self.repeat = 0
         for step in range(_KEPT):
-            at = (self.next_index + step) % _KEPT  # the oldest first
+            at: cython.Py_ssize_t = (self.next_index + step) % _KEPT  # the oldest first
             if self.shown_by[at] == 0 or self.prints[at] != fingerprint:
                 continue
             if self.shown_by[at] & bit == 0 and now_ns <= self.first_ns[at] + self.wait:
@@ -292,7 +275,6 @@ class UnsequencedWindow:
         self.number = _UNSEQUENCED | fingerprint >> 10 << 8 | self.repeat
         return False
 
-    @cython.locals(forgotten=cython.int)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -303,7 +285,7 @@ class UnsequencedWindow:
 
         Returns 1 where the entry that it replaces might still have been needed.
         """
-        forgotten = (
+        forgotten: cython.int = (
             self.shown_by[self.next_index] != 0
             and now_ns <= self.first_ns[self.next_index] + self.wait
         )

@@ -56,7 +56,6 @@ class PacketPool:
         self.free_count = slots
         self.slot_bytes = slot_bytes
 
-    @cython.locals(slot=cython.Py_ssize_t, word=cython.Py_ssize_t, length=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
@@ -75,7 +74,7 @@ class PacketPool:
         A heartbeat has nothing to copy: its slot stands for the number it names. Raises
         `IndexError` where the packet is outside its buffer.
         """
-        length = header.length
+        length: cython.Py_ssize_t = header.length
         if header.kind == kinds.HEARTBEAT:
             length = 0
         if self.free_count == 0 or length > self.slot_bytes:
@@ -83,8 +82,8 @@ class PacketPool:
         if start < 0 or start + length > len(data):
             raise IndexError("packet outside its buffer")
         self.free_count -= 1
-        slot = self.free[self.free_count]
-        word = slot * SLOT_WORDS
+        slot: cython.Py_ssize_t = self.free[self.free_count]
+        word: cython.Py_ssize_t = slot * SLOT_WORDS
         self.words[word + SEQUENCE] = header.sequence
         self.words[word + NEXT] = header.next_sequence
         self.words[word + RECEIVED] = received_ns
@@ -191,35 +190,30 @@ class Hold:
         """Return the slot at `index`, counted from the lowest; `index` must be below `count`."""
         return self.order[(self.head + index) & self.mask]
 
-    @cython.locals(
-        low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
-        slot=cython.Py_ssize_t,
-    )  # fmt: skip
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def index_of(self, sequence: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the index of the first packet that begins at `sequence` or later; else `count`."""
-        low = 0
-        high = self.count
+        low: cython.Py_ssize_t = 0
+        high: cython.Py_ssize_t = self.count
         while low < high:
-            middle = (low + high) >> 1
-            slot = self.order[(self.head + middle) & self.mask]
+            middle: cython.Py_ssize_t = (low + high) >> 1
+            slot: cython.Py_ssize_t = self.order[(self.head + middle) & self.mask]
             if self.pool.words[slot * SLOT_WORDS + SEQUENCE] < sequence:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    @cython.locals(low=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def contains(self, sequence: cython.ulonglong, next_sequence: cython.ulonglong) -> cython.bint:
         """Return whether a packet is held that begins at `sequence` and reaches `next_sequence`."""
-        low = self.index_of(sequence)
+        low: cython.Py_ssize_t = self.index_of(sequence)
         while low < self.count:
-            slot = self.order[(self.head + low) & self.mask]
+            slot: cython.Py_ssize_t = self.order[(self.head + low) & self.mask]
             if self.pool.words[slot * SLOT_WORDS + SEQUENCE] != sequence:
                 return False
             if self.pool.words[slot * SLOT_WORDS + NEXT] >= next_sequence:
@@ -227,10 +221,6 @@ class Hold:
             low += 1
         return False
 
-    @cython.locals(
-        at=cython.Py_ssize_t, other=cython.Py_ssize_t, sequence=cython.ulonglong,
-        noticed=cython.ulonglong,
-    )  # fmt: skip
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -244,14 +234,14 @@ class Hold:
         """
         if self.count >= self.capacity:
             return 0
-        sequence = self.pool.words[slot * SLOT_WORDS + SEQUENCE]
-        at = self.count
+        sequence: cython.ulonglong = self.pool.words[slot * SLOT_WORDS + SEQUENCE]
+        at: cython.Py_ssize_t = self.count
         while at > 0:
-            other = self.order[(self.head + at - 1) & self.mask]
+            other: cython.Py_ssize_t = self.order[(self.head + at - 1) & self.mask]
             if self.pool.words[other * SLOT_WORDS + SEQUENCE] <= sequence:
                 break
             self.order[(self.head + at) & self.mask] = other
-            noticed = self.pool.words[other * SLOT_WORDS + NOTICED]
+            noticed: cython.ulonglong = self.pool.words[other * SLOT_WORDS + NOTICED]
             if (
                 self.pool.words[other * SLOT_WORDS + SPEAKER]
                 == self.pool.words[slot * SLOT_WORDS + LINE]
@@ -268,15 +258,14 @@ class Hold:
         self.count += 1
         return 1
 
-    @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def notice_again(self, now_ns: cython.ulonglong, order: cython.ulonglong) -> cython.int:
         """Restart the age of every gap now, and give every packet this order."""
-        at = 0
+        at: cython.Py_ssize_t = 0
         while at < self.count:
-            slot = self.order[(self.head + at) & self.mask]
+            slot: cython.Py_ssize_t = self.order[(self.head + at) & self.mask]
             self.pool.words[slot * SLOT_WORDS + NOTICED] = now_ns
             self.pool.words[slot * SLOT_WORDS + ORDER] = order
             at += 1
@@ -292,24 +281,22 @@ class Hold:
         self.count -= 1
         return 0
 
-    @cython.locals(slot=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def pop_lowest(self) -> cython.Py_ssize_t:
         """Remove and return the lowest slot without freeing it."""
-        slot = self.order[self.head]
+        slot: cython.Py_ssize_t = self.order[self.head]
         self.head = (self.head + 1) & self.mask
         self.count -= 1
         return slot
 
-    @cython.locals(slot=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def remove(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Remove and return the slot at `index` without freeing it."""
-        slot = self.order[(self.head + index) & self.mask]
+        slot: cython.Py_ssize_t = self.order[(self.head + index) & self.mask]
         while index + 1 < self.count:
             self.order[(self.head + index) & self.mask] = self.order[
                 (self.head + index + 1) & self.mask

@@ -46,7 +46,6 @@ class LostRanges:
         self.count = 0
         self.newest = 0
 
-    @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -55,8 +54,8 @@ class LostRanges:
 
         Nearly always the newest range decides.
         """
-        at = self.newest
-        seen = 0
+        at: cython.Py_ssize_t = self.newest
+        seen: cython.Py_ssize_t = 0
         while seen < self.count:
             if self.end[at] <= sequence:
                 return False
@@ -66,14 +65,13 @@ class LostRanges:
             seen += 1
         return False
 
-    @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def _index_of(self, sequence: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the index of the first range that ends behind `sequence`; -1 where none does."""
-        at = self.newest
-        seen = 0
+        at: cython.Py_ssize_t = self.newest
+        seen: cython.Py_ssize_t = 0
         while seen < self.count and self.end[at] > sequence:
             if seen + 1 == self.count or self.end[self._before(at)] <= sequence:
                 return at
@@ -88,7 +86,6 @@ class LostRanges:
         """Return the index of the preceding range."""
         return at - 1 if at > 0 else LOST_RANGES - 1
 
-    @cython.locals(at=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(6148914691236517205, check=True)
@@ -97,16 +94,15 @@ class LostRanges:
 
         The range is the first that ends behind `sequence`; 0 where none does.
         """
-        at = self._index_of(sequence)
+        at: cython.Py_ssize_t = self._index_of(sequence)
         return self.published[at * self.lines + line] if at >= 0 else 0
 
-    @cython.locals(at=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(6148914691236517205, check=True)
     def first_of(self, sequence: cython.ulonglong) -> cython.ulonglong:
         """Return where the first range that ends behind `sequence` begins; `NEVER` for none."""
-        at = self._index_of(sequence)
+        at: cython.Py_ssize_t = self._index_of(sequence)
         return self.first[at] if at >= 0 else NEVER
 
     @cython.ccall
@@ -142,13 +138,12 @@ class LostRanges:
             self.count -= 1
         return 0
 
-    @cython.locals(at=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def is_doubtful(self, sequence: cython.ulonglong) -> cython.bint:
         """Return whether this number is in a range that may be withdrawn."""
-        at = self._index_of(sequence)
+        at: cython.Py_ssize_t = self._index_of(sequence)
         return at >= 0 and self.doubtful[at] != 0 and self.first[at] <= sequence
 
     @cython.ccall

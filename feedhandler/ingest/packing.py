@@ -359,7 +359,6 @@ def _move(
     return 0
 
 
-@cython.locals(least=cython.Py_ssize_t)
 @cython.ccall
 @cython.nogil
 def begin_alike(
@@ -374,7 +373,7 @@ def begin_alike(
 
     Raises `IndexError` where one is outside its buffer.
     """
-    least = length if length < other_length else other_length
+    least: cython.Py_ssize_t = length if length < other_length else other_length
     if least <= 0:
         return True
     if at < 0 or other_at < 0 or at + least > len(one) or other_at + least > len(other):

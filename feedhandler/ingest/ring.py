@@ -187,7 +187,6 @@ class Ring:
         """Free bytes; what a record may take is less by up to its own size (see `reserve`)."""
         return self.refresh_room()
 
-    @cython.locals(offset=cython.ulonglong, to_end=cython.ulonglong, need=cython.ulonglong)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-2, check=False)
@@ -196,9 +195,11 @@ class Ring:
 
         Where they do not fit before the end of the ring, that rest is padded away first.
         """
-        offset = self.head & self.mask
-        to_end = self.capacity - offset
-        need = size if to_end >= cython.cast(cython.ulonglong, size) else to_end + size
+        offset: cython.ulonglong = self.head & self.mask
+        to_end: cython.ulonglong = self.capacity - offset
+        need: cython.ulonglong = (
+            size if to_end >= cython.cast(cython.ulonglong, size) else to_end + size
+        )
         if need > self.capacity - (self.head - self.seen_tail) and need > self.refresh_room():
             return -1
         if to_end < cython.cast(cython.ulonglong, size):
@@ -209,7 +210,6 @@ class Ring:
             offset = 0
         return offset
 
-    @cython.locals(size=cython.Py_ssize_t, offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -233,11 +233,11 @@ class Ring:
         """Write one PACKET record; 1, or 0 when there is no room for it."""
         if start < 0 or length < 0 or start + length > len(data):
             raise IndexError("packet outside its buffer")
-        size = HEADER_BYTES + ((length + 7) & ~7)
-        offset = self.reserve(size)
+        size: cython.Py_ssize_t = HEADER_BYTES + ((length + 7) & ~7)
+        offset: cython.Py_ssize_t = self.reserve(size)
         if offset < 0:
             return 0
-        word = offset >> 3
+        word: cython.Py_ssize_t = offset >> 3
         self.words[word + WORD_RECORD] = (
             cython.cast(cython.ulonglong, size)
             | (cython.cast(cython.ulonglong, PACKET) << KIND_SHIFT)
@@ -270,7 +270,6 @@ class Ring:
         self.head += size
         return 1
 
-    @cython.locals(offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -286,10 +285,10 @@ class Ring:
         auxiliary: cython.ulonglong,
     ) -> cython.int:
         """Write one record without payload; 1, or 0 when there is no room for it."""
-        offset = self.reserve(HEADER_BYTES)
+        offset: cython.Py_ssize_t = self.reserve(HEADER_BYTES)
         if offset < 0:
             return 0
-        word = offset >> 3
+        word: cython.Py_ssize_t = offset >> 3
         self.words[word + WORD_RECORD] = (
             cython.cast(cython.ulonglong, HEADER_BYTES)
             | (cython.cast(cython.ulonglong, kind) << KIND_SHIFT)

@@ -148,7 +148,6 @@ class Dispatch:
 
     # -- what happens -----------------------------------------------------------------------
 
-    @cython.locals(slot=cython.int, link=cython.int, key=cython.int, index=cython.int)
     @cython.ccall
     @cython.exceptval(-2, check=False)
     def enqueue(
@@ -161,16 +160,17 @@ class Dispatch:
         words for each of its keys, high and low, for at most `key_slots` keys. A key that it has
         twice counts once; a message without keys waits for no other.
         """
+        index: cython.int
         words: cython.Py_ssize_t = digests.shape[0]
         if words & 1 or words > 2 * self.key_slots:
             raise ValueError(f"digests of 0 to {self.key_slots} keys are two words each")
         if self.count == self.messages_max:
             return 0
-        slot = self._free if self._free else self._fresh
+        slot: cython.int = self._free if self._free else self._fresh
         blocked: cython.bint = False
         used: cython.int = 0
         for index in range(words >> 1):
-            key = self.keys.find(digests[2 * index], digests[2 * index + 1])
+            key: cython.int = self.keys.find(digests[2 * index], digests[2 * index + 1])
             if key and self._has(slot, used, key):
                 continue
             if key and self.lengths[key] >= self.key_messages_max:
@@ -183,7 +183,7 @@ class Dispatch:
                     self._unlink(slot)
                     self._forget_keys(slot, False)
                     return 0
-            link = slot * self.key_slots + used
+            link: cython.int = slot * self.key_slots + used
             blocked |= self._append(key, link)
             used += 1
         if slot == self._fresh:
@@ -201,7 +201,6 @@ class Dispatch:
             self._reconsider(slot)
         return slot
 
-    @cython.locals(at=cython.Py_ssize_t, words=cython.Py_ssize_t, slot=cython.int)
     def enqueue_many(
         self,
         messages: cython.const_ulonglong[::1],
@@ -213,46 +212,46 @@ class Dispatch:
 
         `digests` has `key_slots` keys for each, two words each.
         """
-        words = 2 * self.key_slots
+        at: cython.Py_ssize_t
+        words: cython.Py_ssize_t = 2 * self.key_slots
         if digests.shape[0] != messages.shape[0] * words or slots.shape[0] < messages.shape[0]:
             raise ValueError("each message has as many keys as there are key_slots, and a slot")
         for at in range(messages.shape[0]):
-            slot = self.enqueue(messages[at], digests[at * words : (at + 1) * words])
+            slot: cython.int = self.enqueue(messages[at], digests[at * words : (at + 1) * words])
             if slot <= 0:
                 return at
             slots[at] = slot
         return messages.shape[0]
 
-    @cython.locals(at=cython.Py_ssize_t, slot=cython.int)
     def take_many(self, consumer: cython.int, slots: cython.int[::1]) -> cython.Py_ssize_t:
         """Take as many messages as this consumer may have, and `slots` (int32) has room for; return
         how many."""
+        at: cython.Py_ssize_t
         for at in range(slots.shape[0]):
-            slot = self.take(consumer)
+            slot: cython.int = self.take(consumer)
             if not slot:
                 return at
             slots[at] = slot
         return slots.shape[0]
 
-    @cython.locals(at=cython.Py_ssize_t)
     def end_many(self, slots: cython.const_int[::1]) -> cython.int:
         """End these messages, in this order."""
+        at: cython.Py_ssize_t
         for at in range(slots.shape[0]):
             self.end(slots[at])
         return 0
 
-    @cython.locals(slot=cython.int, own=cython.int, woken=cython.int)
     def take(self, consumer: cython.int) -> cython.int:
         """Take the oldest message that this consumer (above 0) may have; return its slot, 0 for
         none."""
-        slot = self._ready
+        slot: cython.int = self._ready
         if slot and self.ids[slot] > self.visible:
             slot = 0
-        woken = self._woken.first()
+        woken: cython.int = self._woken.first()
         if woken and (not slot or self.ids[woken] < self.ids[slot]):
             slot = woken
         if self.run > 1:
-            own = self._first_following(consumer)
+            own: cython.int = self._first_following(consumer)
             if own and (not slot or self.ids[own] < self.ids[slot]):
                 slot = own
         if not slot or self.ids[slot] > self.visible:
@@ -267,12 +266,11 @@ class Dispatch:
             self._reconsider_firsts(slot)
         return slot
 
-    @cython.locals(woken=cython.int)
     def open_to_all(self) -> cython.bint:
         """Return whether there is a message that any consumer may have: `take` has one for each."""
         if self._ready and self.ids[self._ready] <= self.visible:
             return True
-        woken = self._woken.first()
+        woken: cython.int = self._woken.first()
         return woken != 0 and self.ids[woken] <= self.visible
 
     def follows(self, consumer: cython.int) -> cython.bint:
@@ -313,16 +311,16 @@ class Dispatch:
             self._reconsider_firsts(slot)
         return 0
 
-    @cython.locals(index=cython.int, link=cython.int)
     def give_back(self, slot: cython.int, failed: cython.bint) -> cython.int:
         """Return a message to its position. `failed` counts another try. Raises ValueError where no
         consumer has it."""
+        index: cython.int
         if self._state[slot] != FLYING:
             raise ValueError("nobody has this message")
         before: list = []
         if self.run > 1:
             for index in range(self.key_slots):
-                link = slot * self.key_slots + index
+                link: cython.int = slot * self.key_slots + index
                 if self._key[link]:
                     before.append(self._first_waiting(self._key[link]))
             self._count_flying(slot, -1)
@@ -361,7 +359,6 @@ class Dispatch:
         self._reconsider(slot)
         return 0
 
-    @cython.locals(slot=cython.int)
     def name(self, slot: cython.int, number: cython.ulonglong) -> cython.int:
         """Set the number of a message that came last; it must be above all before it."""
         self.ids[slot] = number
@@ -370,11 +367,10 @@ class Dispatch:
 
     # -- looking ----------------------------------------------------------------------------
 
-    @cython.locals(slot=cython.int)
     def find(self, number: cython.ulonglong) -> cython.int:
         """Return the slot of the message with this number; 0 for none. Constant time among the last
         `messages_max` that came, else a scan of all slots."""
-        slot = self._at[number & self._mask]
+        slot: cython.int = self._at[number & self._mask]
         if slot and self.ids[slot] == number and self._state[slot] != FREE:
             return slot
         for slot in range(1, self._fresh):
@@ -405,26 +401,25 @@ class Dispatch:
         """Return the consumer that has a message; 0 for none."""
         return self._right[slot] if self._state[slot] == FLYING else 0
 
-    @cython.locals(index=cython.int, link=cython.int, key=cython.int)
     @cython.ccall
     def before(self, slot: cython.int) -> list:
         """Return the numbers of the messages right before this one in its keys' chains."""
+        index: cython.int
         found: list = []
         for index in range(self.key_slots):
-            link = slot * self.key_slots + index
-            key = self._key[link]
+            link: cython.int = slot * self.key_slots + index
+            key: cython.int = self._key[link]
             if not key:
                 break
             if self._first[key] != link:
                 found.append(self.ids[self._before[link] // self.key_slots])
         return found
 
-    @cython.locals(link=cython.int)
     @cython.ccall
     def chain(self, key: cython.int, most: cython.int) -> list:
         """Return the slots of a key's messages, in order, at most `most`; for inspection."""
         slots: list = []
-        link = self._first[key]
+        link: cython.int = self._first[key]
         while link and len(slots) < most:
             slots.append(link // self.key_slots)
             link = self._next_in_chain(key, link)
@@ -451,20 +446,20 @@ class Dispatch:
         after: cython.int = self._after[link]
         return 0 if after == self._first[key] else after
 
-    @cython.locals(index=cython.int)
     def _has(self, slot: cython.int, used: cython.int, key: cython.int) -> cython.bint:
+        index: cython.int
         for index in range(used):  # noqa: SIM110 (C, not a generator)
             if self._key[slot * self.key_slots + index] == key:
                 return True
         return False
 
-    @cython.locals(index=cython.int, link=cython.int, key=cython.int)
     def _unlink(self, slot: cython.int) -> cython.int:
         """Remove a message from its chains; keys without a message are removed. The message keeps
         its other keys, for `_forget_keys`."""
+        index: cython.int
         for index in range(self.key_slots):
-            link = slot * self.key_slots + index
-            key = self._key[link]
+            link: cython.int = slot * self.key_slots + index
+            key: cython.int = self._key[link]
             if not key:
                 break
             self.lengths[key] -= 1
@@ -479,13 +474,13 @@ class Dispatch:
                 self._first[key] = self._after[link]
         return 0
 
-    @cython.locals(index=cython.int, link=cython.int, key=cython.int)
     def _forget_keys(self, slot: cython.int, reconsider: cython.bint) -> cython.int:
         """Clear the keys of a message that is out of its chains; with `reconsider`, see who is
         first there now."""
+        index: cython.int
         for index in range(self.key_slots):
-            link = slot * self.key_slots + index
-            key = self._key[link]
+            link: cython.int = slot * self.key_slots + index
+            key: cython.int = self._key[link]
             if not key:
                 break
             self._key[link] = 0
@@ -493,12 +488,11 @@ class Dispatch:
                 self._reconsider_first(key)
         return 0
 
-    @cython.locals(link=cython.int, left=cython.int)
     def _first_waiting(self, key: cython.int) -> cython.int:
         """Return the first message of a key that is not with a consumer; 0 for none, or none within
         `run`."""
-        link = self._first[key]
-        left = self.run
+        link: cython.int = self._first[key]
+        left: cython.int = self.run
         while link and left >= 0:
             if self._state[link // self.key_slots] != FLYING:
                 return link // self.key_slots
@@ -514,23 +508,22 @@ class Dispatch:
             self._reconsider(slot)
         return 0
 
-    @cython.locals(index=cython.int, key=cython.int)
     def _reconsider_firsts(self, slot: cython.int) -> cython.int:
         """Decide anew which message may go first of each key of a message."""
+        index: cython.int
         for index in range(self.key_slots):
-            key = self._key[slot * self.key_slots + index]
+            key: cython.int = self._key[slot * self.key_slots + index]
             if not key:
                 break
             self._reconsider_first(key)
         return 0
 
-    @cython.locals(verdict=cython.int, state=cython.int)
     def _reconsider(self, slot: cython.int) -> cython.int:
         """Decide anew whether a message that waits may go, and to which consumer."""
-        state = self._state[slot]
+        state: cython.int = self._state[slot]
         if state in (FLYING, PARKED, FREE):
             return 0
-        verdict = self._verdict(slot)
+        verdict: cython.int = self._verdict(slot)
         if state == FOLLOWING and verdict != self._right[slot]:
             self._leave(slot)
             self._state[slot] = state = WAITING
@@ -544,16 +537,16 @@ class Dispatch:
             self._follow(verdict, slot)
         return 0
 
-    @cython.locals(index=cython.int, link=cython.int, key=cython.int, before=cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _verdict(self, slot: cython.int) -> cython.int:
         """Return who may have a message: _NOBODY, _ANYBODY, or the one consumer that has all before
         it."""
+        index: cython.int
         alone: cython.int = _ANYBODY
         for index in range(self.key_slots):
-            link = slot * self.key_slots + index
-            key = self._key[link]
+            link: cython.int = slot * self.key_slots + index
+            key: cython.int = self._key[link]
             if not key:
                 break
             if self.run == 1:
@@ -561,7 +554,7 @@ class Dispatch:
                     return _NOBODY
                 continue
             count: cython.int = 0
-            before = self._first[key]
+            before: cython.int = self._first[key]
             while before != link:
                 if self._state[before // self.key_slots] != FLYING or count == self.run:
                     return _NOBODY
@@ -575,10 +568,10 @@ class Dispatch:
                 return _NOBODY
         return alone
 
-    @cython.locals(index=cython.int, key=cython.int)
     def _count_flying(self, slot: cython.int, change: cython.int) -> cython.int:
+        index: cython.int
         for index in range(self.key_slots):
-            key = self._key[slot * self.key_slots + index]
+            key: cython.int = self._key[slot * self.key_slots + index]
             if not key:
                 break
             self._flying[key] += change
@@ -598,13 +591,12 @@ class Dispatch:
         self._newest = slot
         return 0
 
-    @cython.locals(left=cython.int, right=cython.int)
     def _leave(self, slot: cython.int) -> cython.int:
         """Remove a message from those that may go, if it is among them."""
         state: cython.int = self._state[slot]
         if state == READY:
-            left = self._left[slot]
-            right = self._right[slot]
+            left: cython.int = self._left[slot]
+            right: cython.int = self._right[slot]
             if left:
                 self._right[left] = right
             else:

@@ -46,14 +46,13 @@ class Heap:
         self._rise(slot, self.count)
         return 0
 
-    @cython.locals(index=cython.int, last=cython.int)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def remove(self, slot: cython.int) -> cython.int:
         """Remove a slot, which must be in the heap."""
-        index = self._positions[slot]
-        last = self._slots[self.count]
+        index: cython.int = self._positions[slot]
+        last: cython.int = self._slots[self.count]
         self.count -= 1
         if last == slot:
             return 0
@@ -63,14 +62,13 @@ class Heap:
             self._sink(last, index)
         return 0
 
-    @cython.locals(above=cython.int)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _rise(self, slot: cython.int, index: cython.int) -> cython.int:
         """Put a slot at this position or above."""
         while index > 1:
-            above = self._slots[index >> 1]
+            above: cython.int = self._slots[index >> 1]
             if self._ids[above] < self._ids[slot]:
                 break
             self._slots[index] = above
@@ -80,20 +78,19 @@ class Heap:
         self._positions[slot] = index
         return 0
 
-    @cython.locals(below=cython.int, child=cython.int)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _sink(self, slot: cython.int, index: cython.int) -> cython.int:
         """Put a slot at this position or below."""
         while 2 * index <= self.count:
-            child = 2 * index
+            child: cython.int = 2 * index
             if (
                 child < self.count
                 and self._ids[self._slots[child + 1]] < self._ids[self._slots[child]]
             ):
                 child += 1
-            below = self._slots[child]
+            below: cython.int = self._slots[child]
             if self._ids[slot] < self._ids[below]:
                 break
             self._slots[index] = below

@@ -46,20 +46,18 @@ class KeyTable:
         self._slots = memoryview(numpy.zeros(SLOTS_LEAST, numpy.int32))
         self._mask = SLOTS_LEAST - 1
 
-    @cython.locals(index=cython.Py_ssize_t, key=cython.int)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def find(self, high: cython.ulonglong, low: cython.ulonglong) -> cython.int:
         """Return the number of the key with this digest; 0 where there is none."""
-        index = low & self._mask
+        index: cython.Py_ssize_t = low & self._mask
         while True:
-            key = self._slots[index]
+            key: cython.int = self._slots[index]
             if key == 0 or (self.low[key] == low and self.high[key] == high):
                 return key
             index = (index + 1) & self._mask
 
-    @cython.locals(key=cython.int)
     def add(self, high: cython.ulonglong, low: cython.ulonglong) -> cython.int:
         """Add a key that the table does not have; return its number, 0 where the table is full."""
         if self.count == self.keys_max:
@@ -67,7 +65,7 @@ class KeyTable:
         if 3 * self.count >= 2 * self._mask:
             self._grow()
         if self._free:
-            key = self._free
+            key: cython.int = self._free
             self._free = self.low[key]
         else:
             key = self._fresh
@@ -78,23 +76,22 @@ class KeyTable:
         self._put(key)
         return key
 
-    @cython.locals(free=cython.Py_ssize_t, index=cython.Py_ssize_t, own=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def remove(self, key: cython.int) -> cython.int:
         """Remove a key; its number will be reused."""
         mask: cython.Py_ssize_t = self._mask
-        free = self.low[key] & mask
+        free: cython.Py_ssize_t = self.low[key] & mask
         while self._slots[free] != key:
             free = (free + 1) & mask
-        index = free
+        index: cython.Py_ssize_t = free
         while True:
             index = (index + 1) & mask
             other: cython.int = self._slots[index]
             if other == 0:
                 break
-            own = self.low[other] & mask
+            own: cython.Py_ssize_t = self.low[other] & mask
             # It may move to the free slot unless its own lies behind that.
             if ((index - own) & mask) >= ((index - free) & mask):
                 self._slots[free] = other
@@ -105,19 +102,18 @@ class KeyTable:
         self.count -= 1
         return 0
 
-    @cython.locals(index=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _put(self, key: cython.int) -> cython.int:
-        index = self.low[key] & self._mask
+        index: cython.Py_ssize_t = self.low[key] & self._mask
         while self._slots[index] != 0:
             index = (index + 1) & self._mask
         self._slots[index] = key
         return 0
 
-    @cython.locals(index=cython.Py_ssize_t)
     def _grow(self) -> cython.int:
+        index: cython.Py_ssize_t
         old = self._slots
         size: cython.Py_ssize_t = 2 * (self._mask + 1)
         self._slots = memoryview(numpy.zeros(size, numpy.int32))

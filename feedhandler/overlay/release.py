@@ -153,15 +153,16 @@ class Release:
         """Number of messages that are held now."""
         return len(self._held)
 
-    @cython.locals(first=tuple, due=cython.longlong, arrived=cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
     def _step(self) -> cython.longlong:
         """Return when what comes next may be released, 0: nothing; set `_kind` and `_to`."""
+        due: cython.longlong
+        arrived: cython.longlong
         self._kind = _NOTHING
         if not self._held:
             return self._behind(0)
-        first = self._held[0]
+        first: tuple = self._held[0]
         due, arrived = first[2], first[3]
         due = min(due, _TIME_MAX_NS) + self.extra_hold_ns if due else 1
         if not self._begun:
@@ -205,7 +206,6 @@ class Release:
         """Return the events that may be delivered now, in order."""
         return self._release(now_ns)
 
-    @cython.locals(first=tuple)
     @cython.cfunc
     def _release(self, now_ns: cython.longlong) -> list:
         found: list = []
@@ -213,7 +213,7 @@ class Release:
             if self._kind == _START:
                 self._begin()
             elif self._kind == _MESSAGE:
-                first = self._held[0]
+                first: tuple = self._held[0]
                 if not self._begun and first[0] == self._start_epoch and first[1] > self._start:
                     self._begin()  # what lies between is a gap
                     continue

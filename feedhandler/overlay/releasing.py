@@ -14,27 +14,27 @@ from cython.cimports.feedhandler.overlay.release import Release
 from feedhandler.overlay.release import Event
 
 
-@cython.locals(each=Release, found=cython.longlong, due_ns=cython.longlong)
 def soonest(holdings: list[Release]) -> int:
     """Return when any of them has something to release, by the sender's clock; 0: no deadline."""
-    found = 0
+    each: Release
+    found: cython.longlong = 0
     for each in holdings:
-        due_ns = each._step()
+        due_ns: cython.longlong = each._step()
         if due_ns and (not found or due_ns < found):
             found = due_ns
     return found
 
 
-@cython.locals(each=Release, now_ns=cython.longlong, offset=cython.longlong)
 def release_all(holdings: list[Release], offset_ns: int = 0) -> list[tuple[int, list[Event]]]:
     """Release for each; return when that was, ns since 1970 by the own clock, and its events.
 
     `offset_ns` added to the own clock gives the sender's.
     """
-    offset = offset_ns
+    each: Release
+    offset: cython.longlong = offset_ns
     clock = time.time_ns
     found: list[tuple[int, list[Event]]] = []
     for each in holdings:
-        now_ns = clock()
+        now_ns: cython.longlong = clock()
         found.append((now_ns, each._release(now_ns + offset)))
     return found

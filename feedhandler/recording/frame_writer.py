@@ -113,17 +113,6 @@ class FrameWriter:
         self.unwritable = 0
         self.full = False
 
-    @cython.locals(
-        position=cython.ulonglong,
-        end=cython.ulonglong,
-        first=cython.ulonglong,
-        second=cython.ulonglong,
-        offset=cython.Py_ssize_t,
-        filled=cython.Py_ssize_t,
-        length=cython.Py_ssize_t,
-        address=cython.Py_ssize_t,
-        need=cython.Py_ssize_t,
-    )
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -133,29 +122,29 @@ class FrameWriter:
         Returns the bytes laid out, from the start of `out`. What was laid out is released. `full`
         tells that a packet was left for want of room.
         """
-        filled = 0
+        filled: cython.Py_ssize_t = 0
         self.full = False
         if room > self.out.shape[0]:
             room = self.out.shape[0]
         if cython.compiled:
-            position = ring.tail_bytes
+            position: cython.ulonglong = ring.tail_bytes
         else:
             position = ring.tail
-        end = ring.readable()
+        end: cython.ulonglong = ring.readable()
         while position < end and self.packets < self.limit:
-            offset = cython.cast(cython.Py_ssize_t, position & ring.mask)
-            first = ring.words[(offset >> 3) + WORD_RECORD]
+            offset: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, position & ring.mask)
+            first: cython.ulonglong = ring.words[(offset >> 3) + WORD_RECORD]
             if (first >> KIND_SHIFT) & KIND_MASK == PACKET:
-                second = ring.words[(offset >> 3) + WORD_PAYLOAD]
-                length = cython.cast(cython.Py_ssize_t, second & _U32)
-                address = cython.cast(
+                second: cython.ulonglong = ring.words[(offset >> 3) + WORD_PAYLOAD]
+                length: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, second & _U32)
+                address: cython.Py_ssize_t = cython.cast(
                     cython.Py_ssize_t,
                     (second >> LINE_SHIFT) & LINE_MASK if self.by_line else first >> CHANNEL_SHIFT,
                 )
                 if address >= self.head_count or length > _PAYLOAD_MAX:
                     self.unwritable += 1
                 else:
-                    need = self.head_bytes + max(_HEAD + length, _FRAME_MIN)
+                    need: cython.Py_ssize_t = self.head_bytes + max(_HEAD + length, _FRAME_MIN)
                     if self.blocks:
                         need = ((need + 3) & ~3) + _BLOCK_TAIL
                     if filled + need > room:
@@ -167,14 +156,6 @@ class FrameWriter:
         ring.release(position)
         return filled
 
-    @cython.locals(
-        frame=cython.Py_ssize_t,
-        start=cython.Py_ssize_t,
-        body=cython.Py_ssize_t,
-        padding=cython.Py_ssize_t,
-        stamp=cython.ulonglong,
-        sender=cython.ulonglong,
-    )
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -188,11 +169,11 @@ class FrameWriter:
         size: cython.Py_ssize_t,
     ) -> cython.int:
         """One packet as a record of `size` bytes at `at`."""
-        frame = max(_HEAD + length, _FRAME_MIN)
-        start = at + self.head_bytes
-        body = start + _HEAD
+        frame: cython.Py_ssize_t = max(_HEAD + length, _FRAME_MIN)
+        start: cython.Py_ssize_t = at + self.head_bytes
+        body: cython.Py_ssize_t = start + _HEAD
         # Up to the frame's least length, and in a block up to a multiple of four.
-        padding = at + size - body - length
+        padding: cython.Py_ssize_t = at + size - body - length
         if self.blocks:
             padding -= _BLOCK_TAIL
         if cython.compiled:
@@ -217,12 +198,12 @@ class FrameWriter:
             out[start:body] = self.heads[index * _HEAD : (index + 1) * _HEAD]
             out[body : body + length] = ring.data[begin : begin + length]
             out[body + length : body + length + padding] = bytes(padding)
-        stamp = ring.words[(offset >> 3) + WORD_RECEIVED_NS]
+        stamp: cython.ulonglong = ring.words[(offset >> 3) + WORD_RECEIVED_NS]
         if self.blocks:
             begin_block(self.out, at, size, index, stamp, frame)
         else:
             begin_record(self.out, at, stamp, frame)
-        sender = ring.words[(offset >> 3) + WORD_SESSION]
+        sender: cython.ulonglong = ring.words[(offset >> 3) + WORD_SESSION]
         if sender != 0:
             put16(self.out, start + 26, cython.cast(cython.uint, (sender >> 32) & 0xFFFF))
             put16(self.out, start + 28, cython.cast(cython.uint, (sender >> 16) & 0xFFFF))
