@@ -150,11 +150,11 @@ def fetch(
     """
 
     def work() -> int:
-        from feedhandler.amqp.security import TlsSettings
+        from feedhandler.amqp.security import ClientTls
         from feedhandler.ops.fixcast import keys as ops
 
-        settings = TlsSettings(ca=ca) if tls and not plain else None
-        return ops.fetch(server, user, password_file, to, settings, plain, follow, wait_s)
+        trust = ClientTls(ca) if tls and not plain else None
+        return ops.fetch(server, user, password_file, to, trust, plain, follow, wait_s)
 
     return work
 

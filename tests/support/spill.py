@@ -192,8 +192,8 @@ class SpillRig:
         if self.job is not None and not self.frozen:
             result = self.disk.carry_out(self.job)
             self.job = None
-            if self.disk.growth_due:
-                self.disk.grow()
+            if self.disk.engine.growth_due:
+                self.disk.engine.grow()
             self.destination.process_result(result)
             self.destination.drain()
             self.measure()

@@ -26,8 +26,8 @@ from feedhandler.keyed.definition import Definition, differences
 from feedhandler.private_files import make_folder
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import QueueEnd
     from feedhandler.amqp.durable.queues import DurableQueues
-    from feedhandler.amqp.durable.stored import QueueLink
 
 FILE_NAME = "queue.json"
 #: Bytes of a client's definition at most.
@@ -114,7 +114,7 @@ class Unmade:
     def __init__(self, name: str, flush: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self.name = name
-        self.links: dict[QueueLink, None] = {}
+        self.links: dict[QueueEnd, None] = {}
         self.asked_bytes = 0
         self.budget = WorkBudget(loop.call_soon, STEPS_A_TURN)
         self.flush = flush

@@ -12,7 +12,6 @@ from feedhandler.amqp.security import (
     ServerTls,
     TlsFault,
     TlsSession,
-    TlsSettings,
     fault_of,
 )
 from feedhandler.codecs.errors import ConfigError
@@ -61,7 +60,7 @@ def pair(
     client_ca: str = "",
     required: bool = False,
 ) -> tuple[TlsSession, TlsSession]:
-    client = ClientTls(TlsSettings(ours.ca, *mine)).session(host)
+    client = ClientTls(ours.ca, *mine).session(host)
     server = ServerTls(*node, client_ca, required).session()
     return client, server
 
@@ -193,7 +192,7 @@ def test_a_client_that_begins_with_amqp_is_told_that_tls_is_wanted(node: tuple[s
     ],
 )
 def test_a_server_that_speaks_no_tls_is_named(ours: Certificates, said: bytes, words: str) -> None:
-    client = ClientTls(TlsSettings(ours.ca)).session("gateway.example")
+    client = ClientTls(ours.ca).session("gateway.example")
     client.receive(said)
     assert client.fault is not None
     assert words in client.fault.reason
@@ -309,9 +308,9 @@ def test_files_that_cannot_be_used_are_named_with_a_remedy(
         (lambda: ServerTls(empty(tmp_path / "x"), node[1]), "no certificate and key in PEM"),
         (lambda: ServerTls(*node, "/nowhere"), "client_ca: /nowhere: no such file"),
         (lambda: ServerTls(*node, empty(tmp_path / "y")), "holds no certificate"),
-        (lambda: ClientTls(TlsSettings("/nowhere")), "ca: /nowhere: no such file"),
-        (lambda: ClientTls(TlsSettings("", node[0])), "key: missing"),
-        (lambda: ClientTls(TlsSettings("", "", node[1])), "certificate: missing"),
+        (lambda: ClientTls("/nowhere"), "ca: /nowhere: no such file"),
+        (lambda: ClientTls("", node[0]), "key: missing"),
+        (lambda: ClientTls("", "", node[1]), "certificate: missing"),
     ]
     for make, words in cases:
         with pytest.raises(ConfigError) as error:
@@ -331,15 +330,15 @@ def test_files_that_change_are_read_again_and_bad_ones_are_not_taken(
     second = ours.issue("two.example", common="two")
     for source, target in zip(second, first, strict=True):
         Path(target).write_bytes(Path(source).read_bytes())
-    client = ClientTls(TlsSettings(ours.ca)).session("two.example")
+    client = ClientTls(ours.ca).session("two.example")
     talk(client, server.session())
     assert client.ready
     assert server.loads == 2
-    old = ClientTls(TlsSettings(ours.ca)).session("one.example")
+    old = ClientTls(ours.ca).session("one.example")
     talk(old, before)
     assert old.ready, "who was there keeps what it had"
     Path(first[0]).write_text("nothing\n")
-    client = ClientTls(TlsSettings(ours.ca)).session("two.example")
+    client = ClientTls(ours.ca).session("two.example")
     talk(client, server.session())
     assert client.ready
     assert "the old ones serve" in reported[-1]
