@@ -158,6 +158,13 @@ class SpillRig:
             self.rig.pump()
         self.measure()
 
+    def stream_for_long(self, last: int) -> None:
+        """Packets from the first on, while the disk has its time again and again."""
+        for sequence in range(1, last + 1):
+            self.stream(sequence, sequence)
+            if sequence % 20 == 0:
+                self.wait()
+
     # -- the broker -------------------------------------------------------------------------
 
     def connect(self, grants: int = 1_000_000) -> FakeBroker:
