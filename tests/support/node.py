@@ -82,6 +82,15 @@ class NodeRig(Rig):
         self.clients.append(made)
         return made
 
+    async def attached(
+        self, address: str, credit: int = 0, settled: bool = True
+    ) -> tuple["RawClient", proton.Receiver]:
+        """Connect a client with one link."""
+        client = self.raw()
+        link = client.receiver(address, credit, settled=settled)
+        await in_thread(client.attached, link)
+        return client, link
+
     @property
     def port(self) -> int:
         return self.node.address[1]

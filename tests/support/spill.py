@@ -180,7 +180,6 @@ class SpillRig:
 
     def confirm(self, count: int = 1 << 30) -> None:
         """The broker has the oldest `count` of what it was sent."""
-        assert self.link is not None
         self.link.confirmed.extend(self.link.unconfirmed[:count])
         del self.link.unconfirmed[:count]
         self.destination.process_outcomes()

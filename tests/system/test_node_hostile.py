@@ -172,9 +172,7 @@ async def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_el
         wrong: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
         async with running(faults=1, observer=Subscriptions()) as rig:
-            bystander = rig.raw()
-            good = bystander.receiver("euronext.104?quality=0", 10)
-            await in_thread(bystander.attached, good)
+            bystander, good = await rig.attached("euronext.104?quality=0", 10)
             with monkeypatch.context() as patch:
                 break_it(rig, patch)
                 struck = rig.raw()
@@ -236,9 +234,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once() -> None:
 )
 async def test_what_is_not_amqp_ends_its_own_connection_only(garbage: bytes) -> None:
     async with running() as rig:
-        client = rig.raw()
-        link = client.receiver("euronext.104?quality=0", 100)
-        await in_thread(client.attached, link)
+        client, link = await rig.attached("euronext.104?quality=0", 100)
         stranger = socket.create_connection(("127.0.0.1", rig.port))
         await in_thread(stranger.sendall, garbage)
         await in_thread(read_all, stranger)
@@ -337,9 +333,7 @@ async def test_a_silent_client_is_dropped_and_a_living_one_kept() -> None:
         silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
         mute = rig.raw()  # opens, and then nothing, not even empty frames
         await in_thread(mute.attached, mute.receiver("euronext.104", 10))
-        alive = rig.raw()
-        link = alive.receiver("euronext.104?quality=0", 10)
-        await in_thread(alive.attached, link)
+        alive, link = await rig.attached("euronext.104?quality=0", 10)
 
         def speak_until_alone() -> None:
             def beat() -> bool:
@@ -369,9 +363,7 @@ async def test_descriptors_are_not_lost_over_many_connections() -> None:
     async with running() as rig:
         before = len(os.listdir("/proc/self/fd"))
         for turn in range(40):
-            client = rig.raw()
-            link = client.receiver("euronext.104", 10)
-            await in_thread(client.attached, link)
+            client, _ = await rig.attached("euronext.104", 10)
             if turn % 2:
                 await in_thread(client.close)
             else:

@@ -19,9 +19,7 @@ REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 @pytest.mark.parametrize("credit", [1, 10])
 async def test_a_link_gets_exactly_as_many_messages_as_it_granted(credit: int) -> None:
     async with running() as rig:
-        client = rig.raw()
-        link = client.receiver("euronext.104?quality=0")
-        await in_thread(client.attached, link)
+        client, link = await rig.attached("euronext.104?quality=0")
         await rig.stream(1, 50)
         for turn in range(1, 4):
             link.flow(credit)
@@ -33,9 +31,7 @@ async def test_a_link_gets_exactly_as_many_messages_as_it_granted(credit: int) -
 
 async def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back() -> None:
     async with running() as rig:
-        client = rig.raw()
-        link = client.receiver("euronext.104?quality=0")
-        await in_thread(client.attached, link)
+        client, link = await rig.attached("euronext.104?quality=0")
         await rig.stream(1, 3)
         link.drain(10)
         await in_thread(client.pump, lambda: not link.draining(), "drained")
@@ -65,10 +61,8 @@ async def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered() -
 
 async def test_outcomes_are_counted_once_each_and_settled() -> None:
     async with running() as rig:
-        client = rig.raw()
+        client, _ = await rig.attached("euronext.104?quality=0", 100, settled=False)
         client.settle = False
-        link = client.receiver("euronext.104?quality=0", 100, settled=False)
-        await in_thread(client.attached, link)
         await rig.stream(1, 40)
         await in_thread(client.pump, lambda: len(client.deliveries) == 40, "deliveries")
         for index, delivery in enumerate(client.deliveries):
@@ -97,10 +91,8 @@ async def test_outcomes_are_counted_once_each_and_settled() -> None:
 
 async def test_a_subscriber_that_never_settles_is_held_at_a_bound() -> None:
     async with running() as rig:
-        client = rig.raw()
+        client, link = await rig.attached("euronext.104?quality=0", 50_000, settled=False)
         client.settle = False
-        link = client.receiver("euronext.104?quality=0", 50_000, settled=False)
-        await in_thread(client.attached, link)
         await rig.stream(1, 12_000)
         await in_thread(client.pump, lambda: len(client.deliveries) == UNSETTLED_MAX, "the bound")
         await in_thread(client.sync)
@@ -209,9 +201,7 @@ async def test_a_session_that_ends_takes_its_links_along_and_no_others() -> None
 async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
     """Its descriptor's number belongs to the next client that comes."""
     async with running() as rig:
-        client = rig.raw()
-        link = client.receiver("euronext.104?quality=0", 50)
-        await in_thread(client.attached, link)
+        client, _ = await rig.attached("euronext.104?quality=0", 50)
         (connection,) = rig.node.connections
         number = connection.sock.fileno()
         rig.packets(1, 20)
@@ -233,9 +223,7 @@ async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
 
 async def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
     async with running() as rig:
-        client = rig.raw()
-        link = client.receiver("euronext.104", 5)
-        await in_thread(client.attached, link)
+        client, _ = await rig.attached("euronext.104", 5)
         await rig.stream(1, 20)
         (connection,) = rig.node.connections
         watch = weakref.ref(connection)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import socket
 import ssl
 import struct
@@ -96,7 +95,7 @@ async def test_each_way_of_logging_in_over_tls(ours: Certificates, node: tuple[s
             "anonymous": {"mechanisms": "ANONYMOUS", "context": ours.context()},
         }
         for name, options in ways.items():
-            client = await in_thread(functools.partial(rig.raw, rig.tls_port, **options))
+            client = await in_thread(rig.raw, rig.tls_port, **options)
             link = client.receiver("euronext.104?quality=0", 10)
             await in_thread(opened, client)
             assert await in_thread(answered, client, link) == ""
@@ -185,7 +184,7 @@ async def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(tls=node)) as rig:
-        good = await in_thread(functools.partial(rig.raw, rig.tls_port, context=ours.context()))
+        good = await in_thread(rig.raw, rig.tls_port, context=ours.context())
         link = good.receiver("euronext.104?quality=0", 10)
         assert await in_thread(answered, good, link) == ""
         for said, answer in (
@@ -211,7 +210,7 @@ async def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
 ) -> None:
     async with running() as rig:
         with pytest.raises(ssl.SSLError):
-            await in_thread(functools.partial(rig.raw, rig.port, context=ours.context()))
+            await in_thread(rig.raw, rig.port, context=ours.context())
         await rig.until(lambda: not rig.node.connections, "gone")
 
 
@@ -289,11 +288,9 @@ async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_no_o
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(user("ann"), tls=node)) as rig:
-        made = functools.partial(
-            RawClient, rig.tls_port, user="ann", password=SECRET, context=ours.context()
-        )
-        quick = await in_thread(made)
-        slow = await in_thread(functools.partial(made, receive_buffer=4096))
+        login = {"user": "ann", "password": SECRET, "context": ours.context()}
+        quick = await in_thread(rig.raw, rig.tls_port, **login)
+        slow = await in_thread(rig.raw, rig.tls_port, receive_buffer=4096, **login)
         good = quick.receiver("euronext.104?quality=0", 100_000)
         late = slow.receiver("euronext.104?quality=0", 100_000)
         for client, link in ((quick, good), (slow, late)):
@@ -401,10 +398,8 @@ async def test_connections_of_a_user_have_a_bound_and_the_excess_is_refused_with
             held.append(client)
         for name in ("ann", "bob"):
             client = rig.raw(user=name, password=SECRET)
-            shut = functools.partial(
-                client.pump, lambda c=client: bool(c.connection.state & CLOSED), "refusal"
-            )
-            await in_thread(shut)
+            refused = lambda c=client: bool(c.connection.state & CLOSED)  # noqa: E731
+            await in_thread(client.pump, refused, "refusal")
             condition = client.connection.remote_condition
             assert condition.name == "amqp:resource-limit-exceeded"
             assert f"user {name} has" in condition.description
@@ -490,9 +485,7 @@ async def test_a_small_frame_client_and_settings_still_fit_over_tls(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(Settings(max_frame_bytes=512), gate=gate(tls=node)) as rig:
-        client = await in_thread(
-            functools.partial(rig.raw, rig.tls_port, context=ours.context(), max_frame=512)
-        )
+        client = await in_thread(rig.raw, rig.tls_port, context=ours.context(), max_frame=512)
         link = client.receiver("euronext.104?as=batch&quality=0", 100)
         assert await in_thread(answered, client, link) == ""
         await rig.stream(1, 100)

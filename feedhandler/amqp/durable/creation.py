@@ -168,8 +168,6 @@ def fault_of(
     """Return why a queue cannot be created beside these; None where it can."""
     if len(configs) >= MAX_QUEUES:
         return NotCreated("invalid", f"a node has {MAX_QUEUES} queues at most")
-    if not NAME.fullmatch(wanted.name):
-        return NotCreated("invalid", "a name is 1 to 64 letters, digits, - and _")
     try:
         check_queues((*configs, wanted))
     except WrongKey as wrong:

@@ -516,11 +516,10 @@ class DurableQueue(StoredQueue):
                 self._threads, self._reader.content, block, number
             )
             if content is not None and not dead.fault:
-                moved = self._loop.create_future()
-                arrival = Arrival(lambda each=moved: each.done() or each.set_result(None))
-                dead.intake.add(arrival, 0, content, b"")
+                moved = asyncio.Event()
+                dead.intake.add(Arrival(moved.set), 0, content, b"")
                 dead.push()
-                await moved
+                await moved.wait()
             self._end(holder, [number])
             self.flush()
 
