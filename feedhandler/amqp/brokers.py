@@ -55,17 +55,9 @@ class Way:
     probe: str = ""
 
 
-def _exchange_1(name: str, declare: bool) -> Way:
-    """Address `/exchange/X`, routed by the subject (rabbitmq_amqp1_0/README.md, "Routing and
-    Addressing")."""
-    return Way(f"/exchange/{_quoted(name)}")
-
-
-def _queue_1(name: str, declare: bool) -> Way:
-    """Address `/queue/Q`, which declares the queue, or `/amq/queue/Q`, which must exist."""
-    return Way(
-        f"/queue/{_quoted(name)}" if declare else f"/amq/queue/{_quoted(name)}", durable=True
-    )
+def _quoted(name: str) -> str:
+    """Percent-encode a name, slashes too."""
+    return quote(name, safe="")
 
 
 def _exchange_4(name: str, declare: bool) -> Way:
@@ -74,38 +66,25 @@ def _exchange_4(name: str, declare: bool) -> Way:
     return Way(to=lambda subject: f"{exchange}/{_quoted(subject)}", probe=exchange)
 
 
-def _queue_4(name: str, declare: bool) -> Way:
-    return Way(f"/queues/{_quoted(name)}")
-
-
-def _topic_artemis(name: str, declare: bool) -> Way:
-    """Address `NAME.KEY` in each message, so that consumers can use wildcards behind the name."""
-    return Way(to=lambda subject: f"{name}.{subject}", annotations=_AS_TOPIC)
-
-
-def _queue_artemis(name: str, declare: bool) -> Way:
-    return Way(name, capability="queue")
-
-
-def _exchange_qpid(name: str, declare: bool) -> Way:
-    """Address the exchange by its name, routed by the subject. Broker-J closes the link where it
-    would reject a message, unless the link announces that it understands that outcome."""
-    return Way(name, outcomes=True)
-
-
-def _queue_qpid(name: str, declare: bool) -> Way:
-    return Way(name, outcomes=True)
-
-
+#: By kind and form, from the name and whether to declare it.
 _WAYS: dict[tuple[str, str], Callable[[str, bool], Way]] = {
-    (RABBITMQ_3, "exchange"): _exchange_1,
-    (RABBITMQ_3, "queue"): _queue_1,
+    # Routed by the subject (rabbitmq_amqp1_0/README.md, "Routing and Addressing").
+    (RABBITMQ_3, "exchange"): lambda name, _: Way(f"/exchange/{_quoted(name)}"),
+    # `/queue/Q` declares the queue, `/amq/queue/Q` must exist.
+    (RABBITMQ_3, "queue"): lambda name, declare: Way(
+        f"{'' if declare else '/amq'}/queue/{_quoted(name)}", durable=True
+    ),
     (RABBITMQ_4, "exchange"): _exchange_4,
-    (RABBITMQ_4, "queue"): _queue_4,
-    (ARTEMIS, "topic"): _topic_artemis,
-    (ARTEMIS, "queue"): _queue_artemis,
-    (QPID, "exchange"): _exchange_qpid,
-    (QPID, "queue"): _queue_qpid,
+    (RABBITMQ_4, "queue"): lambda name, _: Way(f"/queues/{_quoted(name)}"),
+    # `NAME.KEY` in each message, so that consumers can use wildcards behind the name.
+    (ARTEMIS, "topic"): lambda name, _: Way(
+        to=lambda subject: f"{name}.{subject}", annotations=_AS_TOPIC
+    ),
+    (ARTEMIS, "queue"): lambda name, _: Way(name, capability="queue"),
+    # Routed by the subject. Broker-J closes the link where it would reject a message, unless the
+    # link announces that it understands that outcome.
+    (QPID, "exchange"): lambda name, _: Way(name, outcomes=True),
+    (QPID, "queue"): lambda name, _: Way(name, outcomes=True),
 }
 #: By kind and form that does not exist: why, and what to write instead.
 _INSTEAD: dict[tuple[str, str], tuple[str, str]] = {
@@ -167,8 +146,3 @@ def hides_unroutable(kind: str) -> bool:
 def drops_unroutable(capabilities: tuple[str, ...]) -> bool:
     """Return whether the link's target says that it accepts and drops what it has no queue for."""
     return _DISCARD_UNROUTABLE in capabilities
-
-
-def _quoted(name: str) -> str:
-    """Percent-encode a name, slashes too."""
-    return quote(name, safe="")

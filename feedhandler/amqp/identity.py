@@ -15,7 +15,7 @@ from pathlib import Path
 
 from feedhandler.addresses import is_loopback
 from feedhandler.amqp.request import Endpoint
-from feedhandler.amqp.security import ClientTls, TlsFault, TlsSession, TlsSettings
+from feedhandler.amqp.security import ClientTls, TlsFault, TlsSession
 from feedhandler.codecs.errors import ConfigError, UsageError
 
 #: A password file longer than this is something else.
@@ -104,9 +104,7 @@ class Identity:
             )
         self.external = bool(login.certificate) and not self.user
         self._tls = (
-            ClientTls(TlsSettings(login.ca, login.certificate, login.key))
-            if endpoint.encrypted
-            else None
+            ClientTls(login.ca, login.certificate, login.key) if endpoint.encrypted else None
         )
 
     def session(self) -> TlsSession | None:

@@ -655,24 +655,14 @@ cdef class Connection:
         link has a session of its own, or that of the link `beside`: for many links of one client
         that costs both sides less.
         """
-        cdef void *session
-        if beside is None:
-            session = pn_session(self.connection)
-            pn_session_open(session)
-        else:
-            if beside.link == NULL:
-                raise ValueError("the link is closed")
-            session = beside.session
-        cdef void *link = pn_receiver(session, name.encode())
+        if beside is not None and beside.link == NULL:
+            raise ValueError("the link is closed")
+        cdef void *session = _session(self.connection) if beside is None else beside.session
         cdef ReceiverLink wrapper = ReceiverLink()
-        wrapper._bind(self, link)
         wrapper.message_bytes_max = message_bytes_max
-        pn_link_set_max_message_size(link, message_bytes_max)
-        pn_terminus_set_address(pn_link_source(link), address.encode())
-        pn_link_set_snd_settle_mode(link, _SND_SETTLED if settled else _SND_UNSETTLED)
-        pn_link_open(link)
-        pn_link_flow(link, credit)
-        return wrapper
+        wrapper._bind(self, pn_receiver(session, name.encode()))
+        pn_terminus_set_address(pn_link_source(wrapper.link), address.encode())
+        return _attached(wrapper, settled, message_bytes_max, credit)
 
     def taker(self, str name, str address, *, int credit, size_t message_bytes_max):
         """Attach a link that receives from `address` and settles each message later; grant
@@ -680,37 +670,25 @@ cdef class Connection:
 
         A message of more than `message_bytes_max` is None; an empty address asks for a dynamic one.
         """
-        cdef void *session = pn_session(self.connection)
-        pn_session_open(session)
-        cdef void *link = pn_receiver(session, name.encode())
         cdef IntakeLink wrapper = IntakeLink()
-        wrapper._bind(self, link)
         wrapper.message_bytes_max = message_bytes_max
-        pn_link_set_max_message_size(link, message_bytes_max)
+        wrapper._bind(self, pn_receiver(_session(self.connection), name.encode()))
         if address:
-            pn_terminus_set_address(pn_link_source(link), address.encode())
+            pn_terminus_set_address(pn_link_source(wrapper.link), address.encode())
         else:
-            pn_terminus_set_dynamic(pn_link_source(link), True)
-        pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
-        pn_link_open(link)
-        pn_link_flow(link, credit)
-        return wrapper
+            pn_terminus_set_dynamic(pn_link_source(wrapper.link), True)
+        return _attached(wrapper, False, message_bytes_max, credit)
 
     def putter(self, str name, str address):
         """Attach a link that sends to `address` (`COORDINATOR`: to the transaction coordinator) and
         reports the outcome of each message."""
-        cdef void *session = pn_session(self.connection)
-        pn_session_open(session)
-        cdef void *link = pn_sender(session, name.encode())
         cdef HandoutLink wrapper = HandoutLink()
-        wrapper._bind(self, link)
+        wrapper._bind(self, pn_sender(_session(self.connection), name.encode()))
         if address == COORDINATOR:
-            pn_terminus_set_type(pn_link_target(link), _COORDINATOR)
+            pn_terminus_set_type(pn_link_target(wrapper.link), _COORDINATOR)
         else:
-            pn_terminus_set_address(pn_link_target(link), address.encode())
-        pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
-        pn_link_open(link)
-        return wrapper
+            pn_terminus_set_address(pn_link_target(wrapper.link), address.encode())
+        return _attached(wrapper)
 
     def publisher(
         self, str name, str address, str capability="", bint durable=False, bint outcomes=False
@@ -721,12 +699,9 @@ cdef class Connection:
         `durable`: the target is to outlive its peer's restart. `outcomes`: announce those that we
         understand.
         """
-        cdef void *session = pn_session(self.connection)
-        pn_session_open(session)
-        cdef void *link = pn_sender(session, name.encode())
         cdef PublisherLink wrapper = PublisherLink()
-        wrapper._bind(self, link)
-        cdef void *target = pn_link_target(link)
+        wrapper._bind(self, pn_sender(_session(self.connection), name.encode()))
+        cdef void *target = pn_link_target(wrapper.link)
         pn_terminus_set_type(target, _TARGET)
         if address:
             pn_terminus_set_address(target, address.encode())
@@ -735,11 +710,9 @@ cdef class Connection:
         if capability:
             _put(pn_terminus_capabilities(target), _symbols((capability,)))
         if outcomes:
-            pn_terminus_set_type(pn_link_source(link), _SOURCE)
-            _put(pn_terminus_outcomes(pn_link_source(link)), _OUTCOMES)
-        pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
-        pn_link_open(link)
-        return wrapper
+            pn_terminus_set_type(pn_link_source(wrapper.link), _SOURCE)
+            _put(pn_terminus_outcomes(pn_link_source(wrapper.link)), _OUTCOMES)
+        return _attached(wrapper)
 
 
 include "proton_links.pxi"

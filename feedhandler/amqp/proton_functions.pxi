@@ -22,7 +22,7 @@ ctypedef void *(*of_t)(void *) noexcept nogil
 ctypedef void *(*of_text_t)(void *, const char *) noexcept nogil
 ctypedef int (*int_of_t)(void *) noexcept nogil
 ctypedef uint32_t (*u32_of_t)(void *) noexcept nogil
-ctypedef bint (*bool_of_t)(void *) noexcept nogil
+ctypedef unsigned char (*bool_of_t)(void *) noexcept nogil  # C's bool: the other bits are any
 ctypedef size_t (*size_of_t)(void *) noexcept nogil
 ctypedef ssize_t (*ssize_of_t)(void *) noexcept nogil
 ctypedef uint64_t (*u64_of_t)(void *) noexcept nogil

@@ -20,6 +20,23 @@ cdef int _put_symbol(void *data, bytes word) except -1:
     return 0
 
 
+cdef void *_session(void *connection) noexcept:
+    """Begin a session for one link of ours."""
+    cdef void *session = pn_session(connection)
+    pn_session_open(session)
+    return session
+
+
+cdef Link _attached(Link ours, bint settled=False, size_t message_bytes_max=0, int credit=0):
+    """Attach a link of ours, whose termini are set; return it."""
+    pn_link_set_max_message_size(ours.link, message_bytes_max)
+    pn_link_set_snd_settle_mode(ours.link, _SND_SETTLED if settled else _SND_UNSETTLED)
+    pn_link_open(ours.link)
+    if not pn_link_is_sender(ours.link):
+        pn_link_flow(ours.link, credit)
+    return ours
+
+
 cdef class Link:
     """One end of a link; `owner` is an object of the layer above."""
 

@@ -38,6 +38,12 @@ cdef bytes _encoded(void *data):
     return encoded if pn_data_encode(data, PyBytes_AS_STRING(encoded), size) == size else b""
 
 
+cdef void *_open_one(dict pending, void *link, uint64_t number, bint stays=False) except? NULL:
+    """Return the delivery of this number, NULL where it is not open; it `stays` open, or not."""
+    pointer = pending.get(number) if stays else pending.pop(number, None)
+    return NULL if pointer is None or link == NULL else <void *> <uintptr_t> pointer
+
+
 cdef class IntakeLink(Link):
     """A link on which we receive, and settle each message later.
 
@@ -83,21 +89,17 @@ cdef class IntakeLink(Link):
 
     cpdef accept(self, unsigned long long number):
         """Accept and settle this message; a number that is not open is ignored."""
-        cdef void *delivery
-        pointer = self.pending.pop(number, None)
-        if pointer is None or self.link == NULL:
+        cdef void *delivery = _open_one(self.pending, self.link, number)
+        if delivery == NULL:
             return
-        delivery = <void *> <uintptr_t> pointer
         pn_delivery_update(delivery, _ACCEPTED)
         pn_delivery_settle(delivery)
 
     def answer(self, unsigned long long number, unsigned long state, bytes fields):
         """Settle this message with a state of part 4; `fields` is its list, encoded."""
-        cdef void *delivery
-        pointer = self.pending.pop(number, None)
-        if pointer is None or self.link == NULL:
+        cdef void *delivery = _open_one(self.pending, self.link, number)
+        if delivery == NULL:
             return
-        delivery = <void *> <uintptr_t> pointer
         _put(pn_disposition_data(pn_delivery_local(delivery)), fields)
         pn_delivery_update(delivery, state)
         pn_delivery_settle(delivery)
@@ -105,11 +107,9 @@ cdef class IntakeLink(Link):
     def enlist(self, unsigned long long number, bytes fields):
         """Send this message's outcome in a transaction; `fields` is the list of a transactional
         state, encoded. The message stays open."""
-        cdef void *delivery
-        pointer = self.pending.get(number)
-        if pointer is None or self.link == NULL:
+        cdef void *delivery = _open_one(self.pending, self.link, number, True)
+        if delivery == NULL:
             return
-        delivery = <void *> <uintptr_t> pointer
         _put(pn_disposition_data(pn_delivery_local(delivery)), fields)
         pn_delivery_update(delivery, _TRANSACTIONAL)
 
@@ -117,11 +117,9 @@ cdef class IntakeLink(Link):
                   str description=""):
         """Settle this message as not accepted: `REJECTED` with a reason, `RELEASED`, or `MODIFIED`,
         which counts as a failed delivery."""
-        cdef void *delivery
-        pointer = self.pending.pop(number, None)
-        if pointer is None or self.link == NULL:
+        cdef void *delivery = _open_one(self.pending, self.link, number)
+        if delivery == NULL:
             return
-        delivery = <void *> <uintptr_t> pointer
         if outcome == _MODIFIED:
             pn_disposition_set_failed(pn_delivery_local(delivery), True)
         else:
@@ -261,13 +259,11 @@ cdef class HandoutLink(SenderLink):
 
     cpdef finish(self, uint64_t number):
         """Settle a message whose outcome is recorded; one that is not open is ignored."""
-        cdef void *delivery
+        cdef void *delivery = _open_one(self.pending, self.link, number)
         cdef unsigned long state
-        pointer = self.pending.pop(number, None)
-        if pointer is None or self.link == NULL:
+        if delivery == NULL:
             return
         self.unsettled -= 1
-        delivery = <void *> <uintptr_t> pointer
         state = pn_delivery_remote_state(delivery)
         # Of a committed transaction's messages, only accepted ones come here.
         pn_delivery_update(delivery, _ACCEPTED if state == _TRANSACTIONAL else state)
@@ -276,22 +272,18 @@ cdef class HandoutLink(SenderLink):
     def reason(self, uint64_t number):
         """Return why the peer has not accepted an open message: a condition's name, and its
         text."""
-        cdef void *delivery
-        pointer = self.pending.get(number)
-        if pointer is None or self.link == NULL:
+        cdef void *delivery = _open_one(self.pending, self.link, number, True)
+        if delivery == NULL:
             return "", ""
-        delivery = <void *> <uintptr_t> pointer
         return _condition(pn_disposition_condition(pn_delivery_remote(delivery)))
 
     cpdef disown(self, uint64_t number):
         """Release a message that this link does not hold any more: its outcome comes too late. One
         that is not open is ignored."""
-        cdef void *delivery
-        pointer = self.pending.pop(number, None)
-        if pointer is None or self.link == NULL:
+        cdef void *delivery = _open_one(self.pending, self.link, number)
+        if delivery == NULL:
             return
         self.unsettled -= 1
-        delivery = <void *> <uintptr_t> pointer
         pn_delivery_update(delivery, RELEASED)
         pn_delivery_settle(delivery)
 

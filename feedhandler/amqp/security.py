@@ -239,31 +239,22 @@ def _readable(path: str, where: str) -> None:
         raise ConfigError(f"{where}: {path}: {reason}", "a file that this user may read") from None
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """A client's TLS files, in PEM. `ca` empty: the system's CAs."""
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-
-
 class ClientTls:
-    """The client's side of TLS. Raises ConfigError for files that cannot be used."""
+    """The client's side of TLS, by files in PEM; `ca` empty: the system's CAs. Raises ConfigError
+    for files that cannot be used."""
 
-    def __init__(self, settings: TlsSettings | None = None, where: str = "") -> None:
-        settings = settings or TlsSettings()
+    def __init__(self, ca: str = "", certificate: str = "", key: str = "", where: str = "") -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.context = _bounded(context)
-        if bool(settings.certificate) != bool(settings.key):
-            missing = "key" if settings.certificate else "certificate"
+        if bool(certificate) != bool(key):
+            missing = "key" if certificate else "certificate"
             raise ConfigError(f"{where}{missing}: missing", "a certificate and its key")
-        if settings.ca:
-            _load_ca(context, settings.ca, f"{where}ca")
+        if ca:
+            _load_ca(context, ca, f"{where}ca")
         else:
             context.load_default_certs()
-        if settings.certificate:
-            _load_pair(context, settings.certificate, settings.key, where)
+        if certificate:
+            _load_pair(context, certificate, key, where)
 
     def session(self, hostname: str) -> TlsSession:
         """Make the TLS session of one connection to a server of this name or address."""

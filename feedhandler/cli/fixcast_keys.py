@@ -131,8 +131,11 @@ def fetch(
       feedhandler fixcast keys fetch 10.1.0.5:31950 --user ann --password-file pw --to keys --follow
     """
 
-    from feedhandler.amqp.security import TlsSettings
+    from feedhandler.amqp.security import ClientTls
     from feedhandler.ops.fixcast import keys as ops
 
-    settings = TlsSettings(ca=ca) if tls and not plain else None
-    return lambda: ops.fetch(server, user, password_file, to, settings, plain, follow, wait_s)
+    def work() -> int:
+        trust = ClientTls(ca) if tls and not plain else None
+        return ops.fetch(server, user, password_file, to, trust, plain, follow, wait_s)
+
+    return work

@@ -11,7 +11,7 @@ from pathlib import Path
 from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.routing import AddressError, parse_address
-from feedhandler.amqp.security import ClientTls, ServerTls, TlsSettings
+from feedhandler.amqp.security import ClientTls, ServerTls
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey, read_text
@@ -74,7 +74,7 @@ def _check_published(published: PublishConfig, here: KeyPath, feed: Feed) -> Non
             raise WrongKey((*here, key), error.message, "see docs/addresses.md, Patterns") from None
     if published.broker_address.encrypted:
         try:
-            ClientTls(TlsSettings(published.ca, published.certificate, published.key))
+            ClientTls(published.ca, published.certificate, published.key)
         except ConfigError as error:
             raise _of_key(here, error) from None
 

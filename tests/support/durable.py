@@ -176,15 +176,6 @@ class QueueClient(RawClient):
         self.messages = [each for each in self.messages if each[0] != link.name]
         self.sync()
 
-    def sync(self) -> None:
-        """Returns when the node has read what was sent so far."""
-        echo = self.sessions[-1].receiver(f"echo {next(self._names)}")
-        echo.source.address = "euronext.999"
-        echo.open()
-        self.pump(lambda: bool(echo.state & REMOTE_ACTIVE), "the echo")
-        echo.close()
-        self.pump(lambda: bool(echo.state & REMOTE_CLOSED), "the echo's end")
-
     # -- transactions -----------------------------------------------------------------------
 
     def coordinator(self) -> proton.Sender:

@@ -61,6 +61,7 @@ class NodeRig(Rig):
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        self.clients: list[RawClient] = []
         self.settings = settings or Settings()
         self.node = Node(
             self.fanout,
@@ -74,6 +75,21 @@ class NodeRig(Rig):
             gate=gate,
             observer=observer,
         )
+
+    def raw(self, port: int = 0, **options: Any) -> "RawClient":
+        """Connect a client, which `running` drops in the end."""
+        made = RawClient(port or self.port, **options)
+        self.clients.append(made)
+        return made
+
+    async def attached(
+        self, address: str, credit: int = 0, settled: bool = True
+    ) -> tuple["RawClient", proton.Receiver]:
+        """Connect a client with one link."""
+        client = self.raw()
+        link = client.receiver(address, credit, settled=settled)
+        await in_thread(client.attached, link)
+        return client, link
 
     @property
     def port(self) -> int:
@@ -130,6 +146,8 @@ async def running(
     try:
         yield rig
     finally:
+        for client in rig.clients:
+            client.drop()
         await rig.node.stop(2.0)
     assert rig.count("connections_faulted") == faults, "errors of ours; see the node's `fault`"
 
@@ -138,6 +156,16 @@ async def in_thread(function: Callable[..., Any], *arguments: Any, **named: Any)
     """Run blocking client code beside the loop, for at most twice the patience."""
     async with asyncio.timeout(2 * PATIENCE_S):
         return await asyncio.to_thread(function, *arguments, **named)
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Everything until the other side closes or resets."""
+    sock.settimeout(PATIENCE_S)
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := sock.recv(65536):
+            found += data
+    return found
 
 
 class RawClient:
@@ -227,12 +255,12 @@ class RawClient:
             if readable or held:
                 self._read()
 
-    def settle_down(self, link: proton.Receiver) -> None:
+    def sync(self) -> None:
         """Exchange bytes until the node has answered everything sent so far.
 
         AMQP answers in order, so a link attached now is answered after what came before.
         """
-        echo = link.session.receiver(f"echo {time.monotonic_ns()}")
+        echo = self.sessions[-1].receiver(f"echo {time.monotonic_ns()}")
         echo.source.address = "euronext.999"
         echo.open()
         self.pump(lambda: bool(echo.state & ACTIVE), "the echo")

@@ -158,6 +158,13 @@ class SpillRig:
             self.rig.pump()
         self.measure()
 
+    def stream_for_long(self, last: int) -> None:
+        """Packets from the first on, while the disk has its time again and again."""
+        for sequence in range(1, last + 1):
+            self.stream(sequence, sequence)
+            if sequence % 20 == 0:
+                self.wait()
+
     # -- the broker -------------------------------------------------------------------------
 
     def connect(self, grants: int = 1_000_000) -> FakeBroker:
@@ -173,7 +180,6 @@ class SpillRig:
 
     def confirm(self, count: int = 1 << 30) -> None:
         """The broker has the oldest `count` of what it was sent."""
-        assert self.link is not None
         self.link.confirmed.extend(self.link.unconfirmed[:count])
         del self.link.unconfirmed[:count]
         self.destination.process_outcomes()
@@ -192,8 +198,8 @@ class SpillRig:
         if self.job is not None and not self.frozen:
             result = self.disk.carry_out(self.job)
             self.job = None
-            if self.disk.growth_due:
-                self.disk.grow()
+            if self.disk.engine.growth_due:
+                self.disk.engine.grow()
             self.destination.process_result(result)
             self.destination.drain()
             self.measure()

@@ -19,7 +19,6 @@ from test_fix_feed_loopback import (
     datagrams,
     names_of,
 )
-from test_subscriber_reconnects import cut_off
 
 import feedhandler
 from feedhandler.amqp.subscribing import stream_merger
@@ -28,6 +27,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.fix_messages import sealed
 from tests.support.gateway_here import gateway_here, multicast_sender, until
 from tests.support.node import PATIENCE_S
+from tests.support.subscriber import cut_off
 
 #: Datagrams that a gateway loses on both its lines: the other one has them.
 LOST_ON_BOTH = 0.1

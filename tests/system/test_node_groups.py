@@ -47,17 +47,17 @@ def all_of(first: int, last: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("settled", [True, False])
 async def test_clients_of_a_group_divide_the_stream_among_them(settled: bool) -> None:
     async with running() as rig:
-        clients = [RawClient(rig.port) for _ in range(2)]
+        clients = [rig.raw() for _ in range(2)]
         links = [share(each, f"work|{n}", settled=settled) for n, each in enumerate(clients)]
         for client, link in zip(clients, links, strict=True):
-            await in_thread(client.settle_down, link)
+            await in_thread(client.sync)
             assert link.remote_source.address == ADDRESS
         await rig.stream(1, 100)
         both = list(zip(clients, links, strict=True))
         got: list[tuple[int, int]] = []
         while len(got) < 500:
-            for client, link in both:
-                await in_thread(client.settle_down, link)
+            for client in clients:
+                await in_thread(client.sync)
             got = [each for client, link in both for each in messages(client, link)]
         assert sorted(got) == all_of(1, 100)
         for client, link in both:
@@ -71,46 +71,44 @@ async def test_clients_of_a_group_divide_the_stream_among_them(settled: bool) ->
 
 async def test_what_a_client_that_dies_had_not_settled_goes_to_another() -> None:
     async with running() as rig:
-        dying, living = RawClient(rig.port), RawClient(rig.port)
+        dying, living = rig.raw(), rig.raw()
         dying.settle = False
         first, second = share(dying, "work|1"), share(living, "work|2")
-        await in_thread(dying.settle_down, first)
-        await in_thread(living.settle_down, second)
+        await in_thread(dying.sync)
+        await in_thread(living.sync)
         await rig.stream(1, 50)
         await in_thread(dying.pump, lambda: len(messages(dying, first)) > 20, "some")
         for delivery in dying.deliveries[:5]:
             delivery.update(proton.Delivery.ACCEPTED)
             delivery.settle()
-        await in_thread(dying.settle_down, first)
+        await in_thread(dying.sync)
         done = messages(dying, first)[: 5 - 1]  # the first delivery is a quality message
         dying.drop()
         enough = lambda: len(messages(living, second)) >= 250 - len(done)  # noqa: E731
         await in_thread(living.pump, enough, "the rest")
         assert sorted(done + messages(living, second)) == all_of(1, 50)
         assert rig.count("shared_again") > 0
-        await in_thread(living.close)
 
 
 async def test_a_link_that_asks_a_group_for_something_else_is_refused() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
-        link = share(client, "work|1")
-        await in_thread(client.settle_down, link)
+        client = rig.raw()
+        share(client, "work|1")
+        await in_thread(client.sync)
         for index, address in enumerate(("euronext.105?as=message", "euronext.104")):
             other = share(client, f"work|{index + 2}", address)
             refused = lambda: other.remote_condition is not None  # noqa: B023, E731
             await in_thread(client.pump, refused, "the refusal")
             assert other.remote_condition.name == "amqp:invalid-field"
         assert rig.count("links_refused") == 2
-        await in_thread(client.close)
 
 
 async def test_a_group_that_does_not_read_is_detached_as_a_whole() -> None:
     async with running(Settings(queue_bytes=50_000)) as rig:
         rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
-        client = RawClient(rig.port)
+        client = rig.raw()
         links = [share(client, f"work|{n}", credit=2) for n in range(2)]
-        await in_thread(client.settle_down, links[0])
+        await in_thread(client.sync)
         await rig.stream(1, 100)
         over = lambda: all(link.remote_condition is not None for link in links)  # noqa: E731
         await in_thread(client.pump, over, "the detach")
@@ -118,7 +116,6 @@ async def test_a_group_that_does_not_read_is_detached_as_a_whole() -> None:
         assert names == {"amqp:resource-limit-exceeded"}
         await rig.until(lambda: not rig.node.groups.groups, "the group's end")
         again = share(client, "work|9")
-        await in_thread(client.settle_down, again)
+        await in_thread(client.sync)
         await rig.stream(101, 101)
         await in_thread(client.pump, lambda: len(messages(client, again)) == 5, "the next")
-        await in_thread(client.close)

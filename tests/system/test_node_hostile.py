@@ -30,6 +30,7 @@ from tests.support.node import (
     RawClient,
     Settings,
     in_thread,
+    read_all,
     running,
 )
 
@@ -47,18 +48,6 @@ def refused(client: RawClient, link: proton.Link) -> tuple[str, str, Any]:
 
 def closed(client: RawClient) -> bool:
     return bool(client.connection.state & REMOTE_CLOSED)
-
-
-def read_all(sock: socket.socket) -> bytes:
-    """Everything until the other side closes or resets."""
-    sock.settimeout(PATIENCE_S)
-    found = b""
-    try:
-        while data := sock.recv(65536):
-            found += data
-    except ConnectionResetError:
-        pass
-    return found
 
 
 #: The counter of refused links that each condition has beside the one of all.
@@ -90,7 +79,7 @@ async def test_a_wrong_address_is_refused_and_the_connection_lives_on(
 ) -> None:
     with opened(LogConfig(), "gate"):
         async with running(observer=Subscriptions()) as rig:
-            client = RawClient(rig.port)
+            client = rig.raw()
             link = client.receiver(address, 10)
             name, description, source = await in_thread(refused, client, link)
             assert name == condition
@@ -102,7 +91,6 @@ async def test_a_wrong_address_is_refused_and_the_connection_lives_on(
             await in_thread(client.pump, lambda: len(client.got(good)) == 1, "data")
             assert rig.count("links_refused") == rig.count(BY_REASON[condition]) == 1
             assert rig.node.links == 1
-            await in_thread(client.close)
     (line,) = capsys.readouterr().err.splitlines()
     asked = f"link to {address!r}" if address else "link without an address"
     expected = f"{asked} refused: {description}"  # ASCII, and cut, where it was sent
@@ -111,27 +99,25 @@ async def test_a_wrong_address_is_refused_and_the_connection_lives_on(
 
 async def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on() -> None:
     async with running() as rig:
-        client = RawClient(rig.port, max_frame=512)
+        client = rig.raw(max_frame=512)
         link = client.receiver("e.1?types=" + "9" * 300, 10)
         name, *_ = await in_thread(refused, client, link)
         assert name == "amqp:invalid-field"
-        await in_thread(client.close)
 
 
 async def test_an_address_that_the_clients_frames_have_no_room_for_is_refused() -> None:
     async with running() as rig:
-        client = RawClient(rig.port, max_frame=2048)
+        client = rig.raw(max_frame=2048)
         keys = ",".join(f"euronext.104.{number}" for number in range(200))
         name, *_ = await in_thread(refused, client, client.receiver(keys, 10, name="long"))
         assert name == "amqp:invalid-field"
         fits = client.receiver(keys[:1500].rpartition(",")[0], 10, name="fits")
         await in_thread(client.attached, fits)
-        await in_thread(client.close)
 
 
 async def test_a_client_that_wants_to_send_is_refused() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         link = client.new_session().sender("upstream")
         link.target.address = "euronext.104"
         link.open()
@@ -141,12 +127,11 @@ async def test_a_client_that_wants_to_send_is_refused() -> None:
         assert rig.count("links_not_allowed") == 1
         good = client.receiver("euronext.104", 10)
         await in_thread(client.attached, good)
-        await in_thread(client.close)
 
 
 async def test_a_client_that_wants_transactions_is_told_that_there_are_none() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         link = client.new_session().sender("coordinator")
         link.target.type = proton.Terminus.COORDINATOR
         link.open()
@@ -154,7 +139,6 @@ async def test_a_client_that_wants_transactions_is_told_that_there_are_none() ->
         assert name == "amqp:not-implemented"
         assert "no transactions" in description
         assert rig.count("links_unsupported") == 1
-        await in_thread(client.close)
 
 
 def _unforeseen(*_arguments: Any) -> Any:
@@ -188,12 +172,10 @@ async def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_el
         wrong: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
         async with running(faults=1, observer=Subscriptions()) as rig:
-            bystander = RawClient(rig.port)
-            good = bystander.receiver("euronext.104?quality=0", 10)
-            await in_thread(bystander.attached, good)
+            bystander, good = await rig.attached("euronext.104?quality=0", 10)
             with monkeypatch.context() as patch:
                 break_it(rig, patch)
-                struck = RawClient(rig.port)
+                struck = rig.raw()
                 struck.receiver("euronext.104", 10)
                 await in_thread(struck.pump, lambda: struck.gone or closed(struck), "the end")
             if closed(struck):
@@ -201,7 +183,6 @@ async def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_el
             await rig.until(lambda: len(rig.node.connections) == 1, "it is forgotten")
             await rig.stream(1, 3)
             await in_thread(bystander.pump, lambda: len(bystander.got(good)) == 3, "data")
-            await in_thread(bystander.close)
         assert not wrong
     (line,) = capsys.readouterr().err.splitlines()
     assert "internal error at test_node_hostile.py:" in line
@@ -210,7 +191,7 @@ async def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_el
 
 async def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave() -> None:
     async with running(Settings(max_links=2)) as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         first, second = (client.receiver("euronext.104", 1, f"n{n}") for n in range(2))
         await in_thread(client.attached, first, second)
         third = client.receiver("euronext.104", 1, "third")
@@ -219,12 +200,11 @@ async def test_links_beyond_the_bound_are_refused_and_free_again_when_others_lea
         await in_thread(client.pump, lambda: bool(first.state & REMOTE_CLOSED), "detach")
         fourth = client.receiver("euronext.104", 1, "fourth")
         await in_thread(client.attached, fourth)
-        await in_thread(client.close)
 
 
 async def test_connections_beyond_the_bound_are_closed_at_once() -> None:
     async with running(Settings(max_connections=2)) as rig:
-        clients = [RawClient(rig.port) for _ in range(2)]
+        clients = [rig.raw() for _ in range(2)]
         for client in clients:
             await in_thread(client.attached, client.receiver("euronext.104", 1))
         late = socket.create_connection(("127.0.0.1", rig.port))
@@ -232,7 +212,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once() -> None:
         assert rig.count("connections_refused") == 1
         await in_thread(clients[0].close)
         await rig.until(lambda: len(rig.node.connections) == 1, "a slot is free")
-        again = RawClient(rig.port)
+        again = rig.raw()
         await in_thread(again.attached, again.receiver("euronext.104", 1))
         for client in (clients[1], again):
             await in_thread(client.close)
@@ -254,9 +234,7 @@ async def test_connections_beyond_the_bound_are_closed_at_once() -> None:
 )
 async def test_what_is_not_amqp_ends_its_own_connection_only(garbage: bytes) -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
-        link = client.receiver("euronext.104?quality=0", 100)
-        await in_thread(client.attached, link)
+        client, link = await rig.attached("euronext.104?quality=0", 100)
         stranger = socket.create_connection(("127.0.0.1", rig.port))
         await in_thread(stranger.sendall, garbage)
         await in_thread(read_all, stranger)
@@ -265,7 +243,6 @@ async def test_what_is_not_amqp_ends_its_own_connection_only(garbage: bytes) -> 
         assert rig.count("connections_failed") == 1
         await rig.stream(1, 3)
         await in_thread(client.pump, lambda: len(client.got(link)) == 3, "data")
-        await in_thread(client.close)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -281,7 +258,7 @@ async def test_damaged_frames_of_a_real_client_harm_no_other_client(seed: int) -
 
     async with running() as rig:
         # What a client says when it attaches, taken from its own engine.
-        client = RawClient(rig.port, sasl=False)
+        client = rig.raw(sasl=False)
         watched = client.receiver("euronext.104?quality=0", 1000)
         spoken = client.transport.peek(client.transport.pending())
         await in_thread(client.attached, watched)
@@ -294,13 +271,12 @@ async def test_damaged_frames_of_a_real_client_harm_no_other_client(seed: int) -
         assert rig.node.links == 1
         await rig.stream(1, 3)
         await in_thread(client.pump, lambda: len(client.got(watched)) == 3, "data")
-        await in_thread(client.close)
 
 
 async def test_a_client_that_disappears_in_mid_transfer_is_forgotten() -> None:
     async with running() as rig:
         rig.narrow()
-        steady, fleeting = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+        steady, fleeting = rig.raw(), rig.raw(receive_buffer=4096)
         kept = steady.receiver("euronext.104?quality=0", 10_000)
         lost = fleeting.receiver("euronext.104?as=batch", 10_000)
         await in_thread(steady.attached, kept)
@@ -314,14 +290,13 @@ async def test_a_client_that_disappears_in_mid_transfer_is_forgotten() -> None:
         assert len(rig.fanout.sender_queues) == 1
         await in_thread(steady.pump, lambda: len(steady.got(kept)) == 2000, "the other")
         assert [each.sequence for each in steady.got(kept)] == list(range(1, 2001))
-        await in_thread(steady.close)
 
 
 async def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything() -> None:
     bound = 300_000
     async with running(Settings(queue_bytes=bound)) as rig:
         rig.narrow()
-        quick, stuck = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+        quick, stuck = rig.raw(), rig.raw(receive_buffer=4096)
         good = quick.receiver("euronext.104?quality=0", 100_000)
         bad = stuck.receiver("euronext.104?quality=0", 100_000)
         no_credit = quick.receiver("euronext.104?quality=0", 0, "no credit")
@@ -351,18 +326,14 @@ async def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_ev
         await rig.stream(sequence, sequence)
         await in_thread(stuck.pump, lambda: len(stuck.got(again)) == 1, "the new link")
         await in_thread(quick.pump, lambda: len(quick.got(good)) == sequence, "the good one")
-        for client in (quick, stuck):
-            await in_thread(client.close)
 
 
 async def test_a_silent_client_is_dropped_and_a_living_one_kept() -> None:
     async with running(Settings(idle_timeout_ms=4_000)) as rig:
         silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
-        mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
+        mute = rig.raw()  # opens, and then nothing, not even empty frames
         await in_thread(mute.attached, mute.receiver("euronext.104", 10))
-        alive = RawClient(rig.port)
-        link = alive.receiver("euronext.104?quality=0", 10)
-        await in_thread(alive.attached, link)
+        alive, link = await rig.attached("euronext.104?quality=0", 10)
 
         def speak_until_alone() -> None:
             def beat() -> bool:
@@ -379,24 +350,20 @@ async def test_a_silent_client_is_dropped_and_a_living_one_kept() -> None:
         await in_thread(read_all, silent)
         silent.close()
         mute.drop()
-        await in_thread(alive.close)
 
 
 async def test_a_client_without_sasl_is_served() -> None:
     async with running() as rig:
-        client = RawClient(rig.port, sasl=False)
+        client = rig.raw(sasl=False)
         link = client.receiver("euronext.104", 10)
         await in_thread(client.pump, lambda: len(client.got(link)) == 1, "quality")
-        await in_thread(client.close)
 
 
 async def test_descriptors_are_not_lost_over_many_connections() -> None:
     async with running() as rig:
         before = len(os.listdir("/proc/self/fd"))
         for turn in range(40):
-            client = RawClient(rig.port)
-            link = client.receiver("euronext.104", 10)
-            await in_thread(client.attached, link)
+            client, _ = await rig.attached("euronext.104", 10)
             if turn % 2:
                 await in_thread(client.close)
             else:

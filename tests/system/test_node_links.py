@@ -19,24 +19,19 @@ REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 @pytest.mark.parametrize("credit", [1, 10])
 async def test_a_link_gets_exactly_as_many_messages_as_it_granted(credit: int) -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
-        link = client.receiver("euronext.104?quality=0")
-        await in_thread(client.attached, link)
+        client, link = await rig.attached("euronext.104?quality=0")
         await rig.stream(1, 50)
         for turn in range(1, 4):
             link.flow(credit)
             await in_thread(client.pump, lambda n=turn: len(client.got(link)) == n * credit)
-            await in_thread(client.settle_down, link)
+            await in_thread(client.sync)
             assert len(client.got(link)) == turn * credit
         assert [each.sequence for each in client.got(link)] == list(range(1, 3 * credit + 1))
-        await in_thread(client.close)
 
 
 async def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
-        link = client.receiver("euronext.104?quality=0")
-        await in_thread(client.attached, link)
+        client, link = await rig.attached("euronext.104?quality=0")
         await rig.stream(1, 3)
         link.drain(10)
         await in_thread(client.pump, lambda: not link.draining(), "drained")
@@ -49,13 +44,12 @@ async def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back() ->
         link.flow(1)
         await rig.stream(4, 6)
         await in_thread(client.pump, lambda: len(client.got(link)) == 4, "after the drain")
-        await in_thread(client.close)
 
 
 async def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered() -> None:
     async with running() as rig:
         rig.narrow()
-        client = RawClient(rig.port, receive_buffer=4096)
+        client = rig.raw(receive_buffer=4096)
         link = client.receiver("euronext.104?quality=0")
         await in_thread(client.attached, link)
         await rig.stream(1, 2000)  # some 800 kB
@@ -63,15 +57,12 @@ async def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered() -
         await in_thread(client.pump, lambda: not link.draining(), "drained")
         assert [each.sequence for each in client.got(link)] == list(range(1, 2001))
         assert link.credit == 0
-        await in_thread(client.close)
 
 
 async def test_outcomes_are_counted_once_each_and_settled() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client, _ = await rig.attached("euronext.104?quality=0", 100, settled=False)
         client.settle = False
-        link = client.receiver("euronext.104?quality=0", 100, settled=False)
-        await in_thread(client.attached, link)
         await rig.stream(1, 40)
         await in_thread(client.pump, lambda: len(client.deliveries) == 40, "deliveries")
         for index, delivery in enumerate(client.deliveries):
@@ -89,7 +80,7 @@ async def test_outcomes_are_counted_once_each_and_settled() -> None:
             delivery.settle()
         client._write()
         await rig.until(lambda: rig.count("accepted") + rig.count("refused") >= 40, "all outcomes")
-        await in_thread(client.settle_down, link)
+        await in_thread(client.sync)
         assert (rig.count("accepted"), rig.count("refused")) == (10, 30)
         (sender_queue,) = rig.fanout.sender_queues
         assert sender_queue.sender.unsettled == 0
@@ -100,25 +91,22 @@ async def test_outcomes_are_counted_once_each_and_settled() -> None:
 
 async def test_a_subscriber_that_never_settles_is_held_at_a_bound() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client, link = await rig.attached("euronext.104?quality=0", 50_000, settled=False)
         client.settle = False
-        link = client.receiver("euronext.104?quality=0", 50_000, settled=False)
-        await in_thread(client.attached, link)
         await rig.stream(1, 12_000)
         await in_thread(client.pump, lambda: len(client.deliveries) == UNSETTLED_MAX, "the bound")
-        await in_thread(client.settle_down, link)
+        await in_thread(client.sync)
         assert len(client.deliveries) == UNSETTLED_MAX
         for delivery in client.deliveries:
             delivery.update(proton.Delivery.ACCEPTED)
             delivery.settle()
         await in_thread(client.pump, lambda: len(client.deliveries) == 12_000, "the rest")
         assert [each.sequence for each in client.got(link)] == list(range(1, 12_001))
-        await in_thread(client.close)
 
 
 async def test_two_hundred_links_on_five_connections_each_get_their_own() -> None:
     async with running() as rig:
-        clients = [RawClient(rig.port) for _ in range(5)]
+        clients = [rig.raw() for _ in range(5)]
         wanted = ["euronext.104", "euronext.104?as=batch", "euronext.104.{}?as=message",
                   "euronext.*.{}"]  # fmt: skip
         links: list[tuple[RawClient, Any]] = []
@@ -155,7 +143,7 @@ async def test_two_hundred_links_on_five_connections_each_get_their_own() -> Non
 async def test_the_first_message_of_a_link_is_the_quality_of_its_service() -> None:
     async with running(services=(104, 105)) as rig:
         await rig.stream(1, 3)
-        client = RawClient(rig.port)
+        client = rig.raw()
         link = client.receiver("euronext.#", 10)
         await in_thread(client.pump, lambda: len(client.got(link)) == 2, "two services")
         assert [each.key for each in client.got(link)] == [
@@ -164,12 +152,11 @@ async def test_the_first_message_of_a_link_is_the_quality_of_its_service() -> No
         ]
         assert b'"attached"' in client.got(link)[0].body
         assert b'"next":4' in client.got(link)[0].body
-        await in_thread(client.close)
 
 
 async def test_a_link_that_closes_leaves_its_connection_and_the_others_alone() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         first = client.receiver("euronext.104?quality=0", 100)
         second = client.receiver("euronext.104?quality=0", 100)
         await in_thread(client.attached, first, second)
@@ -181,12 +168,11 @@ async def test_a_link_that_closes_leaves_its_connection_and_the_others_alone() -
         await in_thread(client.pump, lambda: len(client.got(second)) == 4, "the other")
         assert len(client.got(first)) == 2
         assert rig.node.links == 1
-        await in_thread(client.close)
 
 
 async def test_a_session_that_ends_takes_its_links_along_and_no_others() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         session = client.new_session()
         doomed = [client.receiver("euronext.104", 100, f"doomed {n}") for n in range(3)]
         client.new_session()
@@ -206,19 +192,16 @@ async def test_a_session_that_ends_takes_its_links_along_and_no_others() -> None
                 await in_thread(client.attached, link)
             client.sessions.pop().close()
         client.sessions = client.sessions[:2]
-        await in_thread(client.settle_down, kept)
+        await in_thread(client.sync)
         await rig.until(lambda: rig.node.links == 1, "all of them gone")
         (connection,) = rig.node.connections
         assert len(connection.engine.links) == 1
-        await in_thread(client.close)
 
 
 async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
     """Its descriptor's number belongs to the next client that comes."""
     async with running() as rig:
-        client = RawClient(rig.port)
-        link = client.receiver("euronext.104?quality=0", 50)
-        await in_thread(client.attached, link)
+        client, _ = await rig.attached("euronext.104?quality=0", 50)
         (connection,) = rig.node.connections
         number = connection.sock.fileno()
         rig.packets(1, 20)
@@ -228,7 +211,7 @@ async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
         assert rig.fanout.dirty_peers == [connection]
         connection.end()
         client.drop()
-        successor = RawClient(rig.port)
+        successor = rig.raw()
         await rig.until(lambda: len(rig.node.connections) == 1, "accepted")
         (other,) = rig.node.connections
         assert other.sock.fileno() == number
@@ -236,14 +219,11 @@ async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
         quiet = successor.receiver("euronext.104", 1)
         await in_thread(successor.attached, quiet)
         await in_thread(successor.pump, lambda: len(successor.got(quiet)) == 1, "quality")
-        await in_thread(successor.close)
 
 
 async def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
-        link = client.receiver("euronext.104", 5)
-        await in_thread(client.attached, link)
+        client, _ = await rig.attached("euronext.104", 5)
         await rig.stream(1, 20)
         (connection,) = rig.node.connections
         watch = weakref.ref(connection)

@@ -9,7 +9,7 @@ import pytest
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, Sent, packet, prefix_of
-from tests.support.node import NodeRig, RawClient, Settings, in_thread, running
+from tests.support.node import NodeRig, Settings, in_thread, running
 
 GRAINS = ("packet", "batch", "message")
 HISTORY = 4 << 20
@@ -42,7 +42,7 @@ async def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_li
     settings = Settings(queue_bytes=20_000)
     async with running(settings, history_bytes=HISTORY) as rig:
         await published(rig, 600)
-        client = RawClient(rig.port)
+        client = rig.raw()
         address = f"euronext.104?as={grain}&from={tag(10)}"
         link = client.receiver(address, credit=5)
         await in_thread(client.pump, lambda: len(client.got(link)) >= 5, "the first five")
@@ -70,13 +70,12 @@ async def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_li
         numbers = [each.group_sequence for each in client.got(link)]
         assert numbers == list(range(len(numbers)))
         assert [each["reason"] for each in qualities(client.got(link))] == ["resume"]
-        await in_thread(client.close)
 
 
 async def test_a_tag_that_is_too_old_is_answered_with_the_numbers_that_are_gone() -> None:
     async with running(history_bytes=1 << 17) as rig:
         await published(rig, 2000)
-        client = RawClient(rig.port)
+        client = rig.raw()
         link = client.receiver(f"euronext.104?from={tag(10)}", credit=3000)
         done = lambda: client.got(link) and client.got(link)[-1].sequence == 2000  # noqa: E731
         await in_thread(client.pump, done, "the rest")
@@ -90,7 +89,6 @@ async def test_a_tag_that_is_too_old_is_answered_with_the_numbers_that_are_gone(
         )
         assert first["lost"] == [[11, got[0].sequence - 1]]
         assert [each.sequence for each in got] == list(range(got[0].sequence, 2001))
-        await in_thread(client.close)
 
 
 async def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_its_own() -> None:
@@ -99,10 +97,10 @@ async def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_
             rig.control_event(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
             rig.packets(1, 50, channel)
         await rig.deliver()
-        client = RawClient(rig.port)
+        client = rig.raw()
         tags = f"{tag(40)},{tag(45, service=105)},{tag(1, service=999)}"
         link = client.receiver(f"euronext.#?from={tags}", credit=3000)
-        await in_thread(client.settle_down, link)
+        await in_thread(client.sync)
         for channel in range(3):
             rig.packets(51, 52, channel)
         await rig.deliver()
@@ -118,7 +116,6 @@ async def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_
         }
         reasons = {each["service"]: each["reason"] for each in qualities(client.got(link))}
         assert reasons == {104: "resume", 105: "resume", 106: "attached"}
-        await in_thread(client.close)
 
 
 async def test_a_client_that_drains_gets_the_history_that_its_credit_allows_and_the_rest_back() -> (
@@ -126,18 +123,17 @@ async def test_a_client_that_drains_gets_the_history_that_its_credit_allows_and_
 ):
     async with running(history_bytes=HISTORY) as rig:
         await published(rig, 50)
-        client = RawClient(rig.port)
+        client = rig.raw()
         link = client.receiver(f"euronext.104?from={tag(20)}")
         link.drain(100)
         await in_thread(client.pump, lambda: link.credit == 0, "the drain")
         assert [each.sequence for each in data_of(client.got(link))] == list(range(21, 51))
-        await in_thread(client.close)
 
 
 async def test_a_link_without_quality_messages_that_is_overtaken_is_detached() -> None:
     async with running(history_bytes=1 << 17) as rig:
         await published(rig, 300)
-        client = RawClient(rig.port)
+        client = rig.raw()
         address = f"euronext.104?quality=0&from={tag(290)}"
         link = client.receiver(address, credit=2)
         await in_thread(client.pump, lambda: len(client.got(link)) == 2, "two")
@@ -146,17 +142,15 @@ async def test_a_link_without_quality_messages_that_is_overtaken_is_detached() -
         closed = lambda: link.remote_condition is not None  # noqa: E731
         await in_thread(client.pump, closed, "the detach")
         assert link.remote_condition.name == "amqp:resource-limit-exceeded"
-        await in_thread(client.close)
 
 
 async def test_where_no_history_is_kept_resuming_is_refused() -> None:
     async with running() as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         link = client.receiver(f"euronext.104?from={tag(290)}", credit=2)
         closed = lambda: link.remote_condition is not None  # noqa: E731
         await in_thread(client.pump, closed, "the detach")
         assert link.remote_condition.name == "amqp:not-implemented"
-        await in_thread(client.close)
 
 
 async def test_two_links_of_one_connection_with_overlapping_patterns_can_be_joined_by_tags() -> (
@@ -164,9 +158,9 @@ async def test_two_links_of_one_connection_with_overlapping_patterns_can_be_join
 ):
     async with running(history_bytes=HISTORY) as rig:
         await published(rig, 20)
-        client = RawClient(rig.port)
+        client = rig.raw()
         old = client.receiver("euronext.104.1003?as=message", credit=3000)
-        await in_thread(client.settle_down, old)
+        await in_thread(client.sync)
         await rig.stream(21, 40)
         await in_thread(client.pump, lambda: len(data_of(client.got(old))) > 10, "the old")
         last = data_of(client.got(old))[-1]
@@ -175,7 +169,7 @@ async def test_two_links_of_one_connection_with_overlapping_patterns_can_be_join
             credit=3000,
             name="changed",
         )
-        await in_thread(client.settle_down, new)
+        await in_thread(client.sync)
         await rig.stream(41, 60)
         of_old = {each.tag: each.body for each in data_of(client.got(old))}
 
@@ -183,11 +177,10 @@ async def test_two_links_of_one_connection_with_overlapping_patterns_can_be_join
             return any(each.sequence == 60 for each in client.got(new))
 
         await in_thread(client.pump, joined, "the new")
-        await in_thread(client.settle_down, new)
+        await in_thread(client.sync)
         of_new = {each.tag: each.body for each in data_of(client.got(new))}
         symbol = struct.pack(">I", 1003)
         later = {t for t in of_new if t > last.tag and of_new[t][4:8] == symbol}
         of_old = {each.tag: each.body for each in data_of(client.got(old))}
         assert later == {t for t in of_old if t > last.tag}
         assert min(of_new) > last.tag
-        await in_thread(client.close)

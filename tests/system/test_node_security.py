@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import socket
 import ssl
 import struct
@@ -23,6 +22,7 @@ from tests.support.node import (
     RawClient,
     Settings,
     in_thread,
+    read_all,
     running,
 )
 from tests.support.security import SECRET, Certificates, gate, user
@@ -75,15 +75,6 @@ def received(client: RawClient, link: proton.Receiver, count: int) -> list[Any]:
     return client.got(link)
 
 
-def everything(sock: socket.socket) -> bytes:
-    sock.settimeout(PATIENCE_S)
-    found = b""
-    with contextlib.suppress(ConnectionResetError):
-        while data := sock.recv(65536):
-            found += data
-    return found
-
-
 # -- who comes in -------------------------------------------------------------------------------
 
 
@@ -104,7 +95,7 @@ async def test_each_way_of_logging_in_over_tls(ours: Certificates, node: tuple[s
             "anonymous": {"mechanisms": "ANONYMOUS", "context": ours.context()},
         }
         for name, options in ways.items():
-            client = await in_thread(functools.partial(RawClient, rig.tls_port, **options))
+            client = await in_thread(rig.raw, rig.tls_port, **options)
             link = client.receiver("euronext.104?quality=0", 10)
             await in_thread(opened, client)
             assert await in_thread(answered, client, link) == ""
@@ -136,7 +127,7 @@ async def test_an_unknown_user_is_turned_away_and_reported_once(
 
     with log_opened(LogConfig(), "gate"):
         async with running(gate=door, observer=Subscriptions()) as rig:
-            client = RawClient(rig.port, **options)
+            client = rig.raw(**options)
             assert await in_thread(turned_away, client) != proton.SASL.OK
             await rig.until(lambda: not rig.node.connections, "gone")
             assert rig.count("logins") == 0
@@ -152,24 +143,23 @@ async def test_a_password_is_not_taken_without_tls_unless_that_is_allowed(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(user("ann"), tls=node)) as rig:
-        client = RawClient(rig.port, user="ann", password=SECRET)
+        client = rig.raw(user="ann", password=SECRET)
         await in_thread(turned_away, client)
         assert rig.count("logins") == 0
     async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
-        client = RawClient(rig.port, user="ann", password=SECRET)
+        client = rig.raw(user="ann", password=SECRET)
         await in_thread(opened, client)
         assert rig.count("logins") == 1
-        await in_thread(client.close)
 
 
 async def test_who_fails_too_often_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     door = gate(user("ann"), plain_without_tls=True, limits={"failed_logins": 2})
     async with running(gate=door) as rig:
         for _ in range(2):
-            client = RawClient(rig.port, user="ann", password="no")
+            client = rig.raw(user="ann", password="no")
             assert await in_thread(turned_away, client) == proton.SASL.AUTH
         late = socket.create_connection(("127.0.0.1", rig.port))
-        assert await in_thread(everything, late) == b""
+        assert await in_thread(read_all, late) == b""
         assert rig.count("logins_shut") == 1
         monkeypatch.setattr(login_module.time, "monotonic_ns", lambda: 1 << 62)
         assert not rig.node.gate.shut("127.0.0.1")
@@ -180,7 +170,7 @@ async def test_passwords_that_wait_to_be_checked_have_a_bound(
 ) -> None:
     monkeypatch.setattr(login_module, "CHECKS_MAX", 0)
     async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
-        client = RawClient(rig.port, user="ann", password=SECRET)
+        client = rig.raw(user="ann", password=SECRET)
         assert await in_thread(turned_away, client) == proton.SASL.TEMP
         assert rig.count("logins_deferred") == 1
         assert not rig.node.gate.shut("127.0.0.1")
@@ -194,7 +184,7 @@ async def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(tls=node)) as rig:
-        good = await in_thread(functools.partial(RawClient, rig.tls_port, context=ours.context()))
+        good = await in_thread(rig.raw, rig.tls_port, context=ours.context())
         link = good.receiver("euronext.104?quality=0", 10)
         assert await in_thread(answered, good, link) == ""
         for said, answer in (
@@ -206,13 +196,12 @@ async def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
             stranger = socket.create_connection(("127.0.0.1", rig.tls_port))
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
-            heard = await in_thread(everything, stranger)
+            heard = await in_thread(read_all, stranger)
             assert answer is None or heard == answer
         await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
         assert rig.count("tls_failed") == 4
         await rig.stream(1, 3)
         await in_thread(received, good, link, 3)
-        await in_thread(good.close)
 
 
 @pytest.mark.gateways_loop
@@ -221,7 +210,7 @@ async def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
 ) -> None:
     async with running() as rig:
         with pytest.raises(ssl.SSLError):
-            await in_thread(functools.partial(RawClient, rig.port, context=ours.context()))
+            await in_thread(rig.raw, rig.port, context=ours.context())
         await rig.until(lambda: not rig.node.connections, "gone")
 
 
@@ -299,11 +288,9 @@ async def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_no_o
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(gate=gate(user("ann"), tls=node)) as rig:
-        made = functools.partial(
-            RawClient, rig.tls_port, user="ann", password=SECRET, context=ours.context()
-        )
-        quick = await in_thread(made)
-        slow = await in_thread(functools.partial(made, receive_buffer=4096))
+        login = {"user": "ann", "password": SECRET, "context": ours.context()}
+        quick = await in_thread(rig.raw, rig.tls_port, **login)
+        slow = await in_thread(rig.raw, rig.tls_port, receive_buffer=4096, **login)
         good = quick.receiver("euronext.104?quality=0", 100_000)
         late = slow.receiver("euronext.104?quality=0", 100_000)
         for client, link in ((quick, good), (slow, late)):
@@ -327,7 +314,7 @@ async def test_a_link_outside_the_users_services_is_refused_and_counted(
     door = gate(user("ann", "euronext.104"), plain_without_tls=True)
     with log_opened(LogConfig(), "gate"):
         async with running(gate=door, observer=Subscriptions()) as rig:
-            client = RawClient(rig.port, user="ann", password=SECRET)
+            client = rig.raw(user="ann", password=SECRET)
             outside = client.receiver("euronext.105", 10)
             inside = client.receiver("euronext.104", 10)
             said = await in_thread(answered, client, outside)
@@ -336,7 +323,6 @@ async def test_a_link_outside_the_users_services_is_refused_and_counted(
             assert rig.count("links_unentitled") == 1
             assert rig.count("links_refused") == 1
             assert rig.count("links_narrowed") == 0
-            await in_thread(client.close)
     assert "user ann is not entitled to euronext.105" in capsys.readouterr().err
 
 
@@ -344,11 +330,10 @@ async def test_anonymous_has_what_a_user_of_that_name_has() -> None:
     door = gate(user("anonymous", "euronext.104"), anonymous=True)
     async with running(gate=door) as rig:
         for options in ({"sasl": True}, {"sasl": False}):
-            client = RawClient(rig.port, **options)
+            client = rig.raw(**options)
             outside = client.receiver("euronext.105", 10)
             assert "not entitled" in await in_thread(answered, client, outside)
             assert await in_thread(answered, client, client.receiver("euronext.104", 1)) == ""
-            await in_thread(client.close)
 
 
 # -- limits --------------------------------------------------------------------------------
@@ -357,18 +342,16 @@ async def test_anonymous_has_what_a_user_of_that_name_has() -> None:
 async def test_connections_of_an_address_have_a_bound() -> None:
     door = gate(limits={"connections_per_address": 2})
     async with running(gate=door) as rig:
-        clients = [RawClient(rig.port) for _ in range(2)]
+        clients = [rig.raw() for _ in range(2)]
         for client in clients:
             await in_thread(opened, client)
         late = socket.create_connection(("127.0.0.1", rig.port))
-        assert await in_thread(everything, late) == b""
+        assert await in_thread(read_all, late) == b""
         assert rig.count("connections_limited") == 1
         await in_thread(clients[0].close)
         await rig.until(lambda: len(rig.node.connections) == 1, "a slot is free")
-        again = RawClient(rig.port)
+        again = rig.raw()
         await in_thread(opened, again)
-        for client in (again, clients[1]):
-            await in_thread(client.close)
 
 
 async def test_addresses_without_a_valid_login_leave_the_others_their_slots() -> None:
@@ -392,7 +375,7 @@ async def test_addresses_without_a_valid_login_leave_the_others_their_slots() ->
         clients = [await in_thread(opened_from, "127.0.0.3", rig.port) for _ in range(2)]
         assert len(door.strangers) == 5
         late = socket.create_connection(("127.0.0.1", rig.port))
-        assert await in_thread(everything, late) == b""
+        assert await in_thread(read_all, late) == b""
         assert rig.count("connections_refused") == 1
         for each in (*silent, *clients):
             each.close()
@@ -410,15 +393,13 @@ async def test_connections_of_a_user_have_a_bound_and_the_excess_is_refused_with
     async with running(gate=door) as rig:
         held = []
         for name in ("ann", "bob", "bob"):
-            client = RawClient(rig.port, user=name, password=SECRET)
+            client = rig.raw(user=name, password=SECRET)
             await in_thread(opened, client)
             held.append(client)
         for name in ("ann", "bob"):
-            client = RawClient(rig.port, user=name, password=SECRET)
-            shut = functools.partial(
-                client.pump, lambda c=client: bool(c.connection.state & CLOSED), "refusal"
-            )
-            await in_thread(shut)
+            client = rig.raw(user=name, password=SECRET)
+            refused = lambda c=client: bool(c.connection.state & CLOSED)  # noqa: E731
+            await in_thread(client.pump, refused, "refusal")
             condition = client.connection.remote_condition
             assert condition.name == "amqp:resource-limit-exceeded"
             assert f"user {name} has" in condition.description
@@ -433,31 +414,28 @@ async def test_connections_of_a_user_have_a_bound_and_the_excess_is_refused_with
 async def test_links_of_a_connection_have_a_bound() -> None:
     door = gate(limits={"links_per_connection": 2})
     async with running(gate=door) as rig:
-        client, other = RawClient(rig.port), RawClient(rig.port)
+        client, other = rig.raw(), rig.raw()
         links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(3)]
         said = [await in_thread(answered, client, link) for link in links]
         assert said == ["", "", "amqp:resource-limit-exceeded: too many links"]
         assert await in_thread(answered, other, other.receiver("euronext.104", 1)) == ""
         assert rig.count("links_limited") == 1
-        await in_thread(client.close)
-        await in_thread(other.close)
 
 
 async def test_links_that_are_asked_for_too_quickly_are_refused() -> None:
     door = gate(limits={"attaches_per_s": 2})
     async with running(gate=door) as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(20)]
         said = [await in_thread(answered, client, link) for link in links]
         assert said[:4] == [""] * 4
         assert "amqp:resource-limit-exceeded: links are asked for too quickly" in said
-        await in_thread(client.close)
 
 
 async def test_sessions_of_a_connection_have_a_bound() -> None:
     door = gate(limits={"sessions_per_connection": 3})
     async with running(gate=door) as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         await in_thread(opened, client)
         assert client.transport.remote_channel_max == 2
         await in_thread(client.close)
@@ -486,13 +464,13 @@ async def test_sessions_of_a_connection_have_a_bound() -> None:
 async def test_messages_that_a_link_does_not_settle_have_a_bound() -> None:
     door = gate(limits={"unsettled_per_link": 5})
     async with running(gate=door) as rig:
-        client = RawClient(rig.port)
+        client = rig.raw()
         client.settle = False
         link = client.receiver("euronext.104?quality=0", 100, settled=False)
         assert await in_thread(answered, client, link) == ""
         await rig.stream(1, 20)
         await in_thread(received, client, link, 5)
-        await in_thread(client.settle_down, link)
+        await in_thread(client.sync)
         assert len(client.got(link)) == 5
         for _ in range(3):
             for delivery in client.deliveries:
@@ -501,18 +479,14 @@ async def test_messages_that_a_link_does_not_settle_have_a_bound() -> None:
             client.deliveries.clear()
             await in_thread(received, client, link, len(client.got(link)) + 5)
         assert [each.sequence for each in client.got(link)] == list(range(1, 21))
-        await in_thread(client.close)
 
 
 async def test_a_small_frame_client_and_settings_still_fit_over_tls(
     ours: Certificates, node: tuple[str, str]
 ) -> None:
     async with running(Settings(max_frame_bytes=512), gate=gate(tls=node)) as rig:
-        client = await in_thread(
-            functools.partial(RawClient, rig.tls_port, context=ours.context(), max_frame=512)
-        )
+        client = await in_thread(rig.raw, rig.tls_port, context=ours.context(), max_frame=512)
         link = client.receiver("euronext.104?as=batch&quality=0", 100)
         assert await in_thread(answered, client, link) == ""
         await rig.stream(1, 100)
         await in_thread(received, client, link, 1)
-        await in_thread(client.close)

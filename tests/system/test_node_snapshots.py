@@ -14,6 +14,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.quality import Quality
 from tests.support.amqp import FEED, order, packet, quote
 from tests.support.node import PATIENCE_S, NodeRig, running
+from tests.support.subscriber import subscribed
 
 pytestmark = pytest.mark.gateways_loop
 
@@ -69,10 +70,7 @@ async def test_a_link_that_asks_for_it_begins_with_a_snapshot(grain: str) -> Non
 
 @pytest.mark.parametrize("grain", GRAINS)
 async def test_a_batch_never_mixes_a_block_with_live_packets(grain: str) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as messages,
-    ):
+    async with subscribed(as_=grain) as (rig, messages):
         rig.packets(1, 4)
         rig.pump()
         rig.block(BLOCK, last=4)
@@ -99,10 +97,8 @@ async def test_a_batch_never_mixes_a_block_with_live_packets(grain: str) -> None
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 async def test_quality_is_an_event_and_the_latest_is_kept_by_service(form: str) -> None:
     events: list[Quality] = []
-    async with (
-        running(services=(104, 105)) as rig,
-        feedhandler.subscribe(rig.url, "euronext.#", on_quality=events.append) as messages,
-    ):
+    kit = subscribed("euronext.#", node={"services": (104, 105)}, on_quality=events.append)
+    async with kit as (rig, messages):
         rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
         rig.packets(1, 3)
         rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
@@ -165,10 +161,7 @@ async def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows() -> None:
 
 async def test_a_message_beyond_the_bound_is_a_peer_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment_module, "MESSAGE_BYTES_MAX", 100_000)
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages,
-    ):
+    async with subscribed(quality=False) as (rig, messages):
         rig.packets(1, 3)
         await rig.deliver()
         (sender_queue,) = rig.fanout.sender_queues

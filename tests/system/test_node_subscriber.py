@@ -16,16 +16,10 @@ from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Tem
 from feedhandler.amqp.proton import Connection, SenderLink
 from feedhandler.amqp.request import Request
 from feedhandler.codecs import PeerError, UsageError
-from feedhandler.codecs.feed import split_packets
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
 from tests.support.node import PATIENCE_S, Run, Settings, both_loops, running
-
-
-@contextlib.asynccontextmanager
-async def patience() -> AsyncIterator[None]:
-    async with asyncio.timeout(PATIENCE_S):
-        yield
+from tests.support.subscriber import Pieces, patience, subscribed
 
 
 async def receive(messages: Any, count: int) -> list[Any]:
@@ -68,10 +62,7 @@ async def gather(messages: Any, count: int) -> tuple[list[Any], list[dict[str, A
 @both_loops
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 async def test_every_market_message_arrives_decoded_in_order(run: Run, grain: str) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", as_=grain, stamp=True) as messages,
-    ):
+    async with subscribed(as_=grain, stamp=True) as (rig, messages):
         rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
         put = rig.packets(1, 50)
         await rig.deliver()
@@ -100,10 +91,7 @@ async def test_every_market_message_arrives_decoded_in_order(run: Run, grain: st
 @both_loops
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 async def test_batches_have_all_messages_as_columns(run: Run, grain: str) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as messages,
-    ):
+    async with subscribed(as_=grain) as (rig, messages):
         for sequence in range(1, 101):
             rig.put(packet(sequence, [order(sequence, 7), quote(1), order(3, 9)]), sequence, 3)
         await rig.deliver()
@@ -114,10 +102,7 @@ async def test_batches_have_all_messages_as_columns(run: Run, grain: str) -> Non
 
 @both_loops
 async def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", as_="batch") as messages,
-    ):
+    async with subscribed(as_="batch") as (rig, messages):
         rig.packets(1, 3)
         rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
         rig.packets(9, 10)
@@ -136,12 +121,7 @@ async def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
 @both_loops
 async def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) -> None:
     total = 2520
-    async with (
-        running() as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104", as_="message", quality=False, credit=250
-        ) as messages,
-    ):
+    async with subscribed(as_="message", quality=False, credit=250) as (rig, messages):
 
         async def feed() -> None:
             sequence = 1
@@ -166,10 +146,7 @@ async def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run:
 
 @both_loops
 async def test_a_slow_consumer_is_granted_no_more_than_its_credit(run: Run) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", quality=False, credit=50) as messages,
-    ):
+    async with subscribed(quality=False, credit=50) as (rig, messages):
         await rig.stream(1, 500)
         await rig.until(lambda: rig.count("sent") == 50, "the credit used up")
         await rig.stream(501, 510)
@@ -179,10 +156,7 @@ async def test_a_slow_consumer_is_granted_no_more_than_its_credit(run: Run) -> N
 
 @both_loops
 async def test_types_and_patterns_are_the_nodes_work(run: Run) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.*.1003", as_="message", types=[230]) as messages,
-    ):
+    async with subscribed("euronext.*.1003", as_="message", types=[230]) as (rig, messages):
         await rig.stream(1, 30)
         for message in await receive(messages, 10):
             assert message.key == "euronext.104.1003"
@@ -217,12 +191,13 @@ async def test_a_refusal_is_a_peer_error_with_the_condition(
 
 @both_loops
 async def test_an_overrun_link_ends_in_a_peer_error_after_what_was_received(run: Run) -> None:
-    async with (
-        running(Settings(queue_bytes=50_000)) as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104", quality=False, credit=10, reconnect=False
-        ) as messages,
-    ):
+    kit = subscribed(
+        node={"settings": Settings(queue_bytes=50_000)},
+        quality=False,
+        credit=10,
+        reconnect=False,
+    )
+    async with kit as (rig, messages):
         await rig.stream(1, 1000)
         got: list[int] = []
 
@@ -326,7 +301,17 @@ class Impostor:
         self.listener.setblocking(False)
         self.url = f"amqp://127.0.0.1:{self.listener.getsockname()[1]}"
 
-    async def serve(self) -> None:
+    @contextlib.asynccontextmanager
+    async def subscribed(self) -> AsyncIterator[feedhandler.Subscriber]:
+        """A subscriber that it serves meanwhile."""
+        serving = asyncio.create_task(self._serve())
+        subscription = feedhandler.subscribe(self.url, "euronext.104", reconnect=False)
+        async with patience():
+            async with subscription as messages:
+                yield messages
+            await serving
+
+    async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         sock, _ = await loop.sock_accept(self.listener)
         self.listener.close()
@@ -378,11 +363,7 @@ def frames_of(numbers: list[int]) -> list[bytes]:
 async def test_a_reader_that_leaves_the_batches_of_a_read_finds_the_others_later(
     run: Run, grain: str
 ) -> None:
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", as_=grain, credit=200) as messages,
-        patience(),
-    ):
+    async with subscribed(as_=grain, credit=200) as (rig, messages), patience():
         packets, parts = [*range(1, 6), *range(8, 13)], 1 if grain == "packet" else 5
         for turn in range(8):  # what is read goes beyond the credit that there was at first
             first = 20 * turn
@@ -405,33 +386,18 @@ async def test_a_reader_that_leaves_the_batches_of_a_read_finds_the_others_later
                 break
 
 
-class Switcher:
+class Switcher(Pieces):
     """A consumer that goes over from one form to the other, at random."""
 
     def __init__(self, messages: Any, rng: random.Random) -> None:
+        super().__init__()
         self.messages = messages
         self.rng = rng
-        self.seen: list[tuple[Any, ...]] = []
 
-    def receive(self, message: Any) -> None:
-        if message.content == "quality":
-            quality = message.quality
-            self.seen.append((quality["reason"], quality["next"]))
-        elif message.content == "batch":
-            self.seen += [(packet.sequence, 0xFFFF) for packet in message.packets()]
-        else:
-            self.seen.append((message.sequence, message.number))
+    def note(self, quality: dict[str, Any]) -> tuple[str, int]:
+        return quality["reason"], quality["next"]
 
-    def receive_batch(self, batch: Any) -> None:
-        for note in batch.notes:
-            self.receive(note)
-        if batch.count and batch.grain == "batch":
-            bodies = split_packets(batch.feed, bytes(batch.data))
-            self.seen += [(batch.feed.decode_packet(body).sequence, 0xFFFF) for body in bodies]
-        elif batch.count:
-            self.seen += zip(batch.sequences.tolist(), batch.numbers.tolist(), strict=True)
-
-    async def consume(self, until: tuple[int, int]) -> None:
+    async def change_about(self, until: tuple[int, int]) -> None:
         while until not in self.seen[-1:]:
             left = self.rng.randrange(1, 4)
             if self.rng.random() < 0.5:
@@ -476,8 +442,8 @@ async def test_a_reader_that_changes_between_batches_and_single_messages_misses_
                 at = last + 2
             for rig in rigs:
                 await rig.deliver()
-            await switcher.consume(expected[-1])
-        assert [x for x in switcher.seen if isinstance(x[0], int)] == expected
+            await switcher.change_about(expected[-1])
+        assert switcher.positions == expected
         if gateways == 1:  # of several, the other may bring the data before the word
             gaps = [at for at, x in enumerate(switcher.seen) if x[0] == "gap"]
             following = [switcher.seen[at][1] for at in gaps]
@@ -501,17 +467,13 @@ async def test_a_reader_that_changes_between_batches_and_single_messages_misses_
 async def test_what_a_node_must_not_do_ends_in_a_peer_error(
     run: Run, frames: list[bytes], goodbye: str, complaint: str, form: str
 ) -> None:
-    impostor = Impostor(frames, goodbye)
-    serving = asyncio.create_task(impostor.serve())
-    async with patience():
-        async with feedhandler.subscribe(impostor.url, "euronext.104", reconnect=False) as messages:
-            source = messages if form == "messages" else messages.batches()
-            with pytest.raises(PeerError, match=complaint):
-                async for _ in source:
-                    pass
-            with pytest.raises(PeerError):  # the error is the end: nothing follows it
-                await anext(messages)
-        await serving
+    async with Impostor(frames, goodbye).subscribed() as messages:
+        source = messages if form == "messages" else messages.batches()
+        with pytest.raises(PeerError, match=complaint):
+            async for _ in source:
+                pass
+        with pytest.raises(PeerError):  # the error is the end: nothing follows it
+            await anext(messages)
 
 
 @both_loops
@@ -529,7 +491,6 @@ async def test_what_came_before_a_bad_message_is_delivered_first(
     run: Run, bad: list[bytes], complaint: str, goodbye: str, form: str
 ) -> None:
     impostor = Impostor([*frames_of([0, 1, 2]), *bad, *frames_of([5])], goodbye)
-    serving = asyncio.create_task(impostor.serve())
     got: list[int] = []
 
     async def consume(messages: feedhandler.Subscriber) -> None:
@@ -542,14 +503,12 @@ async def test_what_came_before_a_bad_message_is_delivered_first(
         else:
             await messages.deliver(lambda batch: got.extend(batch.sequences.tolist()))
 
-    async with patience():
-        async with feedhandler.subscribe(impostor.url, "euronext.104", reconnect=False) as messages:
-            with pytest.raises(PeerError, match=complaint):
-                await consume(messages)
-            assert got == [0, 1, 2]
-            with pytest.raises(PeerError, match=complaint):
-                await anext(messages)
-        await serving
+    async with impostor.subscribed() as messages:
+        with pytest.raises(PeerError, match=complaint):
+            await consume(messages)
+        assert got == [0, 1, 2]
+        with pytest.raises(PeerError, match=complaint):
+            await anext(messages)
 
 
 @both_loops
@@ -561,33 +520,21 @@ async def test_a_quality_message_that_is_none_is_a_peer_error(run: Run) -> None:
         frame.finish(1)
         for form in ("messages", "batches"):
             impostor = Impostor([*frames_of([0]), frame.snapshot(), *frames_of([2])], "")
-            serving = asyncio.create_task(impostor.serve())
-            async with (
-                patience(),
-                feedhandler.subscribe(impostor.url, "euronext.104", reconnect=False) as messages,
-            ):
+            async with impostor.subscribed() as messages:
                 source = messages if form == "messages" else messages.batches()
                 assert (await anext(source)).snapshot is False
                 with pytest.raises(PeerError, match="quality message"):
                     await anext(source)
                 with pytest.raises(PeerError, match="quality message"):
                     await anext(messages)
-            await serving
 
 
 @both_loops
 async def test_group_sequences_wrap_around_without_a_hole(run: Run) -> None:
     impostor = Impostor(frames_of([2**32 - 2, 2**32 - 1, 0, 1]), "detach")
-    serving = asyncio.create_task(impostor.serve())
-    async with patience():
-        async with feedhandler.subscribe(impostor.url, "euronext.104", reconnect=False) as messages:
-            assert [m.group_sequence for m in await receive(messages, 4)] == [
-                2**32 - 2,
-                2**32 - 1,
-                0,
-                1,
-            ]
-        await serving
+    async with impostor.subscribed() as messages:
+        numbers = [m.group_sequence for m in await receive(messages, 4)]
+        assert numbers == [2**32 - 2, 2**32 - 1, 0, 1]
 
 
 def test_addresses_are_built_from_what_the_caller_says() -> None:

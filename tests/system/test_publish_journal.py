@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from proton import Delivery
-from test_publish_peer import PublishRig, sequences
+from test_publish_peer import PublishRig
 
 from feedhandler.amqp.publishing import spill_runner
 from feedhandler.amqp.publishing.spill_queue import SpillQueue
@@ -17,7 +17,7 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.journal import BlockingQueue, QueueSettings
 from feedhandler.ops import queue
 from tests.support.broker_peer import broker
-from tests.support.publish import started
+from tests.support.publish import sequences, started
 
 
 @contextlib.asynccontextmanager
@@ -37,7 +37,6 @@ async def stream(rig: PublishRig, first: int, last: int) -> None:
 
 
 def spill_of(rig: PublishRig) -> SpillQueue:
-    assert rig.publisher.spill_runner is not None
     return rig.publisher.spill_runner.spill
 
 
@@ -71,7 +70,7 @@ async def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(
             await level(rig)
             assert rig.seen["recovered"] == 5001
             assert rig.seen["journal_backlog"] == 0
-        assert sequences(peer) == [*range(1, 5101)]
+        assert sequences(peer.messages) == [*range(1, 5101)]
         assert any("messages came back" in line for line in rig.reported)
 
 
@@ -94,7 +93,7 @@ async def test_a_broker_that_stops_confirming_lets_what_comes_go_to_disk_and_dra
             await level(rig)
             assert rig.seen["drained"] > 0
             assert rig.seen["dropped"] == 0
-    came = sequences(peer)
+    came = sequences(peer.messages)
     assert [*dict.fromkeys(came)] == [*range(1, 4001)]
     assert len(came) <= 4000 + 100, "only the unconfirmed come twice"
 
@@ -134,7 +133,6 @@ async def test_a_disk_that_fails_is_reported_once_and_the_broker_is_served_on(
 
     async with broker(answer) as peer:
         async with publishing(peer.url, tmp_path) as rig:
-            assert rig.publisher.spill_runner is not None
             rig.publisher.spill_runner._disk.engine._files.pwrite = fails
             await rig.stream(1, 200)
             await rig.until(lambda: rig.seen["journal"] == "FAILED", "reported")
@@ -144,7 +142,7 @@ async def test_a_disk_that_fails_is_reported_once_and_the_broker_is_served_on(
             await rig.confirmed()
             assert rig.seen["journal_faults"] == 1
             assert rig.seen["dropped"] == 0
-        assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
+        assert [*dict.fromkeys(sequences(peer.messages))] == [*range(1, 501)]
         (failure,) = [line for line in rig.reported if "failed" in line]
         assert "Input/output error" in failure
         assert not [line for line in rig.reported if "messages are not in the journal" in line]

@@ -27,6 +27,7 @@ from feedhandler.rpc import ask
 from tests.support.broker_peer import FakeBroker, broker
 from tests.support.checkout import CHECKOUT
 from tests.support.gateway import PATIENCE_S, SERVICES, Market, kill, start
+from tests.support.publish import tag
 
 #: So many packets a second; three eighths of this are full in half a second, and a disk that is
 #: busy with something else may take as long.
@@ -70,8 +71,7 @@ def done(snapshot: dict[str, Any], market: Market) -> bool:
 
 def packets_of(messages: list[Any]) -> list[tuple[int, int]]:
     """(service, sequence) of the packets, in the order in which they came."""
-    tags = (struct.unpack(">IHHQH", bytes(message.id)) for message in messages)
-    return [(tag[2], tag[3]) for tag in tags if tag[4] == 0xFFFF]
+    return [(each[2], each[3]) for each in map(tag, messages) if each[4] == 0xFFFF]
 
 
 def journalled(folder: Path) -> list[tuple[int, int]]:
@@ -183,7 +183,6 @@ async def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memor
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         )  # fmt: skip
-        assert peer.stdout is not None
         port = int(await peer.stdout.readline())
         config = configured(market, f"amqp://127.0.0.1:{port}", tmp_path)
         gateway = await start(config, tmp_path / "one.toml")

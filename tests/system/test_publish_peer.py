@@ -1,7 +1,6 @@
 """The publisher against a broker that does what brokers should not."""
 
 import random
-import struct
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -12,9 +11,9 @@ from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.config.publishing import PublishConfig
 from tests.support.amqp import packet
 from tests.support.amqp_wire import TRANSFER, Value, frame
-from tests.support.broker_peer import FakeBroker, broker
+from tests.support.broker_peer import broker
 from tests.support.node import NodeRig
-from tests.support.publish import DestinationRig, started
+from tests.support.publish import DestinationRig, sequences, started, tag
 
 RABBITMQ_4 = {"product": "RabbitMQ", "version": "4.0.5"}
 ARTEMIS = {"product": "apache-activemq-artemis", "version": "2.40.0"}
@@ -33,12 +32,6 @@ def publishing(url: str, **settings: Any) -> AbstractAsyncContextManager[Publish
     return started(PublishRig(url, **settings), 2.0)
 
 
-def sequences(found: FakeBroker) -> list[int]:
-    """The packets' numbers, in the order in which they came."""
-    tags = (struct.unpack(">IHHQH", bytes(message.id)) for message in found.messages)
-    return [tag[3] for tag in tags if tag[4] == 0xFFFF]
-
-
 @pytest.mark.gateways_loop
 async def test_a_stream_arrives_confirmed_and_in_order() -> None:
     async with broker() as peer:
@@ -47,7 +40,7 @@ async def test_a_stream_arrives_confirmed_and_in_order() -> None:
             await rig.confirmed()
             assert rig.seen["confirmed"] == rig.seen["sent"] == 501
             assert (rig.seen["resent"], rig.seen["dropped"]) == (0, 0)
-        assert sequences(peer) == [*range(1, 501)]
+        assert sequences(peer.messages) == [*range(1, 501)]
         assert all(message.durable for message in peer.messages)
         assert peer.messages[1].subject == "euronext.104"
         assert bytes(peer.messages[500].body) == packet(500)
@@ -71,7 +64,7 @@ async def test_connections_that_break_lose_nothing_and_double_only_the_unconfirm
             assert rig.seen["resent"] > 0
             assert rig.seen["connects"] == peer.accepted > 1
             assert rig.seen["confirmed"] == rig.seen["sent"] == 2001
-        came = sequences(peer)
+        came = sequences(peer.messages)
         assert sorted(set(came)) == [*range(1, 2001)]
         once = list(dict.fromkeys(came))
         assert once == [*range(1, 2001)], "whatever came twice, first copies are in order"
@@ -99,7 +92,7 @@ async def test_what_a_broker_gives_back_is_sent_again(answer: Any, counter: str)
             assert rig.seen["resent"] == 1
             assert rig.seen["abandoned"] == 0
             assert rig.seen["confirmed"] == 21
-        assert sequences(peer) == [*range(1, 21), 4]
+        assert sequences(peer.messages) == [*range(1, 21), 4]
         assert peer.messages[4].id == peer.messages[21].id
 
 
@@ -108,8 +101,7 @@ async def test_what_the_broker_never_accepts_is_given_up_announced_and_never_cou
     answer: Any,
 ) -> None:
     def never_three(number: int, message: Any) -> Any:
-        tag = struct.unpack(">IHHQH", bytes(message.id))
-        return answer if tag[3:] == (3, 0xFFFF) else Delivery.ACCEPTED
+        return answer if tag(message)[3:] == (3, 0xFFFF) else Delivery.ACCEPTED
 
     async with broker(never_three) as peer:
         async with publishing(peer.url) as rig:
@@ -140,7 +132,7 @@ async def test_a_broker_that_answers_nothing_costs_no_more_than_the_bound() -> N
             await rig.confirmed()
         notes = [m for m in peer.messages if m.subject.endswith("quality")]
         assert b'"reason":"overflow"' in bytes(notes[-1].body)
-        assert sequences(peer)[-1] == 3000
+        assert sequences(peer.messages)[-1] == 3000
 
 
 async def test_a_broker_without_credit_gets_nothing_and_all_of_it_later() -> None:
@@ -152,7 +144,7 @@ async def test_a_broker_without_credit_gets_nothing_and_all_of_it_later() -> Non
             peer.credit = 1
             peer.break_off()
             await rig.confirmed()
-        assert sequences(peer) == [*range(1, 31)]
+        assert sequences(peer.messages) == [*range(1, 31)]
 
 
 async def test_a_broker_that_is_not_there_is_reported_once_and_waited_for() -> None:
@@ -247,7 +239,7 @@ async def test_without_a_target_each_message_says_where_it_goes(
             await rig.confirmed()
         assert peer.targets == targets
         assert {message.address for message in peer.messages} == {to}
-        assert sequences(peer) == [*range(1, 21)]
+        assert sequences(peer.messages) == [*range(1, 21)]
 
 
 async def test_what_a_broker_has_not_is_reported_with_what_to_write_instead() -> None:
@@ -269,7 +261,7 @@ async def test_a_broker_that_became_another_kind_gets_its_messages_in_the_new_wa
             peer.break_off()
             await rig.confirmed()
         again = peer.messages[20:]
-        assert sequences(peer)[20:] == [*range(6, 21)]
+        assert sequences(peer.messages)[20:] == [*range(6, 21)]
         assert {m.address for m in again} == {"/exchanges/market%20data/euronext.104"}
 
 
@@ -288,7 +280,7 @@ async def test_brokers_of_two_kinds_are_published_to_at_once() -> None:
         await rig.until(lambda: all(one["confirmed"] == 101 for one in both.snapshot()))
         await both.stop(2.0)
         await rig.node.stop(0.1)
-        assert sequences(old) == sequences(new) == [*range(1, 101)]
+        assert sequences(old.messages) == sequences(new.messages) == [*range(1, 101)]
         assert [m.body for m in old.messages] == [m.body for m in new.messages]
         assert [m.id for m in old.messages] == [m.id for m in new.messages]
 
@@ -304,7 +296,7 @@ async def test_an_exchange_of_rabbitmq_4_that_is_not_there_is_waited_for() -> No
             assert set(peer.targets) == {"/exchanges/x"}, "the link itself was not tried"
             peer.refuse = None
             await rig.confirmed()
-        assert sequences(peer) == [*range(1, 6)]
+        assert sequences(peer.messages) == [*range(1, 6)]
 
 
 async def test_an_exchange_that_says_it_drops_what_it_cannot_route_is_not_trusted() -> None:
@@ -343,7 +335,7 @@ async def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_
             await rig.confirmed()
             assert any("nothing was said of a message" in line for line in rig.reported)
         # On a busy machine the confirmations, too, may come too late, and all again.
-        assert sequences(peer)[:10] == [*range(1, 6)] * 2
+        assert sequences(peer.messages)[:10] == [*range(1, 6)] * 2
 
 
 async def test_a_connection_that_breaks_with_each_message_is_reported_once() -> None:
@@ -384,11 +376,11 @@ async def test_a_broker_that_sends_on_our_link_is_left_and_gets_the_unconfirmed_
         await rig.stream(1, 5)
         await rig.until(lambda: len(peer.messages) == 5, "five have come")
         (connection,) = peer.connections
-        tag = Value(0xA0, b"t")
-        connection.socket.write(frame(TRANSFER, 0, 0, tag, 0, False, payload=b"not yours"))
+        named = Value(0xA0, b"t")
+        connection.socket.write(frame(TRANSFER, 0, 0, named, 0, False, payload=b"not yours"))
         await rig.until(lambda: rig.seen["connects"] == 2, "a new connection")
         assert connection.connection.remote_condition.name == "amqp:not-allowed"
         await rig.confirmed()
         assert any("whose sender is the other side" in line for line in rig.reported)
-        assert sequences(peer) == [1, 2, 3, 4, 5, 3, 4, 5]
+        assert sequences(peer.messages) == [1, 2, 3, 4, 5, 3, 4, 5]
         assert (rig.seen["resent"], rig.seen["abandoned"]) == (3, 0)

@@ -2,15 +2,14 @@
 
 import asyncio
 import ssl
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
-from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.config.publishing import PublishConfig
 from tests.support.broker_peer import broker
-from tests.support.node import NodeRig
+from tests.support.publish import DestinationRig, started
 from tests.support.security import SECRET, Certificates
 
 
@@ -28,38 +27,10 @@ def serving(ours: Certificates, pair: tuple[str, str], clients: bool = False) ->
     return context
 
 
-class Published(NodeRig):
+def published(to: str, **settings: Any) -> AbstractAsyncContextManager[DestinationRig]:
     """A fan-out with one publisher."""
-
-    def __init__(self, to: str, **settings: Any) -> None:
-        super().__init__()
-        self.reported: list[str] = []
-        config = PublishConfig(
-            name="firm",
-            to=to,
-            exchange="market",
-            require_route=False,
-            reconnect_us=1000,
-            reconnect_max_us=20_000,
-            **settings,
-        )
-        self.publishers = Publishers(
-            (config,), self.fanout, self.feed.type_code, "gateway", self.reported.append
-        )
-
-    async def __aenter__(self) -> "Published":
-        self.node.start()
-        self.publishers.start(self.qualities)
-        return self
-
-    async def __aexit__(self, *of: object) -> None:
-        await self.publishers.stop(0.5)
-        await self.node.stop(0.1)
-
-    @property
-    def seen(self) -> dict[str, Any]:
-        (one,) = self.publishers.snapshot()
-        return one
+    waits = {"reconnect_us": 1000, "reconnect_max_us": 20_000}
+    return started(DestinationRig(to, exchange="market", **waits, **settings), 0.5)
 
 
 @pytest.mark.gateways_loop
@@ -72,7 +43,7 @@ async def test_a_stream_is_published_over_tls(ours: Certificates) -> None:
         context = serving(ours, ours.issue("127.0.0.1"), clients)
         async with broker(tls=context) as peer:
             to = peer.url.replace("amqp:", "amqps:")
-            async with Published(to, ca=ours.ca, **settings) as rig:
+            async with published(to, ca=ours.ca, **settings) as rig:
                 await rig.stream(1, 300)
                 await rig.until(lambda: rig.seen["confirmed"] == 301, "confirmed")
                 assert rig.seen["to"] == f"127.0.0.1:{peer.port}"
@@ -101,7 +72,7 @@ async def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
             if who:
                 (tmp_path / "word").write_text(SECRET)
                 settings["password_file"] = str(tmp_path / "word")
-            async with Published(to, **settings) as rig:
+            async with published(to, **settings) as rig:
                 await rig.until(lambda r=rig: len(r.reported) > 0, words)
                 await rig.until(lambda r=rig: r.seen["failures"] > 2, f"tried again: {words}")
                 assert words in rig.reported[0]
@@ -128,7 +99,7 @@ async def test_a_broker_without_tls_is_named(
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     to = f"amqps://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with Published(to, ca=ours.ca, connect_timeout_us=timeout_us) as rig:
+    async with published(to, ca=ours.ca, connect_timeout_us=timeout_us) as rig:
         await rig.until(lambda: len(rig.reported) > 0, words)
         assert words in rig.reported[0]
     server.close()
@@ -136,4 +107,4 @@ async def test_a_broker_without_tls_is_named(
 
 def test_files_that_are_not_there_are_named_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match="publish 'firm': ca: /nowhere: no such file"):
-        Published("amqps://127.0.0.1", ca="/nowhere")
+        DestinationRig("amqps://127.0.0.1", ca="/nowhere")

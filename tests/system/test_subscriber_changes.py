@@ -9,7 +9,6 @@ import random
 from typing import Any
 
 import pytest
-from test_subscriber_reconnects import Story, came_back, cut_off
 
 import feedhandler
 from feedhandler.amqp.serving.connection import NodeConnection
@@ -18,6 +17,7 @@ from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import packet
 from tests.support.node import PATIENCE_S, NodeRig, Settings, running
+from tests.support.subscriber import WHOLE, Pieces, Story, came_back, cut_off, subscribed
 
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 GRAINS = pytest.mark.parametrize("grain", ["packet", "batch", "message"])
@@ -32,37 +32,6 @@ def symbols_of(sequence: int) -> list[int]:
     return [1000 + (sequence + index) % 7 for index in range(5)]
 
 
-class Pieces(Story):
-    """A story in (sequence, message number) of messages, (sequence, WHOLE) of packets."""
-
-    def receive(self, message: Any) -> None:
-        if message.content == "message":
-            self.seen.append((message.sequence, message.number))
-        elif message.content == "quality":
-            super().receive(message)
-        else:
-            self.seen += [(x.sequence, 0xFFFF) for x in message.packets()]
-
-    def receive_batch(self, batch: Any) -> None:
-        for note in batch.notes:
-            self.receive(note)
-        if batch.count and batch.grain == "message":
-            self.seen += zip(batch.sequences.tolist(), batch.numbers.tolist(), strict=True)
-        elif batch.count:
-            before = len(self.seen)
-            super().receive_batch(_without_notes(batch))
-            self.seen[before:] = [(x, 0xFFFF) for x in self.seen[before:]]
-
-    @property
-    def positions(self) -> list[tuple[int, int]]:
-        return [x for x in self.seen if isinstance(x[0], int)]
-
-
-def _without_notes(batch: Any) -> Any:
-    batch.notes.clear()
-    return batch
-
-
 def wanted(grain: str, symbols: set[int], first: int, last: int) -> set[tuple[int, int]]:
     """Return the positions of everything that concerns these symbols."""
     if grain == "message":
@@ -72,7 +41,7 @@ def wanted(grain: str, symbols: set[int], first: int, last: int) -> set[tuple[in
             for index, symbol in enumerate(symbols_of(n))
             if symbol in symbols
         }
-    return {(n, 0xFFFF) for n in range(first, last + 1) if symbols & set(symbols_of(n))}
+    return {(n, WHOLE) for n in range(first, last + 1) if symbols & set(symbols_of(n))}
 
 
 def patterns(symbols: set[int]) -> list[str]:
@@ -127,22 +96,20 @@ async def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
     rng = random.Random(name)
     story = Pieces()
     steps: list[set[int]] = [{1000, 1001}]
-    async with (
-        running(history_bytes=HISTORY) as rig,
-        feedhandler.subscribe(
-            rig.url,
-            ",".join(patterns(steps[0])),
-            as_=grain,
-            credit=rng.choice([8, 200, 4096]),
-            **story.options,
-        ) as messages,
-    ):
+    kit = subscribed(
+        ",".join(patterns(steps[0])),
+        node={"history_bytes": HISTORY},
+        as_=grain,
+        credit=rng.choice([8, 200, 4096]),
+        **story.options,
+    )
+    async with kit as (rig, messages):
         if rng.random() < 0.7:
             rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
         load = Load(rig, rng, story)
         loading = asyncio.create_task(load.run())
         # The last packet of all is one that every subscription wants: it has symbol 1000.
-        end = (10**6, 0 if grain == "message" else 0xFFFF)
+        end = (10**6, 0 if grain == "message" else WHOLE)
         consuming = asyncio.create_task(story.consume(messages, form, end))
         for _ in range(5):
             await asyncio.sleep(rng.random() * 0.02)
@@ -167,8 +134,7 @@ async def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
         assert always <= set(got), (name, sorted(always - set(got))[:5])
         anything = wanted(grain, set.union(*steps), 1, load.last) | {end}
         assert set(got) <= anything, name
-        notes = [x for x in story.seen if not isinstance(x[0], int)]
-        assert not [x for x in notes if x[2]], (name, notes)
+        assert not [x for x in story.notes if x[2]], (name, story.notes)
 
 
 @FORMS
@@ -176,12 +142,7 @@ async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_
     form: str,
 ) -> None:
     story = Pieces()
-    async with (
-        running() as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104.1001", as_="message", **story.options
-        ) as messages,
-    ):
+    async with subscribed("euronext.104.1001", as_="message", **story.options) as (rig, messages):
         await rig.stream(1, 100)
         changing = asyncio.create_task(messages.change("euronext.104.1002"))
         await rig.stream(101, 150)
@@ -208,10 +169,7 @@ async def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_
 
 async def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was() -> None:
     story = Story()
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
-    ):
+    async with subscribed(**story.options) as (rig, messages):
         await rig.stream(1, 5)
         with pytest.raises(PeerError, match="colour"):
             await messages.change("euronext.104?colour=red")
@@ -261,12 +219,10 @@ async def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goe
             connection.node.catch_up_soon()
 
     story = Pieces()
-    async with (
-        running(history_bytes=HISTORY) as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104.1000", as_="message", **story.options
-        ) as messages,
-    ):
+    kit = subscribed(
+        "euronext.104.1000", node={"history_bytes": HISTORY}, as_="message", **story.options
+    )
+    async with kit as (rig, messages):
         monkeypatch.setattr(upstream, "OVERLAP_SECONDS", 0.05)
         monkeypatch.setattr(NodeConnection, "_drain_link", send_only)
         await rig.stream(1, 50)
@@ -295,10 +251,8 @@ async def test_a_subscription_to_several_gateways_is_not_changed() -> None:
 
 
 async def test_a_change_in_the_midst_of_consuming_needs_no_other_consumer() -> None:
-    async with (
-        running(Settings(queue_bytes=32 << 20)) as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", credit=10) as messages,
-    ):
+    kit = subscribed(node={"settings": Settings(queue_bytes=32 << 20)}, credit=10)
+    async with kit as (rig, messages):
         await rig.stream(1, 300)
         got = []
         async with asyncio.timeout(PATIENCE_S):

@@ -7,34 +7,33 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from test_subscriber_reconnects import Story, cut_off
 
 import feedhandler
 from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.records import RecordKind
 from tests.support.node import PATIENCE_S, NodeRig, Settings, running
+from tests.support.subscriber import Story, cut_off
 
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 
 
 @contextlib.asynccontextmanager
-async def two(**options: Any) -> AsyncIterator[tuple[NodeRig, NodeRig]]:
-    """Two nodes that get the same packets, if the test says so."""
-    async with running(**options) as a, running(**options) as b:
-        yield a, b
+async def two(**options: Any) -> AsyncIterator[tuple[NodeRig, NodeRig, feedhandler.Subscriber]]:
+    """Two nodes that get the same packets, if the test says so, and a subscriber of both."""
+    async with (
+        running() as a,
+        running() as b,
+        feedhandler.subscribe([a.url, b.url], "euronext.104", **options) as messages,
+    ):
+        yield a, b, messages
 
 
 @FORMS
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 async def test_each_packet_comes_once_and_the_others_fill_holes(grain: str, form: str) -> None:
     story = Story()
-    async with (
-        two() as (a, b),
-        feedhandler.subscribe(
-            [a.url, b.url], "euronext.104", as_=grain, **story.options
-        ) as messages,
-    ):
+    async with two(as_=grain, **story.options) as (a, b, messages):
         await a.stream(1, 50)
         await b.stream(1, 40)
         a.control_event(RecordKind.GAP, sequence=51, next_sequence=61)
@@ -47,7 +46,7 @@ async def test_each_packet_comes_once_and_the_others_fill_holes(grain: str, form
         assert sorted({*story.sequences}) == list(range(1, 91))
         if grain != "message":
             assert story.sequences == list(range(1, 91))
-        reasons = [x[0] for x in story.seen if not isinstance(x, int)]
+        reasons = [x[0] for x in story.notes]
         assert "gap" not in reasons
         assert messages.state is State.UP
 
@@ -55,10 +54,7 @@ async def test_each_packet_comes_once_and_the_others_fill_holes(grain: str, form
 async def test_a_gateway_that_comes_back_takes_part_again() -> None:
     rng = random.Random(7)
     story = Story()
-    async with (
-        two() as (a, b),
-        feedhandler.subscribe([a.url, b.url], "euronext.104", **story.options) as messages,
-    ):
+    async with two(**story.options) as (a, b, messages):
         rigs, at = (a, b), 0
         for turn in range(8):
             first, at = at + 1, at + rng.randrange(1, 200)
@@ -76,7 +72,7 @@ async def test_a_gateway_that_comes_back_takes_part_again() -> None:
         await story.consume(messages, "messages", at)
         assert story.sequences == list(range(1, at + 1))
         assert messages.reconnects == 8
-        assert not [x for x in story.seen if not isinstance(x, int) and x[0] == "gap"]
+        assert not [x for x in story.notes if x[0] == "gap"]
 
 
 async def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error() -> None:
@@ -101,10 +97,7 @@ async def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error() -> Non
 
 async def test_a_hole_of_both_is_announced_once_its_time_is_up_or_both_have_announced_it() -> None:
     story = Story()
-    async with (
-        two() as (a, b),
-        feedhandler.subscribe([a.url, b.url], "euronext.104", **story.options) as messages,
-    ):
+    async with two(**story.options) as (a, b, messages):
         for rig in (a, b):
             await rig.stream(1, 5)
         a.control_event(RecordKind.GAP, sequence=6, next_sequence=10)
@@ -117,12 +110,7 @@ async def test_a_hole_of_both_is_announced_once_its_time_is_up_or_both_have_anno
 
 async def test_credit_comes_back_for_what_waited_until_its_time_was_up() -> None:
     story = Story()
-    async with (
-        two() as (a, b),
-        feedhandler.subscribe(
-            [a.url, b.url], "euronext.104", credit=10, **story.options
-        ) as messages,
-    ):
+    async with two(credit=10, **story.options) as (a, b, messages):
         for rig in (a, b):
             await rig.stream(1, 5)
         a.control_event(RecordKind.GAP, sequence=6, next_sequence=10)
@@ -132,7 +120,7 @@ async def test_credit_comes_back_for_what_waited_until_its_time_was_up() -> None
 
 
 async def test_a_refusal_by_any_gateway_is_an_error() -> None:
-    async with two() as (a, b), asyncio.timeout(PATIENCE_S):
+    async with running() as a, running() as b, asyncio.timeout(PATIENCE_S):
         with pytest.raises(PeerError, match="colour"):
             async with feedhandler.subscribe([a.url, b.url], "euronext.104?colour=red"):
                 pass

@@ -1,91 +1,16 @@
 """`feedhandler.subscribe` comes back after a lost connection, and says what is lacking."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import feedhandler
 from feedhandler.amqp import client as client_module
-from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
+from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError
-from feedhandler.codecs.feed import split_packets
 from feedhandler.ingest.records import RecordKind
-from tests.support.node import PATIENCE_S, NodeRig, Settings, running
-
-
-@contextlib.asynccontextmanager
-async def patience() -> AsyncIterator[None]:
-    async with asyncio.timeout(PATIENCE_S):
-        yield
-
-
-class Story:
-    """Record of a consumer: sequences of packets, (reason, state, lost) of quality messages."""
-
-    def __init__(self, **options: Any) -> None:
-        self.seen: list[Any] = []
-        self.events: list[ConnectionEvent] = []
-        self.options = {"on_connection": self.events.append, **options}
-
-    def receive(self, message: Any) -> None:
-        if message.content == "quality":
-            quality = message.quality
-            self.seen.append((quality["reason"], quality["state"], quality.get("lost")))
-        elif message.content == "batch":
-            self.seen += [packet.sequence for packet in message.packets()]
-        else:
-            self.seen.append(message.sequence)
-
-    def receive_batch(self, batch: Any) -> None:
-        for note in batch.notes:
-            self.receive(note)
-        if batch.count and batch.grain == "batch":
-            bodies = split_packets(batch.feed, bytes(batch.data))
-            self.seen += [batch.feed.decode_packet(body).sequence for body in bodies]
-        elif batch.count:
-            self.seen += batch.sequences.tolist()
-
-    async def consume(self, messages: Any, form: str, until: Any) -> None:
-        """Consume in one of the forms until `until` was seen."""
-        async with patience():
-            if form == "messages":
-                async for message in messages:
-                    before = len(self.seen)
-                    self.receive(message)
-                    if until in self.seen[before:]:
-                        return
-            elif form == "batches":
-                async for batch in messages.batches():
-                    before = len(self.seen)
-                    self.receive_batch(batch)
-                    if until in self.seen[before:]:
-                        return
-            else:
-                delivering = asyncio.create_task(messages.deliver(self.receive_batch))
-                looked_at = 0
-                while until not in self.seen[looked_at:] and not delivering.done():
-                    looked_at = len(self.seen)
-                    await asyncio.sleep(0.002)
-                delivering.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await delivering
-
-    @property
-    def sequences(self) -> list[int]:
-        return [x for x in self.seen if isinstance(x, int)]
-
-
-def cut_off(rig: NodeRig) -> None:
-    """End every connection of the node: to both sides it looks like a lost network."""
-    for connection in list(rig.node.connections):
-        connection.end()
-
-
-async def came_back(rig: NodeRig, story: Story) -> None:
-    await rig.until(lambda: sum(e.connected for e in story.events) == 2, "attached again")
+from tests.support.node import NodeRig, Settings, running
+from tests.support.subscriber import Story, came_back, cut_off, patience, subscribed
 
 
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
@@ -94,12 +19,7 @@ async def test_a_hole_in_between_is_announced_where_the_node_does_not_resume(
     grain: str, form: str
 ) -> None:
     story = Story()
-    async with (
-        running() as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104", as_=grain, resume=False, **story.options
-        ) as messages,
-    ):
+    async with subscribed(as_=grain, resume=False, **story.options) as (rig, messages):
         await rig.stream(1, 50)
         await story.consume(messages, form, 50)
         cut_off(rig)
@@ -109,11 +29,10 @@ async def test_a_hole_in_between_is_announced_where_the_node_does_not_resume(
         await rig.stream(61, 70)
         await story.consume(messages, form, 70)
         assert sorted({*story.sequences}) == [*range(1, 51), *range(61, 71)]
-        notes = [x for x in story.seen if not isinstance(x, int)]
-        assert [(x[0], x[1]) for x in notes] == [
+        assert [x[:2] for x in story.notes] == [
             ("attached", "WAITING"), ("resume", "STALE"), ("attached", "STALE")
         ]  # fmt: skip
-        assert notes[1][2] == [[51, 60]]
+        assert story.notes[1][2] == [[51, 60]]
         assert messages.quality[104].stale == ((51, 60),)
         assert not messages.quality[104].complete
         assert [e.connected for e in story.events] == [True, False, True]
@@ -149,12 +68,8 @@ async def test_books_as_they_are_make_good_what_was_lost_in_between(
     schema: str, snapshot: bool, state: str
 ) -> None:
     story = Story()
-    async with (
-        running(records=True) as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104", as_=schema, snapshot=snapshot, **story.options
-        ) as messages,
-    ):
+    kit = subscribed(node={"records": True}, as_=schema, snapshot=snapshot, **story.options)
+    async with kit as (rig, messages):
         rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
         await bids(rig, 1, 50)
         await records_until(50, messages, story)
@@ -170,10 +85,7 @@ async def test_books_as_they_are_make_good_what_was_lost_in_between(
 
 async def test_a_node_that_does_not_offer_to_resume_is_asked_without_it() -> None:
     story = Story()
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
-    ):
+    async with subscribed(**story.options) as (rig, messages):
         await rig.stream(1, 5)
         await story.consume(messages, "messages", 5)
         refused = rig.count("links_refused")
@@ -182,7 +94,7 @@ async def test_a_node_that_does_not_offer_to_resume_is_asked_without_it() -> Non
         await rig.stream(6, 9)
         await story.consume(messages, "messages", 9)
         assert story.sequences == list(range(1, 10))
-        assert "resume" not in [x[0] for x in story.seen if not isinstance(x, int)]
+        assert "resume" not in [x[0] for x in story.notes]
         if story.events[-1].resumed is False:
             assert rig.count("links_refused") == refused + 1
 
@@ -208,12 +120,7 @@ async def test_a_restarted_node_is_found_again_with_nothing_said_twice() -> None
 async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback() -> None:
     qualities: list[feedhandler.Quality] = []
     story = Story(on_quality=qualities.append)
-    async with (
-        running() as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104", quality=False, resume=False, **story.options
-        ) as messages,
-    ):
+    async with subscribed(quality=False, resume=False, **story.options) as (rig, messages):
         await rig.stream(1, 5)
         await story.consume(messages, "batches", 5)
         cut_off(rig)
@@ -227,12 +134,13 @@ async def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_ca
 
 async def test_a_slow_consumer_that_was_detached_comes_back() -> None:
     story = Story()
-    async with (
-        running(Settings(queue_bytes=50_000)) as rig,
-        feedhandler.subscribe(
-            rig.url, "euronext.104", credit=10, resume=False, **story.options
-        ) as messages,
-    ):
+    kit = subscribed(
+        node={"settings": Settings(queue_bytes=50_000)},
+        credit=10,
+        resume=False,
+        **story.options,
+    )
+    async with kit as (rig, messages):
         await rig.stream(1, 1000)
         await came_back(rig, story)
         await rig.stream(1001, 1003)
@@ -261,10 +169,7 @@ async def test_a_node_that_falls_silent_is_given_up_and_found_again(
 ) -> None:
     monkeypatch.setattr(client_module, "IDLE_TIMEOUT_MS", 300)
     story = Story()
-    async with (
-        running() as rig,
-        feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
-    ):
+    async with subscribed(**story.options) as (rig, messages):
         (connection,) = rig.node.connections
         rig.node.loop.remove_reader(connection.sock.fileno())
         rig.node.connections.discard(connection)  # neither read nor ticked any more

@@ -26,8 +26,8 @@ from feedhandler.keyed.definition import Definition, differences
 from feedhandler.private_files import make_folder
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import QueueEnd
     from feedhandler.amqp.durable.queues import DurableQueues
-    from feedhandler.amqp.durable.stored import QueueLink
 
 FILE_NAME = "queue.json"
 #: Bytes of a client's definition at most.
@@ -114,7 +114,7 @@ class Unmade:
     def __init__(self, name: str, flush: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self.name = name
-        self.links: dict[QueueLink, None] = {}
+        self.links: dict[QueueEnd, None] = {}
         self.asked_bytes = 0
         self.budget = WorkBudget(loop.call_soon, STEPS_A_TURN)
         self.flush = flush
@@ -168,8 +168,6 @@ def fault_of(
     """Return why a queue cannot be created beside these; None where it can."""
     if len(configs) >= MAX_QUEUES:
         return NotCreated("invalid", f"a node has {MAX_QUEUES} queues at most")
-    if not NAME.fullmatch(wanted.name):
-        return NotCreated("invalid", "a name is 1 to 64 letters, digits, - and _")
     try:
         check_queues((*configs, wanted))
     except WrongKey as wrong:

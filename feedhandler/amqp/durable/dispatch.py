@@ -11,29 +11,13 @@ marked as redelivered. No I/O, no clock.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import Consumer
 
 #: Messages whose failed deliveries are remembered; the one that came back first is forgotten.
 TRIED_MAX = 1_000_000
-
-
-class Taker(Protocol):
-    """A consumer's link."""
-
-    def ready(self) -> bool:
-        """Return whether one more message may be handed out now."""
-        ...
-
-    def wants(self) -> int:
-        """Return how many messages it has asked for and not got."""
-        ...
-
-    def hand_out(self, number: int, content: bytes, first: bool, failures: int) -> None:
-        """Send a message; `first`: no consumer had it before; `failures`: deliveries that
-        failed."""
-
-    def settle_drain(self) -> None:
-        """Return unused credit where the client drains it: there is nothing to hand out."""
 
 
 class Dispatch:
@@ -42,7 +26,7 @@ class Dispatch:
 
     def __init__(self, old_end: int) -> None:
         self._old_end = old_end
-        self._takers: deque[Taker] = deque()
+        self._takers: deque["Consumer"] = deque()
         self._ready: deque[tuple[int, bytes]] = deque()
         self._tried: OrderedDict[int, int] = OrderedDict()
         self.handed_out = self.handed_out_again = 0
@@ -54,15 +38,15 @@ class Dispatch:
         """Number of consumers."""
         return len(self._takers)
 
-    def everybody(self) -> list[Taker]:
+    def everybody(self) -> "list[Consumer]":
         """Return every consumer."""
         return list(self._takers)
 
-    def join(self, taker: Taker) -> None:
+    def join(self, taker: "Consumer") -> None:
         """Add a consumer."""
         self._takers.append(taker)
 
-    def leave(self, taker: Taker) -> None:
+    def leave(self, taker: "Consumer") -> None:
         """Remove a consumer; its queue gives back what it had."""
         self._takers.remove(taker)
 
@@ -96,7 +80,7 @@ class Dispatch:
         self.handed_out += served
         return served
 
-    def _next(self) -> Taker | None:
+    def _next(self) -> "Consumer | None":
         """Return the next consumer in turn that is ready; None where none is."""
         for _ in range(len(self._takers)):
             taker = self._takers[0]

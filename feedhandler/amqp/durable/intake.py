@@ -13,7 +13,7 @@ disk they get none, and are notified (`settled`) when there is room again.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import look
@@ -23,6 +23,12 @@ from feedhandler.journal import PersistentQueue, Status
 from feedhandler.journal.engine import Committed
 from feedhandler.journal.groups import ProducerState
 from feedhandler.keyed.producers import Stamp
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import Producer
+
+#: The sender of a message, which is notified by its own number that it is durable.
+Source: TypeAlias = "Producer | Arrival"
 
 #: Contents that are kept in memory from being put to being handed out.
 RECENT_BYTES_MAX = 4 << 20
@@ -36,25 +42,19 @@ REFUSED = "amqp:precondition-failed"
 ENTRY_BYTES = 100
 
 
-class Hearer(Protocol):
-    """A producer's link."""
+class Arrival:
+    """Source of a message that no producer's link has brought; `on_done` is called once it is
+    durable."""
 
-    def settled(self) -> None:
-        """Grant credit again: all notices of a flush have been given, or there is room again."""
-
-
-class Source(Hearer, Protocol):
-    """The sender of a message, which is notified by its own number that it is durable."""
+    def __init__(self, on_done: Callable[[], object] = lambda: None) -> None:
+        self._on_done = on_done
 
     def accepted(self, number: int) -> None:
-        """Note that its message of this number is durable."""
+        """Note that the message is durable."""
+        self._on_done()
 
-
-class Sender(Source, Protocol):
-    """A client that puts messages."""
-
-    def refused(self, number: int, condition: str, reason: str, again: bool = False) -> None:
-        """Refuse a message; `again`: it may be sent again."""
+    def settled(self) -> None:
+        """Do nothing: no more is to come."""
 
 
 class Recent:
@@ -86,18 +86,35 @@ class Recent:
         self._bytes = 0
 
 
-class Credit(ABC):
-    """Credit of a queue's producers: all that they have in flight fits what may wait."""
+class BaseIntake(ABC):
+    """What the intakes of all kinds of queues have: their producers' credit, which is such that all
+    that these have in flight fits what may wait; contents that are kept; the index.
+
+    `on_page` gets each page of the index, to be written.
+    """
 
     #: How many messages more may come, whatever their size.
     free = 1 << 62
 
-    def __init__(self, config: DurableQueueConfig) -> None:
+    def __init__(
+        self,
+        config: DurableQueueConfig,
+        store: PersistentQueue,
+        ids: MessageIds,
+        on_page: Callable[[bytes], object],
+    ) -> None:
         self.producers = 0
         #: Credit that producers have and have not used.
         self.granted = 0
+        #: Messages that are durable.
+        self.confirmed = 0
+        self.recent = Recent()
         self._config = config
-        self._starved: dict[Hearer, None] = {}
+        self._store = store
+        self._ids = ids
+        self._on_page = on_page
+        self._block = store.engine.incarnation
+        self._starved: dict["Producer", None] = {}
 
     @property
     @abstractmethod
@@ -109,7 +126,7 @@ class Credit(ABC):
         each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
         return min(self._config.credit, max(int(self._config.waiting_bytes_max / each), 1))
 
-    def starve(self, source: Hearer) -> None:
+    def starve(self, source: "Producer") -> None:
         """Register `source` to be notified by `settled` when there is room again."""
         self._starved[source] = None
 
@@ -120,10 +137,24 @@ class Credit(ABC):
             for source in starved:
                 source.settled()
 
+    def _write_page(self) -> None:
+        """Have a full page of the index written, before the blocks of its messages can be used
+        anew."""
+        engine = self._store.engine
+        if self._ids.page_due or self._block != engine.incarnation:
+            self._block = engine.incarnation
+            page = self._ids.full_page(engine.now_ns())
+            if page:
+                self._on_page(page)
 
-class Intake(Credit):
-    """The intake of one queue; see the module. `on_page` gets each page of the index, to be
-    written."""
+    def stop(self) -> None:
+        """Stop granting credit; drop the contents that are kept."""
+        self._starved.clear()
+        self.recent.clear()
+
+
+class Intake(BaseIntake):
+    """The intake of one queue; see the module."""
 
     def __init__(
         self,
@@ -132,15 +163,9 @@ class Intake(Credit):
         ids: MessageIds,
         on_page: Callable[[bytes], object],
     ) -> None:
-        super().__init__(config)
-        self.recent = Recent()
-        self.waiting_bytes = 0
-        #: Messages that are durable, and bytes that were put.
-        self.confirmed = self.put_bytes = 0
-        self._store = store
-        self._ids = ids
-        self._on_page = on_page
-        self._block = store.engine.incarnation
+        super().__init__(config, store, ids, on_page)
+        #: Bytes of messages that wait, and bytes that were put.
+        self.waiting_bytes = self.put_bytes = 0
         self._waiting: list[tuple[Source, int, bytes, bytes]] = []
         self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
 
@@ -159,7 +184,7 @@ class Intake(Credit):
         """Whether so much waits that even messages for which credit was given are rejected."""
         return self.waiting_bytes > OVERFULL * self._config.waiting_bytes_max
 
-    def offer(self, source: Sender, number: int, content: bytes) -> bool:
+    def offer(self, source: "Producer", number: int, content: bytes) -> bool:
         """Take a producer's message, for the next `push`; return False where it was refused as no
         AMQP message."""
         try:
@@ -202,13 +227,7 @@ class Intake(Credit):
                 source.accepted(number)
                 sources[source] = None
             self.confirmed += len(batch)
-        engine = self._store.engine
-        if self._ids.page_due or self._block != engine.incarnation:
-            # Before the blocks of these messages can be used anew.
-            self._block = engine.incarnation
-            page = self._ids.full_page(engine.now_ns())
-            if page:
-                self._on_page(page)
+        self._write_page()
         for source in sources:
             source.settled()
 
@@ -243,23 +262,9 @@ class Intake(Credit):
         self.put_bytes += sum(map(len, contents))
         if contents:
             names = [look(content).message_id for content in contents]
-            self._flying.append((first, last, [(_NOBODY, 0, name) for name in names]))
+            self._flying.append((first, last, [(_TRANSACTION, 0, name) for name in names]))
         return committed
 
-    def stop(self) -> None:
-        """Stop granting credit; drop the contents that are kept."""
-        self._starved.clear()
-        self.recent.clear()
 
-
-class _Nobody:
-    """Source of messages whose sender is notified in another way."""
-
-    def accepted(self, number: int) -> None:
-        """Do nothing: a transaction is answered as a whole."""
-
-    def settled(self) -> None:
-        """Do nothing: no more is to come."""
-
-
-_NOBODY = _Nobody()
+#: Source of a transaction's messages: it is answered as a whole.
+_TRANSACTION = Arrival()

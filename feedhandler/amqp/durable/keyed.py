@@ -15,8 +15,8 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from feedhandler.amqp.durable.keyed_intake import KeyedIntake
 from feedhandler.amqp.durable.keyed_links import KeyedConsumer
@@ -48,40 +48,6 @@ SHARE = 256
 READ_BYTES_MAX = 8 << 20
 
 
-class KeyedTaker(Protocol):
-    """A consumer's link."""
-
-    @property
-    def name(self) -> str:
-        """Name of the consumer, for display."""
-        ...
-
-    @property
-    def in_hand(self) -> int:
-        """Number of messages that it has, or that are being read for it."""
-        ...
-
-    def ready(self) -> bool:
-        """Return whether one more message may be handed out now. Where not, it calls the queue's
-        `offer` once it may."""
-        ...
-
-    def reserve(self, messages: int) -> None:
-        """Count `messages` more (or less) that are being read for it."""
-
-    def hand_out_keyed(self, content: bytes, delivery: Delivery) -> None:
-        """Send a message."""
-
-    def settle_drain(self) -> None:
-        """Return unused credit where the client drains it: there is nothing to hand out."""
-
-    def finished(self, fences: Iterable[int]) -> None:
-        """Settle these deliveries: their outcome is recorded."""
-
-    def disowned(self, fences: Iterable[int]) -> None:
-        """Release these deliveries, which it does not hold any more."""
-
-
 class KeyedDurableQueue(StoredQueue):
     """A keyed queue; see the module. `find` finds another queue of the node by name, to send to."""
 
@@ -107,13 +73,13 @@ class KeyedDurableQueue(StoredQueue):
         self._outbox: Outbox
         self._token = ""
         self._at_hand: Callable[[int], bytes | None]
-        self._rota: Rota[KeyedTaker] = Rota()
+        self._rota: Rota[KeyedConsumer] = Rota()
         #: Those of them that may have messages of a run, and were not looked at since.
-        self._asking: dict[KeyedTaker, None] = {}
+        self._asking: dict[KeyedConsumer, None] = {}
         #: Consumers whose client wants unused credit back once nothing can be handed out.
-        self._draining: dict[KeyedTaker, None] = {}
-        self._numbers: dict[KeyedTaker, int] = {}
-        self._taker_of: dict[int, KeyedTaker] = {}
+        self._draining: dict[KeyedConsumer, None] = {}
+        self._numbers: dict[KeyedConsumer, int] = {}
+        self._taker_of: dict[int, KeyedConsumer] = {}
         self._joined = 0
         self._to_read: list[tuple[int, Delivery]] = []
         #: Deliveries that wait to be read; what comes after one is not handed out before it.
@@ -132,10 +98,9 @@ class KeyedDurableQueue(StoredQueue):
         except FeedhandlerError as error:
             raise UsageError(error.message, error.hint) from None
         self._token, self._at_hand = engine.queue_id.hex(), engine.at_hand
-        append = self._index.append
         self.intake = KeyedIntake(
             self.config, self.definition, self.store, self.core, self.journal_store, self.ids,
-            lambda page: self._threads.submit(append, page),
+            self._write_page,
         )  # fmt: skip
         # A message that is dropped frees its content in memory.
         self.journal_store.on_dropped = self.intake.recent.pop
@@ -233,7 +198,7 @@ class KeyedDurableQueue(StoredQueue):
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
         """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
-        takers = ((cast(KeyedTaker, taker), fence) for taker, fence in work.accepted)
+        takers = ((cast(KeyedConsumer, taker), fence) for taker, fence in work.accepted)
         mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in takers]
         if not all(self.core.holds(number, fence) for _, number, fence in mine):
             return Refusal(NOT_HELD)
@@ -316,14 +281,14 @@ class KeyedDurableQueue(StoredQueue):
         """Make a consumer's link."""
         return KeyedConsumer(peer, link, forget, self)
 
-    def join(self, taker: KeyedTaker) -> None:
+    def join(self, taker: KeyedConsumer) -> None:
         """Add a consumer; it is served when it has credit."""
         self._joined += 1
         self._numbers[taker] = self._joined
         self._taker_of[self._joined] = taker
         self.offer(taker)
 
-    def leave(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
+    def leave(self, taker: KeyedConsumer, fences: list[int], *, failed: bool) -> None:
         """Remove a consumer: what it had goes to the others."""
         self._rota.remove(taker)
         self._asking.pop(taker, None)
@@ -340,14 +305,14 @@ class KeyedDurableQueue(StoredQueue):
         """Return whether there is nothing that could be handed out."""
         return not (self.core.open_to_all or self._reading or self._to_read)
 
-    def offer(self, taker: KeyedTaker) -> None:
+    def offer(self, taker: KeyedConsumer) -> None:
         """Note that this consumer may have room for one more message."""
         if taker in self._numbers:
             self._rota.offer(taker, taker.in_hand)
             if self.definition.run > 1:
                 self._asking[taker] = None
 
-    def drain(self, taker: KeyedTaker) -> None:
+    def drain(self, taker: KeyedConsumer) -> None:
         """Return this consumer's unused credit once nothing can be handed out."""
         if taker in self._numbers:
             self._draining[taker] = None
@@ -377,7 +342,7 @@ class KeyedDurableQueue(StoredQueue):
             self.offer(found[0])
         return given
 
-    def _next(self, now_ns: int) -> tuple[KeyedTaker, Delivery] | None:
+    def _next(self, now_ns: int) -> tuple[KeyedConsumer, Delivery] | None:
         """Return the next consumer and its message; None where no consumer with room may have
         any."""
         core, rota = self.core, self._rota
@@ -386,7 +351,7 @@ class KeyedDurableQueue(StoredQueue):
                 return taker, delivery
         return self._next_of_a_run(now_ns) if self.definition.run > 1 else None
 
-    def _next_of_a_run(self, now_ns: int) -> tuple[KeyedTaker, Delivery] | None:
+    def _next_of_a_run(self, now_ns: int) -> tuple[KeyedConsumer, Delivery] | None:
         """Return the next message that only one consumer may have, of the consumers that have
         room."""
         for number in self.core.followed():
@@ -404,7 +369,7 @@ class KeyedDurableQueue(StoredQueue):
             del self._asking[taker]
         return None
 
-    def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
+    def _give(self, taker: KeyedConsumer, delivery: Delivery) -> None:
         content = self.intake.recent.pop(delivery.number)
         if not self._unread.isdisjoint(delivery.after):
             content = None  # it would overtake one that is being read
@@ -418,7 +383,7 @@ class KeyedDurableQueue(StoredQueue):
             self._unread.add(delivery.fence)
             self._to_read.append((self._numbers[taker], delivery))
 
-    def _hand_out(self, taker: KeyedTaker, delivery: Delivery, content: bytes) -> None:
+    def _hand_out(self, taker: KeyedConsumer, delivery: Delivery, content: bytes) -> None:
         self.handed_out += 1
         self.handed_out_again += delivery.tries > 0
         taker.hand_out_keyed(content, delivery)
@@ -514,7 +479,7 @@ class KeyedDurableQueue(StoredQueue):
 
     # -- outcomes of messages ---------------------------------------------------------------
 
-    def deliver(self, taker: KeyedTaker, fences: list[int]) -> None:
+    def deliver(self, taker: KeyedConsumer, fences: list[int]) -> None:
         """Acknowledge deliveries; once that is durable the consumer is notified. Stale ones are
         released."""
         number = self._numbers.get(taker, 0)
@@ -524,15 +489,15 @@ class KeyedDurableQueue(StoredQueue):
             self.journal_store.when_durable(functools.partial(self._delivered, taker, mine))
             self.push_soon()
 
-    def _delivered(self, taker: KeyedTaker, fences: list[int]) -> None:
+    def _delivered(self, taker: KeyedConsumer, fences: list[int]) -> None:
         self.counts[QueueCounter.DELIVERED] += len(fences)
         taker.finished(fences)
 
-    def _stale(self, taker: KeyedTaker, fences: set[int]) -> None:
+    def _stale(self, taker: KeyedConsumer, fences: set[int]) -> None:
         if fences:
             taker.disowned(fences)
 
-    def give_back(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
+    def give_back(self, taker: KeyedConsumer, fences: list[int], *, failed: bool) -> None:
         """Return deliveries to their positions, for the next consumer; `failed` counts against the
         message."""
         number = self._numbers.get(taker, 0)
@@ -542,7 +507,7 @@ class KeyedDurableQueue(StoredQueue):
         taker.finished(fences)
         self.push_soon()
 
-    def refuse(self, taker: KeyedTaker, fences: list[int], why: str) -> None:
+    def refuse(self, taker: KeyedConsumer, fences: list[int], why: str) -> None:
         """Reject deliveries, for the reason `why`."""
         number = self._numbers.get(taker, 0)
         mine = [fence for fence in fences if self.core.refuse(number, fence, why)]

@@ -3,17 +3,9 @@
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from feedhandler.amqp.durable.intake import (
-    FULL,
-    OVERFULL,
-    REFUSED,
-    UNDECODABLE,
-    Credit,
-    Recent,
-    Sender,
-)
+from feedhandler.amqp.durable.intake import FULL, OVERFULL, REFUSED, UNDECODABLE, BaseIntake
 from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.values import SectionError
@@ -24,6 +16,7 @@ from feedhandler.keyed.producers import Stamp, Standing
 from feedhandler.keyed.queue import Outcome
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import Producer
     from feedhandler.keyed.journal_store import JournalStore
     from feedhandler.keyed.queue import KeyedQueue
 
@@ -36,14 +29,7 @@ CONDITIONS = {
 }
 
 
-class KeyedSource(Sender, Protocol):
-    """A client that puts messages."""
-
-    def refused_late(self, number: int, condition: str, reason: str) -> None:
-        """Refuse, as `refused` does, a message that `offer` has taken."""
-
-
-class KeyedIntake(Credit):
+class KeyedIntake(BaseIntake):
     """The intake of one keyed queue."""
 
     def __init__(
@@ -56,18 +42,11 @@ class KeyedIntake(Credit):
         ids: MessageIds,
         on_page: Callable[[bytes], object],
     ) -> None:
-        super().__init__(config)
-        self.recent = Recent()
-        #: Messages that are durable.
-        self.confirmed = 0
+        super().__init__(config, store, ids, on_page)
         self._format = definition.format
-        self._store = store
         self._core = core
         self._journal_store = journal_store
-        self._ids = ids
-        self._on_page = on_page
-        self._block = store.engine.incarnation
-        self._heard: dict[KeyedSource, None] = {}
+        self._heard: dict["Producer", None] = {}
         self._names: deque[tuple[int, bytes]] = deque()
 
     @property
@@ -91,7 +70,7 @@ class KeyedIntake(Credit):
         """Whether producers may be given credit."""
         return self._store.engine.has_room and self.free > 0
 
-    def offer(self, source: KeyedSource, number: int, content: bytes) -> bool:
+    def offer(self, source: "Producer", number: int, content: bytes) -> bool:
         """Take a producer's message; return False where it was refused."""
         try:
             read = read_message(content, self._format)
@@ -144,7 +123,7 @@ class KeyedIntake(Credit):
             self.recent.keep(number, content)
             self._names.append((number, read.look.message_id))
 
-    def _confirm(self, source: KeyedSource, number: int, reason: str) -> None:
+    def _confirm(self, source: "Producer", number: int, reason: str) -> None:
         if reason:
             source.refused_late(number, REFUSED, reason)
         else:
@@ -157,18 +136,7 @@ class KeyedIntake(Credit):
         are given."""
         while self._names and self._names[0][0] <= durable_id:
             self._ids.add(*self._names.popleft())
-        engine = self._store.engine
-        if self._ids.page_due or self._block != engine.incarnation:
-            # Before the blocks of these messages can be used anew.
-            self._block = engine.incarnation
-            page = self._ids.full_page(engine.now_ns())
-            if page:
-                self._on_page(page)
+        self._write_page()
         heard, self._heard = self._heard, {}
         for source in heard:
             source.settled()
-
-    def stop(self) -> None:
-        """Stop granting credit; drop the contents that are kept."""
-        self._starved.clear()
-        self.recent.clear()

@@ -14,7 +14,7 @@ connection (`Peer.fail`), not the queue, nor the connection whose turn it was.
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.management import Management, Steps
@@ -35,7 +35,7 @@ from feedhandler.amqp.sender_queue import Peer
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.durable.creation import CreationManagement
+    from feedhandler.amqp.durable.creation import CreationManagement, Unmade
     from feedhandler.amqp.durable.stored import StoredQueue
 
 #: Management requests that one link may have in flight.
@@ -71,19 +71,14 @@ def contained(method: Callable[..., None]) -> Callable[..., None]:
     return contained
 
 
-class Flushing(Protocol):
-    """The part of a queue by which its links have their connections written to."""
-
-    def flush_soon(self) -> None:
-        """Schedule writing to connections, after what else is to be done in this turn."""
-
-
 class QueueEnd:
     """Base of the links of queues; `forget` removes the link from its connection."""
 
     blocked = False
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "Flushing | None") -> None:
+    def __init__(
+        self, peer: Peer, link: Any, forget: Forget, queue: "StoredQueue | Unmade | None"
+    ) -> None:
         self.peer = peer
         self.link = link
         self._forget = forget

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from feedhandler.amqp.durable.dispatch import Dispatch, Taker
-from feedhandler.amqp.durable.intake import Intake
+from feedhandler.amqp.durable.dispatch import Dispatch
+from feedhandler.amqp.durable.intake import Arrival, Intake
 from feedhandler.amqp.durable.links import Consumer, Forget
 from feedhandler.amqp.durable.outbox import Outbox
 from feedhandler.amqp.durable.sections import look
@@ -30,7 +30,6 @@ from feedhandler.amqp.durable.stored import (
     FORWARD_PAGE,
     Cancelled,
     Forwarding,
-    Holder,
     OnDone,
     StoredQueue,
 )
@@ -102,10 +101,7 @@ class DurableQueue(StoredQueue):
             )
         self.dispatch = Dispatch(engine.visible_end)
         self._seen_end, self._day_ns = engine.visible_end, engine.day_ns
-        append = self._index.append
-        self.intake = Intake(
-            self.config, self.store, self.ids, lambda page: self._threads.submit(append, page)
-        )
+        self.intake = Intake(self.config, self.store, self.ids, self._write_page)
         self._outbox = Outbox(self, self._find, self._arrived)
         self._hold_in_outbox(await asyncio.to_thread(self._outbox_left))
 
@@ -148,7 +144,7 @@ class DurableQueue(StoredQueue):
         """Put a message that another queue sends; see `StoredQueue`."""
         if self.fault or not self.intake.has_room:
             return False
-        arrival = _Arrival(on_done)
+        arrival = Arrival(on_done)
         known = self.store.producer(stamp.producer)
         if known is not None and known[1] >= stamp.sequence:
             on_done()  # it came before this queue was opened
@@ -203,11 +199,11 @@ class DurableQueue(StoredQueue):
         """Make a consumer's link."""
         return Consumer(peer, link, forget, self)
 
-    def join(self, taker: Taker) -> None:
+    def join(self, taker: Consumer) -> None:
         """Add a consumer; it is served when it has credit."""
         self.dispatch.join(taker)
 
-    def leave(self, taker: Taker, numbers: list[int], *, failed: bool) -> None:
+    def leave(self, taker: Consumer, numbers: list[int], *, failed: bool) -> None:
         """Remove a consumer: what it had goes to the others.
 
         `failed`: it did not say goodbye. A consumer that did had merely fetched these ahead:
@@ -322,7 +318,7 @@ class DurableQueue(StoredQueue):
 
     # -- outcomes of messages ---------------------------------------------------------------
 
-    def deliver(self, holder: Holder, numbers: list[int]) -> None:
+    def deliver(self, holder: Consumer, numbers: list[int]) -> None:
         """Record that a consumer has accepted these; `holder.finished` is called once that is
         durable."""
         done = self._guard(lambda: self.store.engine.deliver(numbers))
@@ -470,7 +466,7 @@ class DurableQueue(StoredQueue):
 
     # -- dead messages ----------------------------------------------------------------------
 
-    def bury(self, holder: Holder | None, numbers: list[int], why: str) -> None:
+    def bury(self, holder: Consumer | None, numbers: list[int], why: str) -> None:
         """Move dead messages to the queue of dead messages, or cancel them where there is none."""
         self.counts[QueueCounter.DEAD] += len(numbers)
         dead = self._find(self.config.dead)
@@ -486,7 +482,7 @@ class DurableQueue(StoredQueue):
         self._moving.add(task)
         task.add_done_callback(self._moving.discard)
 
-    def _end(self, holder: Holder | None, numbers: list[int]) -> None:
+    def _end(self, holder: Consumer | None, numbers: list[int]) -> None:
         """Cancel messages that are in hand."""
         engine = self.store.engine
 
@@ -508,7 +504,9 @@ class DurableQueue(StoredQueue):
 
         self._when(done[1], recorded)
 
-    async def _move(self, dead: "DurableQueue", holder: Holder | None, numbers: list[int]) -> None:
+    async def _move(
+        self, dead: "DurableQueue", holder: Consumer | None, numbers: list[int]
+    ) -> None:
         """Put messages into the queue of dead messages, durably; then end them here."""
         for number in numbers:
             block = self.store.engine.find(number)
@@ -518,7 +516,10 @@ class DurableQueue(StoredQueue):
                 self._threads, self._reader.content, block, number
             )
             if content is not None and not dead.fault:
-                await _Mover(dead).put(content)
+                moved = asyncio.Event()
+                dead.intake.add(Arrival(moved.set), 0, content, b"")
+                dead.push()
+                await moved.wait()
             self._end(holder, [number])
             self.flush()
 
@@ -616,37 +617,3 @@ _CANCEL_COUNTS = {
     CancelAnswer.DAMAGED: QueueCounter.CANCELS_UNKNOWN,
     CancelAnswer.UNKNOWN: QueueCounter.CANCELS_UNKNOWN,
 }
-
-
-class _Arrival:
-    """Source of a message that another queue has sent."""
-
-    def __init__(self, on_done: Callable[[], None]) -> None:
-        self._on_done = on_done
-
-    def accepted(self, number: int) -> None:
-        self._on_done()
-
-    def settled(self) -> None:
-        """Do nothing: no more is to come."""
-
-
-class _Mover:
-    """A source that puts one message into another queue."""
-
-    def __init__(self, queue: DurableQueue) -> None:
-        self._queue = queue
-        self._done = asyncio.get_running_loop().create_future()
-
-    async def put(self, content: bytes) -> None:
-        """Put the message, and wait until it is durable."""
-        self._queue.intake.add(self, 0, content, b"")
-        self._queue.push()
-        await self._done
-
-    def accepted(self, number: int) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def settled(self) -> None:
-        """Do nothing: no more is to come."""

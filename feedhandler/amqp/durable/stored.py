@@ -14,11 +14,11 @@ import abc
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedhandler.amqp.durable.index import IndexFile, open_index
 from feedhandler.amqp.durable.intake import OVERFULL
@@ -40,6 +40,9 @@ from feedhandler.journal.reading import SegmentReader
 from feedhandler.keyed.producers import Stamp
 from feedhandler.operator_log import log_event
 
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import QueueEnd
+
 #: Wait before another queue that takes nothing now is tried again; also the interval at which a
 #: keyed queue checks whether a day is over.
 AGAIN_SECONDS = 1.0
@@ -48,20 +51,6 @@ FORWARD_PAGE = 256
 
 OnDone = Callable[[str], None]
 Found = TypeVar("Found")
-
-
-class Holder(Protocol):
-    """A holder of messages, which is notified once their outcome is recorded."""
-
-    def finished(self, numbers: Iterable[int]) -> None:
-        """Settle these: their outcome is recorded."""
-
-
-class QueueLink(Protocol):
-    """Any link of a queue."""
-
-    def end(self, condition: str, reason: str) -> None:
-        """Detach the client, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +105,7 @@ class StoredQueue(abc.ABC):
         self.message_bytes_max = config.message_bytes_max
         self.counts = counter_array(QueueCounter, 1)[0]
         self.fault = "it is not open"
-        self.links: dict[QueueLink, None] = {}
+        self.links: dict[QueueEnd, None] = {}
         self.closing = False
         self.flush = flush
         #: Management: what is done in a turn, and bytes of requests that wait.
@@ -186,6 +175,10 @@ class StoredQueue(abc.ABC):
     def _on_settled(self) -> None:
         """Act on a flush of the persistent queue, or on its stop."""
 
+    def _write_page(self, page: bytes) -> None:
+        """Append a page to the file of message-ids, in the queue's thread."""
+        self._threads.submit(self._index.append, page)
+
     def _expired(self, number: int) -> None:
         self.counts[QueueCounter.EXPIRED] += 1
 
@@ -247,7 +240,8 @@ class StoredQueue(abc.ABC):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
-        """Do all that a transaction does, durably; see `transactions.TransactionalQueue`."""
+        """Do all that a transaction does, durably: `done` is called once it is, `lost` where the
+        queue stops before. Or do none of it, and return why."""
 
     def _room_fault(self, outbox: Outbox, work: Work) -> str:
         """Return why there is no room now for a transaction; "" where there is.

@@ -14,7 +14,7 @@ the first that was put to. What was put to others goes there through the home's 
 What it promises: no operation of a transaction is ignored. What it cannot do is refused with a
 reason, and a transaction that was refused anything is *doomed*: it can only be rolled back, and the
 first reason is given again at its discharge. What all of them keep is bounded. A discharge is
-checked before anything of it is done: `TransactionalQueue.transact` does all, or returns why it
+checked before anything of it is done: `StoredQueue.transact` does all, or returns why it
 does nothing.
 
 No I/O, no engine, no time. `coordinator.py` is the link that controllers speak on.
@@ -24,7 +24,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from feedhandler.amqp.durable.values import (
     VALUE,
@@ -36,6 +36,10 @@ from feedhandler.amqp.durable.values import (
     sections,
     skip,
 )
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.links import Consumer
+    from feedhandler.amqp.durable.stored import StoredQueue
 
 #: Transactions that one connection may have open.
 OPEN_MAX = 64
@@ -91,27 +95,6 @@ class Fate(Enum):
     UNCERTAIN = auto()  # the home has stopped before it could say
 
 
-class Taker(Protocol):
-    """A consumer's link, which knows which of its messages are in a transaction."""
-
-    def enlists(self, number: int) -> bool:
-        """Return whether it still has this message, in a transaction."""
-        ...
-
-    def committing(self, numbers: list[int]) -> None:
-        """Hand these over to the home, which ends them; `finished` is called once they have
-        ended."""
-
-    def finished(self, numbers: Iterable[int]) -> None:
-        """Settle these, which have ended durably."""
-
-    def rolled_back(self, numbers: list[int], *, failed: bool) -> None:
-        """Take these out of their transaction; those that the client has settled are given back."""
-
-    def returned(self, numbers: list[int], *, failed: bool) -> None:
-        """Give these back, as their transaction says, which is durable."""
-
-
 class Refusal(NamedTuple):
     """Why a home does nothing of a transaction. `failed`: the transaction itself is the cause, and
     would fail again; else there is no room, or something has stopped."""
@@ -120,37 +103,18 @@ class Refusal(NamedTuple):
     failed: bool = True
 
 
-class TransactionalQueue(Protocol):
-    """A queue that a transaction puts messages into."""
-
-    name: str
-    fault: str
-
-    def accepts(self, content: bytes, *, home: bool) -> str:
-        """Return why it would not take this message; "" where it would. `home`: it commits the
-        transaction."""
-        ...
-
-    def transact(
-        self, work: "Work", done: Callable[[], None], lost: Callable[[], None]
-    ) -> Refusal | None:
-        """Do all of `work`, durably: `done` is called once it is, `lost` where the queue stops
-        before. Or do none of it, and return why."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """Effects of a transaction at its home: messages that were `accepted` there, those that are
     `put` there, those that are `sent` to other queues, by name."""
 
-    accepted: list[tuple[Taker, int]]
+    accepted: "list[tuple[Consumer, int]]"
     put: list[bytes]
     sent: list[tuple[str, bytes]]
 
 
 class _Answer(NamedTuple):
-    taker: Taker
+    taker: "Consumer"
     number: int
     outcome: Outcome
 
@@ -161,15 +125,15 @@ class Transaction:
 
     id: bytes
     owner: object
-    put: list[tuple[TransactionalQueue, bytes]] = field(default_factory=list)
+    put: "list[tuple[StoredQueue, bytes]]" = field(default_factory=list)
     answers: list[_Answer] = field(default_factory=list)
     #: The queue whose messages were accepted.
-    acknowledged: TransactionalQueue | None = None
+    acknowledged: "StoredQueue | None" = None
     kept_bytes: int = 0
     doomed: Refusal | None = None
 
     @property
-    def home(self) -> TransactionalQueue | None:
+    def home(self) -> "StoredQueue | None":
         """The queue whose journal commits it; None where there is nothing to commit."""
         return self.acknowledged or (self.put[0][0] if self.put else None)
 
@@ -214,7 +178,7 @@ class Transactions:
             raise TransactionError(UNKNOWN_ID, "no transaction of this connection has this id")
         return found
 
-    def put(self, transaction: Transaction, queue: TransactionalQueue, content: bytes) -> None:
+    def put(self, transaction: Transaction, queue: "StoredQueue", content: bytes) -> None:
         """Add a message to put into a queue. Raises `TransactionError` at the bounds; the
         transaction is doomed then."""
         self._room(transaction, len(content))
@@ -223,8 +187,8 @@ class Transactions:
     def answer(
         self,
         transaction: Transaction,
-        queue: TransactionalQueue,
-        taker: Taker,
+        queue: "StoredQueue",
+        taker: "Consumer",
         number: int,
         outcome: Outcome,
     ) -> None:
@@ -366,9 +330,10 @@ class Transactions:
 
 def _by_taker(
     transaction: Transaction, outcomes: Iterable[Outcome]
-) -> list[tuple[Taker, list[int]]]:
+) -> "list[tuple[Consumer, list[int]]]":
     """Return the numbers of messages with these outcomes, by consumer."""
-    wanted, found = set(outcomes), dict[Taker, list[int]]()
+    wanted = set(outcomes)
+    found: dict[Consumer, list[int]] = {}
     for answer in transaction.answers:
         if answer.outcome in wanted:
             found.setdefault(answer.taker, []).append(answer.number)

@@ -37,13 +37,13 @@ from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
-from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
+from feedhandler.amqp.publishing.rabbitmq_management import Management
 from feedhandler.amqp.publishing.snapshot import snapshot_of
 from feedhandler.amqp.publishing.spill_destination import SpillDestination
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.routing import AddressError, parse_address
-from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
+from feedhandler.amqp.security import ClientTls, TlsSession
 from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.serving.node import TICK_SECONDS
@@ -104,7 +104,10 @@ class Publisher(Peer):
         super().__init__(fanout.dirty_peers)
         self.config = config
         self.broker_address = config.resolved()
-        self._tls = _tls_of(config) if self.broker_address.encrypted else None
+        self._tls: ClientTls | None = None
+        if self.broker_address.encrypted:
+            where = f"publish {config.name!r}: "
+            self._tls = ClientTls(config.ca, config.certificate, config.key, where)
         self._session: TlsSession | None = None
         self.state = State.CLOSED
         self.reason = ""
@@ -342,12 +345,9 @@ class Publisher(Peer):
                 f"{self.broker} confirms what there is no queue for: set `management`, "
                 "or require_route = false"
             )
-        asked: Callable[..., str | None] = problem
-        if config.form == "queue":
-            asked = problem_of_queue
-        about = (config.management, address.vhost, config.goal, address.user, address.password)
         tls = None if self._tls is None else self._tls.context
-        return await asyncio.to_thread(asked, *about, tls)
+        plugin = Management(config.management, address.vhost, address.user, address.password, tls)
+        return await asyncio.to_thread(plugin.problem, config.form, config.goal)
 
     def _attach(self) -> None:
         """Offer the link; before it, where the broker needs that, one that probes the exchange."""
@@ -651,12 +651,6 @@ class Publishers:
     def snapshot(self) -> list[dict[str, Any]]:
         """Return each destination's state and counters."""
         return [publisher.snapshot() for publisher in self.all]
-
-
-def _tls_of(config: PublishConfig) -> ClientTls:
-    """Make the client side of TLS for a broker. Raises ConfigError."""
-    settings = TlsSettings(config.ca, config.certificate, config.key)
-    return ClientTls(settings, f"publish {config.name!r}: ")
 
 
 def _words(condition: tuple[str, ...] | None) -> str:

@@ -2,8 +2,8 @@
 
 RabbitMQ 3 settles as accepted what no queue is bound for, so a publisher that relies on its
 confirmations needs to know beforehand. AMQP 1.0 shows that an exchange exists, and nothing of its
-bindings. The management plugin does: `problem` asks it for the exchange, its bindings, and its
-alternate exchange, set at its declaration or by a policy.
+bindings. The management plugin does: `Management.problem` asks it for the exchange, its bindings,
+and its alternate exchange, set at its declaration or by a policy.
 
 The check is of one moment. A binding that is taken away later, or one that does not match every
 routing key in use, is not seen; an alternate exchange with a queue behind it is the sure way.
@@ -16,7 +16,6 @@ import base64
 import http.client
 import json
 import ssl
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -28,129 +27,89 @@ TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1 << 20
 
 
-def problem(
-    management: str,
-    vhost: str,
-    exchange: str,
-    user: str,
-    password: str,
-    tls: ssl.SSLContext | None = None,
-) -> str | None:
-    """Return why what is published to `exchange` may be dropped unrouted, in words; None where it
-    is routed.
+class Management:
+    """The management plugin at a URL, such as http://broker:15672, as a user of a virtual host.
 
-    `management`: the plugin's URL, such as http://broker:15672. `vhost`: "" is the default, "/".
-    `tls`: trusted CAs for https, the system's where None.
+    `vhost`: "" is the default, "/". `tls`: trusted CAs for https, the system's where None.
     """
-    return _asked(_problem, management, vhost or "/", exchange, user, password, tls)
 
+    def __init__(
+        self, url: str, vhost: str, user: str, password: str, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._parts = urlsplit(url)
+        self._vhost = vhost or "/"
+        self._tls = tls
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {token}"}
 
-def problem_of_queue(
-    management: str,
-    vhost: str,
-    queue: str,
-    user: str,
-    password: str,
-    tls: ssl.SSLContext | None = None,
-) -> str | None:
-    """Return why what is sent to `queue` may be dropped, in words; None where there is such a
-    queue."""
-    return _asked(_problem_of_queue, management, vhost or "/", queue, user, password, tls)
+    def problem(self, form: str, name: str) -> str | None:
+        """Return why what is sent to an exchange or queue (`form`) may be dropped, in words; None
+        where it is not."""
+        question = self._problem_of_queue if form == "queue" else self._problem_of_exchange
+        try:
+            return question(name)
+        except (OSError, http.client.HTTPException) as error:
+            return f"the management API at {self._address} cannot be asked: {_words(error)}"
+        except ValueError:
+            return f"the management API at {self._address} answers what is no JSON"
 
+    def _problem_of_queue(self, name: str) -> str | None:
+        status, _ = self._get("queues", name)
+        if status == 404:
+            return f"there is no queue {name!r} in virtual host {self._vhost!r}"
+        return None if status == 200 else self._refusal(status)
 
-def _asked(question: Callable[..., str | None], management: str, *about: Any) -> str | None:
-    """Return the question's answer, or why there is none."""
-    try:
-        return question(management, *about)
-    except (OSError, http.client.HTTPException) as error:
-        return f"the management API at {_address(management)} cannot be asked: {_words(error)}"
-    except ValueError:
-        return f"the management API at {_address(management)} answers what is no JSON"
-
-
-def _problem_of_queue(
-    management: str,
-    vhost: str,
-    queue: str,
-    user: str,
-    password: str,
-    tls: ssl.SSLContext | None,
-) -> str | None:
-    path = f"/api/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}"
-    status, _ = _get(management, path, _headers(user, password), tls)
-    if status == 404:
-        return f"there is no queue {queue!r} in virtual host {vhost!r}"
-    return None if status == 200 else _refusal(management, status)
-
-
-def _headers(user: str, password: str) -> dict[str, str]:
-    token = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return {"Authorization": f"Basic {token}"}
-
-
-def _problem(
-    management: str,
-    vhost: str,
-    exchange: str,
-    user: str,
-    password: str,
-    tls: ssl.SSLContext | None,
-) -> str | None:
-    path = f"/api/exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}"
-    headers = _headers(user, password)
-    status, found = _get(management, path, headers, tls)
-    if status == 404:
-        return f"there is no exchange {exchange!r} in virtual host {vhost!r}"
-    if status != 200:
-        return _refusal(management, status)
-    if found.get("arguments", {}).get("alternate-exchange"):
-        return None
-    if policy := found.get("policy"):
-        at = f"/api/policies/{quote(vhost, safe='')}/{quote(policy, safe='')}"
-        status, answer = _get(management, at, headers, tls)
-        if status == 200 and answer.get("definition", {}).get("alternate-exchange"):
+    def _problem_of_exchange(self, name: str) -> str | None:
+        status, found = self._get("exchanges", name)
+        if status == 404:
+            return f"there is no exchange {name!r} in virtual host {self._vhost!r}"
+        if status != 200:
+            return self._refusal(status)
+        if found.get("arguments", {}).get("alternate-exchange"):
             return None
-    status, bindings = _get(management, f"{path}/bindings/source", headers, tls)
-    if status != 200:
-        return _refusal(management, status)
-    if not bindings:
-        return f"nothing is bound to exchange {exchange!r}, and it has no alternate exchange"
-    return None
+        if policy := found.get("policy"):
+            status, answer = self._get("policies", policy)
+            if status == 200 and answer.get("definition", {}).get("alternate-exchange"):
+                return None
+        status, bindings = self._get("exchanges", name, "/bindings/source")
+        if status != 200:
+            return self._refusal(status)
+        if not bindings:
+            return f"nothing is bound to exchange {name!r}, and it has no alternate exchange"
+        return None
 
+    def _get(self, kind: str, name: str, part: str = "") -> tuple[int, Any]:
+        """GET what the virtual host has by this name; return the status and the decoded body. A
+        list too long to read counts as not empty. Raises OSError, HTTPException or ValueError."""
+        parts = self._parts
+        path = f"/api/{kind}/{quote(self._vhost, safe='')}/{quote(name, safe='')}{part}"
+        host = parts.hostname or ""
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = self._tls or ssl.create_default_context()
+            connection = http.client.HTTPSConnection(
+                host, parts.port, timeout=TIMEOUT_S, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+        try:
+            connection.request("GET", parts.path.rstrip("/") + path, headers=self._headers)
+            answer = connection.getresponse()
+            body = answer.read(ANSWER_BYTES_MAX)
+        finally:
+            connection.close()
+        if answer.status == 200 and len(body) == ANSWER_BYTES_MAX:
+            return 200, [{}]
+        return answer.status, json.loads(body) if answer.status == 200 else None
 
-def _get(
-    management: str, path: str, headers: dict[str, str], tls: ssl.SSLContext | None
-) -> tuple[int, Any]:
-    """GET a path; return the status and the decoded body. A list too long to read counts as not
-    empty. Raises OSError, HTTPException or ValueError."""
-    parts = urlsplit(management)
-    host = parts.hostname or ""
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        connection = http.client.HTTPSConnection(
-            host, parts.port, timeout=TIMEOUT_S, context=tls or ssl.create_default_context()
-        )
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_BYTES_MAX)
-    finally:
-        connection.close()
-    if answer.status == 200 and len(body) == ANSWER_BYTES_MAX:
-        return 200, [{}]
-    return answer.status, json.loads(body) if answer.status == 200 else None
+    @property
+    def _address(self) -> str:
+        parts = self._parts
+        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
-
-def _address(management: str) -> str:
-    parts = urlsplit(management)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-
-
-def _refusal(management: str, status: int) -> str:
-    hint = ": the user wants the management tag" if status in (401, 403) else ""
-    return f"the management API at {_address(management)} answers {status}{hint}"
+    def _refusal(self, status: int) -> str:
+        hint = ": the user wants the management tag" if status in (401, 403) else ""
+        return f"the management API at {self._address} answers {status}{hint}"
 
 
 def _words(error: Exception) -> str:

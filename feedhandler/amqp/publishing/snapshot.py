@@ -20,22 +20,14 @@ _NO_JOURNAL: dict[str, Any] = {
     "journal_bytes": 0,
     "oldest_seconds": 0.0,
 }
-_JOURNAL_COUNTERS = (
-    DestinationCounter.JOURNALLED,
-    DestinationCounter.SPILLED,
-    DestinationCounter.DRAINED,
-    DestinationCounter.RECOVERED,
-    DestinationCounter.JOURNAL_LATE,
-    DestinationCounter.JOURNAL_DAMAGED,
-    DestinationCounter.JOURNAL_FAULTS,
-    DestinationCounter.SPILLING_SECONDS,
-)
 
 
 def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, float]:
     """Return every counter; `now_ns` is of the clock by which waits are measured."""
     destination, unsettled = publisher.destination, publisher.destination.unsettled
-    counts: dict[DestinationCounter, float] = {
+    runner = publisher.spill_runner
+    return {
+        **dict.fromkeys(DestinationCounter, 0),
         DestinationCounter.SENT: destination.sent,
         DestinationCounter.SENT_BYTES: destination.sent_bytes,
         DestinationCounter.CONFIRMED: unsettled.confirmed,
@@ -59,10 +51,8 @@ def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, f
         DestinationCounter.DISCONNECTED_SECONDS: publisher.down_time.total_ns(now_ns) / 1e9,
         DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
         DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
+        **({} if runner is None else runner.counts(now_ns)),
     }
-    if publisher.spill_runner is None:
-        return counts | dict.fromkeys(_JOURNAL_COUNTERS, 0)
-    return counts | publisher.spill_runner.counts(now_ns)
 
 
 def snapshot_of(publisher: "Publisher") -> dict[str, Any]:

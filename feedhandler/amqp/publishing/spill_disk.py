@@ -78,20 +78,6 @@ class SpillDisk:
                 "give each destination a journal_folder of its own",
             )
 
-    @property
-    def file_bytes(self) -> int:
-        """Size of its files in bytes."""
-        return self.engine.file_bytes
-
-    @property
-    def growth_due(self) -> bool:
-        """Whether one more block is to be made."""
-        return self.engine.growth_due
-
-    def grow(self) -> None:
-        """Make one more block; where the disk has no room the journal goes on without."""
-        self.engine.grow()
-
     def carry_out(self, job: Job) -> Result:
         """Do a job; return its result, with `error` set where it failed. Raises nothing."""
         result = Result()
@@ -169,9 +155,10 @@ class SpillThread:
         self.disk.close()
 
     def _grow_beside(self) -> None:
-        """Have one more block made where one is wanted, while jobs go on."""
-        if self.disk.growth_due and not (self._growth and self._growth.is_alive()):
+        """Have one more block made where one is wanted, while jobs go on. Where the disk has no
+        room for it, the journal goes on without."""
+        if self.disk.engine.growth_due and not (self._growth and self._growth.is_alive()):
             self._growth = threading.Thread(
-                target=self.disk.grow, name="journal growth", daemon=True
+                target=self.disk.engine.grow, name="journal growth", daemon=True
             )
             self._growth.start()

@@ -191,7 +191,7 @@ class SpillRunner:
         return {
             "journal": self.spill.state.name,
             "journal_backlog": self.spill.on_disk,
-            "journal_bytes": self._disk.file_bytes if self._disk else 0,
+            "journal_bytes": self._disk.engine.file_bytes if self._disk else 0,
             "oldest_seconds": age_ns / 1e9,
         }
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.quality import RANGES_REPORTED_MAX, State
@@ -39,11 +40,6 @@ BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
 #: Keys that concern one message only, and are not carried over to the next.
 _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through",
              "unsequenced")  # fmt: skip
-#: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the lower bits of
-#: the snapshot's LastSeqNum above `BLOCK_SHIFT`.
-SNAPSHOT_BIT = 1 << 63
-BLOCK_SHIFT = 24
-BLOCK_LAST_MASK = (1 << 39) - 1
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"

@@ -21,7 +21,7 @@ messages, resets, packets outside the sequence and snapshot blocks stay whole.
 No I/O, no engine.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Template, write_uint
@@ -42,6 +42,7 @@ from feedhandler.amqp.sender_queue import MESSAGES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.queueing.book_cache import BookCache
     from feedhandler.codecs import Feed
     from feedhandler.codecs.book_rules import BookRules
 
@@ -51,16 +52,6 @@ Order = Literal["big", "little"]
 _DATA_KIND = cython.declare(cython.int, int(PacketKind.DATA))
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _MODES = {"never": NEVER, "latest": LATEST, "book": BOOK}
-
-
-class KnowsBooks(Protocol):
-    """The part of the book cache that the splitter uses."""
-
-    def symbol_of_order(self, service: int, order: int) -> int | None:
-        """Return the symbol of an order, where messages do not name it; None: not known."""
-
-    def prices_known(self, service: int, symbol: int) -> bool:
-        """Return whether the scale of a symbol's prices is known."""
 
 
 class Rule:
@@ -114,7 +105,7 @@ class Rule:
                 if parts:
                     self.orders.append(parts)
 
-    def symbol_of(self, piece: bytes, service: int, known: "KnowsBooks | None") -> int | None:
+    def symbol_of(self, piece: bytes, service: int, known: "BookCache | None") -> int | None:
         """Return the symbol of the first order that a message names and that is known."""
         for parts in self.orders if known is not None else ():
             order_id = 0
@@ -139,7 +130,7 @@ class MessageSplitter:
     index: MessageIndex
     rules: dict
 
-    def __init__(self, feed: "Feed", books: bool, known: KnowsBooks | None = None) -> None:
+    def __init__(self, feed: "Feed", books: bool, known: "BookCache | None" = None) -> None:
         self.table = feed.table
         self.order = feed.byte_order
         self.known = known

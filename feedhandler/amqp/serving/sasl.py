@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
+from feedhandler.amqp.durable.values import SectionError, decode, fields_of
+
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 HEADER_BYTES = len(SASL_HEADER)
@@ -251,41 +253,20 @@ def _stranger(head: bytes) -> str:
     return "not AMQP"
 
 
-#: Constructors of what the fields of these frames may be: width of the size, 0 for none at all.
-_WIDTHS = {0x40: 0, 0xA0: 1, 0xA1: 1, 0xA3: 1, 0xB0: 4, 0xB1: 4, 0xB3: 4}
-
-
 def _fields(body: bytes) -> list[bytes | None]:
     """Parse a list of binaries, strings and symbols (AMQP 1.0, 1.6); None for null. Raises
     _Malformed."""
     try:
-        at, count = _list_head(body)
-        fields: list[bytes | None] = []
-        for _ in range(count):
-            width = _WIDTHS[body[at]]
-            at += 1
-            if width == 0:
-                fields.append(None)
-                continue
-            size = int.from_bytes(body[at : at + width], "big")
-            at += width
-            if at + size > len(body):
-                raise _Malformed("a field that reaches past its frame")
-            fields.append(body[at : at + size])
-            at += size
-        return fields
-    except (IndexError, KeyError, struct.error):
+        return [None if each == b"\x40" else _bytes(each) for each in fields_of(body, 0, len(body))]
+    except (IndexError, SectionError):
         raise _Malformed("a list that cannot be read") from None
 
 
-def _list_head(body: bytes) -> tuple[int, int]:
-    """Return the offset of a list's first field, and how many there are. Raises KeyError or
-    IndexError where it is no list."""
-    if body[0] == 0x45:
-        return 1, 0
-    if body[0] == 0xC0:
-        return 3, body[2]
-    if body[0] == 0xD0:
-        (count,) = struct.unpack_from(">I", body, 5)
-        return 9, count
-    raise KeyError
+def _bytes(encoded: bytes) -> bytes:
+    """Decode a binary, string or symbol. Raises _Malformed, SectionError."""
+    value, _ = decode(encoded, 0)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    raise _Malformed("a field that is no text")

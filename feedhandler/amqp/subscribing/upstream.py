@@ -15,9 +15,8 @@ in between (`resume_state`), the connection itself (`attachment`).
 
 import asyncio
 import random
-from collections.abc import Awaitable
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +29,9 @@ from feedhandler.amqp.subscribing.overlap import Overlap
 from feedhandler.amqp.subscribing.resume_state import ResumeState
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
 from feedhandler.retrans.backoff import Backoff
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.subscribing.subscriber import Subscriber
 
 #: The first wait before connecting again, and the longest.
 RETRY_US = 50_000
@@ -75,29 +77,6 @@ class ConnectionEvent(Struct, frozen=True):
     resumed: bool | None = None
 
 
-class Owner(Protocol):
-    """The consumer of what an upstream receives; called on the event loop's thread."""
-
-    def arrived(self, intake: Intake) -> None:
-        """Note that messages wait on an intake."""
-
-    def lost(self, upstream: "Upstream", intake: Intake) -> None:
-        """Take what the intake holds, now: its link has ended."""
-
-    def changed(self, upstream: "Upstream", event: ConnectionEvent) -> None:
-        """Note that the upstream was attached or lost."""
-
-    def ended(self, upstream: "Upstream", error: Exception | None) -> None:
-        """Note that the upstream has ended for good."""
-
-    def ready_to_attach(self) -> Awaitable[None]:
-        """Wait until there is room for another connection's messages."""
-
-    def tags(self, upstream: "Upstream") -> dict[int, bytes]:
-        """Return the last tags of the stream, by service; none where another gateway goes on with
-        it."""
-
-
 class Upstream:
     """A connection to one gateway that is kept up.
 
@@ -115,7 +94,7 @@ class Upstream:
         references: dict[Any, Any],
         credit: int,
         how: Reconnection,
-        owner: Owner,
+        owner: "Subscriber",
         merged: bool = False,
     ) -> None:
         self.identity = identity

@@ -1,8 +1,14 @@
-"""A worker's connection to a node: links that put, links that take, requests to management."""
+"""A worker's connection to a node: links that put, links that take, requests to management.
 
+`KeptConnection` is one that is made again, after a wait, when it was lost.
+"""
+
+import abc
 import asyncio
 import itertools
-from collections.abc import Callable
+import logging
+import random
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from feedhandler.amqp import proton
@@ -18,6 +24,9 @@ from feedhandler.amqp.durable.values import (
     sections,
 )
 from feedhandler.amqp.identity import Identity
+from feedhandler.retrans.backoff import Backoff
+
+_log = logging.getLogger(__name__)
 
 #: Largest message that is taken.
 MESSAGE_BYTES_MAX = 64 << 20
@@ -25,6 +34,9 @@ ANSWERS = 64
 #: How long the node may take to answer a request.
 ANSWER_SECONDS = 30.0
 CORRELATION_PLACE = 5
+#: The first wait before connecting again, and the longest.
+RETRY_US = 50_000
+RETRY_MOST_US = 5_000_000
 
 
 class Said(NamedTuple):
@@ -197,20 +209,15 @@ class QueueConnection(ClientConnection):
         Raises `Ended`."""
         client = self._clients.get(queue)
         if client is None or client.over:
-            client = self._clients[queue] = await self._open_client(queue)
+            link = self._engine.taker(
+                f"answers-{next(self._names)}", "", credit=ANSWERS,
+                message_bytes_max=MESSAGE_BYTES_MAX,
+            )  # fmt: skip
+            client = _ManagementClient(self)
+            client.answers = await self._attached(Taker(self, link, client.answered))
+            await client.open(queue + MANAGEMENT)
+            self._clients[queue] = client
         return await client.ask(arguments)
-
-    async def _open_client(self, queue: str) -> "_ManagementClient":
-        link = self._engine.taker(
-            f"answers-{next(self._names)}", "", credit=ANSWERS, message_bytes_max=MESSAGE_BYTES_MAX
-        )
-        client = _ManagementClient()
-        answers = await self._attached(Taker(self, link, client.answered))
-        address = PREFIX + queue + MANAGEMENT
-        asking = self._engine.putter(f"asks-{next(self._names)}", address)
-        ends = Putter(self, asking, client.refused, lambda putter: client.go_on())
-        client.open(answers, await self._attached(ends))
-        return client
 
     async def _attached(self, end: Any) -> Any:
         self._ends.append(end)
@@ -256,56 +263,162 @@ class QueueConnection(ClientConnection):
             end.heard()
             end.end(error)
         self._ends.clear()
-        for client in self._clients.values():
-            client.stop(error)
         self._on_over(error)
 
 
-class _ManagementClient:
-    """Requests to a queue's management, and their answers."""
+class KeptConnection(abc.ABC):
+    """Base of a queue's clients. `connects` counts connections; without `reconnect` the first end
+    is for good."""
 
-    def __init__(self) -> None:
-        self.answers: Taker
-        self.asking: Putter | None = None
+    def __init__(self, identity: Identity, reconnect: bool = True) -> None:
+        self.connects = 0
+        self._identity = identity
+        self._reconnect = reconnect
+        self._connection: QueueConnection | None = None
+        self._backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
+        self._over: asyncio.Future[Ended | None]
+        self._keeper: asyncio.Task[None]
+
+    @abc.abstractmethod
+    async def _open(self, connection: QueueConnection) -> None:
+        """Attach the link on a new connection. Raises `Ended`."""
+
+    @abc.abstractmethod
+    def _lost(self) -> None:
+        """Act on the end of a connection, which takes what was in hand with it."""
+
+    @abc.abstractmethod
+    def _end(self, error: Ended) -> None:
+        """Act on an end for good."""
+
+    async def _begin(self) -> None:
+        """Connect, and keep that up until `_keeper` is cancelled. Raises `Ended` where the first
+        connection fails."""
+        await self._attach()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _attach(self) -> None:
+        self._over = over = asyncio.get_running_loop().create_future()
+
+        def on_over(error: Ended | None) -> None:
+            if not over.done():
+                over.set_result(error)
+
+        connection = QueueConnection(self._identity, on_over)
+        try:
+            await connection.connect()
+            await self._open(connection)
+        except BaseException:
+            connection.abandon()
+            raise
+        self._connection = connection
+        self.connects += 1
+
+    async def _keep(self) -> None:
+        tries, error = 0, None
+        while True:
+            error = await self._over if error is None else error
+            self._lost()
+            if error is not None and (error.final or not self._reconnect):
+                self._end(error)
+                return
+            tries += 1
+            _log.info("%s: %s: connecting again", self._identity.endpoint.shown, error)
+            await asyncio.sleep(self._backoff.delay_ns(tries) / 1e9)
+            try:
+                await self._attach()
+                tries, error = 0, None
+            except Ended as failure:
+                error = failure
+
+
+class Line:
+    """A link that puts, whose callers wait for each outcome."""
+
+    def __init__(self, connection: "QueueConnection") -> None:
+        self._connection = connection
+        self._putter: Putter | None = None
+        self._opening = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], Any]]] = {}
-        self._unsent: list[tuple[int, bytes]] = []
-
-    def open(self, answers: Taker, asking: Putter) -> None:
-        """Set both links, which are attached."""
-        self.answers, self.asking = answers, asking
+        self._unsent: list[tuple[int, bytes, bytes | None]] = []
+        self._waiting: dict[int, asyncio.Future[Said]] = {}
 
     @property
     def over(self) -> bool:
-        """Whether no request can be sent here any more."""
-        return self.asking is None or self.asking.over
+        """Whether the link has ended."""
+        return self._putter is not None and self._putter.over
+
+    async def open(self, address: str) -> None:
+        """Attach the link, unless it is attached. Raises `Ended`."""
+        async with self._opening:
+            if self._putter is None:
+                self._putter = await self._connection.putter(
+                    address, self._heard, lambda putter: self._send(), self.stop
+                )
+
+    async def put(self, data: bytes, state: bytes | None = None) -> Said:
+        """Put a message, and wait for the node's outcome. Raises `Ended`."""
+        if self._connection.over or self.over:
+            raise Ended("the connection is over")
+        number = next(self._numbers)
+        future = self._waiting[number] = self._connection.loop.create_future()
+        self._unsent.append((number, data, state))
+        self._connection.loop.call_soon(self._send)
+        try:
+            return await future
+        finally:
+            del self._waiting[number]
+
+    def _send(self) -> None:
+        putter = self._putter
+        if putter is None or not self._unsent:
+            return
+        sent = 0
+        while sent < len(self._unsent) and putter.ready:
+            number, data, state = self._unsent[sent]
+            putter.put(number, data, b"", state)
+            sent += 1
+        del self._unsent[:sent]
+        self._connection.work()
+
+    def _heard(self, putter: Putter, outcomes: list[Said]) -> None:
+        for outcome in outcomes:
+            future = self._waiting.get(outcome.number)
+            if future is not None and not future.done():
+                future.set_result(outcome)
+
+    def stop(self, error: Ended | None) -> None:
+        """Fail the messages that wait, as the link or the connection has ended."""
+        _fail(self._waiting, error)
+
+
+class _ManagementClient(Line):
+    """Requests to a queue's management, and their `answers`, of which each has the number of its
+    request."""
+
+    def __init__(self, connection: QueueConnection) -> None:
+        super().__init__(connection)
+        self.answers: Taker
+        self._requests = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[tuple[dict[str, Any], Any]]] = {}
 
     async def ask(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Send a request, and wait for the answer. Raises `Ended` after `ANSWER_SECONDS`."""
-        number = next(self._numbers)
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
+        number = next(self._requests)
+        future = self._asked[number] = asyncio.get_running_loop().create_future()
         fields = [b"\x40"] * 4 + [encode(self.answers.link.source_address), encode(number)]
         named = {key.replace("_", "-"): value for key, value in arguments.items()}
         data = b"\x00\x53\x73" + encoded_list(fields) + b"\x00\x53\x74" + encode(named)
-        self._unsent.append((number, data + b"\x00\x53\x77\x40"))
-        self.go_on()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
+                said = await self.put(data + b"\x00\x53\x77\x40")
+                if said.outcome != proton.ACCEPTED:
+                    raise Ended(said.reason or "refused", condition=said.condition)
                 return await future
         except TimeoutError:
             raise Ended(f"no answer within {ANSWER_SECONDS:.0f} s") from None
         finally:
-            self._waiting.pop(number, None)
-
-    def go_on(self) -> None:
-        """Send what waits, as far as there is credit."""
-        if self.asking is None:
-            return  # the links are being attached
-        while self._unsent and self.asking.ready:
-            number, data = self._unsent.pop(0)
-            self.asking.put(number, data, b"")
-        self.asking.connection.work()
+            del self._asked[number]
 
     def answered(self, taker: Taker, came: list[tuple[int, bytes | None]]) -> None:
         """Process answers that have come."""
@@ -331,19 +444,18 @@ class _ManagementClient:
                 found = decode(data, value)[0]
                 if isinstance(found, list) and len(found) > CORRELATION_PLACE:
                     correlation = found[CORRELATION_PLACE]
-        future = self._waiting.get(correlation) if isinstance(correlation, int) else None
+        future = self._asked.get(correlation) if isinstance(correlation, int) else None
         if future is not None and not future.done():
             future.set_result((properties, body))
 
-    def refused(self, putter: Putter, outcomes: list[Said]) -> None:
-        """Fail the requests that the node has not accepted."""
-        for number, outcome, condition, reason, _ in outcomes:
-            future = self._waiting.get(number)
-            if outcome != proton.ACCEPTED and future is not None and not future.done():
-                future.set_exception(Ended(reason or "refused", condition=condition))
-
     def stop(self, error: Ended | None) -> None:
-        """Fail the requests that wait, as the connection has ended."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error or Ended("the connection was closed"))
+        """Fail the requests that wait, too."""
+        super().stop(error)
+        _fail(self._asked, error)
+
+
+def _fail(waiting: Mapping[int, asyncio.Future[Any]], error: Ended | None) -> None:
+    for future in waiting.values():
+        if not future.done():
+            future.set_exception(error or Ended("the connection was closed"))
+            future.exception()  # retrieved: no error is logged if unawaited

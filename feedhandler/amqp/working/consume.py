@@ -16,7 +16,6 @@ effect outside of the node must use the message's `token`, or its `fence`.
 import asyncio
 import inspect
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
@@ -26,17 +25,13 @@ from feedhandler.amqp.client import Ended
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.request import parse_endpoint
-from feedhandler.amqp.working.connection import QueueConnection, Taker
+from feedhandler.amqp.working.connection import KeptConnection, QueueConnection, Taker
 from feedhandler.amqp.working.message_order import MessageOrder, OrderedMessage
 from feedhandler.amqp.working.messages import Message, read
 from feedhandler.amqp.working.transactions import Committed, Committer, Output, outputs_of
 from feedhandler.codecs.errors import UsageError
-from feedhandler.retrans.backoff import Backoff
 
 _log = logging.getLogger(__name__)
-#: The first wait before connecting again, and the longest.
-RETRY_US = 50_000
-RETRY_MOST_US = 5_000_000
 WORKERS_MAX = 10_000
 PREFETCH_MAX = 100_000
 
@@ -56,9 +51,9 @@ class _Held(NamedTuple):
     message: Message
 
 
-class Consumption:
+class Consumption(KeptConnection):
     """Work on a queue's messages; see the module; made by `consume`. `done`, `failed`, `rejected`
-    and `stale` count messages, `connects` connections."""
+    and `stale` count messages."""
 
     def __init__(
         self,
@@ -70,33 +65,27 @@ class Consumption:
         processes: bool,
         reconnect: bool,
     ) -> None:
-        self.done = self.failed = self.rejected = self.stale = self.connects = 0
-        self._identity = identity
+        super().__init__(identity, reconnect)
+        self.done = self.failed = self.rejected = self.stale = 0
         self._queue = queue
         self._handler = handler
         self._credit = workers + prefetch
         self._idle = workers
         self._order: MessageOrder[_Held] = MessageOrder(self._credit)
-        self._reconnect = reconnect
         self._pool: Executor | None = None
         if processes:
             self._pool = ProcessPoolExecutor(workers)
         elif not is_coroutine(handler):
             self._pool = ThreadPoolExecutor(workers, f"worker of {queue}")
-        self._connection: QueueConnection | None = None
         self._committer: Committer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._freed: dict[Taker, int] = {}
-        self._over: asyncio.Future[Ended | None]
         self._ended: asyncio.Future[None]
-        self._keeper: asyncio.Task[None]
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._ended = loop.create_future()
-        await self._attach()
-        self._keeper = loop.create_task(self._keep())
+        self._ended = asyncio.get_running_loop().create_future()
+        await self._begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,41 +110,14 @@ class Consumption:
 
     # -- kept attached ----------------------------------------------------------------------
 
-    async def _attach(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._over = over = loop.create_future()
+    async def _open(self, connection: QueueConnection) -> None:
+        await connection.taker(self._queue, self._credit, self._on_messages)
 
-        def on_over(error: Ended | None) -> None:
-            if not over.done():
-                over.set_result(error)
+    def _lost(self) -> None:
+        self._freed.clear()
+        self._order = MessageOrder(self._credit)  # what it brought comes again
 
-        connection = QueueConnection(self._identity, on_over)
-        try:
-            await connection.connect()
-            await connection.taker(self._queue, self._credit, self._on_messages)
-        except BaseException:
-            connection.abandon()
-            raise
-        self._connection = connection
-        self.connects += 1
-
-    async def _keep(self) -> None:
-        backoff, tries = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32)), 0
-        error = None
-        while True:
-            error = await self._over if error is None else error
-            self._freed.clear()
-            self._order = MessageOrder(self._credit)  # what it brought comes again
-            if error is not None and (error.final or not self._reconnect):
-                break
-            tries += 1
-            _log.info("%s: %s: connecting again", self._identity.endpoint.shown, error)
-            await asyncio.sleep(backoff.delay_ns(tries) / 1e9)
-            try:
-                await self._attach()
-                tries, error = 0, None
-            except Ended as failure:
-                error = failure
+    def _end(self, error: Ended) -> None:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # retrieved: no error is logged if unawaited
@@ -175,9 +137,9 @@ class Consumption:
                 held = _Held(taker, number, message)
                 if not self._order.add(held, message.fence, message.after):
                     self._settle(taker, number, proton.RELEASED)
-        self._begin()
+        self._begin_work()
 
-    def _begin(self) -> None:
+    def _begin_work(self) -> None:
         """Give a message to each worker that has none."""
         while self._idle and (ordered := self._order.begin()) is not None:
             self._idle -= 1
@@ -207,7 +169,7 @@ class Consumption:
         for held in order.end(ordered, outcome != proton.ACCEPTED):
             self._settle(held.taker, held.number, proton.RELEASED)
         self._idle += 1
-        self._begin()
+        self._begin_work()
 
     async def _commit(self, taker: Taker, number: int, outputs: list[Output]) -> int:
         """Put the handler's outputs, together with the end of its message; return that message's

@@ -15,8 +15,6 @@ stored twice, however often it is run.
 """
 
 import asyncio
-import logging
-import random
 import time
 import uuid
 from collections import deque
@@ -30,14 +28,11 @@ from feedhandler.amqp.client import Ended
 from feedhandler.amqp.durable.keyed_intake import CONDITIONS
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.request import parse_endpoint
-from feedhandler.amqp.working.connection import Putter, QueueConnection, Said
-from feedhandler.amqp.working.consume import RETRY_MOST_US, RETRY_US
+from feedhandler.amqp.working.connection import KeptConnection, Putter, QueueConnection, Said
 from feedhandler.amqp.working.messages import head
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp, Standing
-from feedhandler.retrans.backoff import Backoff
 
-_log = logging.getLogger(__name__)
 GAP, REPLACED = CONDITIONS[Standing.GAP], CONDITIONS[Standing.REPLACED]
 #: Messages that wait to be accepted; further `put`s wait.
 WINDOW = 4096
@@ -55,16 +50,16 @@ class _Sent(Struct):
     tries: int = 0
 
 
-class Producer:
+class Producer(KeptConnection):
     """A producer of one queue; see the module; made by `producer`. `accepted` and `refused` count
-    messages, `connects` connections."""
+    messages."""
 
     def __init__(
         self, identity: Identity, queue: str, name: bytes, epoch: int, sequence: int
     ) -> None:
-        self.accepted = self.refused = self.connects = 0
+        super().__init__(identity)
+        self.accepted = self.refused = 0
         self.id, self.epoch, self.sequence = name, epoch, sequence
-        self._identity = identity
         self._queue = queue
         #: Messages that are not accepted, in order: to be sent, and sent.
         self._unsent: deque[_Sent] = deque()
@@ -73,16 +68,11 @@ class Producer:
         self._fault: PeerError | None = None
         self._room: deque[asyncio.Future[None]] = deque()
         self._putter: Putter | None = None
-        self._connection: QueueConnection | None = None
         self._due = False
         self._pause: asyncio.TimerHandle | None = None
-        self._backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
-        self._over: asyncio.Future[Ended | None]
-        self._keeper: asyncio.Task[None]
 
     async def __aenter__(self) -> Self:
-        await self._attach()
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        await self._begin()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -214,47 +204,21 @@ class Producer:
 
     # -- kept attached ----------------------------------------------------------------------
 
-    async def _attach(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._over = over = loop.create_future()
-
-        def on_over(error: Ended | None) -> None:
-            if not over.done():
-                over.set_result(error)
-
-        connection = QueueConnection(self._identity, on_over)
-        try:
-            await connection.connect()
-            putter = await connection.putter(self._queue, self._on_outcomes, self._send)
-        except BaseException:
-            connection.abandon()
-            raise
-        self._connection, self._putter = connection, putter
-        self.connects += 1
+    async def _open(self, connection: QueueConnection) -> None:
+        self._putter = await connection.putter(self._queue, self._on_outcomes, self._send)
         self._send_soon()
 
-    async def _keep(self) -> None:
-        tries, error = 0, None
-        while True:
-            error = await self._over if error is None else error
-            self._putter = None
-            self._again += self._sent.values()
-            self._sent.clear()
-            for message in self._again:
-                message.tries = 0
-            if self._again:
-                self._go_back()
-            if error is not None and error.final:
-                self._fail(error)
-                return
-            tries += 1
-            _log.info("%s: %s: connecting again", self._identity.endpoint.shown, error)
-            await asyncio.sleep(self._backoff.delay_ns(tries) / 1e9)
-            try:
-                await self._attach()
-                tries, error = 0, None
-            except Ended as failure:
-                error = failure
+    def _lost(self) -> None:
+        self._putter = None
+        self._again += self._sent.values()
+        self._sent.clear()
+        for message in self._again:
+            message.tries = 0
+        if self._again:
+            self._go_back()
+
+    def _end(self, error: Ended) -> None:
+        self._fail(error)
 
 
 def _look(future: asyncio.Future[int]) -> None:

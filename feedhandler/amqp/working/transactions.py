@@ -13,7 +13,6 @@ as failed for it.
 """
 
 import asyncio
-import itertools
 import random
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
@@ -25,7 +24,7 @@ from feedhandler.amqp import proton
 from feedhandler.amqp.client import Ended
 from feedhandler.amqp.durable.transactions import DECLARE, DISCHARGE, NOT_HELD
 from feedhandler.amqp.durable.values import SectionError, decode, encode, encoded_list
-from feedhandler.amqp.working.connection import Putter, QueueConnection, Said, Taker
+from feedhandler.amqp.working.connection import Line, QueueConnection, Said, Taker
 from feedhandler.amqp.working.messages import head
 from feedhandler.retrans.backoff import Backoff
 
@@ -79,7 +78,7 @@ class Committer:
         self.connection = connection
         self._free = asyncio.Semaphore(OPEN_MAX)
         #: Links that put, by their queue; the one to the coordinator among them.
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
 
     async def commit(
         self, taker: Taker, number: int, outputs: list[Output]
@@ -142,78 +141,16 @@ class Committer:
         again = answer.outcome == proton.REJECTED and answer.reason != NOT_HELD
         return (None if again else Committed.GONE), answer.reason
 
-    async def _discharge(self, control: "_Line", name: bytes, *, fail: bool) -> Said:
+    async def _discharge(self, control: Line, name: bytes, *, fail: bool) -> Said:
         return await control.put(_order(DISCHARGE, [name, fail]))
 
-    async def _line(self, queue: str) -> "_Line":
+    async def _line(self, queue: str) -> Line:
         """Return the attached link that puts into a queue. Raises `Ended`."""
         line = self._lines.get(queue)
         if line is None or line.over:
-            line = self._lines[queue] = _Line(self.connection)
+            line = self._lines[queue] = Line(self.connection)
         await line.open(queue)
         return line
-
-
-class _Line:
-    """A link that puts, whose callers wait for each outcome."""
-
-    def __init__(self, connection: QueueConnection) -> None:
-        self._connection = connection
-        self._putter: Putter | None = None
-        self._opening = asyncio.Lock()
-        self._numbers = itertools.count(1)
-        self._unsent: list[tuple[int, bytes, bytes | None]] = []
-        self._waiting: dict[int, asyncio.Future[Said]] = {}
-
-    @property
-    def over(self) -> bool:
-        """Whether the link has ended."""
-        return self._putter is not None and self._putter.over
-
-    async def open(self, address: str) -> None:
-        """Attach the link, unless it is attached. Raises `Ended`."""
-        async with self._opening:
-            if self._putter is None:
-                self._putter = await self._connection.putter(
-                    address, self._heard, lambda putter: self._send(), self.stop
-                )
-
-    async def put(self, data: bytes, state: bytes | None = None) -> Said:
-        """Put a message, and wait for the node's outcome. Raises `Ended`."""
-        if self._connection.over or self.over:
-            raise Ended("the connection is over")
-        number = next(self._numbers)
-        future = self._waiting[number] = self._connection.loop.create_future()
-        self._unsent.append((number, data, state))
-        self._connection.loop.call_soon(self._send)
-        try:
-            return await future
-        finally:
-            del self._waiting[number]
-
-    def _send(self) -> None:
-        putter = self._putter
-        if putter is None or not self._unsent:
-            return
-        sent = 0
-        while sent < len(self._unsent) and putter.ready:
-            number, data, state = self._unsent[sent]
-            putter.put(number, data, b"", state)
-            sent += 1
-        del self._unsent[:sent]
-        self._connection.work()
-
-    def _heard(self, putter: Putter, outcomes: list[Said]) -> None:
-        for outcome in outcomes:
-            future = self._waiting.get(outcome.number)
-            if future is not None and not future.done():
-                future.set_result(outcome)
-
-    def stop(self, error: Ended | None) -> None:
-        """Fail the messages that wait, as the link or the connection has ended."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error or Ended("the connection was closed"))
 
 
 def _message_of(output: Output) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from feedhandler.addresses import split_address
 from feedhandler.amqp.identity import read_password
-from feedhandler.amqp.security import ClientTls, ServerTls, TlsSettings
+from feedhandler.amqp.security import ClientTls, ServerTls
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 from feedhandler.fixcast.entitlement import (
     Action,
@@ -221,7 +221,7 @@ def fetch(
     user: str,
     password_file: str,
     to: Path,
-    tls: TlsSettings | None,
+    tls: ClientTls | None,
     plain: bool,
     follow: bool,
     wait_s: float,
@@ -232,7 +232,7 @@ def fetch(
     except ValueError:
         raise UsageError(f"{server} is no address", "host:port") from None
     client = EntitlementClient(user, read_password(password_file, "password file"))
-    context = ClientTls(tls).context if tls else None
+    context = tls.context if tls else None
     keep = _Keeper(to)
 
     async def main(stop: asyncio.Event) -> int:

@@ -22,7 +22,6 @@ PAYLOAD = b"\x00\x53\x75\xb0\x00\x00\x01\x2c" + bytes(300)
 @pytest.mark.parametrize("settled", [True, False])
 def test_messages_cross_whole_and_in_order(settled: bool) -> None:
     pair = Pair(settled=settled, credit=1000)
-    assert pair.sender is not None
     assert pair.sender.settled is settled
     assert pair.sender.source_address == "e.1"
     sent = [n.to_bytes(4, "big") * (n % 700 + 1) for n in range(600)]
@@ -45,7 +44,6 @@ def test_messages_cross_whole_and_in_order(settled: bool) -> None:
 
 def test_a_part_of_a_buffer_is_sent_and_nothing_outside_it() -> None:
     pair = Pair(credit=10)
-    assert pair.sender is not None
     pair.sender.send(b"0123456789", 3, 4)
     for start, size in ((-1, 2), (8, 3), (0, 0), (0, 11), (11, 1)):
         with pytest.raises(IndexError):
@@ -58,7 +56,6 @@ def test_a_part_of_a_buffer_is_sent_and_nothing_outside_it() -> None:
 
 def test_without_credit_or_room_a_sender_is_not_ready() -> None:
     pair = Pair(credit=0)
-    assert pair.sender is not None
     assert not pair.sender.ready()
     pair.receiver.flow(100_000)
     pair.turn()
@@ -80,7 +77,6 @@ def test_without_credit_or_room_a_sender_is_not_ready() -> None:
 
 def test_a_closed_link_tells_why_and_does_nothing_more() -> None:
     pair = Pair(credit=10)
-    assert pair.sender is not None
     pair.sender.close("amqp:resource-limit-exceeded", "x" * 1000)
     for _ in range(3):
         pair.turn()
@@ -183,7 +179,6 @@ def test_a_link_beside_another_is_in_its_session_and_ends_with_it() -> None:
 
 def test_after_ordinary_sending_the_engine_is_quiet_and_after_any_other_event_not() -> None:
     pair = Pair(credit=10)
-    assert pair.sender is not None
     pair.sender.send(PAYLOAD, 0, len(PAYLOAD))
     assert pair.server.flush() == 0
     assert pair.server.quiet()

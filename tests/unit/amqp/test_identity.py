@@ -136,7 +136,6 @@ def test_a_refused_log_in_has_words(
     condition: str, text: str, user: str, encrypted: bool, words: str
 ) -> None:
     found = refusal(condition, text, user, encrypted)
-    assert found is not None
     assert words in found.reason
     assert found.remedy
 

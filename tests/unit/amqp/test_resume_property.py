@@ -90,7 +90,6 @@ class Customer:
     def lose(self, frames: int) -> None:
         """The link breaks off; its last `frames` messages have not arrived."""
         assert self.sender_queue is not None
-        assert self.link is not None
         self.rig.detach(self.sender_queue)
         self.receive(max(0, len(self.link.frames) - frames))
         self.sender_queue = None
@@ -98,7 +97,6 @@ class Customer:
             self.had.pop()  # it will be sent again
 
     def receive(self, count: int) -> None:
-        assert self.link is not None
         sent = self.link.sent[:count]
         assert [each.group_sequence for each in sent] == list(range(len(sent)))
         self.had += items(sent)
@@ -162,7 +160,6 @@ class Session:
         end = self.rig.qualities[0].snapshot_end(last + 1)
         self.rig.fanout.block(self.stream, begin, data, last, end)
         store = self.stream.store
-        assert store is not None
         self.stream.closed = False
         self.rig.fanout.replay(self.stream, store.packets(last + 1, self.next), last + 1)
 
@@ -179,7 +176,6 @@ class Session:
             elif self.random.random() < 0.2:
                 each.lose(self.random.choice([0, 0, 1, 7]))
             else:
-                assert each.link is not None
                 each.link.grants += self.random.randint(0, 20)
                 each.sender_queue.drain()
         self.rig.resumption.catch_ups.turn(self.random.choice([100, 1000, 1 << 17]))
@@ -188,14 +184,11 @@ class Session:
         for each in self.customers:
             if each.sender_queue is None:
                 each.attach(1 << 20)
-            assert each.link is not None
-            assert each.sender_queue is not None
             each.link.grants = 1 << 20
             each.sender_queue.drain()
         self.rig.catch_up()
         self.publish()
         for each in self.customers:
-            assert each.sender_queue is not None
             assert each.link is not None
             each.sender_queue.drain()
             assert each.sender_queue.catching == 0

@@ -241,7 +241,6 @@ def test_the_right_password_finds_the_user_and_is_known_again() -> None:
     assert users.passwords
     assert users.remembered("ann", "secret") is None
     found = users.by_password("ann", "secret")
-    assert found is not None
     assert found.name == "ann"
     assert users.remembered("ann", "secret") is found
     assert users.remembered("ann", "Secret") is None
@@ -286,7 +285,6 @@ def test_a_certificate_stands_for_one_user_or_for_none() -> None:
     users = people()
     assert users.certificates
     bob = users.by_certificate(["desk 7", "bob.example"])
-    assert bob is not None
     assert bob.name == "bob"
     assert users.by_certificate(["bob.example", "bob.example"]) is bob
     assert users.by_certificate(["nobody.example"]) is None

@@ -43,10 +43,7 @@ def test_what_is_confirmed_before_its_turn_is_never_written(rig) -> None:
 
 def test_what_a_broker_does_not_take_goes_to_disk_and_comes_back_in_order(rig) -> None:
     last = 2000
-    for sequence in range(1, last + 1):
-        rig.stream(sequence, sequence)
-        if sequence % 20 == 0:
-            rig.wait()
+    rig.stream_for_long(last)
     assert rig.spill.state is State.SPILLING
     assert rig.spill.on_disk > 1000
     link = rig.connect(grants=500)
@@ -68,10 +65,7 @@ def test_a_killed_gateway_loses_nothing_that_was_written(tmp_path: Path) -> None
     rig = SpillRig(tmp_path, address="#?quality=0")
     rig.begin()
     first = rig.connect(grants=100)
-    for sequence in range(1, 1001):
-        rig.stream(sequence, sequence)
-        if sequence % 20 == 0:
-            rig.wait()
+    rig.stream_for_long(1000)
     rig.confirm(40)
     rig.wait()
     rig.work()
@@ -103,10 +97,7 @@ def test_a_clean_end_puts_everything_unconfirmed_into_the_journal(tmp_path: Path
 def test_a_full_journal_refuses_the_newest_and_tells_where(tmp_path: Path) -> None:
     rig = SpillRig(tmp_path, settings=replace(SMALL, blocks_max=4))
     rig.begin()
-    for sequence in range(1, 1501):
-        rig.stream(sequence, sequence)
-        if sequence % 20 == 0:
-            rig.wait()
+    rig.stream_for_long(1500)
     assert rig.spill.stalled
     assert rig.destination.dropped > 200
     assert rig.destination.overflows == 1
@@ -130,10 +121,7 @@ def overflowing_rig(tmp_path: Path, **options: object) -> SpillRig:
     """A broker that is away, and enough packets that some are on the disk only."""
     rig = SpillRig(tmp_path, **options)
     rig.begin()
-    for sequence in range(1, 1001):
-        rig.stream(sequence, sequence)
-        if sequence % 20 == 0:
-            rig.wait()
+    rig.stream_for_long(1000)
     assert rig.spill.on_disk > 20
     return rig
 

@@ -125,7 +125,6 @@ def test_messages_gather_for_their_time_and_are_written_together(spill: SpillQue
     assert spill.due_ns == WAIT_NS
     assert spill.next_job(WAIT_NS - 1, 0) is None
     job = spill.next_job(WAIT_NS, 0)
-    assert job is not None
     assert [outgoing.sequence for outgoing in job.messages] == [1, 2, 3]
     assert spill.due_ns is None, "one job at a time"
     assert spill.next_job(WAIT_NS, 0) is None
@@ -139,7 +138,6 @@ def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(
 ) -> None:
     fill(spill, 1, 8)
     job = spill.next_job(WAIT_NS, 0)
-    assert job is not None
     assert len(job.messages) == 5
     spill.done(Result(first_id=1, durable_id=5), WAIT_NS, 0)
     assert spill.due_ns == WAIT_NS

@@ -2,7 +2,8 @@
 
 import json
 
-from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, LossTracker
+from feedhandler.amqp.framing import SNAPSHOT_BIT
+from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, LossTracker
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind

@@ -9,7 +9,7 @@ from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
-from tests.support.amqp import FakeLink, Rig, packet
+from tests.support.amqp import FakeLink, Rig
 
 
 class SlowLink:
@@ -79,17 +79,6 @@ def test_the_oldest_give_way_and_the_range_is_announced_before_what_follows() ->
     assert not slow.sender_queue.behind
 
 
-def test_a_snapshot_ends_what_the_loss_began() -> None:
-    slow = SlowLink()
-    slow.begin()
-    slow.stream(1, 300)
-    slow.grant(1000)
-    slow.rig.block([packet(300)], 300)
-    assert slow.notes[-1]["reason"] == "snapshot-end"
-    assert (slow.notes[-1]["state"], slow.notes[-1]["stale"]) == ("REFRESHED", [])
-    slow.check_numbers()
-
-
 def test_one_credit_at_a_time_brings_data_and_not_only_news_of_loss() -> None:
     slow = SlowLink(queue_bytes=200_000)
     slow.begin()
@@ -148,19 +137,6 @@ def test_whatever_credit_comes_the_bound_holds_and_every_gap_is_announced(
         assert got[service] | lost[service] == set(range(1, following[index]))
         if grain != "message":  # a packet's messages may fall on both sides of a loss
             assert not got[service] & lost[service]
-
-
-def test_the_time_behind_and_the_time_full_are_added_up() -> None:
-    slow = SlowLink()
-    slow.stream(1, 2)
-    slow.now_ns = 1000
-    slow.stream(3, 300)
-    slow.now_ns = 5000
-    slow.grant(1000)
-    slow.now_ns = 9000
-    assert slow.sender_queue.behind_time.total_ns(9000) == 5000
-    assert slow.sender_queue.full_time.total_ns(9000) == 4000
-    assert slow.sender_queue.overflows == 1
 
 
 def test_drop_oldest_needs_quality_messages() -> None:

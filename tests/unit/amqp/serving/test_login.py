@@ -51,7 +51,6 @@ def test_a_certificate_lets_in_as_its_own_user_only(
 ) -> None:
     made = door()
     decided = made.at_once(entered(made, *names), Credentials("EXTERNAL", name))
-    assert decided is not None
     who = decided.user
     assert (who is not None and who.name == "bob") is comes_in
     assert decided.reason
@@ -74,7 +73,6 @@ async def test_a_password_that_was_right_is_known_at_once_the_next_time() -> Non
     found = (await made.check("10.0.0.1", asked)).user
     assert found is not None
     known = made.at_once(made.enter("10.0.0.1", False), asked)
-    assert known is not None
     assert known.user is found
     made.close()
     made.close()
@@ -104,7 +102,6 @@ async def test_who_fails_too_often_is_not_heard_on_connections_that_are_there_ei
     for each in guesses[:2]:
         made.failed(each)
     late = made.at_once(guesses[2], right)
-    assert late is not None
     assert (late.user, late.temporary) == (None, True)
     waiting = await made.check("10.0.0.1", right)  # asked before the others had failed
     assert (waiting.user, waiting.temporary) == (None, True)
