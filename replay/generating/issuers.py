@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True
 """Instruments without a book: warrants, quoted by their issuers, and indices, computed.
 
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
@@ -101,25 +101,21 @@ class IssuerQuotes:
         their last price announced again (`announced`)."""
         return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
 
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def _milliseconds(self):
+    def _milliseconds(self) -> cython.longlong:
         """SourceTime of what happens now."""
         return self.tape.now_ns // 1_000_000 % 86_400_000
 
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def _microseconds(self):
+    def _microseconds(self) -> cython.longlong:
         """SourceTimeMicroSecs of what happens now."""
         return self.tape.now_ns // 1_000 % 1_000
 
-    @cython.locals(warrant=cython.int, draw=cython.int, volume=cython.int)
-    @cython.returns(cython.int)
-    def act(self, warrant):
+    def act(self, warrant: cython.int) -> cython.int:
         """Move the issuer's quote by a tick, change its spread, or only its size."""
-        draw = self.prng.below(1024)
+        draw: cython.int = self.prng.below(1024)
         if draw < 614:
             # The further from the opening price, the likelier back.
             if self.prng.below(2 * self.opening[warrant]) < cython.cast(
@@ -130,32 +126,23 @@ class IssuerQuotes:
                 self.bid[warrant] += 1
         elif draw < 768:
             self.spread[warrant] = 1 + self.prng.below(3)
-        volume = 1000 * (1 + self.prng.below(50))
+        volume: cython.int = 1000 * (1 + self.prng.below(50))
         return self._show(
             warrant, self.bid[warrant], self.bid[warrant] + self.spread[warrant], volume
         )
 
-    @cython.locals(warrant=cython.int)
-    @cython.returns(cython.int)
-    def clear(self, warrant):
+    def clear(self, warrant: cython.int) -> cython.int:
         """Blank the issuer's quote; return the last price."""
         self._show(warrant, 0, 0, 0)
         return self.last[warrant]
 
-    @cython.locals(
-        warrant=cython.int,
-        bid=cython.int,
-        ask=cython.int,
-        volume=cython.int,
-        at=cython.Py_ssize_t,
-        orders=cython.int,
-    )
-    @cython.returns(cython.int)
-    def _show(self, warrant, bid, ask, volume):
+    def _show(
+        self, warrant: cython.int, bid: cython.int, ask: cython.int, volume: cython.int
+    ) -> cython.int:
         """140: what the issuer shows now; a volume of 0 is nothing."""
         self.number += 1
-        orders = 1 if volume else 0
-        at = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
+        orders: cython.int = 1 if volume else 0
+        at: cython.Py_ssize_t = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
         put4(self.quotes, at + self.at_quote[indexes.Q_NUMBER], self.number)
         put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self._milliseconds())
         put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self._microseconds())
@@ -170,19 +157,13 @@ class IssuerQuotes:
             indexes.WARRANT_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant
         )
 
-    @cython.locals(
-        warrant=cython.int,
-        price=cython.int,
-        volume=cython.int,
-        at=cython.Py_ssize_t,
-        variation=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def trade(self, warrant):
+    def trade(self, warrant: cython.int) -> cython.int:
         """Trade at the issuer's bid or ask."""
-        price = self.bid[warrant] + (self.spread[warrant] if self.prng.below(5) < 3 else 0)
-        volume = 100 * (1 + self.prng.below(40))
-        at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
+        price: cython.int = self.bid[warrant] + (
+            self.spread[warrant] if self.prng.below(5) < 3 else 0
+        )
+        volume: cython.int = 100 * (1 + self.prng.below(40))
+        at: cython.Py_ssize_t = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
         self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
             43 if price > self.last[warrant] else 45 if price < self.last[warrant] else 61
         )
@@ -192,7 +173,9 @@ class IssuerQuotes:
         self.deals[warrant] += 1
         self.traded[warrant] += volume
         self.number += 1
-        variation = (price - self.opening[warrant]) * cython.cast(cython.longlong, 10000)
+        variation: cython.longlong = (price - self.opening[warrant]) * cython.cast(
+            cython.longlong, 10000
+        )
         put4(self.trades, at + self.at_trade[indexes.T_TIME], self._milliseconds())
         put4(self.trades, at + self.at_trade[indexes.T_ID], self.deals[warrant])
         put4(self.trades, at + self.at_trade[indexes.T_NUMBER], self.number)
@@ -211,12 +194,10 @@ class IssuerQuotes:
             indexes.WARRANT_TRADES, self.trades, at, self.trade_bytes, self.first + warrant
         )
 
-    @cython.locals(warrant=cython.int, at=cython.Py_ssize_t, variation=cython.longlong)
-    @cython.returns(cython.int)
-    def update_price(self, warrant):
+    def update_price(self, warrant: cython.int) -> cython.int:
         """241: the last price, announced once more."""
-        at = warrant * cython.cast(cython.Py_ssize_t, self.update_bytes)
-        variation = (self.last[warrant] - self.opening[warrant]) * cython.cast(
+        at: cython.Py_ssize_t = warrant * cython.cast(cython.Py_ssize_t, self.update_bytes)
+        variation: cython.longlong = (self.last[warrant] - self.opening[warrant]) * cython.cast(
             cython.longlong, 10000
         )
         put4(self.updates, at + self.at_update[indexes.U_TIME], self._milliseconds())
@@ -281,28 +262,19 @@ class IndexValues:
         """Return a mask, not 0 for indices that were announced."""
         return self.announced
 
-    @cython.locals(
-        count=cython.int,
-        _turn=cython.int,
-        i=cython.int,
-        index=cython.int,
-        share=cython.int,
-        many=cython.int,
-        level=cython.int,
-        relative=cython.longlong,
-        at=cython.Py_ssize_t,
-        now_ns=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def show(self, count):
+    def show(self, count: cython.int) -> cython.int:
         """Publish the present values of the next `count` indices, in turn."""
-        now_ns = self.tape.now_ns
+        _turn: cython.int
+        i: cython.int
+        many: cython.int
+        relative: cython.longlong
+        now_ns: cython.longlong = self.tape.now_ns
         for _turn in range(count):
-            index = self.next
+            index: cython.int = self.next
             self.next = (index + 1) % self.indices
             relative = many = 0
             for i in range(_MEMBERS):
-                share = self.members[index * _MEMBERS + i]
+                share: cython.int = self.members[index * _MEMBERS + i]
                 if share >= 0:
                     # Each constituent weighs the same at the opening.
                     relative += (
@@ -310,10 +282,12 @@ class IndexValues:
                         // self.books.opening[share]
                     )  # fmt: skip
                     many += 1
-            level = cython.cast(cython.int, self.opening[index] * relative // (many * 1_000_000))
+            level: cython.int = cython.cast(
+                cython.int, self.opening[index] * relative // (many * 1_000_000)
+            )
             self.high[index] = max(self.high[index], level)
             self.low[index] = min(self.low[index], level)
-            at = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
+            at: cython.Py_ssize_t = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
             put4(self.values, at + self.at_index[indexes.X_TIME], now_ns // 1_000_000 % 86_400_000)
             put4(self.values, at + self.at_index[indexes.X_LEVEL], level)
             put4(self.values, at + self.at_index[indexes.X_HIGH], self.high[index])
