@@ -8,11 +8,9 @@ columns of all fields of both types, prices and full times included. The median 
 counts.
 """
 
-import json
 import random
 import statistics
 import struct
-import sys
 import time
 from collections.abc import Callable
 from datetime import date
@@ -169,7 +167,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "scan_to_dpkt_struct": {"ratio": ratio, "bar": PEER_RATIO_MIN},
         "columns": {**into_columns, "bar_per_s": COLUMNS_RATE_MIN},
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

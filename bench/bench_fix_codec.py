@@ -8,13 +8,11 @@ with the same dictionary; fix-codec-rs (crates) decodes without one; simplefix i
 that is not to be had here is left out, with the reason. Medians of many passes, one core.
 """
 
-import json
 import random
 import shutil
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -302,7 +300,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "records": {"messages_per_s": normalised},
         "peers": others,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

@@ -287,7 +287,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         **fastest, "bar_per_s": BAR_S, "bar_met": fastest["publisher_per_s"] >= BAR_S,
         "goal_per_s_bar": GOAL_S, **paced, **waiting, "problems": problems,
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

@@ -4,9 +4,7 @@ Packets are counted on both lines, as a capture has them. The ceiling is the sam
 ready made, written to the same folder; the peer makes the same frames packet by packet, with dpkt.
 """
 
-import json
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -121,7 +119,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "copy_packets_per_s": most,
         "dpkt_packets_per_s": least,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

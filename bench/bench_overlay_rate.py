@@ -245,7 +245,3 @@ def run(quick: bool = False) -> dict[str, Any]:
     missed += [] if kept["bars_met"] else ["memory"]
     print(f"  {json.dumps(found)}\n  memory: {json.dumps(kept)}", flush=True)
     return {"rate": found, "memory": kept, "missed": missed}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run(), indent=2))

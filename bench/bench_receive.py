@@ -5,13 +5,12 @@ Both sides get the same traffic from the same C sender over loopback multicast: 
 nothing, everything arrived and the sender kept its schedule; the highest such rate is found by
 bisection. The receiver has one core, the sender the other.
 
-The bar is 80 % of the C loop's rate. Run alone: `python bench/bench_receive.py [--quick]`.
+The bar is 80 % of the C loop's rate. Run alone: `python -m bench --only receive`.
 """
 
 import json
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -156,7 +155,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "ok": ratio >= BAR,
         "problems": [f"{name}: no rate held" for name, rate in sides if not rate],
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

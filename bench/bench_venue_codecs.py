@@ -9,10 +9,8 @@ packets a call. The peers are handed each message cut out, and make its object: 
 """
 
 import io
-import json
 import random
 import struct
-import sys
 from typing import Any
 
 import itch.parser
@@ -195,7 +193,3 @@ def run(quick: bool = False) -> dict[str, Any]:
             f"scan_to_{peer_name}": {"ratio": ratio, "bar": PEER_RATIO_MIN},
         }
     return results
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))
