@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
+from cython.cimports.feedhandler.replay.generating.deals import Deals, quotient
 from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
@@ -31,8 +32,6 @@ from feedhandler.replay.generating.instruments import Instrument
 from feedhandler.replay.generating.layouts import (
     ORDER_FIELDS,
     QUOTE_FIELDS,
-    TRADE_FIELDS,
-    UPDATE_FIELDS,
     offsets,
     share_messages,
 )
@@ -73,14 +72,12 @@ class ShareBooks:
 
     prng: Prng
     tape: Tape
+    deals: Readonly[Deals]
     shares: Readonly[cython.int]
     tables: Readonly[dict]
     number: Readonly[cython.uint]
     orders: cython.uchar[::1]
     quotes: cython.uchar[::1]
-    trades: cython.uchar[::1]
-    updates: cython.uchar[::1]
-    announced: cython.uchar[::1]
     quoted: cython.uchar[::1]
     halted: Readonly[cython.uchar[::1]]
     sides: cython.schar[::1]
@@ -95,22 +92,12 @@ class ShareBooks:
     levels: cython.int[::1]
     shown: cython.int[::1]
     tick: cython.int[::1]
-    opening: cython.int[::1]
-    last: cython.int[::1]
-    high: cython.int[::1]
-    low: cython.int[::1]
-    deals: cython.int[::1]
-    traded: cython.longlong[::1]
     at_order: cython.int[::1]
     at_quote: cython.int[::1]
-    at_trade: cython.int[::1]
-    at_update: cython.int[::1]
     date: cython.int
     previous_date: cython.int
     order_bytes: cython.int
     quote_bytes: cython.int
-    trade_bytes: cython.int
-    update_bytes: cython.int
     scratch: cython.int[::1]
 
     def __init__(
@@ -121,28 +108,20 @@ class ShareBooks:
         self.date, self.previous_date = dates
         self.number = 0
         self.order_bytes, self.quote_bytes = feed.layout(230).size, feed.layout(140).size
-        self.trade_bytes, self.update_bytes = feed.layout(240).size, feed.layout(241).size
         self.at_order, self.at_quote = (
             offsets(feed, 230, ORDER_FIELDS),
             offsets(feed, 140, QUOTE_FIELDS),
         )
-        self.at_trade = offsets(feed, 240, TRADE_FIELDS)
-        self.at_update = offsets(feed, 241, UPDATE_FIELDS)
         self.tables = messages = share_messages(
             feed, instruments, dates[0], (SHARE_SYSTEM, SLOTS, DEPTH)
         )
         self.orders, self.quotes = memoryview(messages["orders"]), memoryview(messages["quotes"])
-        self.trades, self.updates = memoryview(messages["trades"]), memoryview(messages["updates"])
+        self.deals = Deals(feed, instruments, messages, tape, indexes.TRADES, 0)
         count = self.shares
-        prices = numpy.array([share.opening_price for share in instruments], numpy.intc)
         self.tick = memoryview(numpy.array([share.tick for share in instruments], numpy.intc))
-        self.opening, self.last, self.high, self.low = (memoryview(prices.copy()) for _ in range(4))
-        self.deals, self.resting = _numbers(count), _numbers(count)
+        self.resting = _numbers(count)
         self.next_order = memoryview(numpy.ones(count, numpy.intc))
-        self.traded = memoryview(numpy.zeros(count, numpy.int64))
-        self.halted, self.announced = (
-            memoryview(numpy.zeros(count, numpy.uint8)) for _ in range(2)
-        )
+        self.halted = memoryview(numpy.zeros(count, numpy.uint8))
         self.quoted = memoryview(numpy.zeros(count * DEPTH, numpy.uint8))
         self.prices, self.volumes = _numbers(count * SLOTS), _numbers(count * SLOTS)
         self.sides = memoryview(numpy.full(count * SLOTS, -1, numpy.int8))
@@ -154,10 +133,9 @@ class ShareBooks:
         self.shown = _numbers(count * 2 * DEPTH * 3)
         self.scratch = _numbers(SLOTS)
 
-    def mask(self, name: str) -> Any:
-        """Return a mask, not 0 for quotes that were shown (`quoted`), shares that have traded
-        (`deals`), last prices that were announced again (`announced`)."""
-        return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
+    def mask(self) -> Any:
+        """Return a mask, not 0 for quotes that were shown."""
+        return self.quoted
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -167,7 +145,7 @@ class ShareBooks:
         _i: cython.int
         for side in range(2):
             base: cython.int = (share * 2 + side) * _LEVELS
-            price: cython.int = self.opening[share] + (
+            price: cython.int = self.deals.opening[share] + (
                 self.tick[share] if side else -self.tick[share]
             )
             for _i in range(FIRST_ORDERS):
@@ -235,8 +213,9 @@ class ShareBooks:
         Returns 1, or 0 where the book is too thin for that."""
         # Trading leans back to the opening price: 512 in 1024 there, at 10 % away 768.
         lean: cython.longlong = 512 + quotient(
-            (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 2560),
-            self.opening[share],
+            (self.deals.last[share] - self.deals.opening[share])
+            * cython.cast(cython.longlong, 2560),
+            self.deals.opening[share],
         )
         # Side 0 are the bids: sellers trade with them.
         side: cython.int = 0 if self.prng.below(1024) < lean else 1
@@ -251,7 +230,7 @@ class ShareBooks:
         volume: cython.int = self.volumes[share * _SLOTS + slot]
         if self.prng.below(2) == 0 and volume > 1:
             volume = 1 + self.prng.below(volume - 1)
-        self._deal(share, price, volume)
+        self.deals.add(share, price, volume, self.number)
         if volume == self.volumes[share * _SLOTS + slot]:
             self._remove(share, slot)
             if self.levels[share * 2 + side] and self.level_price[base] == price:
@@ -269,25 +248,6 @@ class ShareBooks:
             )  # fmt: skip
         self.show(share, 0)
         return 1
-
-    def update_price(self, share: cython.int) -> cython.int:
-        """241: the last price, announced once more."""
-        at: cython.Py_ssize_t = share * self.update_bytes
-        variation: cython.longlong = (self.last[share] - self.opening[share]) * cython.cast(
-            cython.longlong, 10000
-        )
-        put4(self.updates, at + self.at_update[indexes.U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[indexes.U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[indexes.U_PRICE], self.last[share])
-        put4(self.updates, at + self.at_update[indexes.U_HIGH], self.high[share])
-        put4(self.updates, at + self.at_update[indexes.U_LOW], self.low[share])
-        put4(
-            self.updates, at + self.at_update[indexes.U_VARIATION],
-            quotient(variation, self.opening[share]),
-        )  # fmt: skip
-        put2(self.updates, at + self.at_update[indexes.U_MICROS], self._microseconds())
-        self.announced[share] = 1
-        return self.tape.put(indexes.TRADES, self.updates, at, self.update_bytes, share)
 
     # -- what is announced again ------------------------------------------------------------------
 
@@ -333,7 +293,7 @@ class ShareBooks:
         self.resting[share] = 0
         self.levels[share * 2] = self.levels[share * 2 + 1] = 0
         self.show(share, 0)
-        return self.last[share]
+        return self.deals.last[share]
 
     # -- the parts of events ----------------------------------------------------------------------
 
@@ -635,28 +595,16 @@ class ShareBooks:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def _milliseconds(self) -> cython.longlong:
-        """SourceTime of what happens now."""
-        return self.tape.now_ns // 1_000_000 % 86_400_000
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def _microseconds(self) -> cython.longlong:
-        """SourceTimeMicroSecs of what happens now."""
-        return self.tape.now_ns // 1_000 % 1_000
-
     def _prioritise(self, share: cython.int, slot: cython.int) -> cython.int:
         """Set the order's priority time to now: HHMMSSmmm and microseconds."""
         at: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
             cython.Py_ssize_t, self.order_bytes
         )
-        ms: cython.longlong = self._milliseconds()
+        ms: cython.longlong = self.tape.milliseconds()
         s: cython.longlong = ms // 1000
         s = s // 3600 * 10_000 + s // 60 % 60 * 100 + s % 60
         put4(self.orders, at + self.at_order[indexes.O_PRIORITY_TIME], s * 1000 + ms % 1000)
-        put2(self.orders, at + self.at_order[indexes.O_PRIORITY_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[indexes.O_PRIORITY_MICROS], self.tape.microseconds())
         return 0
 
     def _order(
@@ -672,11 +620,11 @@ class ShareBooks:
         at: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
             cython.Py_ssize_t, self.order_bytes
         )
-        put4(self.orders, at + self.at_order[indexes.O_TIME], self._milliseconds())
+        put4(self.orders, at + self.at_order[indexes.O_TIME], self.tape.milliseconds())
         put4(self.orders, at + self.at_order[indexes.O_NUMBER], self.number)
         put4(self.orders, at + self.at_order[indexes.O_AGGREGATE], aggregate)
         put4(self.orders, at + self.at_order[indexes.O_VOLUME], volume)
-        put2(self.orders, at + self.at_order[indexes.O_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[indexes.O_MICROS], self.tape.microseconds())
         put2(self.orders, at + self.at_order[indexes.O_COUNT], count)
         self.orders[at + self.at_order[indexes.O_ACTION]] = action
         return self.tape.put(indexes.ORDERS, self.orders, at, self.order_bytes, share)
@@ -723,51 +671,11 @@ class ShareBooks:
                 )
             if changed:
                 put4(self.quotes, at + self.at_quote[indexes.Q_NUMBER], self.number)
-                put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self._milliseconds())
-                put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self._microseconds())
+                put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self.tape.milliseconds())
+                put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self.tape.microseconds())
                 self.quoted[share * _DEPTH + level] = 1
                 self.tape.put(indexes.QUOTES, self.quotes, at, self.quote_bytes, share)
         return 0
-
-    def _deal(self, share: cython.int, price: cython.int, volume: cython.int) -> cython.int:
-        """240: a trade; the day's figures include it."""
-        at: cython.Py_ssize_t = share * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
-            43 if price > self.last[share] else 45 if price < self.last[share] else 61
-        )
-        self.last[share] = price
-        self.high[share], self.low[share] = (
-            max(self.high[share], price),
-            min(self.low[share], price),
-        )
-        self.deals[share] += 1
-        self.traded[share] += volume
-        variation: cython.longlong = (price - self.opening[share]) * cython.cast(
-            cython.longlong, 10000
-        )
-        put4(self.trades, at + self.at_trade[indexes.T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[indexes.T_ID], self.deals[share])
-        put4(self.trades, at + self.at_trade[indexes.T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[indexes.T_PRICE], price)
-        put4(self.trades, at + self.at_trade[indexes.T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[indexes.T_TOTAL], self.traded[share])
-        put4(self.trades, at + self.at_trade[indexes.T_HIGH], self.high[share])
-        put4(self.trades, at + self.at_trade[indexes.T_LOW], self.low[share])
-        put4(
-            self.trades, at + self.at_trade[indexes.T_VARIATION],
-            quotient(variation, self.opening[share]),
-        )  # fmt: skip
-        put2(self.trades, at + self.at_trade[indexes.T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[indexes.T_FIRST]] = 49 if self.deals[share] == 1 else 48
-        return self.tape.put(indexes.TRADES, self.trades, at, self.trade_bytes, share)
-
-
-@cython.ccall
-def quotient(number: cython.longlong, by: cython.longlong) -> cython.longlong:
-    """Divide `number` by `by` (positive), rounding down whatever the sign."""
-    if number >= 0:
-        return number // by
-    return -((by - 1 - number) // by)
 
 
 def _numbers(count: int) -> memoryview:

@@ -26,7 +26,8 @@ from typing import Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
-from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
+from cython.cimports.feedhandler.replay.generating.books import ShareBooks
+from cython.cimports.feedhandler.replay.generating.deals import quotient
 from cython.cimports.feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
 from cython.cimports.feedhandler.replay.generating.prng import Crowd, Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
@@ -592,7 +593,7 @@ class Flow:
         self.trade_debt += self.means[indexes.TRADES] - 64 * 1024
         while self.trade_debt < 0:
             self.tape.now_ns += 2_000 + self.prng.below(4_000)
-            self.books.update_price(share)
+            self.books.deals.announce(share, self.books.number)
             self.trade_debt += self.means[indexes.TRADES] - 44 * 1024
         return 0
 
@@ -601,9 +602,9 @@ class Flow:
         warrant: cython.int = self._warrant()
         self.warrant_trade_debt += self.means[indexes.WARRANT_TRADES] - (64 + 44) * 1024
         self.issuers.trade(warrant)
-        self.issuers.update_price(warrant)
+        self.issuers.deals.announce(warrant, self.issuers.number)
         if self.warrant_trade_debt >= 22 * 1024:
-            self.issuers.update_price(warrant)
+            self.issuers.deals.announce(warrant, self.issuers.number)
             self.warrant_trade_debt -= 44 * 1024
         return self.tape.cut(indexes.WARRANT_TRADES)
 

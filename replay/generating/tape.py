@@ -195,6 +195,18 @@ class Tape:
         """Set the number of the channel's next packet."""
         self.sequences[channel] = sequence
 
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
+    def milliseconds(self) -> cython.longlong:
+        """SourceTime of what happens now."""
+        return self.now_ns // 1_000_000 % 86_400_000
+
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
+    def microseconds(self) -> cython.longlong:
+        """SourceTimeMicroSecs of what happens now."""
+        return self.now_ns // 1_000 % 1_000
+
     def put(
         self,
         channel: cython.int,
