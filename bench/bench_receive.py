@@ -9,7 +9,6 @@ The bar is 80 % of the C loop's rate. Run alone: `python -m bench --only receive
 """
 
 import json
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ports import free_udp_port
 
 GROUPS = ("239.192.78.1", "239.192.78.2")
 BUFFER_BYTES = 8 << 20
@@ -43,9 +43,7 @@ class Traffic:
 
     def __init__(self, folder: str) -> None:
         self.program = compiled("receive_ceiling", folder)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_udp_port()
 
     def send(self, rate: float, seconds: float) -> dict[str, Any]:
         """Send; the sender's own report."""
