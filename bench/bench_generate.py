@@ -5,13 +5,13 @@ ready made, written to the same folder; the peer makes the same frames packet by
 """
 
 import os
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import dpkt
 
+from bench.processes import memory_folder
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture
@@ -24,12 +24,6 @@ DAY_SCALE, QUICK_DAY_SCALE = 0.03, 0.01
 PEER_PACKETS = 20_000
 SEED = 7
 SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0}
-
-
-def folder() -> Path:
-    """Memory where there is a file system in it: the disk is not what is measured."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def written(traffic: Traffic, path: Path) -> dict[str, Any]:
@@ -83,7 +77,7 @@ def peer(path: Path) -> float:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Both built-in profiles, and what to compare them with."""
-    path = folder() / f"generated-{os.getpid()}.pcap"
+    path = memory_folder() / f"generated-{os.getpid()}.pcap"
     try:
         market = Traffic(
             load_profile("market"), SEED, duration_s=QUICK_SECONDS if quick else SECONDS
