@@ -22,7 +22,6 @@ The ledger lists what the exchange published: what the lines lose on the way is 
 
 import contextlib
 import queue
-import signal
 import sys
 import threading
 import time
@@ -149,15 +148,12 @@ class Exchange:
         """End the run in good order; from any thread or a signal handler."""
         self._stop.set()
 
-    def run(
-        self, on_progress: OnProgress | None = None, *, handle_signals: bool = False
-    ) -> ExchangeResult:
+    def run(self, on_progress: OnProgress | None = None) -> ExchangeResult:
         """Send the session to its end. An exchange runs once.
 
-        `handle_signals` (in the main thread only): SIGTERM and SIGINT end the run in good order.
         Raises `OSError` where the network refuses a packet.
         """
-        with _signals(self._stop if handle_signals else None), _quick_switches(), self._opened:
+        with _quick_switches(), self._opened:
             try:
                 self._generate(on_progress)
                 self._put(None)
@@ -341,21 +337,6 @@ def _line_sets(
     if plan.snapshots_cut:
         # A seed of its own, so that the two kinds of lines do not lose in step.
         yield LineSet([numbers(2), numbers(3)], plan.refresh_faults, plan.seed ^ REFRESH_SEED)
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event | None) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop` while this lasts."""
-    if stop is None:
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

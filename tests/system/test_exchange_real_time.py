@@ -134,9 +134,12 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
     program = (
         "from pathlib import Path\n"
         "from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan\n"
+        "from feedhandler.terminal.console import signal_handlers\n"
         f"plan = ExchangePlan(seed=2, instruments=60, messages_per_s=3000.0,"
         f" ledger=Path({str(plan.ledger)!r}), group_prefixes={plan.group_prefixes!r})\n"
-        "print(Exchange(plan).run(handle_signals=True).stopped)\n"
+        "exchange = Exchange(plan)\n"
+        "with signal_handlers(lambda *_: exchange.stop()):\n"
+        "    print(exchange.run().stopped)\n"
     )
     with listening(plan) as sockets:
         process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
