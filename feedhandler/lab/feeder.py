@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,11 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.results import Sent
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import write_sequences
+from feedhandler.replay.playing.blocks import PlainBlock
 from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
-from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.playing.senders import UdpSender
 
 #: Packets due within this time leave together; from `FAST_BPS` on, the longer time.
 BURST_NS, FAST_BURST_NS = 100_000, 250_000
@@ -40,17 +41,6 @@ BLOCKS_AHEAD = 4
 LEAD_NS = 20_000_000
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Datagrams in sending order, as `Sender.send_block` takes them; `data` is the block's own."""
-
-    data: Array
-    offsets: Array
-    lengths: Array
-    destinations: Array
-    due_ns: Array
 
 
 class Feeder:
@@ -69,7 +59,7 @@ class Feeder:
         indexes = {key: index for index, key in enumerate(self._open.channels)}
         #: u16[lines, services]: the destination of each service on each line.
         self._table = self._open.table[:, [indexes[key] for key in workload.services.tolist()]]
-        self._sender = Sender(self._open.destinations, spin_ns=0)
+        self._sender = UdpSender(self._open.destinations, spin_ns=0)
 
     def close(self) -> None:
         """Close the sockets."""
@@ -120,9 +110,7 @@ class Feeder:
             anchor_ns = time.monotonic_ns() + LEAD_NS
             while not self._sender.stopped and (block := ahead.popleft().result()) is not None:
                 ahead.append(preparing.submit(next, blocks, None))
-                columns = (block.offsets, block.lengths, block.destinations, block.due_ns)
-                whose = np.zeros(len(block.offsets), np.uint32)
-                self._sender.send_block([block.data], whose, *columns, anchor_ns)
+                self._sender.send(block, anchor_ns)
         if pace:
             warm_up_ns = round(self.workload.begins_ns(stretch.warm_up) / pace)
             peak_bits = self.workload.peak_bits(round(PEAK_WINDOW_NS * pace), stretch.packets)
@@ -135,7 +123,7 @@ class Feeder:
         duration_ns = time.monotonic_ns() - anchor_ns - warm_up_ns
         return self._account(stretch, duration_ns, peak_bps * self.lines)
 
-    def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[Block]:
+    def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[PlainBlock]:
         """Yield the stretch as blocks, numbered from the services' next numbers on."""
         workload = self.workload
         if pace:
@@ -154,7 +142,7 @@ class Feeder:
                 done += end - first
             passes += 1
 
-    def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> Block:
+    def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> PlainBlock:
         """Return packets `first` .. `end` - 1 of the workload, numbered, on every line in turn."""
         workload, lines = self.workload, self.lines
         start = int(workload.offset[first])
@@ -165,7 +153,7 @@ class Feeder:
         slots = workload.slot[first:end]
         numbers = (bases[slots] + workload.ahead[first:end]).astype(np.uint64)
         write_sequences(workload.feed.table, data, offsets, numbers, in_frames=False)
-        return Block(
+        return PlainBlock(
             data,
             np.repeat(offsets, lines),
             np.repeat(workload.length[first:end], lines),

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.market.stream_market import Market
-from feedhandler.replay.exchange.blocks import Block, BlockMaker, LineSet
+from feedhandler.replay.exchange.blocks import BlockMaker, LineSet
 from feedhandler.replay.exchange.ledger import LedgerWriter
 from feedhandler.replay.exchange.plan import (
     FEED_NAME,
@@ -43,8 +43,10 @@ from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
-from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.blocks import PlainBlock
+from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
+from feedhandler.replay.playing.senders import UdpSender
 from feedhandler.retrans.snapshots import SnapshotCutter
 
 __all__ = ["Exchange", "ExchangePlan", "ExchangeProgress", "ExchangeResult"]
@@ -91,7 +93,7 @@ class Exchange:
         self._packets = dict.fromkeys(self.generator.services, 0)
         self._messages = dict.fromkeys(self.generator.services, 0)
         self._withheld: tuple[int, int] | None = None
-        self._blocks: queue.Queue[Block | None] = queue.Queue(AHEAD_BLOCKS)
+        self._blocks: queue.Queue[PlainBlock | None] = queue.Queue(AHEAD_BLOCKS)
         self._thread = threading.Thread(target=self._send, name="exchange-send", daemon=True)
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -108,7 +110,7 @@ class Exchange:
         self._ledger = LedgerWriter(plan.ledger, self._feed) if plan.ledger else None
         if self._ledger is not None:
             opened.callback(self._ledger.close)
-        self._sender = Sender(lines.destinations)
+        self._sender = UdpSender(lines.destinations)
         self._sets = list(_line_sets(plan, lines, self.generator.services))
         self._maker = BlockMaker(self._sets)
         self._servers: ExchangeServers | None = None
@@ -257,7 +259,7 @@ class Exchange:
                 return packets[:index] + packets[index + 1 :]
         return packets
 
-    def _put(self, block: Block | None) -> bool:
+    def _put(self, block: PlainBlock | None) -> bool:
         """Hand a block over, waiting for room; False where the sender has ended.
 
         Sending begins when the session is as far ahead as it may be, or has ended.
@@ -284,16 +286,7 @@ class Exchange:
         try:
             while (block := self._blocks.get()) is not None:
                 self._anchor_ns = self._anchor_ns or time.monotonic_ns() + START_LEAD_NS
-                which = block.offsets * 0
-                self._sender.send_block(
-                    [block.data],
-                    which,
-                    block.offsets,
-                    block.lengths,
-                    block.destinations,
-                    block.due_ns,
-                    self._anchor_ns,
-                )
+                self._sender.send(block, self._anchor_ns)
         except BaseException as error:
             self._error = error
         finally:
