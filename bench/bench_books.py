@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from bench.bench_fix_codec import passes
+from bench.processes import median_rate
 from bench.programs import compiled
 from feedhandler.codecs.dbn import MBO, RTYPE_MBO
 from feedhandler.market.depth_book import DepthBook
@@ -86,7 +86,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         books[:] = [book]
         return len(records)
 
-    rate = passes(work, QUICK_SECONDS if quick else SECONDS)
+    rate = median_rate(work, QUICK_SECONDS if quick else SECONDS)
     (book,) = books
     c_rate, standing = ceiling(records)
     each = book.nbytes / max(book.order_count, 1)

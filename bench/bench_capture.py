@@ -95,7 +95,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         if each["written"] + each["kernel_drops"] + each["ring_drops"] != each["sent"]
     ]
     return {"formats": found, "problems": problems}
-
-
-if __name__ == "__main__":
-    run(quick=True)

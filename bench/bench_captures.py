@@ -6,9 +6,7 @@ neither pays for a cold page cache. Also measured: the gzipped file, the iterato
 objects, and plain reading of the bytes as the ceiling.
 """
 
-import json
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -112,9 +110,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "bar_times_dpkt": DPKT_RATIO_MIN,
         "ok": columns >= RATE_MIN and columns >= DPKT_RATIO_MIN * dpkt_rate,
     }
-
-
-if __name__ == "__main__":
-    figures = run(quick="--quick" in sys.argv)
-    print(json.dumps(figures, indent=2))
-    sys.exit(0 if figures["ok"] else 1)

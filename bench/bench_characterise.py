@@ -137,7 +137,3 @@ def judged(
         if total == ledger["packets"]
         else [f"{total:,} packets were counted, {ledger['packets']:,} generated"],
     }
-
-
-if __name__ == "__main__":
-    run(quick=True)

@@ -76,7 +76,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "ok": ratio >= BAR,
         "problems": [] if same else ["the window function tells another interarrival"],
     }
-
-
-if __name__ == "__main__":
-    run(quick=True)

@@ -96,7 +96,3 @@ def _told(rows: list[tuple[float, int, float, Memory]], problems: list[str]) -> 
         "ok": whole_s <= BAR_S and growth <= GROWTH_MAX,
         "problems": problems,
     }
-
-
-if __name__ == "__main__":
-    run(quick=True)

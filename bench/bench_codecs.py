@@ -8,18 +8,14 @@ columns of all fields of both types, prices and full times included. The median 
 counts.
 """
 
-import json
 import random
-import statistics
 import struct
-import sys
-import time
-from collections.abc import Callable
 from datetime import date
 from typing import Any
 
 import dpkt
 
+from bench.processes import passes
 from feedhandler.codecs import Feed, feed_table, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 
@@ -87,18 +83,6 @@ def scan_with_struct(payload: bytes) -> int:
 def scan_with_dpkt(frames: list[bytes]) -> int:
     """The same, from whole frames, with dpkt's packet classes above it."""
     return sum(scan_with_struct(dpkt.ethernet.Ethernet(frame).data.data.data) for frame in frames)
-
-
-def passes(work: Callable[[], int], seconds: float) -> dict[str, float]:
-    """Run `work` for `seconds`; median and best messages a second."""
-    work()
-    rates = []
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        began = time.perf_counter()
-        count = work()
-        rates.append(count / (time.perf_counter() - began))
-    return {"median_per_s": statistics.median(rates), "best_per_s": max(rates)}
 
 
 def scanning(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, float]:
@@ -169,7 +153,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "scan_to_dpkt_struct": {"ratio": ratio, "bar": PEER_RATIO_MIN},
         "columns": {**into_columns, "bar_per_s": COLUMNS_RATE_MIN},
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

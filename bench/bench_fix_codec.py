@@ -8,21 +8,17 @@ with the same dictionary; fix-codec-rs (crates) decodes without one; simplefix i
 that is not to be had here is left out, with the reason. Medians of many passes, one core.
 """
 
-import json
 import random
 import shutil
-import statistics
 import struct
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 
+from bench.processes import median_rate
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.encode import MessageWriter, encode
@@ -75,18 +71,6 @@ def make_messages(count: int) -> list[bytes]:
     return messages
 
 
-def passes(work: Callable[[], int], seconds: float) -> float:
-    """Run `work` for `seconds`; the median of what it did a second."""
-    work()
-    rates = []
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until or not rates:
-        began = time.perf_counter()
-        done = work()
-        rates.append(done / (time.perf_counter() - began))
-    return statistics.median(rates)
-
-
 def framing(messages: list[bytes], seconds: float) -> dict[str, Any]:
     """Bytes a second that are framed, and that are copied."""
     data = b"".join(messages)
@@ -104,7 +88,7 @@ def framing(messages: list[bytes], seconds: float) -> dict[str, Any]:
         numpy.copyto(copy, source)
         return len(data)
 
-    rate, copied = passes(work, seconds), passes(ceiling, seconds / 4)
+    rate, copied = median_rate(work, seconds), median_rate(ceiling, seconds / 4)
     return {
         "bytes_per_s": rate,
         "messages_per_s": rate * len(messages) / len(data),
@@ -131,7 +115,7 @@ def indexing(messages: list[bytes], seconds: float) -> tuple[float, float]:
         assert columns.decode(data, 0, len(data), rejects) == len(data)
         return len(messages)
 
-    found = passes(work, seconds), passes(entries, seconds / 2)
+    found = median_rate(work, seconds), median_rate(entries, seconds / 2)
     assert int(rejects[0]) == int(rejects.sum()), "a message was refused"
     return found
 
@@ -156,7 +140,7 @@ def writing(count: int, seconds: float) -> float:
             writer.finish()
         return count
 
-    return passes(work, seconds)
+    return median_rate(work, seconds)
 
 
 def normalising(messages: list[bytes], seconds: float) -> float:
@@ -173,7 +157,7 @@ def normalising(messages: list[bytes], seconds: float) -> float:
         assert made >= len(messages), "entries made no records"
         return len(messages)
 
-    return passes(work, seconds)
+    return median_rate(work, seconds)
 
 
 def simplefix_rate(messages: list[bytes], seconds: float) -> float:
@@ -191,7 +175,7 @@ def simplefix_rate(messages: list[bytes], seconds: float) -> float:
             assert parser.get_message() is not None
         return len(some)
 
-    return passes(work, seconds)
+    return median_rate(work, seconds)
 
 
 def build(command: list[str], folder: Path) -> None:
@@ -302,7 +286,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "records": {"messages_per_s": normalised},
         "peers": others,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.fixcast_load import Load, as_json, book_updates, memory_bytes
+from bench.fixcast_load import Load, as_json, book_updates
+from bench.processes import resident_bytes
 from feedhandler.codecs import load_feed
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.fixcast.datagrams import Packer
@@ -73,14 +74,14 @@ def _received(load: Load) -> tuple[dict[str, Any], dict[str, int]]:
             time.sleep(0.001)
             seen = int(channel[ChannelCounter.MESSAGES]) + int(channel[ChannelCounter.LOST])
             if seen * LOOKS // load.count > len(memory):
-                memory.append(memory_bytes())
+                memory.append(resident_bytes())
             if not ended and publisher.poll() is not None:
                 ended = time.monotonic() + QUIET_SECONDS
         assert publisher.stdout is not None
         said = json.loads(publisher.stdout.read())
     finally:
         receiver.stop()
-    memory.append(memory_bytes())
+    memory.append(resident_bytes())
     return said, {
         "messages": int(channel[ChannelCounter.MESSAGES]),
         "lost": int(channel[ChannelCounter.LOST]),
@@ -107,7 +108,7 @@ def _by_the_model(count: int) -> dict[str, int]:
                 delivered += sum(isinstance(event, Deliver) for event in events)
         settled = number >= min(MODEL_SETTLED, count)
         if settled and number * LOOKS // count > len(memory):
-            memory.append(memory_bytes())
+            memory.append(resident_bytes())
     for datagram in packer.flush():
         events = receiver.datagram(datagram, 0, number * 1000)
         delivered += sum(isinstance(event, Deliver) for event in events)

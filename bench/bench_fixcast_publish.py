@@ -19,7 +19,6 @@ The bars: 500,000 messages a second, goal a million; p99.9 of the excess at most
 """
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ import numpy
 from bench.fixcast_load import Load, as_json, book_updates
 from bench.programs import compiled
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES
+from feedhandler.ports import free_udp_port
 
 GROUPS = ("239.192.79.1", "239.192.79.2")
 MESSAGES = 1_000_000
@@ -98,9 +98,7 @@ class Site:
         messages = book_updates(DIFFERENT, seed=1)
         self.sizes = sorted(map(len, messages))
         self.file.write_bytes(b"".join(messages))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_udp_port()
 
     def load(self, count: int, **given: Any) -> Load:
         """A load of so many messages."""
@@ -287,7 +285,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         **fastest, "bar_per_s": BAR_S, "bar_met": fastest["publisher_per_s"] >= BAR_S,
         "goal_per_s_bar": GOAL_S, **paced, **waiting, "problems": problems,
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

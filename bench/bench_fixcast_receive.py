@@ -13,9 +13,7 @@ The bar: FIX reaches 70 % of the binary feed's packets a second, the goal is 90 
 """
 
 import contextlib
-import json
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -202,7 +200,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         )
     found["bar_met"] = all(found[f"of_{size}_bytes"]["of_binary"] >= BAR for size in SIZES)
     return found
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

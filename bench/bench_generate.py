@@ -4,16 +4,14 @@ Packets are counted on both lines, as a capture has them. The ceiling is the sam
 ready made, written to the same folder; the peer makes the same frames packet by packet, with dpkt.
 """
 
-import json
 import os
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import dpkt
 
+from bench.processes import memory_folder
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture
@@ -26,12 +24,6 @@ DAY_SCALE, QUICK_DAY_SCALE = 0.03, 0.01
 PEER_PACKETS = 20_000
 SEED = 7
 SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0}
-
-
-def folder() -> Path:
-    """Memory where there is a file system in it: the disk is not what is measured."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def written(traffic: Traffic, path: Path) -> dict[str, Any]:
@@ -85,7 +77,7 @@ def peer(path: Path) -> float:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Both built-in profiles, and what to compare them with."""
-    path = folder() / f"generated-{os.getpid()}.pcap"
+    path = memory_folder() / f"generated-{os.getpid()}.pcap"
     try:
         market = Traffic(
             load_profile("market"), SEED, duration_s=QUICK_SECONDS if quick else SECONDS
@@ -121,7 +113,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "copy_packets_per_s": most,
         "dpkt_packets_per_s": least,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

@@ -12,7 +12,6 @@ keys that are ready, the same hand-overs.
 
 import gc
 import multiprocessing
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy
 
+from bench.processes import resident_bytes
 from feedhandler.keyed.dispatch import Dispatch
 
 KEYS = 10_000
@@ -116,12 +116,6 @@ def peer_cycles_a_second(zipf: float, cycles: int) -> float:
         done += 1
         enqueue(number)
     return done / (time.perf_counter() - began)
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def bytes_a_message(count: int, keys: int) -> float:

@@ -13,7 +13,6 @@ these processors carries. Run alone: `python -m bench --only lab_ceiling`.
 import asyncio
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -315,7 +314,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         found = compare()
     report(found)
     return {**found, "problems": faults(found)}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

@@ -4,10 +4,10 @@ The figure is the growth between minute 2 and minute 10; the bar is 2 MB. `bench
 over an hour, with faults.
 """
 
-import threading
 import time
 from typing import Any
 
+from bench.processes import every
 from bench.rig import Rig
 
 RATE = 20_000
@@ -22,21 +22,14 @@ def run(quick: bool = False) -> dict[str, Any]:
     minutes = QUICK_MINUTES if quick else 10.0
     first = minutes / 5
     samples: list[tuple[float, int]] = []
-    done = threading.Event()
     with Rig("packet", 4) as rig:
+        began = time.monotonic()
 
-        def watch() -> None:
-            began = time.monotonic()
-            while not done.wait(SAMPLE_SECONDS):
-                samples.append((time.monotonic() - began, rig.memory_bytes()))
+        def look() -> None:
+            samples.append((time.monotonic() - began, rig.memory_bytes()))
 
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
+        with every(SAMPLE_SECONDS, look):
             outcome = rig.run(RATE, minutes * 60)
-        finally:
-            done.set()
-            watcher.join()
         rig.finish()
     settled = [size for seconds, size in samples if seconds >= first * 60] or [0]
     growth = settled[-1] - settled[0]

@@ -273,7 +273,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         figures["unicast"].append(found)
         problems += lost
     return {**figures, "problems": problems}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run(), indent=2))

@@ -45,6 +45,7 @@ from typing import Any, Protocol
 
 import numpy
 
+from bench.processes import memory_folder
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.release import Deliver, Event
 from feedhandler.overlay.running import BUFFER_BYTES, Loop
@@ -316,12 +317,6 @@ class Aeron:
         return numpy.fromfile(self._file, "<i8")
 
 
-def _driver_folder() -> Path:
-    """Return the folder of drivers' folders: one in memory, if this machine has such a place."""
-    memory = Path("/dev/shm")
-    return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-
-
 # -- the comparison ---------------------------------------------------------------------------
 
 
@@ -376,7 +371,7 @@ def _running(classes: str) -> Iterator[dict[str, Way]]:
     """All ways, until the block ends."""
     with contextlib.ExitStack() as stack:
         # The last that is given back: what a driver that is killed leaves goes, too.
-        made = tempfile.TemporaryDirectory(prefix="bench-aeron-", dir=_driver_folder())
+        made = tempfile.TemporaryDirectory(prefix="bench-aeron-", dir=memory_folder())
         folder = Path(stack.enter_context(made))
         unicast = Shape(RECEIVERS, 1, 1)
         tree = Shape(RECEIVERS, 2, fan_out_of(RECEIVERS, 2))

@@ -20,7 +20,6 @@ Needs root, clang, libbpf.
 """
 
 import contextlib
-import json
 import os
 import platform
 import socket
@@ -414,7 +413,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         and forwarded["copies_a_second"] >= FORWARD_GOAL,
         "problems": problems,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

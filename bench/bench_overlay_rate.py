@@ -15,7 +15,6 @@ heartbeat a second, and at the end. Bars: 50 MB, and growth of 1 MB, for pools o
 import contextlib
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.processes import resident_bytes
 from bench.programs import compiled
 from feedhandler.overlay.members import Sender
 from feedhandler.overlay.port import hand_over
@@ -186,12 +186,6 @@ def _running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process in bytes."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
-
-
 def memory(rig: Rig, pid: int, seconds: float) -> dict[str, Any]:
     """A proxy's memory after a tenth of some time at a steady rate, and after it."""
     looks = []
@@ -245,7 +239,3 @@ def run(quick: bool = False) -> dict[str, Any]:
     missed += [] if kept["bars_met"] else ["memory"]
     print(f"  {json.dumps(found)}\n  memory: {json.dumps(kept)}", flush=True)
     return {"rate": found, "memory": kept, "missed": missed}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run(), indent=2))

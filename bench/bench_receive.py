@@ -5,13 +5,11 @@ Both sides get the same traffic from the same C sender over loopback multicast: 
 nothing, everything arrived and the sender kept its schedule; the highest such rate is found by
 bisection. The receiver has one core, the sender the other.
 
-The bar is 80 % of the C loop's rate. Run alone: `python bench/bench_receive.py [--quick]`.
+The bar is 80 % of the C loop's rate. Run alone: `python -m bench --only receive`.
 """
 
 import json
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ports import free_udp_port
 
 GROUPS = ("239.192.78.1", "239.192.78.2")
 BUFFER_BYTES = 8 << 20
@@ -44,9 +43,7 @@ class Traffic:
 
     def __init__(self, folder: str) -> None:
         self.program = compiled("receive_ceiling", folder)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_udp_port()
 
     def send(self, rate: float, seconds: float) -> dict[str, Any]:
         """Send; the sender's own report."""
@@ -156,7 +153,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "ok": ratio >= BAR,
         "problems": [f"{name}: no rate held" for name, rate in sides if not rate],
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv[1:]), indent=2))

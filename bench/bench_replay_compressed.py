@@ -55,7 +55,3 @@ def run(quick: bool = False) -> dict[str, Any]:
         "datagrams": count, "bytes": sizes, "sent_per_second": medians, "ratios": ratios,
         "bar": BAR, "ok": min(ratios.values()) >= BAR, "problems": problems,
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    run(quick=True)

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import Any
 
+from bench.processes import every
 from bench.rig import MESSAGES_A_PACKET, SEQUENCE_OFFSET, SERVICE, START_SECONDS, Rig, templates
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from tests.support.load import LoadGenerator
@@ -93,25 +94,18 @@ class Soak:
         faults = [
             self.stop_one, self.replace_one, self.silence_a, self.leave_out, self.replace_server,
         ]  # fmt: skip
-        done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(done,))
-        watcher.start()
-        try:
+        began = time.monotonic()
+
+        def look() -> None:
+            self.samples.append((time.monotonic() - began, self.rig.memory_bytes()))
+
+        with contextlib.closing(self.line_b), every(SAMPLE_SECONDS, look):
             for number in range(periods):
                 fault = faults[number % len(faults)]
                 print(f"  {number + 1}: {fault.__name__.replace('_', ' ')}", flush=True)
                 fault()
             # One packet more: where the last number is one that no line has, it shows only then.
             self._send(1.5 / RATE)
-        finally:
-            done.set()
-            watcher.join()
-            self.line_b.close()
-
-    def _watch(self, done: threading.Event) -> None:
-        began = time.monotonic()
-        while not done.wait(SAMPLE_SECONDS):
-            self.samples.append((time.monotonic() - began, self.rig.memory_bytes()))
 
     def _send(self, seconds: float, load: LoadGenerator | None = None) -> None:
         (load or self.rig.load).run(RATE, seconds)

@@ -9,9 +9,9 @@ Here the stall is shorter than a minute; `bench_stall_long` has it in full.
 """
 
 import statistics
-import threading
 from typing import Any
 
+from bench.processes import every
 from bench.rig import MESSAGES_A_PACKET, Rig
 
 SUBSCRIBERS = 5
@@ -30,23 +30,14 @@ SMOKE: dict[str, object] = {"SECONDS": 1.0}
 def once(stalled: bool, seconds: float) -> dict[str, Any]:
     """One run: the others' p99 in milliseconds, and the gateway's highest memory."""
     memory: list[int] = []
-    done = threading.Event()
     with Rig("message", SUBSCRIBERS, stamp=True, apart=True) as rig:
         bound = rig.config.amqp.queue_bytes
-
-        def sample() -> None:
-            while not done.wait(SAMPLE_SECONDS):
-                memory.append(rig.memory_bytes())
-
         # Without a stall the same one is left out of the count.
         left_out = rig.stop_reading() if stalled else None
-        sampler = threading.Thread(target=sample)
-        sampler.start()
         try:
-            outcome = rig.run(RATE, seconds)
+            with every(SAMPLE_SECONDS, lambda: memory.append(rig.memory_bytes())):
+                outcome = rig.run(RATE, seconds)
         finally:
-            done.set()
-            sampler.join()
             if left_out is not None:
                 left_out.kill()
         reports = rig.finish()[: SUBSCRIBERS - 1]

@@ -9,17 +9,16 @@ packets a call. The peers are handed each message cut out, and make its object: 
 """
 
 import io
-import json
 import random
 import struct
-import sys
+from collections.abc import Callable
 from typing import Any
 
 import itch.parser
 import numpy
 import sbe
 
-from bench.bench_codecs import passes
+from bench.processes import passes
 from feedhandler.codecs import Feed, feed_table, load_feed, scanner
 from feedhandler.replay.generating.order_session import OrderSession
 
@@ -107,8 +106,8 @@ def sbe_packets(feed: Feed) -> list[bytes]:
     ]
 
 
-def scanning(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, float]:
-    """Scan all packets in one call a pass, each at its address in memory."""
+def scanning(feed: Feed, packets: list[bytes]) -> Callable[[], int]:
+    """Return what scans all packets in one call, each at its address in memory."""
     data = b"".join(packets)
     sizes = numpy.array([len(packet) for packet in packets], numpy.uint32)
     starts = numpy.cumsum(sizes, dtype=numpy.int64) - sizes
@@ -119,11 +118,10 @@ def scanning(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, floa
         index.clear()
         done = scanner.scan_datagrams(feed.table, data, starts, sizes, header, index, rejects)
         assert done == len(packets)
+        assert rejects.sum() == rejects[0], "a packet was rejected"
         return index.count
 
-    rates = passes(work, seconds)
-    assert rejects.sum() == rejects[0], "a packet was rejected"
-    return rates
+    return work
 
 
 def cut(feed: Feed, packets: list[bytes]) -> list[bytes]:
@@ -181,7 +179,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     for name, feed_name, make, peer_of, bar, peer_name in kinds:
         feed = load_feed(feed_name)
         packets = make(feed)
-        scan = scanning(feed, packets, seconds)
+        scan = passes(scanning(feed, packets), seconds)
         peer = peer_of(cut(feed, packets), seconds)
         ratio = scan["median_per_s"] / peer["median_per_s"]
         print(
@@ -195,7 +193,3 @@ def run(quick: bool = False) -> dict[str, Any]:
             f"scan_to_{peer_name}": {"ratio": ratio, "bar": PEER_RATIO_MIN},
         }
     return results
-
-
-if __name__ == "__main__":
-    print(json.dumps(run("--quick" in sys.argv), indent=1))

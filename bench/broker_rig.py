@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.processes import every
 from bench.rig import SERVICE, Rig
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
@@ -51,19 +52,16 @@ class BrokerRig:
         self.metrics = metrics
         self.samples: list[Sample] = []
         self._sampled = threading.Condition()
-        self._done = threading.Event()
         self._began = time.monotonic()
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._sampler.start()
 
-    def _sample(self) -> None:
-        while not self._done.wait(SAMPLE_SECONDS):
-            (seen,) = self.rig.snapshot(PATIENCE_SECONDS)["destinations"]
-            held = seen["queued_bytes"] + seen["unconfirmed_bytes"]
-            now = time.monotonic() - self._began
-            with self._sampled:
-                self.samples.append(Sample(now, self.rig.memory_bytes(), held, seen))
-                self._sampled.notify_all()
+    def sample(self) -> None:
+        """Look at the destination and the gateway once."""
+        (seen,) = self.rig.snapshot(PATIENCE_SECONDS)["destinations"]
+        held = seen["queued_bytes"] + seen["unconfirmed_bytes"]
+        now = time.monotonic() - self._began
+        with self._sampled:
+            self.samples.append(Sample(now, self.rig.memory_bytes(), held, seen))
+            self._sampled.notify_all()
 
     @property
     def now_seconds(self) -> float:
@@ -98,10 +96,6 @@ class BrokerRig:
 
         return self.until(over, f"all {sent:,} confirmed or given up")
 
-    def close(self) -> None:
-        self._done.set()
-        self._sampler.join()
-
 
 @contextlib.contextmanager
 def broker_rig(queue_bytes: int, subscribers: int = 0, **settings: Any) -> Iterator[BrokerRig]:
@@ -133,7 +127,7 @@ def broker_rig(queue_bytes: int, subscribers: int = 0, **settings: Any) -> Itera
         tables = {"publish": (destination,), "metrics": MetricsConfig(listen=metrics)}
         rig = stack.enter_context(Rig("packet", subscribers, **tables))
         made = BrokerRig(broker, rig, f"http://{metrics}/metrics")
-        stack.callback(made.close)
+        stack.enter_context(every(SAMPLE_SECONDS, made.sample))
         yield made
 
 

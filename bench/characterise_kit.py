@@ -9,12 +9,12 @@ import contextlib
 import multiprocessing
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.processes import every, resident_bytes
 from feedhandler.characterise import register
 from feedhandler.characterise.cluster import SparkRunner, spark_session
 from feedhandler.characterise.files import look_at
@@ -134,7 +134,7 @@ def _read(part: Slice) -> int:
     return sum(len(batch) for batch in SliceReader(part).batches())
 
 
-class Memory:
+class Memory(contextlib.ExitStack):
     """Resident memory of this process and of all that came of it, sampled while it lasts.
 
     `most`: the largest sum, in bytes; `by_command`: each kind of process, at that moment. Pages
@@ -142,24 +142,18 @@ class Memory:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.most = 0
         self.by_command: dict[str, int] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> "Memory":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self.enter_context(every(SAMPLE_S, self._sample))
+        return super().__enter__()
 
     def _sample(self) -> None:
-        while not self._ended.wait(SAMPLE_S):
-            now = resident(os.getpid())
-            if sum(now.values()) > self.most:
-                self.most, self.by_command = sum(now.values()), now
+        now = resident(os.getpid())
+        if sum(now.values()) > self.most:
+            self.most, self.by_command = sum(now.values()), now
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in self.by_command.items())
@@ -182,7 +176,6 @@ def resident(root: int) -> dict[str, int]:
     for pid in mine:
         with contextlib.suppress(OSError):
             name = Path(f"/proc/{pid}/comm").read_text().strip()
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             kind = "driver" if pid == root else "java" if name == "java" else "workers"
-            found[kind] = found.get(kind, 0) + pages * os.sysconf("SC_PAGE_SIZE")
+            found[kind] = found.get(kind, 0) + resident_bytes(pid)
     return found

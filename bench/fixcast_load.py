@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.processes import resident_bytes
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.messages import Cutter
@@ -84,12 +85,6 @@ def definition(load: Load) -> str:
     )
 
 
-def memory_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
-
-
 def delay_ns(schedstat: int) -> int:
     """Return how long the process has been ready to run but did not run, in ns."""
     return int(os.pread(schedstat, 100, 0).split()[1])
@@ -125,7 +120,7 @@ async def _publish_all(publisher: Publisher, messages: list[bytes], count: int) 
         await publisher.publish_many(CHANNEL, run)
         done += len(run)
         if done * LOOKS // count > len(memory):
-            memory.append(memory_bytes())
+            memory.append(resident_bytes())
     return memory
 
 

@@ -22,7 +22,6 @@ QUEUE_DELIVERED = {1024: 1.00, 2048: 1.00, 4096: 1.01, 8192: 1.02, 10240: 1.02}
 #: will be lost.
 BACKLOG_NS = 100_000_000
 _DASH = "-"
-#: What an SVG draws along, and a number with more digits than can be seen.
 
 
 @dataclass

@@ -18,7 +18,6 @@ import ctypes
 import gc
 import json
 import multiprocessing
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from typing import Any
 import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, order, packet_of
+from bench.processes import resident_bytes
 
 SENDS, CONNECTS, RECONNECTS = 10_000_000, 10_000, 10_000
 #: Memory may grow by so much for a million sends, and for a connect or reconnect.
@@ -56,8 +56,7 @@ class _Mallinfo2(ctypes.Structure):
 def memory() -> dict[str, int]:
     """Bytes in use now: resident, and handed out by malloc (0 where it does not say)."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    found = {"resident": pages * os.sysconf("SC_PAGE_SIZE"), "malloc": 0}
+    found = {"resident": resident_bytes(), "malloc": 0}
     mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo2 is not None:
         mallinfo2.restype = _Mallinfo2

@@ -1,6 +1,12 @@
-"""Processor time of a process so far, from `/proc`."""
+"""What a process costs, from `/proc`, looks at it beside what is measured, and rates of work."""
 
+import contextlib
 import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -8,3 +14,50 @@ def cpu_seconds_of(pid: int) -> float:
     """User and system time of a process so far, seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Resident memory of a process, this one if none is named."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def every(seconds: float, look: Callable[[], object]) -> Iterator[None]:
+    """Call `look` every so often, on a thread of its own, while this lasts."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(seconds):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def memory_folder() -> Path:
+    """A file system in memory where there is one: the disk is not what is measured."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def passes(work: Callable[[], int], seconds: float) -> dict[str, float]:
+    """Run `work` for `seconds`, once at least; median and best of what it did a second."""
+    work()
+    rates = []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until or not rates:
+        began = time.perf_counter()
+        count = work()
+        rates.append(count / (time.perf_counter() - began))
+    return {"median_per_s": statistics.median(rates), "best_per_s": max(rates)}
+
+
+def median_rate(work: Callable[[], int], seconds: float) -> float:
+    """Run `work` for `seconds`; the median of what it did a second."""
+    return passes(work, seconds)["median_per_s"]

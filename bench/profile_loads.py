@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy
-
 Work = Callable[[], object]
 Prepare = Callable[[float, Path], Work]
 
@@ -81,22 +79,14 @@ def utp_packets(count: int) -> tuple[Any, list[bytes]]:
 def scanning(part: float, folder: Path) -> Work:
     """Packets of UTP-MD, ITCH and CME scanned into offsets, types, symbols and sizes."""
     from bench import bench_venue_codecs
-    from feedhandler.codecs import feed_table, load_feed, scanner
+    from feedhandler.codecs import load_feed
 
     bench_venue_codecs.SBE_PACKETS = some(8_000 * part)
     cme = load_feed(CME)
     loads = [utp_packets(some(20_000 * part)), orders_of(ITCH, 100_000 * part)]
     loads.append((cme, bench_venue_codecs.sbe_packets(cme)))
 
-    def scan(feed: Any, packets: list[bytes]) -> None:
-        data = b"".join(packets)
-        sizes = numpy.array([len(packet) for packet in packets], numpy.uint32)
-        starts = numpy.cumsum(sizes, dtype=numpy.int64) - sizes
-        rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
-        header, index = feed_table.PacketHeader(), feed_table.MessageIndex(len(data) // 8)
-        scanner.scan_datagrams(feed.table, data, starts, sizes, header, index, rejects)
-
-    return lambda: [scan(feed, packets) for feed, packets in loads]
+    return lambda: [bench_venue_codecs.scanning(feed, packets)() for feed, packets in loads]
 
 
 def columns(part: float, folder: Path) -> Work:

@@ -20,7 +20,7 @@ from typing import Any
 
 import zmq
 
-from bench.processes import cpu_seconds_of
+from bench.processes import cpu_seconds_of, resident_bytes
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.config import (
@@ -36,6 +36,7 @@ from feedhandler.config.recording import RecordConfig
 from feedhandler.config.show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import processors
+from feedhandler.ports import free_ports
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support.load import LoadGenerator, LoadResult, LoadTemplate
@@ -122,15 +123,6 @@ class Outcome:
         return "; ".join(self.slow + self.problems)
 
 
-def free_port() -> int:
-    """A TCP port that nobody has just now."""
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Rig:
     """A gateway with `subscribers` subscribers of one grain; `run` sends a load through it.
 
@@ -178,14 +170,14 @@ class Rig:
 
     def _start(self) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        port, stats = free_port(), free_port()
+        port, stats = free_ports(2)
         lines = tuple(
             LineConfig(name=name, group=f"239.102.{number}.{os.getpid() % 250 + 1}", port=port)
             for number, name in enumerate("AB")
         )
         servers: tuple[ServerConfig, ...] = ()
         if self.lost_every:
-            self._server_port = free_port()
+            (self._server_port,) = free_ports(1)
             self.start_server()
             servers = (ServerConfig(name="rts", address=f"127.0.0.1:{self._server_port}"),)
         channel = ChannelConfig(
@@ -219,8 +211,7 @@ class Rig:
         key = f"euronext.{SERVICE}"
         command = [sys.executable, "-m", "bench.subscriber", url, key, self.grain]
         if self.grain == "recovered":
-            wait = str(config.arbitration.gap_wait_us)
-            command = [sys.executable, "-m", "bench.recovered", url, key, wait]
+            command += ["--gap-wait-us", str(config.arbitration.gap_wait_us)]
         for _ in range(self.count):
             self._subscribers.append(self._child(command + ["--stamp"] * self.stamp))
         for child in self._subscribers:
@@ -355,8 +346,7 @@ class Rig:
 
     def memory_bytes(self) -> int:
         """Resident memory of the gateway process."""
-        pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.gateway.pid)
 
 
 def _kernel_drops(snapshot: dict[str, Any]) -> int:

@@ -1,10 +1,13 @@
 """One measuring subscriber process: counts, checks order, and times deliveries.
 
     python -m bench.subscriber URL PATTERN GRAIN [--stamp]
+    python -m bench.subscriber URL PATTERN recovered --gap-wait-us N
 
 Prints `ready` once attached. On SIGTERM it prints one JSON line: AMQP messages, market messages,
-lost sequence numbers, whether anything was out of order, and with `--stamp` the latency from the
-gateway's kernel receive stamp to this process's read: percentiles in nanoseconds.
+lost sequence numbers, and with `--stamp` the latency from the gateway's kernel receive stamp to
+this process's read: percentiles in nanoseconds. As `recovered` it takes whole packets and says how
+many gaps were filled, and percentiles of the time from the kernel's stamp of the first packet
+behind a gap to the instant at which this process has it, less `gap_wait_us`.
 """
 
 import argparse
@@ -25,6 +28,8 @@ from feedhandler.lab.tally import Tally
 
 #: Deliveries before the clock counts: connections warm up, caches fill.
 WARM_UP_NS = 1_000_000_000
+#: Offset of DeliveryFlag in the UTP-MD packet header, and what it is in a retransmitted packet.
+FLAG_OFFSET, RETRANSMITTED = 14, 1
 
 
 class Subscriber:
@@ -79,17 +84,43 @@ class Subscriber:
             "p90_ns": p90,
             "p99_ns": p99,
             "max_ns": tally.histogram.maximum,
-            "buckets": numpy.flatnonzero(counts).tolist(),
-            "counts": counts[numpy.flatnonzero(counts)].tolist(),
         }
 
 
-async def measure(url: str, pattern: str, grain: str, stamp: bool) -> None:
-    """Receive until SIGTERM, then print the tally."""
-    subscriber = Subscriber(grain, stamp)
+class Recoveries:
+    """Times recoveries: from the packet that showed a gap to the filled stream."""
+
+    grain, stamp = "packet", True
+
+    def __init__(self, gap_wait_us: int) -> None:
+        self.gap_wait_ns = gap_wait_us * 1000
+        self.took: list[int] = []
+
+    async def consume(self, messages: feedhandler.Subscriber) -> None:
+        """Time each gap that is filled."""
+        filled = False
+        async for message in messages:
+            if message.content != "packet":
+                continue
+            if message.body[FLAG_OFFSET] == RETRANSMITTED:
+                filled = True
+            elif filled:
+                filled = False
+                self.took.append(time.time_ns() - message.received_ns - self.gap_wait_ns)
+
+    def report(self) -> dict[str, object]:
+        """The figures as JSON-ready values."""
+        p50, p90, p99 = numpy.percentile(self.took or [0], (50, 90, 99)).tolist()
+        return {"filled": len(self.took), "p50_ns": p50, "p90_ns": p90, "p99_ns": p99}
+
+
+async def measure(url: str, pattern: str, subscriber: Subscriber | Recoveries) -> None:
+    """Receive until SIGTERM, then print the report."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with feedhandler.subscribe(url, pattern, as_=grain, stamp=stamp) as messages:
+    async with feedhandler.subscribe(
+        url, pattern, as_=subscriber.grain, stamp=subscriber.stamp
+    ) as messages:
         print("ready", flush=True)
 
         consumer = asyncio.create_task(subscriber.consume(messages))
@@ -106,5 +137,9 @@ if __name__ == "__main__":
     parser.add_argument("pattern")
     parser.add_argument("grain")
     parser.add_argument("--stamp", action="store_true")
-    arguments = parser.parse_args()
-    uvloop.run(measure(arguments.url, arguments.pattern, arguments.grain, arguments.stamp))
+    parser.add_argument("--gap-wait-us", type=int)
+    given = parser.parse_args()
+    if given.grain == "recovered":
+        uvloop.run(measure(given.url, given.pattern, Recoveries(given.gap_wait_us)))
+    else:
+        uvloop.run(measure(given.url, given.pattern, Subscriber(given.grain, given.stamp)))

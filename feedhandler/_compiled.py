@@ -126,6 +126,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     "exchange": (
         "replay.captures.packet_headers",
         "replay.generating.books",
+        "replay.generating.deals",
         "replay.generating.prng",
         "replay.generating.flow",
         "replay.generating.issuers",

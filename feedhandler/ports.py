@@ -18,6 +18,13 @@ PORTS = range(26_700, 29_900)
 _given: set[int] = set()
 
 
+def free_udp_port() -> int:
+    """Return a UDP port that is free at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def free_ports(count: int) -> list[int]:
     """Choose so many TCP ports of loopback that no process listens on, none of them chosen before.
 

@@ -15,7 +15,8 @@ are not durable, so that no measurement waits for a disk; each has the step's li
 an event loop, make them on a thread.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -118,43 +119,40 @@ class LabBroker:
 
         Removes what was declared for the step before. Raises PeerError where the broker refuses.
         """
-        try:
-            self._clear()
-            return self._prepare(binding, clients, limit_bytes)
-        except BrokerFailed as error:
-            raise PeerError(f"{self.version}: {error}") from None
-
-    def _prepare(self, binding: Binding, clients: int, limit_bytes: int) -> list[list[str]]:
-        self.declares.exchange(binding.exchange, binding.kind)
-        self._exchange = binding.exchange
         single = self.kind == "artemis"
         bindings = [(key,) for key in binding.keys] if single else [binding.keys]
         found: list[list[str]] = []
-        for client in range(clients):
-            sources = []
-            for index, keys in enumerate(bindings):
-                name = f"{PREFIX}-{client + 1}-{index + 1}"
-                self.declares.queue(
-                    name, binding.exchange, *keys, durable=False, bytes_max=limit_bytes
-                )
-                self._queues.append(name)
-                sources.append(self.declares.source(name))
-            found.append(sources)
+        self.clear()
+        with self._asking():
+            self.declares.exchange(binding.exchange, binding.kind)
+            self._exchange = binding.exchange
+            for client in range(clients):
+                sources = []
+                for index, keys in enumerate(bindings):
+                    name = f"{PREFIX}-{client + 1}-{index + 1}"
+                    self.declares.queue(
+                        name, binding.exchange, *keys, durable=False, bytes_max=limit_bytes
+                    )
+                    self._queues.append(name)
+                    sources.append(self.declares.source(name))
+                found.append(sources)
         return found
 
     def clear(self) -> None:
         """Remove the queues and the exchange that were declared. Raises PeerError."""
+        with self._asking():
+            while self._queues:
+                self.declares.delete(self._queues.pop())
+            if self._exchange and self.kind != "artemis":
+                self.declares.delete_exchange(self._exchange)
+        self._exchange = ""
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
         try:
-            self._clear()
+            yield
         except BrokerFailed as error:
             raise PeerError(f"{self.version}: {error}") from None
-
-    def _clear(self) -> None:
-        while self._queues:
-            self.declares.delete(self._queues.pop())
-        if self._exchange and self.kind != "artemis":
-            self.declares.delete_exchange(self._exchange)
-        self._exchange = ""
 
     @property
     def password(self) -> str:

@@ -18,6 +18,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.histogram import percentiles_of
 from feedhandler.lab.broker_client import BrokerSubscriber
 from feedhandler.lab.control import Sender
+from feedhandler.lab.results import answer_of
 from feedhandler.lab.tally import Tally
 from feedhandler.rpc import Verb
 
@@ -108,22 +109,15 @@ class Client:
 
     async def verdict(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that was found since `expect`: counts, losses, findings, latencies in ns."""
-        expected, histogram = self._expected, self.tally.histogram
+        expected = self._expected
         verdict = self.tally.verdict(expected["counts"])
         missing = self.tally.first_lost(expected["counts"], expected["services"])
-        counts = histogram.counts()
-        filled = np.flatnonzero(counts)
         return {
             **verdict,
+            **answer_of(self.tally.histogram),
             "announced_lost": self.tally.announced,
             "body_bytes": self.tally.body_bytes,
             "findings": [*([self._error] if self._error else []), *self.tally.named, *missing],
-            "count": histogram.count,
-            "sum_ns": histogram.total,
-            "min_ns": histogram.minimum,
-            "max_ns": histogram.maximum,
-            "buckets": filled.tolist(),
-            "counts": counts[filled].tolist(),
         }
 
     async def detach(self, request: Mapping[str, Any] | None = None) -> None:

@@ -36,11 +36,6 @@ _WHOLE = 0xFFFF
 _NO_BYTES = 1 << 16
 
 
-def is_sampled(sequence: int, number: int) -> bool:
-    """Return whether a packet (number 0xFFFF) or message has a control datagram."""
-    return bool(sequence & number & 1)
-
-
 def connected(address: str) -> socket.socket:
     """Return a non-blocking UDP socket connected to `host:port`.
 

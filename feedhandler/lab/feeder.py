@@ -11,12 +11,10 @@ Every line gets every packet. The rate counts all lines together, in bits of Eth
 source paper's 40 Mbps do.
 """
 
-import contextlib
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -25,9 +23,11 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.results import Sent
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import write_sequences
+from feedhandler.replay.playing.blocks import PlainBlock
 from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
-from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.playing.senders import UdpSender
 
 #: Packets due within this time leave together; from `FAST_BPS` on, the longer time.
 BURST_NS, FAST_BURST_NS = 100_000, 250_000
@@ -39,34 +39,8 @@ BLOCK_PACKETS = 2_048
 BLOCKS_AHEAD = 4
 #: Time from the call to the first packet: the first blocks are prepared by then.
 LEAD_NS = 20_000_000
-#: How often the preparing thread checks for the end while the sender is busy.
-STOP_POLL_S = 0.05
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Datagrams in sending order, as `Sender.send_block` takes them; `data` is the block's own."""
-
-    data: Array
-    offsets: Array
-    lengths: Array
-    destinations: Array
-    due_ns: Array
-
-
-#: Blocks on their way to the sender; then None, or what went wrong.
-Blocks = queue.Queue[Block | BaseException | None]
-
-
-def _put(blocks: Blocks, item: Block | BaseException | None, over: threading.Event) -> bool:
-    """Wait for room and put `item`; return False where `over` was set instead."""
-    while not over.is_set():
-        with contextlib.suppress(queue.Full):
-            blocks.put(item, timeout=STOP_POLL_S)
-            return True
-    return False
 
 
 class Feeder:
@@ -85,7 +59,7 @@ class Feeder:
         indexes = {key: index for index, key in enumerate(self._open.channels)}
         #: u16[lines, services]: the destination of each service on each line.
         self._table = self._open.table[:, [indexes[key] for key in workload.services.tolist()]]
-        self._sender = Sender(self._open.destinations, spin_ns=0)
+        self._sender = UdpSender(self._open.destinations, spin_ns=0)
 
     def close(self) -> None:
         """Close the sockets."""
@@ -130,21 +104,13 @@ class Feeder:
                 "play for a shorter time, or at a lower rate",
             )
         self._sender.progress[:] = 0
-        blocks: Blocks = queue.Queue(BLOCKS_AHEAD)
-        over = threading.Event()
-        reader = threading.Thread(
-            target=self._read,
-            args=(self.blocks(stretch, rate_bps, pace), blocks, over),
-            name="prepare",
-            daemon=True,
-        )
-        reader.start()
-        anchor_ns = time.monotonic_ns() + LEAD_NS
-        try:
-            self._send(blocks, anchor_ns)
-        finally:
-            over.set()
-            reader.join()
+        with ThreadPoolExecutor(1, "prepare") as preparing:
+            blocks = self.blocks(stretch, rate_bps, pace)
+            ahead = deque(preparing.submit(next, blocks, None) for _ in range(BLOCKS_AHEAD))
+            anchor_ns = time.monotonic_ns() + LEAD_NS
+            while not self._sender.stopped and (block := ahead.popleft().result()) is not None:
+                ahead.append(preparing.submit(next, blocks, None))
+                self._sender.send(block, anchor_ns)
         if pace:
             warm_up_ns = round(self.workload.begins_ns(stretch.warm_up) / pace)
             peak_bits = self.workload.peak_bits(round(PEAK_WINDOW_NS * pace), stretch.packets)
@@ -157,27 +123,7 @@ class Feeder:
         duration_ns = time.monotonic_ns() - anchor_ns - warm_up_ns
         return self._account(stretch, duration_ns, peak_bps * self.lines)
 
-    def _send(self, blocks: Blocks, anchor_ns: int) -> None:
-        """Send every block of the queue, to its end. Raises what ended the preparing thread."""
-        while (block := blocks.get()) is not None:
-            if isinstance(block, BaseException):
-                raise block
-            columns = (block.offsets, block.lengths, block.destinations, block.due_ns)
-            whose = np.zeros(len(block.offsets), np.uint32)
-            self._sender.send_block([block.data], whose, *columns, anchor_ns)
-
-    def _read(self, made: Iterator[Block], blocks: Blocks, over: threading.Event) -> None:
-        """Run the preparing thread: put every block, then None or the exception that ended it."""
-        last: BaseException | None = None
-        try:
-            for block in made:
-                if self._sender.stopped or not _put(blocks, block, over):
-                    break
-        except BaseException as error:
-            last = error
-        _put(blocks, last, over)
-
-    def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[Block]:
+    def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[PlainBlock]:
         """Yield the stretch as blocks, numbered from the services' next numbers on."""
         workload = self.workload
         if pace:
@@ -196,7 +142,7 @@ class Feeder:
                 done += end - first
             passes += 1
 
-    def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> Block:
+    def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> PlainBlock:
         """Return packets `first` .. `end` - 1 of the workload, numbered, on every line in turn."""
         workload, lines = self.workload, self.lines
         start = int(workload.offset[first])
@@ -207,7 +153,7 @@ class Feeder:
         slots = workload.slot[first:end]
         numbers = (bases[slots] + workload.ahead[first:end]).astype(np.uint64)
         write_sequences(workload.feed.table, data, offsets, numbers, in_frames=False)
-        return Block(
+        return PlainBlock(
             data,
             np.repeat(offsets, lines),
             np.repeat(workload.length[first:end], lines),

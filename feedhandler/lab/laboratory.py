@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import datetime
 import os
-import socket
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,13 +50,14 @@ from feedhandler.lab.results import (
     Sent,
     Step,
     Sweep,
+    latency_of_answer,
     merged,
 )
-from feedhandler.lab.stamping import STAMPER, Stamping, latency_of_answer, start_stamping
+from feedhandler.lab.stamping import STAMPER, Stamping, start_stamping
 from feedhandler.lab.supervisor import Supervisor
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
-from feedhandler.ports import free_ports
+from feedhandler.ports import free_ports, free_udp_port
 from feedhandler.rpc import ask
 
 #: How long each stage may take before the run fails.
@@ -551,13 +551,6 @@ def findings_of(results: Iterable[ClientResult]) -> list[str]:
         f"client{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}: {text}"
         for text, numbers in findings.items()
     ]
-
-
-def free_udp_port() -> int:
-    """Return a UDP port that is free at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _now() -> str:

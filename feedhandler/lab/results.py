@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.histogram import BUCKETS, UPPER_BOUNDS, percentiles_of
+from feedhandler.histogram import BUCKETS, UPPER_BOUNDS, Histogram, percentiles_of
 
 #: Format version of the files; a reader refuses any other.
 FORMAT = 1
@@ -67,6 +67,28 @@ class Latency(Struct, kw_only=True):
         filled = np.flatnonzero(self.buckets)
         shares = np.cumsum(self.buckets[filled]) / max(1, int(self.buckets.sum()))
         return UPPER_BOUNDS[filled], shares
+
+
+def answer_of(histogram: Histogram) -> dict[str, Any]:
+    """Return a histogram as a part of a role's answer; `latency_of_answer` reads it."""
+    counts = histogram.counts()
+    filled = np.flatnonzero(counts)
+    return {
+        "count": int(histogram.count),
+        "sum_ns": int(histogram.total),
+        "min_ns": int(histogram.minimum),
+        "max_ns": int(histogram.maximum),
+        "buckets": filled.tolist(),
+        "counts": counts[filled].tolist(),
+    }
+
+
+def latency_of_answer(answer: dict[str, Any]) -> Latency:
+    """Return a role's answer as a distribution."""
+    buckets = np.zeros(BUCKETS, np.uint64)
+    buckets[answer["buckets"]] = answer["counts"]
+    figures = {name: answer[name] for name in ("count", "sum_ns", "min_ns", "max_ns")}
+    return Latency(buckets=buckets, **figures)
 
 
 def merged(parts: Iterable[Latency]) -> Latency:

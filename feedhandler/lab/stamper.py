@@ -24,6 +24,7 @@ import numpy as np
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.lines import SO_TIMESTAMPNS, set_receive_buffer
 from feedhandler.lab.control import DATAGRAM, ROW
+from feedhandler.lab.results import answer_of
 from feedhandler.rpc import Verb
 
 #: Limit of each side: an hour at the paper's rate of messages, some 600 MB.
@@ -137,7 +138,7 @@ class Stamper:
                     by_number[number].read()
 
     async def addresses(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """dict[str, Any] the address that each side is to send to."""
+        """Return the address that each side is to send to."""
         return {name: side.address for name, side in self.sides.items()}
 
     async def expect(self, request: Mapping[str, Any]) -> None:
@@ -150,7 +151,7 @@ class Stamper:
                 side.drain()
 
     async def latency(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """dict[str, Any] the latencies of the step, and the unmatched counts."""
+        """Return the latencies of the step, and the unmatched counts."""
         with self._lock:
             gateway, client = (self._timed(self.sides[name].drain()) for name in SIDES)
         over = sum(side.over for side in self.sides.values())
@@ -181,15 +182,8 @@ def _answer(gateway: Array, client: Array, over: int) -> dict[str, Any]:
     histogram = Histogram()
     for value in found.tolist():
         histogram.record(value)
-    counts = histogram.counts()
-    filled = np.flatnonzero(counts)
     return {
-        "count": int(histogram.count),
-        "sum_ns": int(histogram.total),
-        "min_ns": int(histogram.minimum),
-        "max_ns": int(histogram.maximum),
-        "buckets": filled.tolist(),
-        "counts": counts[filled].tolist(),
+        **answer_of(histogram),
         "published_only": published_only,
         "received_only": received_only,
         "over": over,

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
-from feedhandler.lab.results import BUCKETS, Latency
+from feedhandler.lab.results import Latency, latency_of_answer
 from feedhandler.lab.supervisor import RoleFailed, Supervisor
 
 STAMPER = "stamper"
@@ -45,16 +43,3 @@ async def start_stamping(supervisor: Supervisor) -> Stamping:
         "starting the stamping role", ASK_S, [STAMPER], "addresses"
     )
     return Stamping(supervisor, addresses)
-
-
-def latency_of_answer(answer: dict[str, Any]) -> Latency:
-    """Return a role's answer as a distribution."""
-    buckets = np.zeros(BUCKETS, np.uint64)
-    buckets[answer["buckets"]] = answer["counts"]
-    return Latency(
-        count=answer["count"],
-        sum_ns=answer["sum_ns"],
-        min_ns=answer["min_ns"],
-        max_ns=answer["max_ns"],
-        buckets=buckets,
-    )

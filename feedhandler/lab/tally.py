@@ -106,24 +106,23 @@ class Tally:
         self.thinned = thinned
         self.checking = True
 
-    @cython.locals(
-        row=cython.Py_ssize_t,
-        count=cython.Py_ssize_t,
-        width=cython.Py_ssize_t,
-        rows=cython.p_longlong,
-    )
     def record(self, batch: Batch, now_ns: cython.longlong) -> cython.int:
         """Count, check and time one read's deliveries.
 
         `now_ns` is the time of the read, of the clock that the gateway's stamps are of.
         """
+        row: cython.Py_ssize_t
+        count: cython.Py_ssize_t
+        width: cython.Py_ssize_t
         if batch.notes:
             self._note(batch.quality)
         count, width = batch.count, batch.width
         self.deliveries += count
         self.body_bytes += len(batch.data)
         if cython.compiled:
-            rows = cython.cast(cython.p_longlong, cython.cast(cython.p_char, batch.parts))
+            rows: cython.p_longlong = cython.cast(
+                cython.p_longlong, cython.cast(cython.p_char, batch.parts)
+            )
         else:
             rows = memoryview(batch.parts).cast("q")
         if self.checking:
@@ -138,20 +137,19 @@ class Tally:
                     self.histogram.record(now_ns - rows[2 * width + row])
         return 0
 
-    @cython.locals(slot=cython.int, at=cython.longlong, position=cython.longlong, timed=cython.bint)
     def _placed(
         self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
     ) -> cython.bint:
         """Check one delivery; return whether its latency counts."""
-        slot = self.slots[service & 0xFFFF]
+        slot: cython.int = self.slots[service & 0xFFFF]
         if slot < 0:
             self._stranger(service, sequence, number)
             return False
-        at = sequence - self.bases[slot]
+        at: cython.longlong = sequence - self.bases[slot]
         if at < 0 or at >= self.sizes[slot]:
             self._stranger(service, sequence, number)
             return False
-        position = sequence << 16 | number
+        position: cython.longlong = sequence << 16 | number
         if position <= self.last[slot]:
             self.misplaced += 1
             self._name("came again or too late", service, sequence, number)
@@ -166,7 +164,7 @@ class Tally:
         ):
             self._name("a message before it is missing", service, sequence, number)
         self.seen[at] += 1
-        timed = sequence >= self.timed_from[slot]
+        timed: cython.bint = sequence >= self.timed_from[slot]
         return timed
 
     def _stranger(

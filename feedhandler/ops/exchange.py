@@ -23,7 +23,14 @@ from feedhandler.replay.exchange.simulated import (
 )
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
-from feedhandler.terminal.console import ExitCode, host_faults, print_json, progress, run_async
+from feedhandler.terminal.console import (
+    ExitCode,
+    host_faults,
+    print_json,
+    progress,
+    run_async,
+    signal_handlers,
+)
 from feedhandler.terminal.outputs import refuse_filled
 
 if TYPE_CHECKING:
@@ -102,8 +109,8 @@ def run(options: Options) -> int:
             if state.closed:
                 print(f"feedhandler: exchange: {CLOSED}", file=sys.stderr, flush=True)
 
-        with host_faults():
-            result = exchange.run(on_progress, handle_signals=True)
+        with host_faults(), signal_handlers(lambda *_: exchange.stop()):
+            result = exchange.run(on_progress)
     _print_account(result, options)
     return ExitCode.OK
 

@@ -16,6 +16,7 @@ No I/O, compiled; the interpreted file does the same.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cython
@@ -32,56 +33,32 @@ from cython.cimports.feedhandler.codecs.scanner import (
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(eq=False)
 class PacketHeaders:
     """Columns, a row a datagram: `verdict` u8 (a `Reject`; where it is not FINE the rest is 0),
     `kind` u8 (a `PacketKind`), `compressed` u8 (0 or 1), `service` u32, `sequence`,
     `next_sequence` and `send_time` u64, as `feed_table.PacketHeader` has them."""
 
-    def __init__(
-        self,
-        verdict: Array,
-        kind: Array,
-        compressed: Array,
-        service: Array,
-        sequence: Array,
-        next_sequence: Array,
-        send_time: Array,
-    ) -> None:
-        self.verdict = verdict
-        self.kind = kind
-        self.compressed = compressed
-        self.service = service
-        self.sequence = sequence
-        self.next_sequence = next_sequence
-        self.send_time = send_time
+    verdict: Array
+    kind: Array
+    compressed: Array
+    service: Array
+    sequence: Array
+    next_sequence: Array
+    send_time: Array
 
     def __len__(self) -> int:
         return len(self.verdict)
 
     def select(self, rows: Any) -> "PacketHeaders":
         """Select rows by a mask, an index array or a slice."""
-        return PacketHeaders(
-            self.verdict[rows],
-            self.kind[rows],
-            self.compressed[rows],
-            self.service[rows],
-            self.sequence[rows],
-            self.next_sequence[rows],
-            self.send_time[rows],
-        )
+        return PacketHeaders(*(column[rows] for column in vars(self).values()))
 
 
 def join_headers(pieces: Sequence[PacketHeaders]) -> PacketHeaders:
     """Concatenate the rows of several `PacketHeaders`."""
-    return PacketHeaders(
-        np.concatenate([each.verdict for each in pieces]),
-        np.concatenate([each.kind for each in pieces]),
-        np.concatenate([each.compressed for each in pieces]),
-        np.concatenate([each.service for each in pieces]),
-        np.concatenate([each.sequence for each in pieces]),
-        np.concatenate([each.next_sequence for each in pieces]),
-        np.concatenate([each.send_time for each in pieces]),
-    )
+    columns = zip(*(vars(each).values() for each in pieces), strict=True)
+    return PacketHeaders(*(np.concatenate(each) for each in columns))
 
 
 def empty_headers(count: int) -> PacketHeaders:

@@ -237,9 +237,7 @@ class _Walk:
         header_bytes = 4 * layer.hl
         if layer.v != 4 or (layer.len and layer.len < header_bytes):
             raise _Unread(Skip.BAD_IP_HEADER)
-        self._source, self._destination = (
-            self._slow.number_of(each) for each in (layer.src, layer.dst)
-        )
+        self._address(layer)
         payload = layer.data
         if layer.mf or layer.offset:
             if len(payload) < layer.len - header_bytes:
@@ -261,9 +259,7 @@ class _Walk:
             raise _Unread(Skip.BAD_IP_HEADER)
         if _IPV6_FRAGMENT in layer.extension_hdrs:
             raise _Unread(Skip.FRAGMENT)
-        self._source, self._destination = (
-            self._slow.number_of(each) for each in (layer.src, layer.dst)
-        )
+        self._address(layer)
         return self._by_protocol(layer.p, layer.data)
 
     def _address(self, layer: Any) -> None:

@@ -8,28 +8,13 @@ Sans-IO: sockets and time are the exchange's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feedhandler.replay.generating.packets import Outgoing
+from feedhandler.replay.playing.blocks import PlainBlock
 from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Datagrams in the order in which they leave, as the columns of `Sender.send_block`."""
-
-    data: NDArray[np.uint8]
-    offsets: NDArray[np.uint32]
-    lengths: NDArray[np.uint32]
-    destinations: NDArray[np.uint16]
-    due_ns: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.due_ns)
 
 
 class Send(NamedTuple):
@@ -125,7 +110,7 @@ class BlockMaker:
         """Sends that are not due yet."""
         return len(self._sends)
 
-    def block(self, packets: Sequence[Sequence[Outgoing]], until_ns: int) -> Block:
+    def block(self, packets: Sequence[Sequence[Outgoing]], until_ns: int) -> PlainBlock:
         """Add packets and return the sends due by `until_ns`, plus the least delay of a line.
 
         `packets` has a sequence per line set, each in order of `due_ns`; packets of later calls
@@ -139,7 +124,7 @@ class BlockMaker:
         """End the faults of line set `number`; what they held back comes with the next block."""
         self._add(self._sets[number].finish())
 
-    def last_block(self) -> Block:
+    def last_block(self) -> PlainBlock:
         """End all faults and return all remaining sends."""
         for lines in self._sets:
             self._add(lines.finish())
@@ -150,7 +135,7 @@ class BlockMaker:
             self._turn += 1
             self._sends.append(Send(due_ns, self._turn, destination, packet))
 
-    def _release(self, until_ns: int | None) -> Block:
+    def _release(self, until_ns: int | None) -> PlainBlock:
         """Take the sends due by `until_ns`, or all where it is None, as a block."""
         self._sends.sort()
         count = len(self._sends)
@@ -160,7 +145,7 @@ class BlockMaker:
         return _block(sends)
 
 
-def _block(sends: Sequence[Send]) -> Block:
+def _block(sends: Sequence[Send]) -> PlainBlock:
     """Build the columns of the sends; a packet that leaves on several lines is held once."""
     indexes: dict[int, int] = {}
     parts: list[bytes] = []
@@ -175,7 +160,7 @@ def _block(sends: Sequence[Send]) -> Block:
             size += len(packet)
         rows.append((index, len(packet), destination, due_ns))
     columns: Any = np.array(rows, np.int64).reshape(-1, 4).T
-    return Block(
+    return PlainBlock(
         np.frombuffer(b"".join(parts), np.uint8),
         columns[0].astype(np.uint32),
         columns[1].astype(np.uint32),

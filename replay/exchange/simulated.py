@@ -22,7 +22,6 @@ The ledger lists what the exchange published: what the lines lose on the way is 
 
 import contextlib
 import queue
-import signal
 import sys
 import threading
 import time
@@ -30,7 +29,7 @@ from collections.abc import Callable, Iterator
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.market.stream_market import Market
-from feedhandler.replay.exchange.blocks import Block, BlockMaker, LineSet
+from feedhandler.replay.exchange.blocks import BlockMaker, LineSet
 from feedhandler.replay.exchange.ledger import LedgerWriter
 from feedhandler.replay.exchange.plan import (
     FEED_NAME,
@@ -44,8 +43,10 @@ from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
-from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.blocks import PlainBlock
+from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
+from feedhandler.replay.playing.senders import UdpSender
 from feedhandler.retrans.snapshots import SnapshotCutter
 
 __all__ = ["Exchange", "ExchangePlan", "ExchangeProgress", "ExchangeResult"]
@@ -92,7 +93,7 @@ class Exchange:
         self._packets = dict.fromkeys(self.generator.services, 0)
         self._messages = dict.fromkeys(self.generator.services, 0)
         self._withheld: tuple[int, int] | None = None
-        self._blocks: queue.Queue[Block | None] = queue.Queue(AHEAD_BLOCKS)
+        self._blocks: queue.Queue[PlainBlock | None] = queue.Queue(AHEAD_BLOCKS)
         self._thread = threading.Thread(target=self._send, name="exchange-send", daemon=True)
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -109,7 +110,7 @@ class Exchange:
         self._ledger = LedgerWriter(plan.ledger, self._feed) if plan.ledger else None
         if self._ledger is not None:
             opened.callback(self._ledger.close)
-        self._sender = Sender(lines.destinations)
+        self._sender = UdpSender(lines.destinations)
         self._sets = list(_line_sets(plan, lines, self.generator.services))
         self._maker = BlockMaker(self._sets)
         self._servers: ExchangeServers | None = None
@@ -149,15 +150,12 @@ class Exchange:
         """End the run in good order; from any thread or a signal handler."""
         self._stop.set()
 
-    def run(
-        self, on_progress: OnProgress | None = None, *, handle_signals: bool = False
-    ) -> ExchangeResult:
+    def run(self, on_progress: OnProgress | None = None) -> ExchangeResult:
         """Send the session to its end. An exchange runs once.
 
-        `handle_signals` (in the main thread only): SIGTERM and SIGINT end the run in good order.
         Raises `OSError` where the network refuses a packet.
         """
-        with _signals(self._stop if handle_signals else None), _quick_switches(), self._opened:
+        with _quick_switches(), self._opened:
             try:
                 self._generate(on_progress)
                 self._put(None)
@@ -261,7 +259,7 @@ class Exchange:
                 return packets[:index] + packets[index + 1 :]
         return packets
 
-    def _put(self, block: Block | None) -> bool:
+    def _put(self, block: PlainBlock | None) -> bool:
         """Hand a block over, waiting for room; False where the sender has ended.
 
         Sending begins when the session is as far ahead as it may be, or has ended.
@@ -288,16 +286,7 @@ class Exchange:
         try:
             while (block := self._blocks.get()) is not None:
                 self._anchor_ns = self._anchor_ns or time.monotonic_ns() + START_LEAD_NS
-                which = block.offsets * 0
-                self._sender.send_block(
-                    [block.data],
-                    which,
-                    block.offsets,
-                    block.lengths,
-                    block.destinations,
-                    block.due_ns,
-                    self._anchor_ns,
-                )
+                self._sender.send(block, self._anchor_ns)
         except BaseException as error:
             self._error = error
         finally:
@@ -341,21 +330,6 @@ def _line_sets(
     if plan.snapshots_cut:
         # A seed of its own, so that the two kinds of lines do not lose in step.
         yield LineSet([numbers(2), numbers(3)], plan.refresh_faults, plan.seed ^ REFRESH_SEED)
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event | None) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop` while this lasts."""
-    if stop is None:
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

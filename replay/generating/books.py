@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True
 """Order books of a generated market, kept as messages.
 
 `ShareBooks` holds every share's resting orders, price levels and quotes in flat arrays, the latest
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
+from cython.cimports.feedhandler.replay.generating.deals import Deals, quotient
 from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
@@ -31,8 +32,6 @@ from feedhandler.replay.generating.instruments import Instrument
 from feedhandler.replay.generating.layouts import (
     ORDER_FIELDS,
     QUOTE_FIELDS,
-    TRADE_FIELDS,
-    UPDATE_FIELDS,
     offsets,
     share_messages,
 )
@@ -73,14 +72,12 @@ class ShareBooks:
 
     prng: Prng
     tape: Tape
+    deals: Readonly[Deals]
     shares: Readonly[cython.int]
     tables: Readonly[dict]
     number: Readonly[cython.uint]
     orders: cython.uchar[::1]
     quotes: cython.uchar[::1]
-    trades: cython.uchar[::1]
-    updates: cython.uchar[::1]
-    announced: cython.uchar[::1]
     quoted: cython.uchar[::1]
     halted: Readonly[cython.uchar[::1]]
     sides: cython.schar[::1]
@@ -95,22 +92,12 @@ class ShareBooks:
     levels: cython.int[::1]
     shown: cython.int[::1]
     tick: cython.int[::1]
-    opening: cython.int[::1]
-    last: cython.int[::1]
-    high: cython.int[::1]
-    low: cython.int[::1]
-    deals: cython.int[::1]
-    traded: cython.longlong[::1]
     at_order: cython.int[::1]
     at_quote: cython.int[::1]
-    at_trade: cython.int[::1]
-    at_update: cython.int[::1]
     date: cython.int
     previous_date: cython.int
     order_bytes: cython.int
     quote_bytes: cython.int
-    trade_bytes: cython.int
-    update_bytes: cython.int
     scratch: cython.int[::1]
 
     def __init__(
@@ -121,28 +108,20 @@ class ShareBooks:
         self.date, self.previous_date = dates
         self.number = 0
         self.order_bytes, self.quote_bytes = feed.layout(230).size, feed.layout(140).size
-        self.trade_bytes, self.update_bytes = feed.layout(240).size, feed.layout(241).size
         self.at_order, self.at_quote = (
             offsets(feed, 230, ORDER_FIELDS),
             offsets(feed, 140, QUOTE_FIELDS),
         )
-        self.at_trade = offsets(feed, 240, TRADE_FIELDS)
-        self.at_update = offsets(feed, 241, UPDATE_FIELDS)
         self.tables = messages = share_messages(
             feed, instruments, dates[0], (SHARE_SYSTEM, SLOTS, DEPTH)
         )
         self.orders, self.quotes = memoryview(messages["orders"]), memoryview(messages["quotes"])
-        self.trades, self.updates = memoryview(messages["trades"]), memoryview(messages["updates"])
+        self.deals = Deals(feed, instruments, messages, tape, indexes.TRADES, 0)
         count = self.shares
-        prices = numpy.array([share.opening_price for share in instruments], numpy.intc)
         self.tick = memoryview(numpy.array([share.tick for share in instruments], numpy.intc))
-        self.opening, self.last, self.high, self.low = (memoryview(prices.copy()) for _ in range(4))
-        self.deals, self.resting = _numbers(count), _numbers(count)
+        self.resting = _numbers(count)
         self.next_order = memoryview(numpy.ones(count, numpy.intc))
-        self.traded = memoryview(numpy.zeros(count, numpy.int64))
-        self.halted, self.announced = (
-            memoryview(numpy.zeros(count, numpy.uint8)) for _ in range(2)
-        )
+        self.halted = memoryview(numpy.zeros(count, numpy.uint8))
         self.quoted = memoryview(numpy.zeros(count * DEPTH, numpy.uint8))
         self.prices, self.volumes = _numbers(count * SLOTS), _numbers(count * SLOTS)
         self.sides = memoryview(numpy.full(count * SLOTS, -1, numpy.int8))
@@ -154,32 +133,25 @@ class ShareBooks:
         self.shown = _numbers(count * 2 * DEPTH * 3)
         self.scratch = _numbers(SLOTS)
 
-    def mask(self, name: str) -> Any:
-        """Return a mask, not 0 for quotes that were shown (`quoted`), shares that have traded
-        (`deals`), last prices that were announced again (`announced`)."""
-        return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
+    def mask(self) -> Any:
+        """Return a mask, not 0 for quotes that were shown."""
+        return self.quoted
 
     # -- events ---------------------------------------------------------------------------------
 
-    @cython.locals(
-        share=cython.int,
-        side=cython.int,
-        _i=cython.int,
-        level=cython.int,
-        base=cython.int,
-        price=cython.int,
-        count=cython.int,
-    )
-    @cython.returns(cython.int)
-    def fill(self, share):
+    def fill(self, share: cython.int) -> cython.int:
         """Fill an empty book with the orders of the day before, without messages."""
+        side: cython.int
+        _i: cython.int
         for side in range(2):
-            base = (share * 2 + side) * _LEVELS
-            price = self.opening[share] + (self.tick[share] if side else -self.tick[share])
+            base: cython.int = (share * 2 + side) * _LEVELS
+            price: cython.int = self.deals.opening[share] + (
+                self.tick[share] if side else -self.tick[share]
+            )
             for _i in range(FIRST_ORDERS):
-                count = self.levels[share * 2 + side]
+                count: cython.int = self.levels[share * 2 + side]
                 if count < 10 or (count < 13 and self.prng.below(3) == 0):
-                    level = count
+                    level: cython.int = count
                     self._open_level(base, level, price)
                     price += (1 if side else -1) * self.tick[share] * (1 + self.prng.below(2))
                 else:
@@ -187,19 +159,17 @@ class ShareBooks:
                 self._rest(share, side, level, self.level_price[base + level], 0, 1)
         return 0
 
-    @cython.locals(share=cython.int, want=cython.int, low=cython.int, side=cython.int)
-    @cython.returns(cython.int)
-    def act(self, share, want):
+    def act(self, share: cython.int, want: cython.int) -> cython.int:
         """One instruction arrives: an order is added, changed, or cancelled."""
         self.number += 1
         if self.resting[share] >= _SLOTS - 1:
             return self.show(share, self._relieve(share))
-        side = -1
+        side: cython.int = -1
         if self.levels[share * 2] < _LEVELS_MIN:
             side = 0
         elif self.levels[share * 2 + 1] < _LEVELS_MIN:
             side = 1
-        low = -1
+        low: cython.int = -1
         if side < 0:
             low = self._change(share, want)
             # The side with fewer levels, mostly.
@@ -210,73 +180,57 @@ class ShareBooks:
             low = self._enter(share, side, want)
         return self.show(share, low)
 
-    @cython.locals(share=cython.int, slot=cython.int, index=cython.int, base=cython.int)
-    @cython.returns(cython.int)
-    def _relieve(self, share):
+    def _relieve(self, share: cython.int) -> cython.int:
         """Cancel an order of a full book that shares its level; return the first changed level.
 
         There is one, since a book has more slots than levels."""
-        slot = self.prng.below(_SLOTS)
+        slot: cython.int = self.prng.below(_SLOTS)
         while True:
-            index = share * _SLOTS + slot
+            index: cython.int = share * _SLOTS + slot
             if self.sides[index] >= 0:
-                base = (share * 2 + self.sides[index]) * _LEVELS
+                base: cython.int = (share * 2 + self.sides[index]) * _LEVELS
                 base += self._level_of(base, self.prices[index])
                 if self.level_count[base] > 1:
                     return self._withdraw(share, slot)
             slot = slot + 1 if slot + 1 < _SLOTS else 0
 
-    @cython.locals(
-        share=cython.int, want=cython.int, draw=cython.int, many=cython.int, low=cython.int
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _change(self, share, want):
+    def _change(self, share: cython.int, want: cython.int) -> cython.int:
         """Cancel or shrink an order, the likelier the more there are; -1 where none changed."""
-        many = self.resting[share]
-        draw = self.prng.below(1024)
-        low = -1
+        many: cython.int = self.resting[share]
+        draw: cython.int = self.prng.below(1024)
+        low: cython.int = -1
         if want != _SHIFT and draw >= 820:
             low = self._shrink(share, want)
         elif draw < 410 + (many - _AIM) * 40:
             low = self._cancel(share, want)
         return low
 
-    @cython.locals(
-        share=cython.int,
-        side=cython.int,
-        base=cython.int,
-        slot=cython.int,
-        price=cython.int,
-        volume=cython.int,
-        level=cython.int,
-        lean=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def cross(self, share):
+    def cross(self, share: cython.int) -> cython.int:
         """Trade an incoming order with the oldest one at the best price; nothing of it rests.
 
         Returns 1, or 0 where the book is too thin for that."""
         # Trading leans back to the opening price: 512 in 1024 there, at 10 % away 768.
-        lean = 512 + quotient(
-            (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 2560),
-            self.opening[share],
+        lean: cython.longlong = 512 + quotient(
+            (self.deals.last[share] - self.deals.opening[share])
+            * cython.cast(cython.longlong, 2560),
+            self.deals.opening[share],
         )
         # Side 0 are the bids: sellers trade with them.
-        side = 0 if self.prng.below(1024) < lean else 1
+        side: cython.int = 0 if self.prng.below(1024) < lean else 1
         if side == 0 and self.level_price[share * 2 * _LEVELS] <= _FLOOR * self.tick[share]:
             side = 1
-        base = (share * 2 + side) * _LEVELS
+        base: cython.int = (share * 2 + side) * _LEVELS
         if self.levels[share * 2 + side] <= _LEVELS_MIN:
             return 0
         self.number += 1
-        price = self.level_price[base]
-        slot = self._first_at(share, side, price)
-        volume = self.volumes[share * _SLOTS + slot]
+        price: cython.int = self.level_price[base]
+        slot: cython.int = self._first_at(share, side, price)
+        volume: cython.int = self.volumes[share * _SLOTS + slot]
         if self.prng.below(2) == 0 and volume > 1:
             volume = 1 + self.prng.below(volume - 1)
-        self._deal(share, price, volume)
+        self.deals.add(share, price, volume, self.number)
         if volume == self.volumes[share * _SLOTS + slot]:
             self._remove(share, slot)
             if self.levels[share * 2 + side] and self.level_price[base] == price:
@@ -295,47 +249,20 @@ class ShareBooks:
         self.show(share, 0)
         return 1
 
-    @cython.locals(share=cython.int, at=cython.Py_ssize_t, variation=cython.longlong)
-    @cython.returns(cython.int)
-    def update_price(self, share):
-        """241: the last price, announced once more."""
-        at = share * self.update_bytes
-        variation = (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 10000)
-        put4(self.updates, at + self.at_update[indexes.U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[indexes.U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[indexes.U_PRICE], self.last[share])
-        put4(self.updates, at + self.at_update[indexes.U_HIGH], self.high[share])
-        put4(self.updates, at + self.at_update[indexes.U_LOW], self.low[share])
-        put4(
-            self.updates, at + self.at_update[indexes.U_VARIATION],
-            quotient(variation, self.opening[share]),
-        )  # fmt: skip
-        put2(self.updates, at + self.at_update[indexes.U_MICROS], self._microseconds())
-        self.announced[share] = 1
-        return self.tape.put(indexes.TRADES, self.updates, at, self.update_bytes, share)
-
     # -- what is announced again ------------------------------------------------------------------
 
-    @cython.locals(
-        share=cython.int,
-        to=cython.uchar[::1],
-        at=cython.Py_ssize_t,
-        i=cython.int,
-        count=cython.int,
-        slot=cython.int,
-        offset=cython.Py_ssize_t,
-        level=cython.int,
-    )
-    @cython.returns(cython.int)
-    def retold(self, share, to, at):
+    def retold(self, share: cython.int, to: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.int:
         """Write the share's orders, by priority, as orders announced again (ActionType Y), to
         `to[at:]`; returns how many. After a level's last order the level's figures are its own."""
-        count = self._sorted(share, self.scratch)
+        i: cython.int
+        count: cython.int = self._sorted(share, self.scratch)
         for i in range(count):
-            slot = self.scratch[i]
-            offset = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+            slot: cython.int = self.scratch[i]
+            offset: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
+                cython.Py_ssize_t, self.order_bytes
+            )
             copy(to, at, self.orders, offset, self.order_bytes)
-            level = (share * 2 + self.sides[share * _SLOTS + slot]) * _LEVELS
+            level: cython.int = (share * 2 + self.sides[share * _SLOTS + slot]) * _LEVELS
             level += self._level_of(level, self.prices[share * _SLOTS + slot])
             to[at + self.at_order[indexes.O_ACTION]] = _AGAIN
             put4(to, at + self.at_order[indexes.O_AGGREGATE], self.level_volume[level])
@@ -343,58 +270,43 @@ class ShareBooks:
             at += self.order_bytes
         return count
 
-    @cython.locals(
-        share=cython.int, i=cython.int, count=cython.int, slot=cython.int, index=cython.Py_ssize_t
-    )
-    @cython.returns(cython.int)
-    def retell(self, share):
+    def retell(self, share: cython.int) -> cython.int:
         """Put the share's orders on the tape once more, and its quotes."""
-        count = self._sorted(share, self.scratch)
+        i: cython.int
+        count: cython.int = self._sorted(share, self.scratch)
         for i in range(count):
-            slot = self.scratch[i]
-            index = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+            slot: cython.int = self.scratch[i]
+            index: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
+                cython.Py_ssize_t, self.order_bytes
+            )
             self.orders[index + self.at_order[indexes.O_ACTION]] = _AGAIN
             self.tape.put(indexes.ORDERS, self.orders, index, self.order_bytes, share)
         self.number += 1
         return self.show(share, 0)
 
-    @cython.locals(share=cython.int, i=cython.int)
-    @cython.returns(cython.int)
-    def clear(self, share):
+    def clear(self, share: cython.int) -> cython.int:
         """Empty the book and blank its quotes; return the last price."""
+        i: cython.int
         self.number += 1
         for i in range(_SLOTS):
             self.sides[share * _SLOTS + i] = -1
         self.resting[share] = 0
         self.levels[share * 2] = self.levels[share * 2 + 1] = 0
         self.show(share, 0)
-        return self.last[share]
+        return self.deals.last[share]
 
     # -- the parts of events ----------------------------------------------------------------------
 
-    @cython.locals(
-        share=cython.int,
-        side=cython.int,
-        want=cython.int,
-        base=cython.int,
-        count=cython.int,
-        level=cython.int,
-        price=cython.int,
-        step=cython.int,
-        against=cython.int,
-        i=cython.int,
-    )
-    @cython.returns(cython.int)
-    def _enter(self, share, side, want):
+    def _enter(self, share: cython.int, side: cython.int, want: cython.int) -> cython.int:
         """Add a new order; return the first level that changed."""
-        base = (share * 2 + side) * _LEVELS
-        count = self.levels[share * 2 + side]
-        step = self.tick[share] if side else -self.tick[share]
-        level = -1
+        base: cython.int = (share * 2 + side) * _LEVELS
+        count: cython.int = self.levels[share * 2 + side]
+        step: cython.int = self.tick[share] if side else -self.tick[share]
+        level: cython.int = -1
         if count == 0:
             # The other side is not empty: one tick behind its best.
-            against = (share * 2 + 1 - side) * _LEVELS
-            price = self.level_price[against] + step
+            against: cython.int = (share * 2 + 1 - side) * _LEVELS
+            price: cython.int = self.level_price[against] + step
             level = 0
             self._open_level(base, level, price)
         elif want == _SHIFT:
@@ -422,33 +334,25 @@ class ShareBooks:
                 level = _DEPTH + self.prng.below(count - _DEPTH)
             else:
                 level = self.prng.below(1 + self.prng.below(count))
-        i = self._rest(share, side, level, self.level_price[base + level], self.number, 0)
+        i: cython.int = self._rest(
+            share, side, level, self.level_price[base + level], self.number, 0
+        )
         self._order(
             share, i, _ADD, self.volumes[share * _SLOTS + i], self.level_volume[base + level],
             self.level_count[base + level],
         )  # fmt: skip
         return level
 
-    @cython.locals(
-        share=cython.int,
-        side=cython.int,
-        base=cython.int,
-        count=cython.int,
-        step=cython.int,
-        better=cython.int,
-        against=cython.int,
-        i=cython.int,
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _gap(self, share, side):
+    def _gap(self, share: cython.int, side: cython.int) -> cython.int:
         """Open a level inside the spread, or in the first gap between levels; -1 where none is."""
-        base = (share * 2 + side) * _LEVELS
-        count = self.levels[share * 2 + side]
-        step = self.tick[share] if side else -self.tick[share]
-        better = self.level_price[base] - step
-        against = (share * 2 + 1 - side) * _LEVELS
+        i: cython.int
+        base: cython.int = (share * 2 + side) * _LEVELS
+        count: cython.int = self.levels[share * 2 + side]
+        step: cython.int = self.tick[share] if side else -self.tick[share]
+        better: cython.int = self.level_price[base] - step
+        against: cython.int = (share * 2 + 1 - side) * _LEVELS
         if self.levels[share * 2 + 1 - side] == 0 or (
             (better < self.level_price[against])
             if side == 0
@@ -462,34 +366,27 @@ class ShareBooks:
                 return i
         return -1
 
-    @cython.locals(
-        share=cython.int,
-        side=cython.int,
-        level=cython.int,
-        price=cython.int,
-        age=cython.int,
-        carried=cython.int,
-        slot=cython.int,
-        index=cython.int,
-        volume=cython.int,
-        base=cython.int,
-        at=cython.Py_ssize_t,
-        roll=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _rest(self, share, side, level, price, age, carried):
+    def _rest(
+        self,
+        share: cython.int,
+        side: cython.int,
+        level: cython.int,
+        price: cython.int,
+        age: cython.int,
+        carried: cython.int,
+    ) -> cython.int:
         """Add an order at an open level; return its slot. `carried`: from the day before."""
-        slot = self._free_slot(share)
-        index = share * _SLOTS + slot
-        roll = self.prng.below(1024)
-        volume = cython.cast(cython.int, 1 + (2500 * roll * roll >> 20) * roll // 1024)
-        base = (share * 2 + side) * _LEVELS + level
+        slot: cython.int = self._free_slot(share)
+        index: cython.int = share * _SLOTS + slot
+        roll: cython.longlong = self.prng.below(1024)
+        volume: cython.int = cython.cast(cython.int, 1 + (2500 * roll * roll >> 20) * roll // 1024)
+        base: cython.int = (share * 2 + side) * _LEVELS + level
         self.prices[index], self.volumes[index], self.sides[index] = price, volume, side
         self.ages[index] = self._next_age(share)
         self.resting[share] += 1
         self.level_volume[base] += volume
         self.level_count[base] += 1
-        at = index * cython.cast(cython.Py_ssize_t, self.order_bytes)
+        at: cython.Py_ssize_t = index * cython.cast(cython.Py_ssize_t, self.order_bytes)
         put4(self.orders, at + self.at_order[indexes.O_ID], self.next_order[share])
         self.next_order[share] += 1
         put4(self.orders, at + self.at_order[indexes.O_PRICE], price)
@@ -506,30 +403,19 @@ class ShareBooks:
         self._prioritise(share, slot)
         return slot
 
-    @cython.locals(share=cython.int, want=cython.int, slot=cython.int)
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _cancel(self, share, want):
+    def _cancel(self, share: cython.int, want: cython.int) -> cython.int:
         """Cancel an order; return the first level that changed, -1 where none could be."""
-        slot = self._slot(share, want)
+        slot: cython.int = self._slot(share, want)
         return -1 if slot < 0 else self._withdraw(share, slot)
 
-    @cython.locals(
-        share=cython.int,
-        slot=cython.int,
-        level=cython.int,
-        base=cython.int,
-        side=cython.int,
-        price=cython.int,
-    )
-    @cython.returns(cython.int)
-    def _withdraw(self, share, slot):
+    def _withdraw(self, share: cython.int, slot: cython.int) -> cython.int:
         """Cancel the order of a slot; return the first level that changed."""
-        side = self.sides[share * _SLOTS + slot]
-        price = self.prices[share * _SLOTS + slot]
-        base = (share * 2 + side) * _LEVELS
-        level = self._remove(share, slot)
+        side: cython.int = self.sides[share * _SLOTS + slot]
+        price: cython.int = self.prices[share * _SLOTS + slot]
+        base: cython.int = (share * 2 + side) * _LEVELS
+        level: cython.int = self._remove(share, slot)
         if level < self.levels[share * 2 + side] and self.level_price[base + level] == price:
             self._order(
                 share, slot, _DELETE, 0, self.level_volume[base + level],
@@ -539,27 +425,17 @@ class ShareBooks:
             self._order(share, slot, _DELETE, 0, 0, 0)
         return level
 
-    @cython.locals(
-        share=cython.int,
-        want=cython.int,
-        slot=cython.int,
-        index=cython.int,
-        level=cython.int,
-        base=cython.int,
-        volume=cython.int,
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _shrink(self, share, want):
+    def _shrink(self, share: cython.int, want: cython.int) -> cython.int:
         """Reduce an order's volume, keeping its priority; return its level, -1 where none could."""
-        slot = self._slot(share, want)
-        index = share * _SLOTS + slot
+        slot: cython.int = self._slot(share, want)
+        index: cython.int = share * _SLOTS + slot
         if slot < 0 or self.volumes[index] < 2:
             return -1
-        volume = 1 + self.prng.below(self.volumes[index] - 1)
-        base = (share * 2 + self.sides[index]) * _LEVELS
-        level = self._level_of(base, self.prices[index])
+        volume: cython.int = 1 + self.prng.below(self.volumes[index] - 1)
+        base: cython.int = (share * 2 + self.sides[index]) * _LEVELS
+        level: cython.int = self._level_of(base, self.prices[index])
         self.level_volume[base + level] += volume - self.volumes[index]
         self.volumes[index] = volume
         self._order(
@@ -568,37 +444,25 @@ class ShareBooks:
         )  # fmt: skip
         return level
 
-    @cython.locals(
-        share=cython.int,
-        want=cython.int,
-        _i=cython.int,
-        slot=cython.int,
-        index=cython.int,
-        found=cython.int,
-        base=cython.int,
-        level=cython.int,
-        many=cython.int,
-        alone=cython.bint,
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _slot(self, share, want):
+    def _slot(self, share: cython.int, want: cython.int) -> cython.int:
         """Draw an order whose removal has the effect `want`; -1 where a few tries find none.
 
         It is never the last order of a level that a thin side needs."""
+        _i: cython.int
         if want == _SHIFT:
             return self._alone(share)
-        found = -1
+        found: cython.int = -1
         for _i in range(8):
-            slot = self.prng.below(_SLOTS)
-            index = share * _SLOTS + slot
+            slot: cython.int = self.prng.below(_SLOTS)
+            index: cython.int = share * _SLOTS + slot
             if self.sides[index] < 0:
                 continue
-            base = share * 2 + self.sides[index]
-            many = self.levels[base]
-            level = self._level_of(base * _LEVELS, self.prices[index])
-            alone = self.level_count[base * _LEVELS + level] == 1
+            base: cython.int = share * 2 + self.sides[index]
+            many: cython.int = self.levels[base]
+            level: cython.int = self._level_of(base * _LEVELS, self.prices[index])
+            alone: cython.bint = self.level_count[base * _LEVELS + level] == 1
             if alone and many <= _LEVELS_MIN:
                 continue
             if want == _SILENT:
@@ -610,25 +474,18 @@ class ShareBooks:
                 break
         return found
 
-    @cython.locals(
-        share=cython.int,
-        _i=cython.int,
-        _turn=cython.int,
-        level=cython.int,
-        side=cython.int,
-        base=cython.int,
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _alone(self, share):
+    def _alone(self, share: cython.int) -> cython.int:
         """Find an order that is alone at one of the best levels, so that its removal closes it.
 
         Returns -1 where there is none."""
-        side = self.prng.below(2)
-        level = self.prng.below(4)
+        _i: cython.int
+        _turn: cython.int
+        side: cython.int = self.prng.below(2)
+        level: cython.int = self.prng.below(4)
         for _turn in range(2):
-            base = (share * 2 + side) * _LEVELS
+            base: cython.int = (share * 2 + side) * _LEVELS
             if self.levels[share * 2 + side] > _LEVELS_MIN:
                 for _i in range(5):
                     if self.level_count[base + level] == 1:
@@ -637,41 +494,35 @@ class ShareBooks:
             side = 1 - side
         return -1
 
-    @cython.locals(share=cython.int, _i=cython.int, slot=cython.int)
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _free_slot(self, share):
+    def _free_slot(self, share: cython.int) -> cython.int:
         """Find a slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
-        slot = self.prng.below(_SLOTS)
+        _i: cython.int
+        slot: cython.int = self.prng.below(_SLOTS)
         for _i in range(_SLOTS):
             if self.sides[share * _SLOTS + slot] < 0:
                 return slot
             slot = slot + 1 if slot + 1 < _SLOTS else 0
         raise AssertionError("a book has no free slot")
 
-    @cython.locals(base=cython.int, price=cython.int, i=cython.int)
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _level_of(self, base, price):
+    def _level_of(self, base: cython.int, price: cython.int) -> cython.int:
         """Find the level with this price; the side must have it."""
+        i: cython.int
         for i in range(_LEVELS):
             if self.level_price[base + i] == price:
                 return i
         raise AssertionError("a book has lost a level")
 
-    @cython.locals(
-        share=cython.int, slot=cython.int, index=cython.int, base=cython.int, level=cython.int
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _remove(self, share, slot):
+    def _remove(self, share: cython.int, slot: cython.int) -> cython.int:
         """Take an order out, closing its level if it was the last; return the level's index."""
-        index = share * _SLOTS + slot
-        base = (share * 2 + self.sides[index]) * _LEVELS
-        level = self._level_of(base, self.prices[index])
+        index: cython.int = share * _SLOTS + slot
+        base: cython.int = (share * 2 + self.sides[index]) * _LEVELS
+        level: cython.int = self._level_of(base, self.prices[index])
         self.level_volume[base + level] -= self.volumes[index]
         self.level_count[base + level] -= 1
         self.resting[share] -= 1
@@ -680,13 +531,10 @@ class ShareBooks:
         self.sides[index] = -1
         return level
 
-    @cython.locals(
-        base=cython.int, level=cython.int, price=cython.int, i=cython.int, count=cython.int
-    )
-    @cython.returns(cython.int)
-    def _open_level(self, base, level, price):
+    def _open_level(self, base: cython.int, level: cython.int, price: cython.int) -> cython.int:
         """Make room for an empty level at this index."""
-        count = self.levels[base // _LEVELS]
+        i: cython.int
+        count: cython.int = self.levels[base // _LEVELS]
         for i in range(count, level, -1):
             self.level_price[base + i] = self.level_price[base + i - 1]
             self.level_volume[base + i] = self.level_volume[base + i - 1]
@@ -696,10 +544,9 @@ class ShareBooks:
         self.levels[base // _LEVELS] = count + 1
         return 0
 
-    @cython.locals(base=cython.int, level=cython.int, i=cython.int, count=cython.int)
-    @cython.returns(cython.int)
-    def _close_level(self, base, level):
-        count = self.levels[base // _LEVELS] - 1
+    def _close_level(self, base: cython.int, level: cython.int) -> cython.int:
+        i: cython.int
+        count: cython.int = self.levels[base // _LEVELS] - 1
         for i in range(level, count):
             self.level_price[base + i] = self.level_price[base + i + 1]
             self.level_volume[base + i] = self.level_volume[base + i + 1]
@@ -708,22 +555,14 @@ class ShareBooks:
         self.levels[base // _LEVELS] = count
         return 0
 
-    @cython.locals(
-        share=cython.int,
-        side=cython.int,
-        price=cython.int,
-        i=cython.int,
-        index=cython.int,
-        found=cython.int,
-    )
-    @cython.returns(cython.int)
     @cython.cfunc
     @cython.exceptval(-2, check=False)
-    def _first_at(self, share, side, price):
+    def _first_at(self, share: cython.int, side: cython.int, price: cython.int) -> cython.int:
         """Find the slot of the order with priority at a price; -1 for none."""
-        found = -1
+        i: cython.int
+        found: cython.int = -1
         for i in range(_SLOTS):
-            index = share * _SLOTS + i
+            index: cython.int = share * _SLOTS + i
             if (
                 self.sides[index] == side
                 and self.prices[index] == price
@@ -732,23 +571,15 @@ class ShareBooks:
                 found = i
         return found
 
-    @cython.locals(
-        share=cython.int,
-        to=cython.int[::1],
-        i=cython.int,
-        j=cython.int,
-        count=cython.int,
-        base=cython.int,
-    )
-    @cython.returns(cython.int)
-    def _sorted(self, share, to):
+    def _sorted(self, share: cython.int, to: cython.int[::1]) -> cython.int:
         """Write the slots of the share's orders to `to`, oldest first; return their number."""
-        count = 0
-        base = share * _SLOTS
+        i: cython.int
+        count: cython.int = 0
+        base: cython.int = share * _SLOTS
         for i in range(_SLOTS):
             if self.sides[base + i] < 0:
                 continue
-            j = count
+            j: cython.int = count
             while j > 0 and self.ages[base + to[j - 1]] > self.ages[base + i]:
                 to[j] = to[j - 1]
                 j -= 1
@@ -756,96 +587,67 @@ class ShareBooks:
             count += 1
         return count
 
-    @cython.locals(share=cython.int)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def _next_age(self, share):
+    def _next_age(self, share: cython.int) -> cython.longlong:
         """Later than every order's of the share. Numbers of orders do: each has its own."""
         return self.next_order[share]
 
     # -- messages ---------------------------------------------------------------------------------
 
-    @cython.returns(cython.longlong)
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def _milliseconds(self):
-        """SourceTime of what happens now."""
-        return self.tape.now_ns // 1_000_000 % 86_400_000
-
-    @cython.returns(cython.longlong)
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def _microseconds(self):
-        """SourceTimeMicroSecs of what happens now."""
-        return self.tape.now_ns // 1_000 % 1_000
-
-    @cython.locals(
-        share=cython.int,
-        slot=cython.int,
-        at=cython.Py_ssize_t,
-        ms=cython.longlong,
-        s=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _prioritise(self, share, slot):
+    def _prioritise(self, share: cython.int, slot: cython.int) -> cython.int:
         """Set the order's priority time to now: HHMMSSmmm and microseconds."""
-        at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-        ms = self._milliseconds()
-        s = ms // 1000
+        at: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
+            cython.Py_ssize_t, self.order_bytes
+        )
+        ms: cython.longlong = self.tape.milliseconds()
+        s: cython.longlong = ms // 1000
         s = s // 3600 * 10_000 + s // 60 % 60 * 100 + s % 60
         put4(self.orders, at + self.at_order[indexes.O_PRIORITY_TIME], s * 1000 + ms % 1000)
-        put2(self.orders, at + self.at_order[indexes.O_PRIORITY_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[indexes.O_PRIORITY_MICROS], self.tape.microseconds())
         return 0
 
-    @cython.locals(
-        share=cython.int,
-        slot=cython.int,
-        action=cython.int,
-        volume=cython.int,
-        aggregate=cython.int,
-        count=cython.int,
-        at=cython.Py_ssize_t,
-    )
-    @cython.returns(cython.int)
-    def _order(self, share, slot, action, volume, aggregate, count):
+    def _order(
+        self,
+        share: cython.int,
+        slot: cython.int,
+        action: cython.int,
+        volume: cython.int,
+        aggregate: cython.int,
+        count: cython.int,
+    ) -> cython.int:
         """230: `volume` is what the order has left; the level's figures are those after it."""
-        at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-        put4(self.orders, at + self.at_order[indexes.O_TIME], self._milliseconds())
+        at: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
+            cython.Py_ssize_t, self.order_bytes
+        )
+        put4(self.orders, at + self.at_order[indexes.O_TIME], self.tape.milliseconds())
         put4(self.orders, at + self.at_order[indexes.O_NUMBER], self.number)
         put4(self.orders, at + self.at_order[indexes.O_AGGREGATE], aggregate)
         put4(self.orders, at + self.at_order[indexes.O_VOLUME], volume)
-        put2(self.orders, at + self.at_order[indexes.O_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[indexes.O_MICROS], self.tape.microseconds())
         put2(self.orders, at + self.at_order[indexes.O_COUNT], count)
         self.orders[at + self.at_order[indexes.O_ACTION]] = action
         return self.tape.put(indexes.ORDERS, self.orders, at, self.order_bytes, share)
 
-    @cython.locals(
-        share=cython.int,
-        low=cython.int,
-        side=cython.int,
-        level=cython.int,
-        base=cython.int,
-        row=cython.int,
-        price=cython.int,
-        volume=cython.int,
-        count=cython.int,
-        changed=cython.bint,
-        at=cython.Py_ssize_t,
-    )
-    @cython.returns(cython.int)
-    def show(self, share, low):
+    def show(self, share: cython.int, low: cython.int) -> cython.int:
         """Send a quote for every level from `low` on that differs from the one last shown."""
+        side: cython.int
+        level: cython.int
+        price: cython.int
+        volume: cython.int
+        count: cython.int
         for level in range(low, _DEPTH):
-            at = (share * _DEPTH + level) * cython.cast(cython.Py_ssize_t, self.quote_bytes)
-            changed = False
+            at: cython.Py_ssize_t = (share * _DEPTH + level) * cython.cast(
+                cython.Py_ssize_t, self.quote_bytes
+            )
+            changed: cython.bint = False
             for side in range(2):
-                base = (share * 2 + side) * _LEVELS + level
+                base: cython.int = (share * 2 + side) * _LEVELS + level
                 price = volume = count = 0
                 if level < self.levels[share * 2 + side]:
                     price, volume = self.level_price[base], self.level_volume[base]
                     count = self.level_count[base]
-                row = ((share * 2 + side) * _DEPTH + level) * 3
+                row: cython.int = ((share * 2 + side) * _DEPTH + level) * 3
                 if (
                     self.shown[row] == price
                     and self.shown[row + 1] == volume
@@ -869,59 +671,11 @@ class ShareBooks:
                 )
             if changed:
                 put4(self.quotes, at + self.at_quote[indexes.Q_NUMBER], self.number)
-                put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self._milliseconds())
-                put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self._microseconds())
+                put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self.tape.milliseconds())
+                put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self.tape.microseconds())
                 self.quoted[share * _DEPTH + level] = 1
                 self.tape.put(indexes.QUOTES, self.quotes, at, self.quote_bytes, share)
         return 0
-
-    @cython.locals(
-        share=cython.int,
-        price=cython.int,
-        volume=cython.int,
-        at=cython.Py_ssize_t,
-        variation=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _deal(self, share, price, volume):
-        """240: a trade; the day's figures include it."""
-        at = share * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
-            43 if price > self.last[share] else 45 if price < self.last[share] else 61
-        )
-        self.last[share] = price
-        self.high[share], self.low[share] = (
-            max(self.high[share], price),
-            min(self.low[share], price),
-        )
-        self.deals[share] += 1
-        self.traded[share] += volume
-        variation = (price - self.opening[share]) * cython.cast(cython.longlong, 10000)
-        put4(self.trades, at + self.at_trade[indexes.T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[indexes.T_ID], self.deals[share])
-        put4(self.trades, at + self.at_trade[indexes.T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[indexes.T_PRICE], price)
-        put4(self.trades, at + self.at_trade[indexes.T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[indexes.T_TOTAL], self.traded[share])
-        put4(self.trades, at + self.at_trade[indexes.T_HIGH], self.high[share])
-        put4(self.trades, at + self.at_trade[indexes.T_LOW], self.low[share])
-        put4(
-            self.trades, at + self.at_trade[indexes.T_VARIATION],
-            quotient(variation, self.opening[share]),
-        )  # fmt: skip
-        put2(self.trades, at + self.at_trade[indexes.T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[indexes.T_FIRST]] = 49 if self.deals[share] == 1 else 48
-        return self.tape.put(indexes.TRADES, self.trades, at, self.trade_bytes, share)
-
-
-@cython.locals(number=cython.longlong, by=cython.longlong)
-@cython.returns(cython.longlong)
-@cython.ccall
-def quotient(number, by):
-    """Divide `number` by `by` (positive), rounding down whatever the sign."""
-    if number >= 0:
-        return number // by
-    return -((by - 1 - number) // by)
 
 
 def _numbers(count: int) -> memoryview:

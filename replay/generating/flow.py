@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True
 """The order of events of a generated session: bursts along a plan, services in their mix.
 
 A `Flow` drives the markets of a session. First it resets every channel, tells the reference data
@@ -26,7 +26,8 @@ from typing import Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
-from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
+from cython.cimports.feedhandler.replay.generating.books import ShareBooks
+from cython.cimports.feedhandler.replay.generating.deals import quotient
 from cython.cimports.feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
 from cython.cimports.feedhandler.replay.generating.prng import Crowd, Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
@@ -161,9 +162,7 @@ class Flow:
         #: What heartbeats say: the next number less this; nothing where it is negative.
         self.beat_less = market.beat_less
 
-    @cython.locals(until_ns=cython.longlong)
-    @cython.returns(cython.int)
-    def run(self, until_ns):
+    def run(self, until_ns: cython.longlong) -> cython.int:
         """Everything that is due by `until_ns`, as long as the tape's block has room."""
         while not self.ended and not self.tape.full():
             if self.beat_ns < self.next_ns:
@@ -189,8 +188,7 @@ class Flow:
 
     # -- how it begins ----------------------------------------------------------------------------
 
-    @cython.returns(cython.int)
-    def _reset(self):
+    def _reset(self) -> cython.int:
         """Send the first packet of every channel, and fill the books."""
         for channel, packet in enumerate(self.resets):
             if packet is not None:
@@ -202,8 +200,7 @@ class Flow:
         self.phase, self.index = indexes.NAMES, 0
         return 0
 
-    @cython.returns(cython.int)
-    def _name(self):
+    def _name(self) -> cython.int:
         """Send the next instrument's reference data."""
         self.tape.set_limit(indexes.REFERENCE, 3)
         before = self._bytes()
@@ -220,20 +217,20 @@ class Flow:
             self.next_ns = max(self.next_ns, self.books_ns)
         return 0
 
-    @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int)
-    @cython.returns(cython.int)
-    def _retell(self):
+    def _retell(self) -> cython.int:
         """Send the next share's book, or the next warrant's quote.
 
         One round over all of them at least, and further ones while the plan says so."""
+        before: cython.longlong
+        sent: cython.longlong
         before, sent = self._bytes(), self._total()
-        body = self._body()
+        body: cython.int = self._body()
         if body == 0:
             body = 1_300
         self.tape.open_limit[indexes.ORDERS] = min(
             max((body + self.prng.below(64)) // 64, 1), _ORDERS_MAX
         )
-        limit = min(max((body + self.prng.below(52)) // 52, 1), _QUOTES_MAX)
+        limit: cython.int = min(max((body + self.prng.below(52)) // 52, 1), _QUOTES_MAX)
         self.tape.open_limit[indexes.QUOTES] = self.tape.open_limit[indexes.WARRANT_QUOTES] = limit
         if self.index == 0:
             self.tape.put(indexes.ORDERS, self.delimiters, 0, 16, -1)
@@ -256,10 +253,9 @@ class Flow:
             self._open()
         return 0
 
-    @cython.locals(i=cython.int)
-    @cython.returns(cython.int)
-    def _open(self):
+    def _open(self) -> cython.int:
         """Open the market. A stationary stretch counts from here."""
+        i: cython.int
         self.phase, self.trading = indexes.MARKET, True
         for i in range(7):
             self.tape.open_limit[i] = 255
@@ -282,41 +278,35 @@ class Flow:
             self.notice_debt -= self.tape.bytes[indexes.REFERENCE] * 1024
         return 0
 
-    @cython.returns(cython.int)
-    def close(self):
+    def close(self) -> cython.int:
         """End the plan: a heartbeat on every service now, and only heartbeats from here on."""
         self.next_ns = _NEVER
         return self._beat(1)
 
-    @cython.locals(before=cython.longlong)
-    @cython.returns(cython.int)
-    def _pace(self, before):
+    def _pace(self, before: cython.longlong) -> cython.int:
         """Set the next time by the bytes sent since `before`, at the rate of the prelude."""
         self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
         return 0
 
-    @cython.returns(cython.bint)
-    def _telling(self):
+    def _telling(self) -> cython.bint:
         """Return whether books are published anew at this time of the plan."""
         index = (self.tape.now_ns - self.origin_ns) // self.slot_ns
         return 0 <= index < len(self.modes) and self.modes[index] != 0
 
     # -- when -------------------------------------------------------------------------------------
 
-    @cython.locals(
-        packets=cython.longlong, wait=cython.longlong, at_ns=cython.longlong, later=cython.longlong
-    )
-    @cython.returns(cython.int)
-    def _schedule(self, packets):
+    def _schedule(self, packets: cython.longlong) -> cython.int:
         """Schedule the next burst, after one of so many packets."""
         self.due += packets * 1000
         if self.endless:
             self._go_round()
-        wait = packets * 1000
+        wait: cython.longlong = packets * 1000
         if wait > 20_000:
             wait = 20_000
-        at_ns = self._time_of(self.due + self.prng.wait(cython.cast(cython.int, wait)) - wait)
-        later = self.tape.now_ns + _GAP_MIN
+        at_ns: cython.longlong = self._time_of(
+            self.due + self.prng.wait(cython.cast(cython.int, wait)) - wait
+        )
+        later: cython.longlong = self.tape.now_ns + _GAP_MIN
         if (
             at_ns - later > _TRAIN_SPREAD
             and self.train < _TRAIN_MAX
@@ -330,24 +320,20 @@ class Flow:
         self.next_ns = at_ns if at_ns > later else later
         return 0
 
-    @cython.locals(last=cython.Py_ssize_t)
-    @cython.returns(cython.int)
-    def _go_round(self):
+    def _go_round(self) -> cython.int:
         """Begin the plan again where an endless session is through with it."""
-        last = len(self.planned) - 1
+        last: cython.Py_ssize_t = len(self.planned) - 1
         if self.due >= self.planned[last]:
             self.due -= self.planned[last]
             self.origin_ns += last * self.slot_ns
             self.slot = 0
         return 0
 
-    @cython.locals(due=cython.longlong, last=cython.Py_ssize_t, span=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _time_of(self, due):
+    def _time_of(self, due: cython.longlong) -> cython.longlong:
         """Return when the plan reaches `due` thousandths of a packet; `ended` if it never does."""
-        last = len(self.planned) - 1
+        last: cython.Py_ssize_t = len(self.planned) - 1
         if due < 0:
             due = 0
         while self.slot > 0 and self.planned[self.slot] > due:
@@ -360,23 +346,20 @@ class Flow:
                 return self.origin_ns + last * self.slot_ns
             # A little further than this round: as in its last slot.
             self.slot = last - 1
-        span = self.planned[self.slot + 1] - self.planned[self.slot]
+        span: cython.longlong = self.planned[self.slot + 1] - self.planned[self.slot]
         return (
             self.origin_ns
             + self.slot * self.slot_ns
             + (due - self.planned[self.slot]) * self.slot_ns // span
         )
 
-    @cython.locals(
-        everyone=cython.bint, channel=cython.int, oldest=cython.longlong, number=cython.longlong
-    )
-    @cython.returns(cython.int)
-    def _beat(self, everyone):
+    def _beat(self, everyone: cython.bint) -> cython.int:
         """Heartbeats for the services that have been idle long enough, or for all of them."""
-        oldest = self.tape.now_ns
+        channel: cython.int
+        oldest: cython.longlong = self.tape.now_ns
         for channel in range(7):
             if everyone or self.tape.now_ns - self.tape.sent_ns[channel] >= self.beat_every_ns:
-                number = 0
+                number: cython.longlong = 0
                 if self.beat_less >= 0:
                     number = cython.cast(cython.longlong, self.tape.sequences[channel])
                     number -= self.beat_less
@@ -390,87 +373,80 @@ class Flow:
 
     # -- what -------------------------------------------------------------------------------------
 
-    @cython.returns(cython.int)
-    def _body(self):
+    def _body(self) -> cython.int:
         """As `_body_at`, now."""
         return self._body_at(self.tape.now_ns)
 
-    @cython.locals(at_ns=cython.longlong, index=cython.longlong)
-    @cython.returns(cython.int)
-    def _body_at(self, at_ns):
+    def _body_at(self, at_ns: cython.longlong) -> cython.int:
         """Return the mean bytes of messages a packet that the plan asks for then; 0: usual."""
-        index = (at_ns - self.origin_ns) // self.slot_ns
+        index: cython.longlong = (at_ns - self.origin_ns) // self.slot_ns
         if index < 0 or index >= len(self.bodies):
             return 0
         return self.bodies[index]
 
-    @cython.locals(i=cython.int, total=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _total(self):
+    def _total(self) -> cython.longlong:
         """Packets sent so far, on one line."""
-        total = 0
+        i: cython.int
+        total: cython.longlong = 0
         for i in range(14):
             total += self.tape.packets[i]
         return total
 
-    @cython.locals(i=cython.int, total=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _bytes(self):
+    def _bytes(self) -> cython.longlong:
         """Bytes of payload sent so far; of refreshes what they were reckoned to come to, since
         what they did come to depends on the machine's zlib."""
-        total = self.refresh_bytes
+        i: cython.int
+        total: cython.longlong = self.refresh_bytes
         for i in range(7):
             total += self.tape.bytes[i]
         return total
 
-    @cython.locals(channel=cython.int, i=cython.int, refreshes=cython.longlong)
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _sent(self, channel):
+    def _sent(self, channel: cython.int) -> cython.longlong:
         """Packets of the stretch so far, of a service or of all refreshes."""
+        i: cython.int
         if channel < indexes.REFRESHES:
             return self.tape.packets[channel] - self.base[channel]
-        refreshes = 0
+        refreshes: cython.longlong = 0
         for i in range(7, 14):
             refreshes += self.tape.packets[i]
         return refreshes
 
-    @cython.locals(kind=cython.int, channel=cython.int, total=cython.longlong,
-                   wanted=cython.longlong, weight=cython.longlong)  # fmt: skip
-    @cython.returns(cython.int)
-    def _weigh(self):
+    def _weigh(self) -> cython.int:
         """Weigh the kinds: the share of each, less what it has too much of, over the horizon."""
-        total = 0
+        kind: cython.int
+        channel: cython.int
+        total: cython.longlong = 0
         for channel in range(8):
             total += self._sent(channel)
         for kind in range(indexes.KINDS):
             channel = _channel_of(kind)
-            wanted = self.wanted[channel]
-            weight = self._sent(channel) * 1_000_000 - wanted * total
+            wanted: cython.longlong = self.wanted[channel]
+            weight: cython.longlong = self._sent(channel) * 1_000_000 - wanted * total
             weight = wanted - quotient(weight, self.horizon)
             weight = max(wanted // 8, min(wanted * 4, weight))
             self.weights[kind] = weight
         return 0
 
-    @cython.locals(kind=cython.int, draw=cython.longlong, total=cython.longlong, body=cython.int,
-                   sent=cython.longlong, size=cython.longlong)  # fmt: skip
-    @cython.returns(cython.int)
-    def _burst(self):
+    def _burst(self) -> cython.int:
         """One burst of whatever kind, and when the next one comes."""
+        kind: cython.int
+        sent: cython.longlong
+        size: cython.longlong
         if self.bursts % _WEIGH == 0:
             self._weigh()
         self.bursts += 1
-        body = self._body()
+        body: cython.int = self._body()
         sent, size = self._total(), self._bytes()
-        total = 0
+        total: cython.longlong = 0
         for kind in range(indexes.KINDS):
             total += self.weights[kind]
-        draw = self.prng.below(cython.cast(cython.uint, total))
+        draw: cython.longlong = self.prng.below(cython.cast(cython.uint, total))
         kind = 0
         while kind < indexes.KINDS - 1 and draw >= self.weights[kind]:
             draw -= self.weights[kind]
@@ -488,9 +464,7 @@ class Flow:
             sent = self._total() - sent
         return self._schedule(self._total() - sent)
 
-    @cython.locals(kind=cython.int, body=cython.int, count=cython.int)
-    @cython.returns(cython.int)
-    def _act(self, kind, body):
+    def _act(self, kind: cython.int, body: cython.int) -> cython.int:
         """Make a burst of this kind; `body`: wanted bytes of messages a packet, 0: the usual."""
         if kind == indexes.EQUITY:
             self._equities(body)
@@ -500,7 +474,7 @@ class Flow:
             self._warrant_trade()
         elif kind == indexes.INDEX:
             self.index_debt += self.means[indexes.INDICES]
-            count = max(1, cython.cast(cython.int, self.index_debt // 1024))
+            count: cython.int = max(1, cython.cast(cython.int, self.index_debt // 1024))
             self.index_debt -= count * 1024
             self.indices.show(count)
             self.tape.cut(indexes.INDICES)
@@ -517,20 +491,12 @@ class Flow:
             self.refresh_bytes += self.snapshots.send()
         return 0
 
-    @cython.locals(
-        body=cython.int,
-        mean=cython.int,
-        quotes=cython.int,
-        left=cython.int,
-        silent=cython.bint,
-        share=cython.int,
-        before=cython.longlong,
-        owed=cython.longlong,
-        packets=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _equities(self, body):
+    def _equities(self, body: cython.int) -> cython.int:
         """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
+        mean: cython.int
+        quotes: cython.int
+        before: cython.longlong
+        packets: cython.longlong
         mean, quotes = self.means[indexes.ORDERS], self.means[indexes.QUOTES]
         if body > 2 * self.usual_body:
             mean, quotes = body * 1024 // 64, body * 1024 // 52
@@ -538,23 +504,25 @@ class Flow:
             mean = max(1024, mean * body // self.usual_body)
             quotes = max(1024, quotes * body // self.usual_body)
         if body > 2 * self.usual_body:
-            left = min(max(mean // 1024 - 1 + self.prng.below(3), 1), _ORDERS_MAX)
+            left: cython.int = min(max(mean // 1024 - 1 + self.prng.below(3), 1), _ORDERS_MAX)
         else:
             left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
         if body == 0:
             self.order_debt += self.means[indexes.ORDERS] - left * 1024
             self.order_debt = max(-_DEBT, min(_DEBT, self.order_debt))
         # Quotes get their packet unless they have more than their share of packets already.
-        silent = (
+        silent: cython.bint = (
             self._sent(indexes.QUOTES) * self.wanted[indexes.ORDERS]
             > (self._sent(indexes.ORDERS) + 1) * self.wanted[indexes.QUOTES]
         )
         before, packets = self.tape.messages[indexes.QUOTES], self.tape.packets[indexes.QUOTES]
-        owed = 0 if silent else quotes + (quotient(self.quote_debt, 4) if body == 0 else 0)
+        owed: cython.longlong = (
+            0 if silent else quotes + (quotient(self.quote_debt, 4) if body == 0 else 0)
+        )
         if owed > _QUOTES_MAX * 1024:
             owed = _QUOTES_MAX * 1024
         while left > 0:
-            share = self._share()
+            share: cython.int = self._share()
             if share < 0:
                 break
             left = self._visit(share, left, owed + (before - self._quoted()) * 1024, silent, body)
@@ -572,40 +540,34 @@ class Flow:
             self.quote_debt = max(-_DEBT, min(_DEBT, self.quote_debt))
         return 0
 
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _quoted(self):
+    def _quoted(self) -> cython.longlong:
         """Quotes of the stretch, those in the open packet too."""
         return self.tape.messages[indexes.QUOTES] + self.tape.open_count[indexes.QUOTES]
 
-    @cython.locals(
-        share=cython.int,
-        left=cython.int,
-        owed=cython.longlong,
-        silent=cython.bint,
-        body=cython.int,
-        want=cython.int,
-        first=cython.longlong,
-        now=cython.longlong,
-        each=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _visit(self, share, left, owed, silent, body):
+    def _visit(
+        self,
+        share: cython.int,
+        left: cython.int,
+        owed: cython.longlong,
+        silent: cython.bint,
+        body: cython.int,
+    ) -> cython.int:
         """Make some events of one share, at most `left`, and return how many are left.
 
         `owed`: quotes that the events should bring, in 1024ths.
         """
-        first = self._quoted()
+        first: cython.longlong = self._quoted()
         if self._trade_due(body):
             self._trade(share)
             left -= 1
             if left <= 0 or not self._again():
                 return left
         while True:
-            now = owed - (self._quoted() - first) * 1024
-            each = quotient(now, left)
-            want = _FLAT
+            now: cython.longlong = owed - (self._quoted() - first) * 1024
+            each: cython.longlong = quotient(now, left)
+            want: cython.int = _FLAT
             if silent or each < 512:
                 want = _SILENT
             elif each > 1536 and cython.cast(cython.longlong, self.prng.below(2048)) < each - 1024:
@@ -616,9 +578,7 @@ class Flow:
                 return left
             self.tape.now_ns += self.prng.below(4_000)
 
-    @cython.locals(body=cython.int, due=cython.bint)
-    @cython.returns(cython.bint)
-    def _trade_due(self, body):
+    def _trade_due(self, body: cython.int) -> cython.bint:
         """Return whether trades have fewer packets than their share beside the orders'."""
         if body > self.usual_body * 3 // 2:
             return False
@@ -626,49 +586,43 @@ class Flow:
             indexes.ORDERS
         ) * self.wanted[indexes.TRADES]
 
-    @cython.locals(share=cython.int)
-    @cython.returns(cython.int)
-    def _trade(self, share):
+    def _trade(self, share: cython.int) -> cython.int:
         """Make a trade, and as many last prices as the mean size of trades' packets asks for."""
         if not self.books.cross(share):
             return self.books.act(share, _SHIFT)
         self.trade_debt += self.means[indexes.TRADES] - 64 * 1024
         while self.trade_debt < 0:
             self.tape.now_ns += 2_000 + self.prng.below(4_000)
-            self.books.update_price(share)
+            self.books.deals.announce(share, self.books.number)
             self.trade_debt += self.means[indexes.TRADES] - 44 * 1024
         return 0
 
-    @cython.locals(warrant=cython.int)
-    @cython.returns(cython.int)
-    def _warrant_trade(self):
+    def _warrant_trade(self) -> cython.int:
         """Make a warrant's trade, and its last price once or twice."""
-        warrant = self._warrant()
+        warrant: cython.int = self._warrant()
         self.warrant_trade_debt += self.means[indexes.WARRANT_TRADES] - (64 + 44) * 1024
         self.issuers.trade(warrant)
-        self.issuers.update_price(warrant)
+        self.issuers.deals.announce(warrant, self.issuers.number)
         if self.warrant_trade_debt >= 22 * 1024:
-            self.issuers.update_price(warrant)
+            self.issuers.deals.announce(warrant, self.issuers.number)
             self.warrant_trade_debt -= 44 * 1024
         return self.tape.cut(indexes.WARRANT_TRADES)
 
-    @cython.locals(body=cython.int, mean=cython.int, left=cython.int, warrant=cython.int)
-    @cython.returns(cython.int)
-    def _warrants(self, body):
+    def _warrants(self, body: cython.int) -> cython.int:
         """Issuers move their quotes: one packet."""
-        mean = self.means[indexes.WARRANT_QUOTES]
+        mean: cython.int = self.means[indexes.WARRANT_QUOTES]
         if body > 2 * self.usual_body:
             mean = body * 1024 // 52
         elif body:
             mean = max(1024, mean * body // self.usual_body)
         if body > 2 * self.usual_body:
-            left = min(max(mean // 1024 - 1 + self.prng.below(3), 1), _QUOTES_MAX)
+            left: cython.int = min(max(mean // 1024 - 1 + self.prng.below(3), 1), _QUOTES_MAX)
         else:
             left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
         if body == 0:
             self.warrant_debt += self.means[indexes.WARRANT_QUOTES] - left * 1024
             self.warrant_debt = max(-_DEBT, min(_DEBT, self.warrant_debt))
-        warrant = self._warrant()
+        warrant: cython.int = self._warrant()
         while left > 0:
             self.issuers.act(warrant)
             left -= 1
@@ -678,33 +632,27 @@ class Flow:
 
     # -- who --------------------------------------------------------------------------------------
 
-    @cython.locals(owed=cython.longlong, odds=cython.longlong)
-    @cython.returns(cython.bint)
-    def _again(self):
+    def _again(self) -> cython.bint:
         """Return whether the next message is of the same instrument."""
-        owed = (self.tape.repeats - self.base_repeats) * self.near_ppm // 1_000_000
+        owed: cython.longlong = (self.tape.repeats - self.base_repeats) * self.near_ppm // 1_000_000
         owed -= self.tape.within_1_ms - self.base_near
-        odds = 640 + quotient(owed, 4)
+        odds: cython.longlong = 640 + quotient(owed, 4)
         odds = max(100, min(1_000, odds))
         return self.prng.below(1024) < cython.cast(cython.uint, odds)
 
-    @cython.locals(owed=cython.longlong, odds=cython.longlong)
-    @cython.returns(cython.bint)
-    def _echo(self):
+    def _echo(self) -> cython.bint:
         """Return whether the next instrument is one that came a few milliseconds ago."""
-        owed = (self.tape.repeats - self.base_repeats) * self.mid_ppm // 1_000_000
+        owed: cython.longlong = (self.tape.repeats - self.base_repeats) * self.mid_ppm // 1_000_000
         owed -= self.tape.within_10_ms - self.tape.within_1_ms - self.base_mid + self.base_near
-        odds = 400 + quotient(owed, 2)
+        odds: cython.longlong = 400 + quotient(owed, 2)
         odds = max(0, min(1_000, odds))
         return self.prng.below(1024) < cython.cast(cython.uint, odds)
 
-    @cython.locals(share=cython.int, _tries=cython.int, now_ns=cython.longlong,
-                   gone=cython.longlong)  # fmt: skip
-    @cython.returns(cython.int)
-    def _share(self):
+    def _share(self) -> cython.int:
         """Return the next share to visit; -1 where a few draws find only halted ones."""
-        now_ns = self.tape.now_ns
-        share = -1
+        _tries: cython.int
+        now_ns: cython.longlong = self.tape.now_ns
+        share: cython.int = -1
         if self._echo():
             share = self.shares.again(now_ns)
             if share >= 0 and not self.books.halted[share]:
@@ -714,27 +662,25 @@ class Flow:
             if self.books.halted[share]:
                 share = -1
                 continue
-            gone = self.tape.last_ns[indexes.ORDERS * self.tape.symbols + share]
+            gone: cython.longlong = self.tape.last_ns[indexes.ORDERS * self.tape.symbols + share]
             if gone < 0 or now_ns - gone > 10_000_000:
                 break
         if share >= 0:
             self.shares.note(share, now_ns)
         return share
 
-    @cython.locals(warrant=cython.int, _tries=cython.int, now_ns=cython.longlong,
-                   gone=cython.longlong)  # fmt: skip
-    @cython.returns(cython.int)
-    def _warrant(self):
+    def _warrant(self) -> cython.int:
         """Return the next warrant to visit."""
-        now_ns = self.tape.now_ns
+        _tries: cython.int
+        now_ns: cython.longlong = self.tape.now_ns
         if self._echo():
-            warrant = self.warrants.again(now_ns)
+            warrant: cython.int = self.warrants.again(now_ns)
             if warrant >= 0:
                 return warrant
         warrant = 0
         for _tries in range(8):
             warrant = self.warrants.draw()
-            gone = self.tape.last_ns[
+            gone: cython.longlong = self.tape.last_ns[
                 indexes.WARRANT_QUOTES * self.tape.symbols + self.issuers.first + warrant
             ]
             if gone < 0 or now_ns - gone > 10_000_000:
@@ -742,29 +688,19 @@ class Flow:
         self.warrants.note(warrant, now_ns)
         return warrant
 
-    @cython.locals(
-        mean=cython.int,
-        debt=cython.longlong,
-        most=cython.int,
-        count=cython.longlong,
-        above=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _count(self, mean, debt, most):
+    def _count(self, mean: cython.int, debt: cython.longlong, most: cython.int) -> cython.int:
         """Messages for a packet: one and some more around the mean, leaning to what is owed."""
-        above = mean - 1024 + quotient(debt, 8)
+        above: cython.longlong = mean - 1024 + quotient(debt, 8)
         if above < 0:
             above = 0
-        count = 1 + (self.prng.wait(cython.cast(cython.int, above)) + 512) // 1024
+        count: cython.longlong = 1 + (self.prng.wait(cython.cast(cython.int, above)) + 512) // 1024
         return most if count > most else cython.cast(cython.int, count)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1)
-@cython.locals(kind=cython.int)
-@cython.returns(cython.int)
-def _channel_of(kind):
+def _channel_of(kind: cython.int) -> cython.int:
     """Return the channel by whose packets a kind's bursts are counted."""
     if kind == indexes.EQUITY:
         return indexes.ORDERS

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True
 """Instruments without a book: warrants, quoted by their issuers, and indices, computed.
 
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import indexes
-from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
+from cython.cimports.feedhandler.replay.generating.books import ShareBooks
+from cython.cimports.feedhandler.replay.generating.deals import Deals, variation
 from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
@@ -23,8 +24,6 @@ from feedhandler.replay.generating.instruments import Instrument
 from feedhandler.replay.generating.layouts import (
     INDEX_FIELDS,
     QUOTE_FIELDS,
-    TRADE_FIELDS,
-    UPDATE_FIELDS,
     offsets,
     templates,
 )
@@ -48,81 +47,43 @@ class IssuerQuotes:
 
     prng: Prng
     tape: Tape
+    deals: Readonly[Deals]
     warrants: Readonly[cython.int]
     first: Readonly[cython.int]
     tables: Readonly[dict]
     number: Readonly[cython.uint]
     quotes: cython.uchar[::1]
-    trades: cython.uchar[::1]
-    updates: cython.uchar[::1]
-    announced: cython.uchar[::1]
     quoted: cython.uchar[::1]
     bid: cython.int[::1]
     spread: cython.int[::1]
-    opening: cython.int[::1]
-    last: cython.int[::1]
-    high: cython.int[::1]
-    low: cython.int[::1]
-    deals: cython.int[::1]
-    traded: cython.longlong[::1]
     at_quote: cython.int[::1]
-    at_trade: cython.int[::1]
-    at_update: cython.int[::1]
     quote_bytes: cython.int
-    trade_bytes: cython.int
-    update_bytes: cython.int
 
     def __init__(
         self, feed: "Feed", instruments: Sequence[Instrument], first: int, prng: Prng, tape: Tape
     ) -> None:
         self.prng, self.tape, self.warrants, self.first = prng, tape, len(instruments), first
         self.number = 0
-        self.quote_bytes, self.trade_bytes = feed.layout(140).size, feed.layout(240).size
-        self.update_bytes = feed.layout(241).size
+        self.quote_bytes = feed.layout(140).size
         self.at_quote = offsets(feed, 140, QUOTE_FIELDS)
-        self.at_trade = offsets(feed, 240, TRADE_FIELDS)
-        self.at_update = offsets(feed, 241, UPDATE_FIELDS)
         self.tables = messages = _messages(feed, instruments)
-        self.quotes, self.trades = memoryview(messages["quotes"]), memoryview(messages["trades"])
-        self.updates = memoryview(messages["updates"])
+        self.quotes = memoryview(messages["quotes"])
+        self.deals = Deals(feed, instruments, messages, tape, indexes.WARRANT_TRADES, first)
         prices = numpy.array([warrant.opening_price for warrant in instruments], numpy.intc)
-        self.opening, self.bid, self.last, self.high, self.low = (
-            memoryview(prices.copy()) for _ in range(5)
-        )
+        self.bid = memoryview(prices)
         self.spread = memoryview(numpy.ones(len(instruments), numpy.intc))
-        self.deals = memoryview(numpy.zeros(len(instruments), numpy.intc))
-        self.traded = memoryview(numpy.zeros(len(instruments), numpy.int64))
-        self.announced, self.quoted = (
-            memoryview(numpy.zeros(len(instruments), numpy.uint8)) for _ in range(2)
-        )
+        self.quoted = memoryview(numpy.zeros(len(instruments), numpy.uint8))
 
-    def mask(self, name: str) -> Any:
-        """Return a mask, not 0 for warrants that were quoted (`quoted`), have traded (`deals`), had
-        their last price announced again (`announced`)."""
-        return {"quoted": self.quoted, "deals": self.deals, "announced": self.announced}[name]
+    def mask(self) -> Any:
+        """Return a mask, not 0 for warrants that were quoted."""
+        return self.quoted
 
-    @cython.returns(cython.longlong)
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def _milliseconds(self):
-        """SourceTime of what happens now."""
-        return self.tape.now_ns // 1_000_000 % 86_400_000
-
-    @cython.returns(cython.longlong)
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def _microseconds(self):
-        """SourceTimeMicroSecs of what happens now."""
-        return self.tape.now_ns // 1_000 % 1_000
-
-    @cython.locals(warrant=cython.int, draw=cython.int, volume=cython.int)
-    @cython.returns(cython.int)
-    def act(self, warrant):
+    def act(self, warrant: cython.int) -> cython.int:
         """Move the issuer's quote by a tick, change its spread, or only its size."""
-        draw = self.prng.below(1024)
+        draw: cython.int = self.prng.below(1024)
         if draw < 614:
             # The further from the opening price, the likelier back.
-            if self.prng.below(2 * self.opening[warrant]) < cython.cast(
+            if self.prng.below(2 * self.deals.opening[warrant]) < cython.cast(
                 cython.uint, self.bid[warrant]
             ):
                 self.bid[warrant] -= 1 if self.bid[warrant] > 1 else 0
@@ -130,35 +91,26 @@ class IssuerQuotes:
                 self.bid[warrant] += 1
         elif draw < 768:
             self.spread[warrant] = 1 + self.prng.below(3)
-        volume = 1000 * (1 + self.prng.below(50))
+        volume: cython.int = 1000 * (1 + self.prng.below(50))
         return self._show(
             warrant, self.bid[warrant], self.bid[warrant] + self.spread[warrant], volume
         )
 
-    @cython.locals(warrant=cython.int)
-    @cython.returns(cython.int)
-    def clear(self, warrant):
+    def clear(self, warrant: cython.int) -> cython.int:
         """Blank the issuer's quote; return the last price."""
         self._show(warrant, 0, 0, 0)
-        return self.last[warrant]
+        return self.deals.last[warrant]
 
-    @cython.locals(
-        warrant=cython.int,
-        bid=cython.int,
-        ask=cython.int,
-        volume=cython.int,
-        at=cython.Py_ssize_t,
-        orders=cython.int,
-    )
-    @cython.returns(cython.int)
-    def _show(self, warrant, bid, ask, volume):
+    def _show(
+        self, warrant: cython.int, bid: cython.int, ask: cython.int, volume: cython.int
+    ) -> cython.int:
         """140: what the issuer shows now; a volume of 0 is nothing."""
         self.number += 1
-        orders = 1 if volume else 0
-        at = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
+        orders: cython.int = 1 if volume else 0
+        at: cython.Py_ssize_t = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
         put4(self.quotes, at + self.at_quote[indexes.Q_NUMBER], self.number)
-        put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self._milliseconds())
-        put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self._microseconds())
+        put4(self.quotes, at + self.at_quote[indexes.Q_TIME], self.tape.milliseconds())
+        put2(self.quotes, at + self.at_quote[indexes.Q_MICROS], self.tape.microseconds())
         put4(self.quotes, at + self.at_quote[indexes.Q_BID], bid)
         put4(self.quotes, at + self.at_quote[indexes.Q_ASK], ask)
         put4(self.quotes, at + self.at_quote[indexes.Q_BID_SIZE], volume)
@@ -170,69 +122,14 @@ class IssuerQuotes:
             indexes.WARRANT_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant
         )
 
-    @cython.locals(
-        warrant=cython.int,
-        price=cython.int,
-        volume=cython.int,
-        at=cython.Py_ssize_t,
-        variation=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def trade(self, warrant):
+    def trade(self, warrant: cython.int) -> cython.int:
         """Trade at the issuer's bid or ask."""
-        price = self.bid[warrant] + (self.spread[warrant] if self.prng.below(5) < 3 else 0)
-        volume = 100 * (1 + self.prng.below(40))
-        at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
-            43 if price > self.last[warrant] else 45 if price < self.last[warrant] else 61
+        price: cython.int = self.bid[warrant] + (
+            self.spread[warrant] if self.prng.below(5) < 3 else 0
         )
-        self.last[warrant] = price
-        self.high[warrant] = max(self.high[warrant], price)
-        self.low[warrant] = min(self.low[warrant], price)
-        self.deals[warrant] += 1
-        self.traded[warrant] += volume
+        volume: cython.int = 100 * (1 + self.prng.below(40))
         self.number += 1
-        variation = (price - self.opening[warrant]) * cython.cast(cython.longlong, 10000)
-        put4(self.trades, at + self.at_trade[indexes.T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[indexes.T_ID], self.deals[warrant])
-        put4(self.trades, at + self.at_trade[indexes.T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[indexes.T_PRICE], price)
-        put4(self.trades, at + self.at_trade[indexes.T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[indexes.T_TOTAL], self.traded[warrant])
-        put4(self.trades, at + self.at_trade[indexes.T_HIGH], self.high[warrant])
-        put4(self.trades, at + self.at_trade[indexes.T_LOW], self.low[warrant])
-        put4(
-            self.trades, at + self.at_trade[indexes.T_VARIATION],
-            quotient(variation, self.opening[warrant]),
-        )  # fmt: skip
-        put2(self.trades, at + self.at_trade[indexes.T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[indexes.T_FIRST]] = 49 if self.deals[warrant] == 1 else 48
-        return self.tape.put(
-            indexes.WARRANT_TRADES, self.trades, at, self.trade_bytes, self.first + warrant
-        )
-
-    @cython.locals(warrant=cython.int, at=cython.Py_ssize_t, variation=cython.longlong)
-    @cython.returns(cython.int)
-    def update_price(self, warrant):
-        """241: the last price, announced once more."""
-        at = warrant * cython.cast(cython.Py_ssize_t, self.update_bytes)
-        variation = (self.last[warrant] - self.opening[warrant]) * cython.cast(
-            cython.longlong, 10000
-        )
-        put4(self.updates, at + self.at_update[indexes.U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[indexes.U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[indexes.U_PRICE], self.last[warrant])
-        put4(self.updates, at + self.at_update[indexes.U_HIGH], self.high[warrant])
-        put4(self.updates, at + self.at_update[indexes.U_LOW], self.low[warrant])
-        put4(
-            self.updates, at + self.at_update[indexes.U_VARIATION],
-            quotient(variation, self.opening[warrant]),
-        )  # fmt: skip
-        put2(self.updates, at + self.at_update[indexes.U_MICROS], self._microseconds())
-        self.announced[warrant] = 1
-        return self.tape.put(
-            indexes.WARRANT_TRADES, self.updates, at, self.update_bytes, self.first + warrant
-        )
+        return self.deals.add(warrant, price, volume, self.number)
 
 
 @cython.final
@@ -281,51 +178,40 @@ class IndexValues:
         """Return a mask, not 0 for indices that were announced."""
         return self.announced
 
-    @cython.locals(
-        count=cython.int,
-        _turn=cython.int,
-        i=cython.int,
-        index=cython.int,
-        share=cython.int,
-        many=cython.int,
-        level=cython.int,
-        relative=cython.longlong,
-        at=cython.Py_ssize_t,
-        now_ns=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def show(self, count):
+    def show(self, count: cython.int) -> cython.int:
         """Publish the present values of the next `count` indices, in turn."""
-        now_ns = self.tape.now_ns
+        _turn: cython.int
+        i: cython.int
+        many: cython.int
+        relative: cython.longlong
         for _turn in range(count):
-            index = self.next
+            index: cython.int = self.next
             self.next = (index + 1) % self.indices
             relative = many = 0
             for i in range(_MEMBERS):
-                share = self.members[index * _MEMBERS + i]
+                share: cython.int = self.members[index * _MEMBERS + i]
                 if share >= 0:
                     # Each constituent weighs the same at the opening.
                     relative += (
-                        self.books.last[share] * cython.cast(cython.longlong, 1_000_000)
-                        // self.books.opening[share]
+                        self.books.deals.last[share] * cython.cast(cython.longlong, 1_000_000)
+                        // self.books.deals.opening[share]
                     )  # fmt: skip
                     many += 1
-            level = cython.cast(cython.int, self.opening[index] * relative // (many * 1_000_000))
+            level: cython.int = cython.cast(
+                cython.int, self.opening[index] * relative // (many * 1_000_000)
+            )
             self.high[index] = max(self.high[index], level)
             self.low[index] = min(self.low[index], level)
-            at = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
-            put4(self.values, at + self.at_index[indexes.X_TIME], now_ns // 1_000_000 % 86_400_000)
+            at: cython.Py_ssize_t = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
+            put4(self.values, at + self.at_index[indexes.X_TIME], self.tape.milliseconds())
             put4(self.values, at + self.at_index[indexes.X_LEVEL], level)
             put4(self.values, at + self.at_index[indexes.X_HIGH], self.high[index])
             put4(self.values, at + self.at_index[indexes.X_LOW], self.low[index])
             put4(
                 self.values, at + self.at_index[indexes.X_VARIATION],
-                quotient(
-                    (level - self.opening[index]) * cython.cast(cython.longlong, 10000),
-                    self.opening[index],
-                ),
+                variation(level, self.opening[index]),
             )  # fmt: skip
-            put2(self.values, at + self.at_index[indexes.X_MICROS], now_ns // 1_000 % 1_000)
+            put2(self.values, at + self.at_index[indexes.X_MICROS], self.tape.microseconds())
             self.announced[index] = 1
             self.tape.put(indexes.INDICES, self.values, at, self.index_bytes, self.first + index)
         return 0

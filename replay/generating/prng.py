@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True
 """Chance for the generator, in whole numbers: the same seed, the same draws, on any machine.
 
 `Prng` is PCG-32 (O'Neill 2014: a 64-bit linear congruence, its output permuted), with waits that
@@ -48,33 +48,27 @@ class Prng:
         for _ in range(4):
             self.next_u32()
 
-    @cython.locals(old=cython.ulonglong, word=cython.ulonglong, turn=cython.ulonglong)
-    @cython.returns(cython.uint)
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def next_u32(self):
+    def next_u32(self) -> cython.uint:
         """Draw a uniform number of 32 bits."""
-        old = self.state
+        old: cython.ulonglong = self.state
         if cython.compiled:
             self.state = old * _FACTOR + _STEP
         else:
             self.state = (old * _FACTOR + _STEP) & _MASK
-        word = (((old >> 18) ^ old) >> 27) & _WORD
-        turn = old >> 59
+        word: cython.ulonglong = (((old >> 18) ^ old) >> 27) & _WORD
+        turn: cython.ulonglong = old >> 59
         return ((word >> turn) | (word << ((32 - turn) & 31))) & _WORD
 
-    @cython.locals(number=cython.uint, wide=cython.ulonglong)
-    @cython.returns(cython.int)
-    def below(self, number):
+    def below(self, number: cython.uint) -> cython.int:
         """Draw a uniform number of 0 to `number` - 1; 0 for 0."""
-        wide = self.next_u32()
+        wide: cython.ulonglong = self.next_u32()
         return (wide * number) >> 32
 
-    @cython.locals(mean=cython.int, wide=cython.longlong)
-    @cython.returns(cython.int)
-    def wait(self, mean):
+    def wait(self, mean: cython.int) -> cython.int:
         """Draw an exponentially distributed number of mean `mean`, at most about 7 times that."""
-        wide = self.waits[self.next_u32() >> 22]
+        wide: cython.longlong = self.waits[self.next_u32() >> 22]
         return (wide * mean) >> 16
 
 
@@ -98,14 +92,11 @@ class Crowd:
         self.ring_ns = memoryview(numpy.zeros(RING, numpy.int64))
         self.noted = self.near = self.far = 0
 
-    @cython.returns(cython.int)
-    def draw(self):
+    def draw(self) -> cython.int:
         """Draw a member by weight."""
         return self.table[self.prng.next_u32() >> 14]
 
-    @cython.locals(who=cython.int, now_ns=cython.longlong)
-    @cython.returns(cython.int)
-    def note(self, who, now_ns):
+    def note(self, who: cython.int, now_ns: cython.longlong) -> cython.int:
         """Note that the member `who` was drawn at `now_ns`."""
         self.ring[self.noted % _RING] = who
         self.ring_ns[self.noted % _RING] = now_ns
@@ -115,11 +106,9 @@ class Crowd:
             self.near = max(self.near, self.far)
         return 0
 
-    @cython.locals(now_ns=cython.longlong)
-    @cython.returns(cython.int)
     @cython.ccall
     @cython.exceptval(-2, check=False)
-    def again(self, now_ns):
+    def again(self, now_ns: cython.longlong) -> cython.int:
         """Draw a member noted between `AGAIN_NS_MIN` and `AGAIN_NS_MAX` ago; -1 for none."""
         while self.far < self.noted and now_ns - self.ring_ns[self.far % _RING] > _AGAIN_MAX:
             self.far += 1

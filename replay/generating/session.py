@@ -188,17 +188,17 @@ class States:
         if channel == 0:
             return self._reference()
         if channel == 2:
-            return [rows_of(books.tables["quotes"], size[140], books.mask("quoted"))]
+            return [rows_of(books.tables["quotes"], size[140], books.mask())]
         if channel == 3:
             return self._orders()
         if channel == 5:
-            return [rows_of(issuers.tables["quotes"], size[140], issuers.mask("quoted"))]
+            return [rows_of(issuers.tables["quotes"], size[140], issuers.mask())]
         if channel == 6:
             return [rows_of(self._values.tables["values"], size[546], self._values.mask())]
         owner = books if channel == 1 else issuers
         return [
-            rows_of(owner.tables["trades"], size[240], owner.mask("deals")),
-            rows_of(owner.tables["updates"], size[241], owner.mask("announced")),
+            rows_of(owner.tables["trades"], size[240], owner.deals.mask("deals")),
+            rows_of(owner.tables["updates"], size[241], owner.deals.mask("announced")),
         ]
 
     def _reference(self) -> list[Array]:

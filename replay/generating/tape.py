@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True
 """From messages to packets on two lines, as columns: sequence numbers, times, sizes, losses.
 
 A `Tape` has an open packet for each real-time channel. Messages are put there; a packet is cut
@@ -165,9 +165,7 @@ class Tape:
         self.open_symbols = memoryview(numpy.zeros(REALTIME * MESSAGES_MAX, numpy.intc))
         self.count = self.used = self.data_max = self.packets_max = 0
 
-    @cython.locals(columns=dict)
-    @cython.returns(cython.int)
-    def begin(self, data, columns):
+    def begin(self, data, columns: dict) -> cython.int:
         """Cut into `data` (uint8) and `columns` (`COLUMNS`, all of one length) from now on."""
         self.columns = columns
         self.data = memoryview(data)
@@ -182,8 +180,7 @@ class Tape:
         self.data_max, self.packets_max = len(self.data), len(self.flags)
         return 0
 
-    @cython.returns(cython.bint)
-    def full(self):
+    def full(self) -> cython.bint:
         """Return whether the block should be taken away before more is put."""
         return (
             self.count + _SPARE > self.packets_max
@@ -198,21 +195,31 @@ class Tape:
         """Set the number of the channel's next packet."""
         self.sequences[channel] = sequence
 
-    @cython.locals(
-        channel=cython.int,
-        source=cython.uchar[::1],
-        at=cython.Py_ssize_t,
-        size=cython.int,
-        symbol=cython.int,
-        count=cython.int,
-    )
-    @cython.returns(cython.int)
-    def put(self, channel, source, at, size, symbol):
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
+    def milliseconds(self) -> cython.longlong:
+        """SourceTime of what happens now."""
+        return self.now_ns // 1_000_000 % 86_400_000
+
+    @cython.ccall
+    @cython.exceptval(-1, check=True)
+    def microseconds(self) -> cython.longlong:
+        """SourceTimeMicroSecs of what happens now."""
+        return self.now_ns // 1_000 % 1_000
+
+    def put(
+        self,
+        channel: cython.int,
+        source: cython.uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.int,
+        symbol: cython.int,
+    ) -> cython.int:
         """Put `source[at:at + size]`, a whole message of the instrument `symbol` (its number in
         the listing, -1 for none), into the channel's open packet."""
         if self.open_bytes[channel] + size > _ROOM:
             self.cut(channel)
-        count = self.open_count[channel]
+        count: cython.int = self.open_count[channel]
         copy(self.open_data, channel * _PACKET_MAX + self.open_bytes[channel], source, at, size)
         self.open_symbols[channel * _MESSAGES + count] = symbol
         self.open_bytes[channel] += size
@@ -221,37 +228,32 @@ class Tape:
             self.cut(channel)
         return 0
 
-    @cython.locals(channel=cython.int, size=cython.int, count=cython.int, time_ns=cython.longlong)
-    @cython.returns(cython.int)
-    def cut(self, channel):
+    def cut(self, channel: cython.int) -> cython.int:
         """Send the channel's open packet, if it holds anything."""
-        count = self.open_count[channel]
+        count: cython.int = self.open_count[channel]
         if count == 0:
             return 0
-        size = self.open_bytes[channel]
+        size: cython.int = self.open_bytes[channel]
         self.open_count[channel] = self.open_bytes[channel] = 0
         self.send(channel, self.open_data, channel * _PACKET_MAX, size, count)
         if not self.flags[self.count - 1] & _LOST_A:
-            time_ns = self.times_a[self.count - 1]
+            time_ns: cython.longlong = self.times_a[self.count - 1]
             self.open_count[channel] = count
             self._gaps_of(channel, time_ns)
             self.open_count[channel] = 0
         return 0
 
-    @cython.locals(
-        channel=cython.int,
-        source=cython.uchar[::1],
-        at=cython.Py_ssize_t,
-        size=cython.int,
-        count=cython.int,
-        time_ns=cython.longlong,
-        index=cython.Py_ssize_t,
-    )
-    @cython.returns(cython.int)
-    def send(self, channel, source, at, size, count):
+    def send(
+        self,
+        channel: cython.int,
+        source: cython.uchar[::1],
+        at: cython.Py_ssize_t,
+        size: cython.int,
+        count: cython.int,
+    ) -> cython.int:
         """Send `source[at:at + size]`, the body of a packet with `count` messages."""
-        time_ns = self._leaves(_HEADER + size)
-        index = self.used
+        time_ns: cython.longlong = self._leaves(_HEADER + size)
+        index: cython.Py_ssize_t = self.used
         copy(self.data, index, self.headers, channel * _HEADER, _HEADER)
         put2(self.data, index + self.length_at, _HEADER + size)
         put4(self.data, index + self.sequence_at, self.sequences[channel])
@@ -261,33 +263,26 @@ class Tape:
         self.sequences[channel] += 1
         return self._record(channel, time_ns, _HEADER + size, count)
 
-    @cython.locals(
-        channel=cython.int, number=cython.uint, time_ns=cython.longlong, i=cython.Py_ssize_t
-    )
-    @cython.returns(cython.int)
-    def control(self, channel, packet, number):
+    def control(self, channel: cython.int, packet, number: cython.uint) -> cython.int:
         """Send a packet that is whole but for its send time and `number`, what it says of the
         sequence; it takes no sequence number."""
-        time_ns = self._leaves(len(packet))
+        i: cython.Py_ssize_t
+        time_ns: cython.longlong = self._leaves(len(packet))
         for i in range(len(packet)):
             self.data[self.used + i] = packet[i]
         put4(self.data, self.used + self.sequence_at, number)
         put4(self.data, self.used + self.time_at, time_ns // 1_000_000 % 86_400_000)
         return self._record(channel, time_ns, len(packet), 0)
 
-    @cython.locals(
-        size=cython.int, time_ns=cython.longlong, second=cython.longlong, bytes_=cython.longlong
-    )
-    @cython.returns(cython.longlong)
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _leaves(self, size):
+    def _leaves(self, size: cython.int) -> cython.longlong:
         """Return when a packet of `size` bytes leaves: now, when the line is free, or with the next
         second where this one has carried what it may."""
-        time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
+        time_ns: cython.longlong = self.now_ns if self.now_ns > self.free_ns else self.free_ns
         if self.second_bytes:
-            bytes_ = 2 * (size + _FRAME_HEADERS)
-            second = time_ns // 1_000_000_000
+            bytes_: cython.longlong = 2 * (size + _FRAME_HEADERS)
+            second: cython.longlong = time_ns // 1_000_000_000
             if second == self.second and self.carried + bytes_ > self.second_bytes:
                 second += 1
                 time_ns = second * 1_000_000_000
@@ -296,29 +291,20 @@ class Tape:
             self.carried += bytes_
         return time_ns
 
-    @cython.locals(
-        channel=cython.int,
-        time_ns=cython.longlong,
-        size=cython.int,
-        count=cython.int,
-        row=cython.Py_ssize_t,
-        frame=cython.longlong,
-        skew=cython.longlong,
-        lost=cython.int,
-    )
-    @cython.returns(cython.int)
-    def _record(self, channel, time_ns, size, count):
+    def _record(
+        self, channel: cython.int, time_ns: cython.longlong, size: cython.int, count: cython.int
+    ) -> cython.int:
         """Append the row of the packet of `size` bytes at the end of the data."""
-        row = self.count
-        frame = size + _FRAME_HEADERS
+        row: cython.Py_ssize_t = self.count
+        frame: cython.longlong = size + _FRAME_HEADERS
         if frame < _FRAME_MIN:
             frame = _FRAME_MIN
         self.free_ns = time_ns + frame * self.byte_ps // 1000
         # Now and then a switch on the way is busy.
-        skew = self.prng.below(self.skew_ns_spread)
+        skew: cython.longlong = self.prng.below(self.skew_ns_spread)
         if skew & 127 == 127:
             skew *= 8
-        lost = 0
+        lost: cython.int = 0
         if self.loss_a and self.prng.next_u32() < self.loss_a:
             lost |= _LOST_A
         if self.loss_b and self.prng.next_u32() < self.loss_b:
@@ -338,26 +324,18 @@ class Tape:
         self.count = row + 1
         return 0
 
-    @cython.locals(
-        channel=cython.int,
-        time_ns=cython.longlong,
-        i=cython.Py_ssize_t,
-        index=cython.Py_ssize_t,
-        edge=cython.Py_ssize_t,
-        gap=cython.longlong,
-    )
-    @cython.returns(cython.int)
-    def _gaps_of(self, channel, time_ns):
+    def _gaps_of(self, channel: cython.int, time_ns: cython.longlong) -> cython.int:
         """Count the time since the same symbol's last message, for all of the open packet."""
+        i: cython.Py_ssize_t
         for i in range(self.open_count[channel]):
-            index = self.open_symbols[channel * _MESSAGES + i]
+            index: cython.Py_ssize_t = self.open_symbols[channel * _MESSAGES + i]
             if index < 0:
                 continue
             index += channel * self.symbols
-            gap = time_ns - self.last_ns[index]
+            gap: cython.longlong = time_ns - self.last_ns[index]
             if self.last_ns[index] >= 0:
                 self.repeats += 1
-                edge = 0
+                edge: cython.Py_ssize_t = 0
                 if gap <= 1_000_000:
                     self.within_1_ms += 1
                 elif gap > 10_000_000:

@@ -19,7 +19,6 @@ from feedhandler.replay.generating.tape import EDGES_NS, REALTIME
 Array = np.ndarray[Any, Any]
 
 SECOND_NS = 1_000_000_000
-#: Headers of a frame, the shortest frame, and a record's header.
 #: Busiest seconds that are named, lost packets that are.
 PEAKS, LOST_NAMED = 10, 1_000
 #: Seconds that a ledger has room for: two days, for times past midnight.

@@ -127,7 +127,6 @@ class HeaderChanges:
         self.source_macs = memoryview(b"".join(mac for _, mac in macs))
         self.heads = memoryview(b"".join(_made(d) for d in destinations))
 
-    @cython.locals(at=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -142,13 +141,13 @@ class HeaderChanges:
 
         `apply` then corrects the checksums; it does not change the addresses any more.
         """
+        at: cython.Py_ssize_t
         for at in range(_HEADERS):
             room[start + at] = self.heads[destination * _HEADERS + at]
         _put16(room, start + 16, cython.cast(cython.uint, 28 + payload_length))
         _put16(room, start + 38, cython.cast(cython.uint, 8 + payload_length))
         return _HEADERS
 
-    @cython.locals(at=cython.Py_ssize_t)
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -163,6 +162,7 @@ class HeaderChanges:
 
         Its destination is the address of the group that the IPv4 header names.
         """
+        at: cython.Py_ssize_t
         if start + _HEADERS > end:
             return -1
         for at in range(6):
@@ -173,13 +173,6 @@ class HeaderChanges:
         _put16(room, start + 12, 0x0800)
         return 0
 
-    @cython.locals(
-        ip=cython.Py_ssize_t,
-        udp=cython.Py_ssize_t,
-        checksum=cython.uint,
-        before=cython.uint,
-        udp_length=cython.uint,
-    )
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -198,21 +191,21 @@ class HeaderChanges:
         `payload_sum` is the one's complement sum (RFC 1071) of the payload's `payload_length`
         bytes. `made`: the checksums are wrong even where nothing else changes.
         """
-        ip = _behind_ethernet(room, start, end)
+        ip: cython.Py_ssize_t = _behind_ethernet(room, start, end)
         if ip < 0 or ip + 20 + _UDP > end:
             return -1
-        udp = ip + 4 * cython.cast(cython.Py_ssize_t, room[ip] & 0x0F)
+        udp: cython.Py_ssize_t = ip + 4 * cython.cast(cython.Py_ssize_t, room[ip] & 0x0F)
         if udp + _UDP != end or room[ip] >> 4 != 4:
             return -1
-        before = _sum(room, ip + 12, 8) + _sum(room, udp, 4)
+        before: cython.uint = _sum(room, ip + 12, 8) + _sum(room, udp, 4)
         if not self.change(destination, room, start, ip, udp) and not made:
             return 0
         _put16(room, ip + 10, 0)
         _put16(room, ip + 10, ~_folded(_sum(room, ip, udp - ip)) & 0xFFFF)
-        checksum = _u16(room, udp + 6)
+        checksum: cython.uint = _u16(room, udp + 6)
         if checksum == 0:
             return 0
-        udp_length = _u16(room, udp + 4)
+        udp_length: cython.uint = _u16(room, udp + 4)
         _put16(room, udp + 6, 0)
         if cython.cast(cython.Py_ssize_t, udp_length) == _UDP + payload_length:
             checksum = _sum(room, ip + 12, 8) + _PROTOCOL_UDP + udp_length
@@ -224,7 +217,6 @@ class HeaderChanges:
         _put16(room, udp + 6, checksum if checksum != 0 else 0xFFFF)
         return 0
 
-    @cython.locals(changed=cython.bint, at=cython.Py_ssize_t)
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
@@ -237,7 +229,8 @@ class HeaderChanges:
         udp: cython.Py_ssize_t,
     ) -> cython.bint:
         """Write the changes; return whether anything behind the Ethernet header changed."""
-        changed = False
+        at: cython.Py_ssize_t
+        changed: cython.bint = False
         if self.has_source_mac[destination] != 0:
             for at in range(6):
                 room[start + 6 + at] = self.source_macs[6 * destination + at]
@@ -254,17 +247,17 @@ class HeaderChanges:
         return changed
 
 
-@cython.locals(position=cython.Py_ssize_t, ethertype=cython.uint)
 @cython.cfunc
 @cython.nogil
 def _behind_ethernet(
     room: cython.uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Find the offset of the IPv4 header, or -1 where there is none within two VLAN tags."""
+    position: cython.Py_ssize_t
     for position in range(start + 12, start + 24, 4):
         if position + 2 > end:
             return -1
-        ethertype = _u16(room, position)
+        ethertype: cython.uint = _u16(room, position)
         if ethertype == 0x0800:
             return position + 2
         if ethertype != 0x8100 and ethertype != 0x88A8 and ethertype != 0x9100:
@@ -298,13 +291,12 @@ def _put_port(room: cython.uchar[::1], at: cython.Py_ssize_t, port: cython.int) 
     return True
 
 
-@cython.locals(high=cython.uint, low=cython.uint)
 @cython.cfunc
 @cython.nogil
 def _put32(room: cython.uchar[::1], at: cython.Py_ssize_t, address: cython.longlong) -> cython.bint:
     """Write an address; return whether it changed."""
-    high = cython.cast(cython.uint, (address >> 16) & 0xFFFF)
-    low = cython.cast(cython.uint, address & 0xFFFF)
+    high: cython.uint = cython.cast(cython.uint, (address >> 16) & 0xFFFF)
+    low: cython.uint = cython.cast(cython.uint, address & 0xFFFF)
     if _u16(room, at) == high and _u16(room, at + 2) == low:
         return False
     _put16(room, at, high)
@@ -312,19 +304,18 @@ def _put32(room: cython.uchar[::1], at: cython.Py_ssize_t, address: cython.longl
     return True
 
 
-@cython.locals(total=cython.uint, position=cython.Py_ssize_t)
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(0xFFFFFFFF, check=True)
 def _sum(room: cython.uchar[::1], at: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.uint:
     """Sum an even number of bytes as 16-bit numbers, without folding the carries in."""
-    total = 0
+    position: cython.Py_ssize_t
+    total: cython.uint = 0
     for position in range(at, at + length, 2):
         total += _u16(room, position)
     return total
 
 
-@cython.locals(total=cython.uint)
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from feedhandler.replay.playing.blocks import Block
+from feedhandler.replay.playing.blocks import Block, PlainBlock
 from feedhandler.replay.playing.frame_lines import interface_of, open_frame_socket
 from feedhandler.replay.playing.sender import Sender
 from feedhandler.replay.playing.sender_lines import OpenLines, open_multicast_sender
@@ -27,7 +27,7 @@ PLAYER_SPIN_NS = 1_000_000
 class UdpSender(Sender):
     """Blocks through UDP sockets."""
 
-    def send(self, block: Block, anchor_ns: int) -> int:
+    def send(self, block: Block | PlainBlock, anchor_ns: int) -> int:
         """Send the block, each datagram at `anchor_ns + shift_ns + due_ns` of the monotonic clock;
         return how many were sent: fewer than all only after a stop or a drop."""
         return self.send_block(block.buffers, *block.udp_columns(), anchor_ns)

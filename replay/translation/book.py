@@ -9,29 +9,16 @@ It promises price-time priority: best price first, and at a price the order that
 longest; an order that changes its price or grows goes to the back of the queue, one that shrinks
 keeps its priority. A level's volume and number of orders always equal the sum over its orders.
 
-`add` and `modify` do not match orders, since a feed's user must take them as published; `crossed`
-reports whether the book is crossed.
+`add` and `modify` do not match orders, since a feed's user must take them as published.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from feedhandler.codecs.errors import PeerError
 
 BUY, SELL = 1, -1
-
-
-class Row(NamedTuple):
-    """One price level as in a quote; all zero where there is no such level."""
-
-    price: int
-    volume: int
-    orders: int
-
-
-NO_ROW = Row(0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +29,6 @@ class Order:
     side: int
     price: int
     volume: int
-    priority_ns: int = 0
 
 
 class Level:
@@ -67,10 +53,6 @@ class Side:
         self.keys: list[int] = []
         self.levels: dict[int, Level] = {}
 
-    def best(self) -> Level | None:
-        """Return the best level, or None where the side is empty."""
-        return self.levels[self.keys[-1]] if self.keys else None
-
     def top(self, depth: int) -> list[tuple[int, int, int]]:
         """Return (price, volume, orders) of at most `depth` levels, best first."""
         levels = self.levels
@@ -80,7 +62,7 @@ class Side:
             rows.append((level.price, level.volume, len(level.orders)))
         return rows
 
-    def place(self, order: Order) -> Level:
+    def place(self, order: Order) -> None:
         """Put the order at the back of its level's queue, opening the level if need be."""
         key = order.price * self.sign
         level = self.levels.get(key)
@@ -89,9 +71,8 @@ class Side:
             insort(self.keys, key)
         level.orders[order.key] = order
         level.volume += order.volume
-        return level
 
-    def remove(self, order: Order) -> Level:
+    def remove(self, order: Order) -> None:
         """Take the order out of its level, closing the level if it was the last."""
         key = order.price * self.sign
         level = self.levels[key]
@@ -100,7 +81,6 @@ class Side:
         if not level.orders:
             del self.levels[key]
             del self.keys[bisect_left(self.keys, key)]
-        return level
 
 
 class Book:
@@ -113,15 +93,8 @@ class Book:
         self.asks = Side(SELL)
         self.by_key: dict[Hashable, Order] = {}
 
-    @property
-    def orders(self) -> list[Order]:
-        """Every resting order, those that were added first before the others."""
-        return list(self.by_key.values())
-
-    def add(
-        self, key: Hashable, side: int, price: int, volume: int, priority_ns: int = 0
-    ) -> tuple[Order, Level]:
-        """Add a resting order; returns it and its level.
+    def add(self, key: Hashable, side: int, price: int, volume: int) -> None:
+        """Add a resting order.
 
         Raises `PeerError` if the key rests already or the volume is not positive.
         """
@@ -129,12 +102,12 @@ class Book:
             raise PeerError(f"order {key!r} is in the book already", "was an update lost?")
         if volume <= 0:
             raise PeerError(f"order {key!r} has volume {volume}", "volumes are positive")
-        order = Order(key, side, price, volume, priority_ns)
+        order = Order(key, side, price, volume)
         self.by_key[key] = order
-        return order, self.side(side).place(order)
+        self.side(side).place(order)
 
-    def modify(self, key: Hashable, price: int, volume: int, priority_ns: int = 0) -> Level:
-        """Change a resting order; returns the level it stands on afterwards.
+    def modify(self, key: Hashable, price: int, volume: int) -> None:
+        """Change a resting order.
 
         Raises `PeerError` if the key is unknown or the volume is not positive.
         """
@@ -143,42 +116,25 @@ class Book:
             raise PeerError(f"order {key!r} has volume {volume}", "volumes are positive")
         side = self.side(order.side)
         if price == order.price and volume <= order.volume:
-            level = side.levels[price * side.sign]
-            level.volume += volume - order.volume
+            side.levels[price * side.sign].volume += volume - order.volume
             order.volume = volume
-            return level
+            return
         side.remove(order)
-        order.price, order.volume, order.priority_ns = price, volume, priority_ns
-        return side.place(order)
+        order.price, order.volume = price, volume
+        side.place(order)
 
-    def remove(self, key: Hashable) -> tuple[Order, Level]:
-        """Take an order out; returns it and its level as it stands without it (perhaps empty).
+    def remove(self, key: Hashable) -> None:
+        """Take an order out.
 
         Raises `PeerError` if the key is unknown.
         """
         order = self._known(key)
         del self.by_key[key]
-        return order, self.side(order.side).remove(order)
-
-    def clear(self) -> None:
-        """Remove all orders."""
-        self.bids = Side(BUY)
-        self.asks = Side(SELL)
-        self.by_key.clear()
+        self.side(order.side).remove(order)
 
     def side(self, side: int) -> Side:
         """Return the bids for `BUY`, the asks for `SELL`."""
         return self.bids if side == BUY else self.asks
-
-    def crossed(self) -> bool:
-        """Return whether the best bid is at or above the best ask."""
-        bid, ask = self.bids.best(), self.asks.best()
-        return bid is not None and ask is not None and bid.price >= ask.price
-
-    def row(self, side: int, number: int) -> Row:
-        """Return level `number` of a side (1: the best), or `NO_ROW` where there is none."""
-        rows = self.side(side).top(number)
-        return Row(*rows[number - 1]) if len(rows) >= number else NO_ROW
 
     def _known(self, key: Hashable) -> Order:
         order = self.by_key.get(key)

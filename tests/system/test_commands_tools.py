@@ -13,6 +13,7 @@ from feedhandler.replay.captures.reading import Capture
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
 from tests.support.commands import run_here
+from tests.support.replay import joined
 
 
 def command(*words: str, cwd: Path = CHECKOUT) -> list[str]:
@@ -175,11 +176,5 @@ def test_a_signal_ends_a_replay_in_good_order(iex: Path) -> None:
 
 
 def _wait_until_it_sends(group: str, port: int) -> None:
-    import socket
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.bind((group, port))
-        request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
-        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        receiver.settimeout(30)
+    with joined(group, port) as receiver:
         assert receiver.recv(65_536)

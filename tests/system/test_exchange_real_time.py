@@ -3,8 +3,6 @@
 import contextlib
 import select
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -15,13 +13,13 @@ import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import check
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 from tests.support import free_addresses
+from tests.support.replay import arrived, joined
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -41,15 +39,7 @@ def listening(plan):
     try:
         for line in "AB":
             for service in SERVICES:
-                group, port = plan.address(line, service)
-                sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                sockets[sock] = (line, service)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                set_receive_buffer(sock, 64 << 20)
-                sock.bind((group, port))
-                member = struct.pack("4s4s", socket.inet_aton(group), socket.inet_aton("127.0.0.1"))
-                sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
-                sock.setblocking(False)
+                sockets[joined(*plan.address(line, service), timeout_s=0)] = (line, service)
         yield sockets
     finally:
         for sock in sockets:
@@ -62,13 +52,11 @@ def receive(sockets, ended):
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         over = ended()
-        ready, _, _ = select.select(list(sockets), [], [], 0.05)
-        if over and not ready:
+        found = arrived(sockets, 0.05)
+        if over and not found:
             return got
-        for sock in ready:
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    got[sockets[sock]].append(sock.recv(2048))
+        for sock, data in found:
+            got[sockets[sock]].append(data)
     pytest.fail("the exchange did not end in time")
 
 
@@ -146,9 +134,12 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
     program = (
         "from pathlib import Path\n"
         "from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan\n"
+        "from feedhandler.terminal.console import signal_handlers\n"
         f"plan = ExchangePlan(seed=2, instruments=60, messages_per_s=3000.0,"
         f" ledger=Path({str(plan.ledger)!r}), group_prefixes={plan.group_prefixes!r})\n"
-        "print(Exchange(plan).run(handle_signals=True).stopped)\n"
+        "exchange = Exchange(plan)\n"
+        "with signal_handlers(lambda *_: exchange.stop()):\n"
+        "    print(exchange.run().stopped)\n"
     )
     with listening(plan) as sockets:
         process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)

@@ -1,9 +1,7 @@
 """The simulated exchange's servers and refresh lines, with real sockets."""
 
 import contextlib
-import select
 import socket
-import struct
 import threading
 import time
 from collections import defaultdict
@@ -12,7 +10,6 @@ import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.market.stream_market import Market
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
@@ -31,6 +28,7 @@ from feedhandler.retrans.events import (
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from tests.support import free_addresses
+from tests.support.replay import arrived, joined
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -62,28 +60,16 @@ class Listener:
         self._keys = {}
         for line in "AB":
             for service in SERVICES:
-                self._join(plan.address(line, service), (line, service))
-                self._join(plan.recovery_address(line, service), (f"refresh {line}", service))
-
-    def _join(self, address, key):
-        group, port = address
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._keys[sock] = key
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        set_receive_buffer(sock, 64 << 20)
-        sock.bind((group, port))
-        member = struct.pack("4s4s", socket.inet_aton(group), socket.inet_aton("127.0.0.1"))
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
-        sock.setblocking(False)
+                for kind, address in (("", plan.address), ("refresh ", plan.recovery_address)):
+                    sock = joined(*address(line, service), timeout_s=0)
+                    self._keys[sock] = (kind + line, service)
 
     def read(self, wait_s=0.02):
         """Take in what has arrived; False where nothing had."""
-        ready, _, _ = select.select(list(self._keys), [], [], wait_s)
-        for sock in ready:
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    self.got[self._keys[sock]].append(sock.recv(2048))
-        return bool(ready)
+        found = arrived(self._keys, wait_s)
+        for sock, data in found:
+            self.got[self._keys[sock]].append(data)
+        return bool(found)
 
     def close(self):
         for sock in self._keys:

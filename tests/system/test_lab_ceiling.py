@@ -12,7 +12,7 @@ import pytest
 from bench.bench_lab_ceiling import Program
 from bench.programs import compiled
 from feedhandler.histogram import Histogram
-from feedhandler.lab.laboratory import free_udp_port
+from feedhandler.ports import free_udp_port
 from tests.support.gateway_here import multicast_sender
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

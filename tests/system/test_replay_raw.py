@@ -23,6 +23,7 @@ from feedhandler.replay.playing.senders import FrameSettings, raw
 from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.captures import PcapngBytes
 from tests.support.frames import PATIENCE_S, FrameReceiver, namespace
+from tests.support.replay import joined
 
 GENTLE = Pace(PaceKind.PACKETS, 20_000)
 LATE_NS = 3_600 * 10**9
@@ -158,12 +159,8 @@ def test_a_raw_player_pauses_goes_on_and_stops(far: FrameReceiver) -> None:
 
 
 def test_receivers_of_this_host_hear_frames_on_loopback(far: FrameReceiver) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.bind(("239.3.3.3", 0))
+    with joined("239.3.3.3") as receiver:
         endpoint = ("239.3.3.3", receiver.getsockname()[1])
-        membership = socket.inet_aton("239.3.3.3") + socket.inet_aton("127.0.0.1")
-        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-        receiver.settimeout(PATIENCE_S)
         Player([(0, b"heard")], [MulticastLine("A", endpoint)], transport=raw()).run()
         assert receiver.recv(100) == b"heard"
     wait_for_link(True)

@@ -22,10 +22,9 @@ from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import open_multicast_sender
 from tests.support import free_addresses
 from tests.support.needs import absent
+from tests.support.replay import PATIENCE_S, joined
 
 AnySender = Sender | FrameSender
-#: How long a test waits for what must happen.
-PATIENCE_S = 60.0
 LATE_NS = 3_600 * 10**9
 SECOND_NS = 10**9
 #: A stamp of CLOCK_REALTIME in nanoseconds on everything received (asm-generic/socket.h).
@@ -37,12 +36,8 @@ class Stamped:
 
     def __init__(self) -> None:
         self.group = free_addresses.group()
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket = joined(self.group)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self.socket.bind((self.group, 0))
-        membership = socket.inet_aton(self.group) + socket.inet_aton("127.0.0.1")
-        self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-        self.socket.settimeout(PATIENCE_S)
 
     def receive(self) -> tuple[int, int]:
         """A datagram's number and when it arrived."""

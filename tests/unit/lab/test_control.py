@@ -12,7 +12,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import control, gateway, stamper
-from feedhandler.lab.control import DATAGRAM, Sender, attach, is_sampled
+from feedhandler.lab.control import DATAGRAM, Sender, attach
 from feedhandler.lab.stamper import SIDES, STAMPED, Side, Stamper, matched
 from feedhandler.lab.stamping import Stamping, start_stamping
 from feedhandler.lab.supervisor import RoleFailed
@@ -46,13 +46,6 @@ def received(sock: socket.socket, count: int) -> list[tuple[int, int, int]]:
 
 
 # -- marks ------------------------------------------------------------------------------------
-
-
-def test_odd_packets_and_odd_messages_of_odd_packets_are_marked() -> None:
-    assert is_sampled(7, WHOLE)
-    assert not is_sampled(8, WHOLE)
-    sampled = [(n, m) for n in (7, 8) for m in range(5) if is_sampled(n, m)]
-    assert sampled == [(7, 1), (7, 3)]
 
 
 @pytest.mark.parametrize(("grain", "numbers"), [("packet", [WHOLE]), ("message", [1, 3])])

@@ -12,6 +12,7 @@ from feedhandler.lab import feeder
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.replayer import generated
 from feedhandler.lab.workload import Stretch, Workload, workload_of
+from feedhandler.replay.playing.blocks import PlainBlock
 from feedhandler.replay.playing.sender_lines import MulticastLine
 
 UTP = load_feed("euronext-utp-md")
@@ -134,7 +135,7 @@ def test_the_account_of_a_part_is_its_packets(small: Workload) -> None:
 
 
 def decoded(
-    feed: Feed, workload: Workload, feed_blocks: list[feeder.Block]
+    feed: Feed, workload: Workload, feed_blocks: list[PlainBlock]
 ) -> list[tuple[int, int, int]]:
     """(service, sequence, messages) of each datagram of line A, in sending order."""
     found = []
@@ -243,7 +244,7 @@ def test_a_stopped_feeder_ends_at_once(small: Workload) -> None:
 def test_what_goes_wrong_while_preparing_ends_the_play(
     small: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(stretch: Stretch, rate_bps: float, pace: float) -> Iterator[feeder.Block]:
+    def broken(stretch: Stretch, rate_bps: float, pace: float) -> Iterator[PlainBlock]:
         raise ValueError("no more packets")
 
     player = Feeder(small, LINES)

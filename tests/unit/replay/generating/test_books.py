@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from feedhandler.market.stream_market import Market
-from feedhandler.replay.generating.books import FLAT, SHIFT, SILENT, SLOTS, quotient
+from feedhandler.replay.generating.books import FLAT, SHIFT, SILENT, SLOTS
+from feedhandler.replay.generating.deals import quotient
 from feedhandler.replay.generating.tape import COLUMNS, ROOM
 from feedhandler.replay.generating.traffic import Traffic
 from tests.support.market import same_levels
@@ -56,7 +57,7 @@ def test_books_stay_sound_whatever_is_wanted_of_them(wants: tuple[int, ...], see
         share, want = rng.randrange(bench.books.shares), rng.choice(wants)
         if rng.random() < 0.05:
             bench.books.cross(share)
-            bench.books.update_price(share)
+            bench.books.deals.announce(share, bench.books.number)
             bench.flush()
             continue
         bench.books.act(share, want)

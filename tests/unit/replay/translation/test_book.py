@@ -5,7 +5,7 @@ import random
 import pytest
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay.translation.book import BUY, NO_ROW, SELL, Book, Row
+from feedhandler.replay.translation.book import BUY, SELL, Book
 from tests.support.seeds import drawn
 
 
@@ -18,22 +18,19 @@ def book_of(*orders: tuple[str, int, int, int]) -> Book:
 
 def test_rows_are_best_first_with_volume_and_number_of_orders():
     book = book_of(("a", BUY, 10, 5), ("b", BUY, 12, 1), ("c", BUY, 12, 2), ("d", SELL, 15, 7))
-    assert book.row(BUY, 1) == Row(12, 3, 2)
-    assert book.row(BUY, 2) == Row(10, 5, 1)
-    assert book.row(BUY, 3) == NO_ROW
-    assert book.row(SELL, 1) == Row(15, 7, 1)
-    assert not book.crossed()
+    assert book.bids.top(3) == [(12, 3, 2), (10, 5, 1)]
+    assert book.bids.top(1) == [(12, 3, 2)]
+    assert book.asks.top(1) == [(15, 7, 1)]
 
 
 def test_an_order_that_shrinks_keeps_its_priority_and_one_that_grows_or_moves_loses_it():
     book = book_of(("a", SELL, 10, 5), ("b", SELL, 10, 5))
     book.modify("a", 10, 3)
-    assert list(book.asks.best().orders) == ["a", "b"]
+    assert list(book.asks.levels[-10].orders) == ["a", "b"]
     book.modify("a", 10, 8)
-    assert list(book.asks.best().orders) == ["b", "a"]
+    assert list(book.asks.levels[-10].orders) == ["b", "a"]
     book.modify("b", 11, 4)
-    assert book.row(SELL, 1) == Row(10, 8, 1)
-    assert book.row(SELL, 2) == Row(11, 4, 1)
+    assert book.asks.top(2) == [(10, 8, 1), (11, 4, 1)]
 
 
 def test_what_a_feed_could_not_have_said_is_refused():
@@ -47,13 +44,6 @@ def test_what_a_feed_could_not_have_said_is_refused():
     ):
         with pytest.raises(PeerError):
             wrong()
-    book.clear()
-    assert book.row(BUY, 1) == NO_ROW
-    assert not book.orders
-
-
-def test_a_crossed_book_says_so():
-    assert book_of(("a", BUY, 10, 5), ("b", SELL, 10, 5)).crossed()
 
 
 @drawn(4)
@@ -76,9 +66,7 @@ def test_levels_always_add_up_whatever_happens(seed):
                 own, old_price, old_volume = plain[key]
                 book.modify(key, old_price, max(1, old_volume - 1))
                 plain[key] = (own, old_price, max(1, old_volume - 1))
-        bids, asks = ([at for own, at, _ in plain.values() if own == way] for way in (BUY, SELL))
-        assert book.crossed() == bool(bids and asks and max(bids) >= min(asks))
-        assert {order.key for order in book.orders} == plain.keys() == book.by_key.keys()
+        assert plain.keys() == book.by_key.keys()
         for side in (BUY, SELL):
             levels = {}
             for own, at, left in plain.values():

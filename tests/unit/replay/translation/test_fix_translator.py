@@ -259,13 +259,13 @@ def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
         nonlocal ids
         kind = rng.choice(["add", "modify", "delete", "execution", "replace"])
         price, volume = rng.randint(90, 110), rng.randint(1, 50)
-        if kind == "add" or not book.orders:
+        if kind == "add" or not book.by_key:
             ids += 1
             side = rng.choice((BUY, SELL))
             book.add(ids, side, price, volume)
             text = "B" if side == BUY else "S"
             return integrated("add_order", order_id=ids, price=price, volume=volume, side=text)
-        order = rng.choice(book.orders)
+        order = rng.choice(list(book.by_key.values()))
         values: dict[str, object] = {"order_id": order.key}
         if kind == "modify":
             lost = rng.random() < 0.3 or price != order.price or volume > order.volume
