@@ -359,19 +359,14 @@ class Fanout(Splitter):
         position: cython.ulonglong = self.position
         end: cython.ulonglong = self.share_end
         limit: cython.ulonglong = self.share_limit
-        offset: cython.Py_ssize_t
-        channel: cython.Py_ssize_t
-        first: cython.ulonglong
-        kind: cython.int
-        stream: Stream
         streams: cython.Py_ssize_t = len(self.streams)
         while position < end and position < limit:
-            offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
-            first = self.ring.words[(offset >> 3) + WORD_RECORD]
-            kind = cython.cast(cython.int, (first >> KIND_SHIFT) & KIND_MASK)
-            channel = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
+            offset: cython.Py_ssize_t = position & self.ring.mask
+            first: cython.ulonglong = self.ring.words[(offset >> 3) + WORD_RECORD]
+            kind: cython.int = (first >> KIND_SHIFT) & KIND_MASK
+            channel: cython.Py_ssize_t = first >> CHANNEL_SHIFT
             if kind == PACKET and channel < streams:
-                stream = self.streams[channel]
+                stream: Stream = self.streams[channel]
                 if position != self.named and self._names(stream, offset):
                     self.named = self.position = position
                     return True
@@ -429,10 +424,9 @@ class Fanout(Splitter):
     ) -> cython.int:
         """End the run at a record that is no packet. Where it moves the stream on, the stream
         stands there when the event is applied."""
-        stream: Stream
         following: cython.ulonglong = self.ring.words[word + WORD_NEXT_SEQUENCE]
         if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and channel < len(self.streams):
-            stream = self.streams[channel]
+            stream: Stream = self.streams[channel]
             if kind not in (GAP, PASSED, SKIPPED) or not stream.closed:
                 stream.next_sequence = following
         self.event = ControlEvent(
@@ -452,10 +446,9 @@ class Fanout(Splitter):
         Called once the event was applied, for applying it may deliver what is stored. (A store's
         numbers ascend.)
         """
-        stream: Stream
         if event.kind not in (RESET, START, WITHDRAWN) or event.channel >= len(self.streams):
             return
-        stream = self.streams[event.channel]
+        stream: Stream = self.streams[event.channel]
         stream.next_sequence = event.next_sequence
         if self.book_cache is not None and event.kind == RESET:
             self.book_cache.clear(stream.service)
@@ -471,15 +464,12 @@ class Fanout(Splitter):
         """Return whether the packet has reference data, which is an event before it is delivered:
         its own messages have the names that it tells. What is stored only names nothing yet."""
         word: cython.Py_ssize_t = offset >> 3
-        found: list
-        size: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
-        )
+        size: cython.Py_ssize_t = self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
         if not self.has_references or size < self.reference_bytes_min:
             return False
         if stream.closed and self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
             return False
-        found = self._references(offset + HEADER_BYTES, size)
+        found: list = self._references(offset + HEADER_BYTES, size)
         if found is None:
             return False
         self.event = ReferenceMessages(tuple(found))
@@ -489,9 +479,7 @@ class Fanout(Splitter):
         """End the run at a packet of a refresh line; one outside the sequence is no part of a
         snapshot."""
         word: cython.Py_ssize_t = offset >> 3
-        size: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
-        )
+        size: cython.Py_ssize_t = self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
         if self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
             self.event = RefreshLinePacket(
                 channel,
@@ -503,17 +491,11 @@ class Fanout(Splitter):
     def _packet(self, stream: Stream, offset: cython.Py_ssize_t) -> cython.int:
         """Deliver one packet record."""
         word: cython.Py_ssize_t = offset >> 3
-        size: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
-        )
-        count: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] >> COUNT_SHIFT
-        )
+        size: cython.Py_ssize_t = self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
+        count: cython.Py_ssize_t = self.ring.words[word + WORD_PAYLOAD] >> COUNT_SHIFT
         sequence: cython.ulonglong = self.ring.words[word + WORD_SEQUENCE]
         received_ns: cython.longlong = self.ring.words[word + WORD_RECEIVED_NS]
-        skip: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + WORD_MESSAGES] & _LOW_HALF
-        )
+        skip: cython.Py_ssize_t = self.ring.words[word + WORD_MESSAGES] & _LOW_HALF
         if sequence >= _UNSEQUENCED:
             return self._outside(stream, sequence, received_ns, offset + HEADER_BYTES, size, count)
         if stream.store is not None:
@@ -640,8 +622,7 @@ class Fanout(Splitter):
     def note_latency(self, now_ns: cython.longlong) -> cython.int:
         """After the flush: count how long the packets of this pump took from their stamp."""
         at: cython.Py_ssize_t
-        stream: Stream
         for at in range(self.stamp_count):
-            stream = self.streams[self.stamp_streams[at]]
+            stream: Stream = self.streams[self.stamp_streams[at]]
             stream.latency.record(now_ns - self.stamps[at])
         return 0

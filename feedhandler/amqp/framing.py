@@ -260,10 +260,6 @@ class Reader:
         """Find the parts of `data[start:end]`; return False where it is no AMQP message with a data
         section."""
         at: cython.Py_ssize_t = start
-        value: cython.Py_ssize_t
-        after: cython.Py_ssize_t
-        descriptor: cython.int
-        width: cython.int
         self.tag_at = self.subject_at = self.content_at = self.body_at = -1
         self.tag_size = self.subject_size = self.content_size = self.body_size = 0
         self.group_sequence = -1
@@ -274,19 +270,19 @@ class Reader:
             if end - at < 4 or data[at] != 0x00:
                 return False
             if data[at + 1] == 0x53:
-                descriptor = data[at + 2]
-                value = at + 3
+                descriptor: cython.int = data[at + 2]
+                value: cython.Py_ssize_t = at + 3
             elif data[at + 1] == 0x80 and end - at > 11:
                 descriptor = data[at + 9]
                 value = at + 10
             else:
                 return False
-            after = value_end(data, value, end, 0)
+            after: cython.Py_ssize_t = value_end(data, value, end, 0)
             if after < 0:
                 return False
             if descriptor == _DATA:
                 if data[value] == 0xA0:
-                    width = 1
+                    width: cython.int = 1
                 elif data[value] == 0xB0:
                     width = 4
                 else:
@@ -307,17 +303,14 @@ class Reader:
         """Find message-id, subject, content-type and group-sequence in the list at `at`; return
         False where it is malformed."""
         field: cython.Py_ssize_t
-        count: cython.Py_ssize_t
-        after: cython.Py_ssize_t
-        head: cython.Py_ssize_t
         code: cython.int = data[at]
         if code == 0x45:
             return True
         if code == 0xC0:
-            count = data[at + 2]
+            count: cython.Py_ssize_t = data[at + 2]
             at += 3
         elif code == 0xD0:
-            count = cython.cast(cython.Py_ssize_t, read_uint(data, at + 5, 4))
+            count = read_uint(data, at + 5, 4)
             at += 9
         else:
             return False
@@ -330,14 +323,14 @@ class Reader:
                 at += 1
                 continue
             if code >> 4 == 0xA and at + 2 <= end:
-                after = at + 2 + data[at + 1]
+                after: cython.Py_ssize_t = at + 2 + data[at + 1]
                 if after > end:
                     return False
             else:
                 after = value_end(data, at, end, 0)
                 if after < 0:
                     return False
-            head = 2 if code >> 4 == 0xA else 5
+            head: cython.Py_ssize_t = 2 if code >> 4 == 0xA else 5
             if code >> 4 == 0xA or code >> 4 == 0xB:
                 if field == 0:
                     self.tag_at = at + head
@@ -364,22 +357,19 @@ class Reader:
         """Read receive stamp and send time from the map at `at`, and skip every other key; return
         False where it is malformed."""
         _pair: cython.Py_ssize_t
-        count: cython.Py_ssize_t
-        value: cython.Py_ssize_t
-        after: cython.Py_ssize_t
         if data[at] == 0xC1:
-            count = data[at + 2]
+            count: cython.Py_ssize_t = data[at + 2]
             at += 3
         elif data[at] == 0xD1:
-            count = cython.cast(cython.Py_ssize_t, read_uint(data, at + 5, 4))
+            count = read_uint(data, at + 5, 4)
             at += 9
         else:
             return False
         for _pair in range(count // 2):
-            value = value_end(data, at, end, 0)
+            value: cython.Py_ssize_t = value_end(data, at, end, 0)
             if value < 0:
                 return False
-            after = value_end(data, value, end, 0)
+            after: cython.Py_ssize_t = value_end(data, value, end, 0)
             if after < 0:
                 return False
             if (
@@ -418,17 +408,13 @@ def value_end(
 ) -> cython.Py_ssize_t:
     """Return where the encoded value at `at` ends, or -1 where it runs over `end` (AMQP 1.0,
     1.6)."""
-    code: cython.int
-    group: cython.int
-    after: cython.Py_ssize_t
-    size: cython.Py_ssize_t
     if at >= end or depth > _DEPTH_MAX:
         return -1
-    code = data[at]
+    code: cython.int = data[at]
     if code == 0:
-        after = value_end(data, at + 1, end, depth + 1)
+        after: cython.Py_ssize_t = value_end(data, at + 1, end, depth + 1)
         return -1 if after < 0 else value_end(data, after, end, depth + 1)
-    group = code >> 4
+    group: cython.int = code >> 4
     if group < 4:
         return -1
     if group == 4:
@@ -438,7 +424,7 @@ def value_end(
     elif group & 1 == 0:  # 0xA, 0xC, 0xE: a size of one byte
         if at + 2 > end:
             return -1
-        size = data[at + 1]
+        size: cython.Py_ssize_t = data[at + 1]
         # A compound's size counts its own count field: one without room for it lies.
         if group > 0xA and size < 1:
             return -1
@@ -446,7 +432,7 @@ def value_end(
     else:
         if at + 5 > end:
             return -1
-        size = cython.cast(cython.Py_ssize_t, read_uint(data, at + 1, 4))
+        size = read_uint(data, at + 1, 4)
         if group > 0xB and size < 4:
             return -1
         after = at + 5 + size

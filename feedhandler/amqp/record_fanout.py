@@ -128,11 +128,10 @@ class Selection:
         """Take `count` records, whose instruments have these ordinals."""
         index: cython.Py_ssize_t
         first: cython.Py_ssize_t = -1
-        interest: cython.uchar
         for index in range(count):
             if cython.cast(cython.Py_ssize_t, ordinals[index]) >= self.interest.shape[0]:
                 self.widen()
-            interest = self.interest[ordinals[index]]
+            interest: cython.uchar = self.interest[ordinals[index]]
             if interest == _C_NEW:
                 interest = self.look(ordinals[index])
             if interest >= _C_WANTED:
@@ -163,7 +162,6 @@ class Selection:
     ) -> cython.int:
         """Put the records `first` to `end` into the link's batch."""
         many: cython.Py_ssize_t = _CHUNK_BYTES // record_bytes
-        last: cython.Py_ssize_t
         if self.defines:
             return 0
         if self.levels is not None and self.levels(self.stream, octets, record_bytes, first, end):
@@ -172,7 +170,7 @@ class Selection:
         if not self.link.has_open_batch():
             self.fanout.opened.append(self.link)
         while first < end:
-            last = min(end, first + many)
+            last: cython.Py_ssize_t = min(end, first + many)
             self.link.batch(
                 self.stream.index, template, sequence, received_ns, octets,
                 first * record_bytes, (last - first) * record_bytes,
@@ -401,9 +399,7 @@ class RecordFanout(RecordSink):
     ) -> cython.int:
         """Give the records that there are to the service's links."""
         records: Records = self.records
-        made: LevelRecords
         link: SenderQueue
-        selection: Selection
         located: str = ""
         count: cython.Py_ssize_t = 0
         stride: cython.Py_ssize_t = 0
@@ -415,7 +411,7 @@ class RecordFanout(RecordSink):
         if records.normaliser.count == 0 or not stream.takes_records:
             return 0
         for link in stream.takes_records:
-            selection = self.selection(stream, link)
+            selection: Selection = self.selection(stream, link)
             if selection.schema == "status":
                 continue
             if selection.schema != located:
@@ -427,7 +423,7 @@ class RecordFanout(RecordSink):
                         self.instruments[stream.index], records.normaliser.words, stride, count
                     )
                 else:
-                    made = records.outputs[located]
+                    made: LevelRecords = records.outputs[located]
                     stride, count, octets = made.stride, made.count, made.octets
                     self.locate(self.instruments[stream.index], made.words, stride, count)
             if count > 0 and not link.overrun:
@@ -442,14 +438,13 @@ class RecordFanout(RecordSink):
         """Give trading statuses to the links that take them, and definitions of instruments that
         messages have named."""
         instruments: Instruments = self.instruments[stream.index]
-        selection: Selection
         for instrument, terms in self.records.normaliser.terms.items():
             self.terms[instrument] = pack_definition(terms)
         rows = self.records.of("status")
         for row in rows:
             self.last_statuses[stream.index, int(row["instrument_id"])] = row.tobytes()
         for link in stream.takes_records:
-            selection = self.selection(stream, link)
+            selection: Selection = self.selection(stream, link)
             if selection.defines:
                 for instrument, _ in self.records.normaliser.named:
                     selection.define(instruments.ordinal_of(instrument), sequence, received_ns)
@@ -473,13 +468,12 @@ class RecordFanout(RecordSink):
     ) -> cython.Py_ssize_t:
         """Find the ordinals of the records' instruments."""
         index: cython.Py_ssize_t
-        instrument: cython.uint
         before: cython.uint = 0
         ordinal: cython.uint = 0
         if count > self.ordinals.shape[0]:
             self.ordinals = memoryview(numpy.zeros(2 * count, numpy.uint32))
         for index in range(count):
-            instrument = cython.cast(cython.uint, words[index * stride] >> 32)
+            instrument: cython.uint = words[index * stride] >> 32
             if instrument != before:
                 ordinal = instruments.ordinal_of(instrument)
                 before = instrument

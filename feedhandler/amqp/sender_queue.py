@@ -293,11 +293,9 @@ class SenderQueue:
 
     def drain(self) -> cython.int:
         """Send what waits, as far as credit and the engine allow; called when either grew."""
-        data: bytes
-        size: cython.Py_ssize_t
         while self.queue and self.sender.ready():
-            data = self.queue.popleft()
-            size = len(data)
+            data: bytes = self.queue.popleft()
+            size: cython.Py_ssize_t = len(data)
             self.sender.send(data, 0, size)
             self.queued_bytes -= size + _ENTRY_BYTES
             self.sent += 1
@@ -319,10 +317,9 @@ class SenderQueue:
         size: cython.Py_ssize_t,
     ) -> cython.int:
         """Add a packet to the batch of its service (`stream`), and send one that is full."""
-        batch: Batch
         if self.overrun:
             return 0
-        batch = self.batches.get(stream)
+        batch: Batch = self.batches.get(stream)
         if batch is None:
             batch = Batch(self.batch_bytes_max)
             self.batches[stream] = batch

@@ -141,14 +141,13 @@ class Splitter:
         """Copy the reference data in the current packet, each message behind its type; None where
         there is none."""
         number: cython.Py_ssize_t
-        at: cython.Py_ssize_t
         found: list = None
         self.scanned = self._scan(start, size)
         if self.scanned:
             for number in range(self.index.count):
                 if self.is_reference[self.index.types[number]]:
                     found = found or []
-                    at = start + self.index.offsets[number]
+                    at: cython.Py_ssize_t = start + self.index.offsets[number]
                     whole = self._bytes(at, self.index.sizes[number])
                     found.append((self.index.types[number], whole))
         return found
@@ -163,25 +162,24 @@ class Splitter:
     ) -> cython.int:
         """Deliver a packet as it is to the links that take all of its service."""
         sender_queue: SenderQueue
-        frame: Frame
-        template: Template
         built: cython.int = 0
-        bit: cython.int
         for sender_queue in stream.whole:
             if self.restricted and not sender_queue.chosen:
                 continue
             if sender_queue.grain == _BATCH_GRAIN:
                 if not sender_queue.has_open_batch() and sender_queue not in self.batching:
                     self.batching.append(sender_queue)
-                template = stream.batch_stamped if sender_queue.stamp else stream.batch_plain
+                template: Template = (
+                    stream.batch_stamped if sender_queue.stamp else stream.batch_plain
+                )
                 sender_queue.batch(
                     stream.index, template, sequence, received_ns, self.source, start, size
                 )
                 if self.table.alone:
                     sender_queue.close_batch(stream.index)
                 continue
-            bit = _STAMPED_BUILT if sender_queue.stamp else _PLAIN_BUILT
-            frame = self.stamped if sender_queue.stamp else self.plain
+            bit: cython.int = _STAMPED_BUILT if sender_queue.stamp else _PLAIN_BUILT
+            frame: Frame = self.stamped if sender_queue.stamp else self.plain
             if built & bit == 0:
                 template = stream.packet_stamped if sender_queue.stamp else stream.packet_plain
                 frame.begin(template, sequence, _WHOLE, received_ns)
@@ -219,23 +217,19 @@ class Splitter:
         left as a thinned packet.
         """
         sender_queue: SenderQueue
-        route: Route
         first: cython.Py_ssize_t = skip
-        ahead: cython.Py_ssize_t
         number: cython.Py_ssize_t
-        built: cython.int
-        message_type: cython.int
         if not self.scanned and not self._scan(start, size):
             return 0
         while first < self.index.count:
-            ahead = self._look_ahead(stream, start, first)
+            ahead: cython.Py_ssize_t = self._look_ahead(stream, start, first)
             for number in range(first, first + ahead):
-                message_type = self.index.types[number]
-                route = self.ahead[number - first]
+                message_type: cython.int = self.index.types[number]
+                route: Route = self.ahead[number - first]
                 if route is None:
                     self._deliver_several(stream, sequence, number, received_ns, start)
                     continue
-                built = 0
+                built: cython.int = 0
                 for sender_queue in route.singles:
                     if self.restricted and not sender_queue.chosen:
                         continue
@@ -282,17 +276,14 @@ class Splitter:
         """Deliver a message that names several symbols: to each link once, with the key of the
         first symbol that the link wants."""
         sender_queue: SenderQueue
-        route: Route
-        built: cython.int
         at: cython.Py_ssize_t = start + self.index.offsets[number]
         message_type: cython.int = self.index.types[number]
         reached: list = []
-        symbol: cython.ulonglong
         self._open_symbols(at, number)
-        symbol = next_symbol(self.table, self.source, self.header, self.walk)
+        symbol: cython.ulonglong = next_symbol(self.table, self.source, self.header, self.walk)
         while symbol != self.table.no_symbol:
-            route = self._route(stream, symbol)
-            built = 0
+            route: Route = self._route(stream, symbol)
+            built: cython.int = 0
             for sender_queue in route.singles + route.thinned:
                 if sender_queue in reached or not sender_queue.wants_type(message_type):
                     continue
@@ -330,8 +321,6 @@ class Splitter:
         is in the processor's caches, and so the messages of a packet wait for it together rather
         than one by one.
         """
-        route: Route
-        sender_queue: SenderQueue
         each: cython.Py_ssize_t
         wanted: cython.Py_ssize_t = 0
         count: cython.Py_ssize_t = min(_AHEAD, self.index.count - first)
@@ -341,10 +330,10 @@ class Splitter:
                 continue
             if self.index.symbols[first + each] >= _LONG_SYMBOL and self.table.long_symbols:
                 self._read_symbol(start, first + each)
-            route = self._route(stream, self.index.symbols[first + each])
+            route: Route = self._route(stream, self.index.symbols[first + each])
             self.ahead[each] = route
             if cython.compiled and len(route.singles) > 0:
-                sender_queue = route.singles[0]
+                sender_queue: SenderQueue = route.singles[0]
                 prefetch(cython.cast(cython.p_void, sender_queue), _SENDER_QUEUE_BYTES)
                 prefetch(cython.cast(cython.p_void, route.plain), _TEMPLATE_BYTES)
                 self.near[wanted] = cython.cast(cython.int, each)
@@ -355,13 +344,11 @@ class Splitter:
 
     def _fetch(self, first: cython.Py_ssize_t, wanted: cython.Py_ssize_t) -> cython.int:
         """Prefetch what the first sender queues of these routes (`near`) lead to, step by step."""
-        route: Route
-        sender_queue: SenderQueue
         each: cython.Py_ssize_t
         kept: cython.Py_ssize_t = 0
         for each in range(wanted):
-            route = self.ahead[self.near[each]]
-            sender_queue = route.singles[0]
+            route: Route = self.ahead[self.near[each]]
+            sender_queue: SenderQueue = route.singles[0]
             if sender_queue.wants_type(self.index.types[first + self.near[each]]):
                 prefetch(cython.cast(cython.p_void, sender_queue.sender), _SENDER_BYTES)
                 if route.plain is not None:
@@ -448,15 +435,13 @@ class Splitter:
     ) -> cython.int:
         """Deliver the messages that a link selected, under the packet's header with their count."""
         index: cython.Py_ssize_t
-        number: cython.Py_ssize_t
         length: cython.Py_ssize_t = self.header.body
-        template: Template
         frame: Frame = self.stamped if sender_queue.stamp else self.plain
         count: cython.Py_ssize_t = sender_queue.selected_count
         sender_queue.selected_count = 0
         copy(self.thin, 0, self.source, start, length)
         for index in range(count):
-            number = sender_queue.selected[index]
+            number: cython.Py_ssize_t = sender_queue.selected[index]
             copy(
                 self.thin,
                 length,
@@ -475,7 +460,7 @@ class Splitter:
         if sender_queue.grain == _BATCH_GRAIN:
             if not sender_queue.has_open_batch() and sender_queue not in self.batching:
                 self.batching.append(sender_queue)
-            template = stream.batch_stamped if sender_queue.stamp else stream.batch_plain
+            template: Template = stream.batch_stamped if sender_queue.stamp else stream.batch_plain
             sender_queue.batch(stream.index, template, sequence, received_ns, self.thin, 0, length)
             if self.table.alone:
                 sender_queue.close_batch(stream.index)
@@ -490,11 +475,10 @@ class Splitter:
     @cython.cfunc
     def _route(self, stream: Stream, symbol: cython.ulonglong) -> Route:
         """Return the symbol's links, from the cache or found now."""
-        route: Route
         index: cython.int = stream.symbols.get(symbol)
         self.route_lookups += 1
         if index >= 0:
-            route = stream.routes[index]
+            route: Route = stream.routes[index]
             if route is not None:
                 self.route_hits += 1
                 return route

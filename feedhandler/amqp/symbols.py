@@ -35,13 +35,12 @@ class SymbolMap:
         self.mask = size - 1
         self.count = 0
 
-    @cython.locals(slot=cython.Py_ssize_t, spread=cython.ulonglong)
     def _slot(self, key: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot of the key, or the free slot where it would go."""
-        spread = key * _SPREAD
+        spread: cython.ulonglong = key * _SPREAD
         if not cython.compiled:
             spread &= (1 << 64) - 1
-        slot = (spread >> 32) & self.mask
+        slot: cython.Py_ssize_t = (spread >> 32) & self.mask
         while self.values[slot] >= 0 and self.keys[slot] != key:
             slot = (slot + 1) & self.mask
         return slot
@@ -50,10 +49,9 @@ class SymbolMap:
         """Return the symbol's number, or -1."""
         return self.values[self._slot(key)]
 
-    @cython.locals(slot=cython.Py_ssize_t)
     def put(self, key: cython.ulonglong, value: cython.int) -> cython.bint:
         """Set the symbol's number; return False where `count_max` other symbols are in the map."""
-        slot = self._slot(key)
+        slot: cython.Py_ssize_t = self._slot(key)
         if self.values[slot] < 0:
             if self.count >= self.count_max:
                 return False

@@ -61,16 +61,13 @@ def find_boundary(
     if start < 0 or end > len(data):
         raise IndexError("start and end must lie within data")
     at: cython.Py_ssize_t
-    next_at: cython.Py_ssize_t
-    size: cython.longlong
-    count: cython.int
     found: cython.Py_ssize_t = -1
     with cython.nogil:
         for at in range(start, end):
-            next_at = at
-            count = 0
+            next_at: cython.Py_ssize_t = at
+            count: cython.int = 0
             while count < _CHAIN and next_at + _HEADER <= len(data):
-                size = _could_begin(data, next_at, big_endian, ticks, second)
+                size: cython.longlong = _could_begin(data, next_at, big_endian, ticks, second)
                 if size == 0:
                     break
                 next_at += size
@@ -96,10 +93,9 @@ def walk(
     if start < 0 or end > len(data):
         raise IndexError("start and end must lie within data")
     at: cython.Py_ssize_t = start
-    captured: cython.longlong
     with cython.nogil:
         while at < end and at + _HEADER <= len(data):
-            captured = read_u32(data, at + 8, big_endian)
+            captured: cython.longlong = read_u32(data, at + 8, big_endian)
             if captured > _RECORD_MAX or at + _HEADER + captured > len(data):
                 break
             at += _HEADER + captured

@@ -113,10 +113,9 @@ class Interarrival:
         if not cython.compiled:
             mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
         mask: cython.Py_ssize_t = (cython.cast(cython.Py_ssize_t, 1) << self._bits) - 1
-        index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> (64 - self._bits))
-        row: cython.int
+        index: cython.Py_ssize_t = mixed >> (64 - self._bits)
         while True:
-            row = self._slots[index]
+            row: cython.int = self._slots[index]
             if row < 0 or (self.symbols[row] == symbol and self.channels[row] == channel):
                 return index
             index = (index + 1) & mask

@@ -112,7 +112,7 @@ class Skew:
         time_ns: cython.longlong,
     ) -> cython.int:
         """Take one packet. `service` is an index that `add_service` returned."""
-        slot: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, number & (_RING - 1))
+        slot: cython.Py_ssize_t = number & (_RING - 1)
         slot += service * _RING
         waiting: cython.int = self._channels[slot]
         if waiting >= 0:
@@ -138,7 +138,7 @@ class Skew:
             with cython.gil:
                 if self.pairs == len(self._buckets):
                     self._allot_pairs(2 * self.pairs)
-            pair = cython.cast(cython.int, self.pairs)
+            pair = self.pairs
             self._pair_of[first, later] = pair
             self._sides[0, pair] = first
             self._sides[1, pair] = later

@@ -238,14 +238,11 @@ class Tally:
     ) -> cython.int:
         row: cython.Py_ssize_t
         rows: cython.Py_ssize_t = len(offset)
-        verdict: cython.int
-        channel: cython.int
         if rows > min(len(length), len(frame_length), len(time_ns), len(destination), len(port)):
             raise ValueError("columns of different lengths")
-        first: cython.p_const_uchar
         room: cython.Py_ssize_t = len(data)
         if cython.compiled:
-            first = cython.address(data[0])
+            first: cython.p_const_uchar = cython.address(data[0])
         with cython.nogil:
             for row in range(rows):
                 if self._table.several:
@@ -255,7 +252,7 @@ class Tally:
                     )  # fmt: skip
                     continue
                 if cython.compiled:
-                    verdict = parse_header_at(
+                    verdict: cython.int = parse_header_at(
                         self._table,
                         first + offset[row],
                         room - offset[row],
@@ -269,7 +266,7 @@ class Tally:
                 if verdict != FINE:
                     self.foreign[verdict] += 1
                     continue
-                channel = self._channel(destination[row], port[row], time_ns[row])
+                channel: cython.int = self._channel(destination[row], port[row], time_ns[row])
                 if channel < 0:
                     self.channel_overflow += 1
                     continue
@@ -292,16 +289,14 @@ class Tally:
         port: cython.ushort,
     ) -> cython.int:
         """Count the packets of a datagram that may hold several, up to one that is malformed."""
-        verdict: cython.int
-        channel: cython.int
         end: cython.Py_ssize_t = start + size
         on_file += _RECORD_HEADER
         while True:
-            verdict = parse_next(self._table, data, start, end - start, self._header)
+            verdict: cython.int = parse_next(self._table, data, start, end - start, self._header)
             if verdict != FINE:
                 self.foreign[verdict] += 1
                 return 0
-            channel = self._channel(group, port, time_ns)
+            channel: cython.int = self._channel(group, port, time_ns)
             if channel < 0:
                 self.channel_overflow += 1
                 return 0
@@ -342,7 +337,7 @@ class Tally:
         mixed = mixed * _FACTOR
         if not cython.compiled:
             mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
-        index: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> _SLOT_SHIFT)
+        index: cython.Py_ssize_t = mixed >> _SLOT_SHIFT
         channel: cython.int = self._slots[index]
         while channel >= 0:
             if self._lines[channel] == line and self._services[channel] == service:
@@ -359,7 +354,7 @@ class Tally:
     def _new_channel(
         self, index: cython.Py_ssize_t, line: cython.ulonglong, time_ns: cython.longlong
     ) -> cython.int:
-        channel: cython.int = cython.cast(cython.int, self.channels)
+        channel: cython.int = self.channels
         self._slots[index] = channel
         self._lines[channel] = line
         self._services[channel] = self._header.service
@@ -455,17 +450,15 @@ class Tally:
         channel: cython.Py_ssize_t
         kind: cython.Py_ssize_t
         part: cython.Py_ssize_t
-        at: cython.Py_ssize_t
-        packets: cython.longlong
         for channel in range(self.channels):
-            packets = 0
+            packets: cython.longlong = 0
             for kind in range(_KINDS):
                 packets += self._kinds[_KINDS * channel + kind]
                 self._totals[4 + kind, channel] += self._kinds[_KINDS * channel + kind]
                 self._kinds[_KINDS * channel + kind] = 0
             if packets == 0:
                 continue
-            at = self.minutes
+            at: cython.Py_ssize_t = self.minutes
             self._minutes[0, at] = channel
             self._minutes[1, at] = self._minute_from // _MINUTE
             self._minutes[2, at] = packets
@@ -543,11 +536,9 @@ class Tally:
             self._broken[channel] += 1
             return 0
         entry: cython.Py_ssize_t
-        cell: cython.int
-        size: cython.longlong
         for entry in range(self._index.count):
-            size = self._index.sizes[entry]
-            cell = self._cell(channel, self._index.types[entry])
+            size: cython.longlong = self._index.sizes[entry]
+            cell: cython.int = self._cell(channel, self._index.types[entry])
             self._cells[2, cell] += 1
             self._cells[3, cell] += size
             if self._index.symbols[entry] != self._table.no_symbol:
@@ -566,7 +557,7 @@ class Tally:
             type_index = self._new_type(code)
         cell: cython.int = self._cell_of[channel, type_index]
         if cell < 0:
-            cell = cython.cast(cython.int, self.cells)
+            cell = self.cells
             with cython.gil:
                 self._cells = _grown(self._cells, cell, 1)
             self._cell_of[channel, type_index] = cell
@@ -580,7 +571,7 @@ class Tally:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _new_type(self, code: cython.int) -> cython.int:
-        index: cython.int = cython.cast(cython.int, self.types)
+        index: cython.int = self.types
         if index == _TYPES_MAX - 1:
             self._type_codes[index] = -1
         else:

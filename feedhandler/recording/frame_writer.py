@@ -132,14 +132,13 @@ class FrameWriter:
             position = ring.tail
         end: cython.ulonglong = ring.readable()
         while position < end and self.packets < self.limit:
-            offset: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, position & ring.mask)
+            offset: cython.Py_ssize_t = position & ring.mask
             first: cython.ulonglong = ring.words[(offset >> 3) + WORD_RECORD]
             if (first >> KIND_SHIFT) & KIND_MASK == PACKET:
                 second: cython.ulonglong = ring.words[(offset >> 3) + WORD_PAYLOAD]
-                length: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, second & _U32)
-                address: cython.Py_ssize_t = cython.cast(
-                    cython.Py_ssize_t,
-                    (second >> LINE_SHIFT) & LINE_MASK if self.by_line else first >> CHANNEL_SHIFT,
+                length: cython.Py_ssize_t = second & _U32
+                address: cython.Py_ssize_t = (
+                    (second >> LINE_SHIFT) & LINE_MASK if self.by_line else first >> CHANNEL_SHIFT
                 )
                 if address >= self.head_count or length > _PAYLOAD_MAX:
                     self.unwritable += 1

@@ -218,11 +218,10 @@ def _behind_ethernet(
     """Find the offset of the IPv4 header of an Ethernet frame, or minus a `Skip` reason."""
     position: cython.Py_ssize_t = start + 12
     tags: cython.int = 0
-    ethertype: cython.int
     while True:
         if position + 2 > end:
             return -_SHORT_CAPTURE
-        ethertype = u16(data, position)
+        ethertype: cython.int = u16(data, position)
         position += 2
         if ethertype == _ETHERTYPE_IPV4:
             return position

@@ -141,13 +141,12 @@ def _read_runs(
     header: PacketHeader,
 ) -> cython.int:
     """Read one header of a FIX datagram: over its application messages, else its first run's."""
-    verdict: cython.int
     at: cython.Py_ssize_t = 0
     kind: cython.int = 0
     sequence: cython.ulonglong = 0
     after: cython.ulonglong = 0
     while at == 0 or at < size:
-        verdict = parse_next(table, data, start + at, size - at, header)
+        verdict: cython.int = parse_next(table, data, start + at, size - at, header)
         if verdict != FINE:
             return verdict
         if at == 0 or (header.kind == DATA and kind != DATA):
@@ -209,9 +208,8 @@ def _find_field(
     end: cython.int,
 ) -> cython.int:
     index: cython.Py_ssize_t
-    start: cython.Py_ssize_t
     for index in range(len(offset)):
-        start = offset[index]
+        start: cython.Py_ssize_t = offset[index]
         found[index] = header_bytes(table, data, start, len(data) - start) >= end
     return 0
 
@@ -237,9 +235,8 @@ def _write_sequences(
 ) -> cython.int:
     by_packet: cython.bint = table.high_size > 0 or table.short_header > 0
     index: cython.Py_ssize_t
-    start: cython.Py_ssize_t
     for index in range(len(offset)):
-        start = offset[index]
+        start: cython.Py_ssize_t = offset[index]
         if by_packet:
             write_number(table, data, start, value[index])
         else:
@@ -266,15 +263,13 @@ def _write_send_times(
     value: cython.const_ulonglong[::1],
 ) -> cython.int:
     index: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    whole: cython.ulonglong
     big: cython.bint = table.big_endian
     end: cython.int = max(
         table.time_at + table.time_size, table.time_ns_at + (4 if table.time_ns_at >= 0 else 0)
     )
     for index in range(len(offset)):
-        start = offset[index]
-        whole = value[index]
+        start: cython.Py_ssize_t = offset[index]
+        whole: cython.ulonglong = value[index]
         if table.short_header and header_bytes(table, data, start, len(data) - start) < end:
             continue
         if table.time_ns_at >= 0:

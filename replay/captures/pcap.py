@@ -72,9 +72,8 @@ class PcapScanner:
         """
         if start < 0 or end > len(data) or start > end or end > 0xFFFF_FFFF:
             raise IndexError("start and end must lie within data, and below 4 GiB")
-        position: cython.Py_ssize_t
         with cython.nogil:
-            position = self._scan(data, start, end, columns)
+            position: cython.Py_ssize_t = self._scan(data, start, end, columns)
         return position
 
     @cython.cfunc
@@ -88,15 +87,13 @@ class PcapScanner:
         columns: DatagramColumns,
     ) -> cython.Py_ssize_t:
         position: cython.Py_ssize_t = start
-        captured: cython.Py_ssize_t
-        time_ns: cython.longlong
         while True:
             self.status = NEED_DATA
             if position + _RECORD_HEADER > end:
                 return position
-            time_ns = read_u32(data, position, self._big_endian) * 1_000_000_000
+            time_ns: cython.longlong = read_u32(data, position, self._big_endian) * 1_000_000_000
             time_ns += read_u32(data, position + 4, self._big_endian) * self._tick_ns
-            captured = read_u32(data, position + 8, self._big_endian)
+            captured: cython.Py_ssize_t = read_u32(data, position + 8, self._big_endian)
             if captured > _RECORD_MAX:
                 self.status = DAMAGED
                 return position

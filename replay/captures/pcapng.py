@@ -151,9 +151,8 @@ class PcapngScanner:
         """
         if start < 0 or end > len(data) or start > end or end > 0xFFFF_FFFF:
             raise IndexError("start and end must lie within data, and below 4 GiB")
-        position: cython.Py_ssize_t
         with cython.nogil:
-            position = self._scan(data, start, end, columns)
+            position: cython.Py_ssize_t = self._scan(data, start, end, columns)
         return position
 
     @cython.cfunc
@@ -168,13 +167,12 @@ class PcapngScanner:
     ) -> cython.Py_ssize_t:
         position: cython.Py_ssize_t = start
         length: cython.Py_ssize_t = 0
-        kind: cython.longlong
         while True:
             self.status = NEED_DATA
             if position + _FRAMING > end:
                 return position
             # The number of a section reads the same in either order.
-            kind = read_u32(data, position, self._big_endian)
+            kind: cython.longlong = read_u32(data, position, self._big_endian)
             if kind == _SECTION:
                 self._begin(data, position)
             elif self.sections == 0:
@@ -235,7 +233,7 @@ class PcapngScanner:
         if read_u32(data, position + length - 4, self._big_endian) != length:
             self._damage = _BLOCK_LENGTH
             return 0
-        return cython.cast(cython.Py_ssize_t, length)
+        return length
 
     @cython.cfunc
     @cython.nogil
@@ -251,7 +249,6 @@ class PcapngScanner:
         """Read a packet block whose body is `data[start:end]`."""
         big: cython.bint = self._big_endian
         interface: cython.longlong = 0
-        captured: cython.longlong
         header: cython.Py_ssize_t = 4 if kind == _SIMPLE else 20
         if end - start < header:
             self._damage = _BLOCK_LENGTH
@@ -264,7 +261,7 @@ class PcapngScanner:
             self._damage = _NO_INTERFACE
             return 0
         if kind == _SIMPLE:
-            captured = read_u32(data, start, big)
+            captured: cython.longlong = read_u32(data, start, big)
             if self._snap[0] != 0 and captured > self._snap[0]:
                 captured = self._snap[0]
             self.untimed += 1
@@ -303,7 +300,7 @@ class PcapngScanner:
         units: cython.ulonglong = self._units[interface]
         shift: cython.int = self._shifts[interface]
         fraction: cython.ulonglong = ticks % units
-        seconds: cython.longlong = cython.cast(cython.longlong, ticks // units)
+        seconds: cython.longlong = ticks // units
         seconds += self._offsets[interface]
         if seconds < 0 or seconds >= _SECONDS_MAX:
             self._damage = _TIME

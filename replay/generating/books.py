@@ -379,7 +379,7 @@ class ShareBooks:
         slot: cython.int = self._free_slot(share)
         index: cython.int = share * _SLOTS + slot
         roll: cython.longlong = self.prng.below(1024)
-        volume: cython.int = cython.cast(cython.int, 1 + (2500 * roll * roll >> 20) * roll // 1024)
+        volume: cython.int = 1 + (2500 * roll * roll >> 20) * roll // 1024
         base: cython.int = (share * 2 + side) * _LEVELS + level
         self.prices[index], self.volumes[index], self.sides[index] = price, volume, side
         self.ages[index] = self._next_age(share)

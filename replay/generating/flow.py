@@ -361,7 +361,7 @@ class Flow:
             if everyone or self.tape.now_ns - self.tape.sent_ns[channel] >= self.beat_every_ns:
                 number: cython.longlong = 0
                 if self.beat_less >= 0:
-                    number = cython.cast(cython.longlong, self.tape.sequences[channel])
+                    number = self.tape.sequences[channel]
                     number -= self.beat_less
                 self.tape.control(channel, self.beats[channel], number)
                 # A profile counts every packet; who asks for a rate means the market's.

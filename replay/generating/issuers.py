@@ -197,9 +197,7 @@ class IndexValues:
                         // self.books.deals.opening[share]
                     )  # fmt: skip
                     many += 1
-            level: cython.int = cython.cast(
-                cython.int, self.opening[index] * relative // (many * 1_000_000)
-            )
+            level: cython.int = self.opening[index] * relative // (many * 1_000_000)
             self.high[index] = max(self.high[index], level)
             self.low[index] = min(self.low[index], level)
             at: cython.Py_ssize_t = index * cython.cast(cython.Py_ssize_t, self.index_bytes)

@@ -38,17 +38,14 @@ class RecordWriter:
         Raises `IndexError` where `out` has no room or a row points outside its data."""
         row: cython.Py_ssize_t
         at: cython.Py_ssize_t = 0
-        frame: cython.Py_ssize_t
-        size: cython.Py_ssize_t
-        index: cython.Py_ssize_t
         for row in range(len(time_ns)):
-            size = length[row]
-            frame = HEADERS_SIZE + size
+            size: cython.Py_ssize_t = length[row]
+            frame: cython.Py_ssize_t = HEADERS_SIZE + size
             if frame < FRAME_SIZE_MIN:
                 frame = FRAME_SIZE_MIN
             begin_record(out, at, time_ns[row], frame)
             at += 16
-            index = destination[row]
+            index: cython.Py_ssize_t = destination[row]
             copy(out, at, self.headers, index * HEADERS_SIZE, HEADERS_SIZE)
             fit_headers(out, at, size)
             copy(out, at + HEADERS_SIZE, data, offset[row], size)

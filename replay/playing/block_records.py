@@ -64,7 +64,7 @@ def _ones_sum(
         total += cython.cast(cython.uint, data[start + size - 1]) << 8
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
-    return cython.cast(cython.uint, total)
+    return total
 
 
 @cython.cfunc
@@ -78,24 +78,17 @@ def _fill(
     destination, frame's offset, payload's offset and length, bytes of the link's header (-1:
     Ethernet)."""
     row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    payload: cython.Py_ssize_t
-    length: cython.Py_ssize_t
-    head: cython.Py_ssize_t
-    skip: cython.Py_ssize_t
     unwritten: cython.int = 0
     for row in range(len(rows)):
-        at = cython.cast(cython.Py_ssize_t, rows[row, 0])
-        size = cython.cast(cython.Py_ssize_t, rows[row, 1]) - _RECORD_HEADER
-        payload = cython.cast(cython.Py_ssize_t, rows[row, 5])
-        length = cython.cast(cython.Py_ssize_t, rows[row, 6])
-        skip = cython.cast(cython.Py_ssize_t, rows[row, 7])
+        at: cython.Py_ssize_t = rows[row, 0]
+        size: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, rows[row, 1]) - _RECORD_HEADER
+        payload: cython.Py_ssize_t = rows[row, 5]
+        length: cython.Py_ssize_t = rows[row, 6]
+        skip: cython.Py_ssize_t = rows[row, 7]
         begin_record(out, at, rows[row, 2], size)
-        start = at + _RECORD_HEADER
+        start: cython.Py_ssize_t = at + _RECORD_HEADER
         if skip < 0:
-            head = payload - cython.cast(cython.Py_ssize_t, rows[row, 4])
+            head: cython.Py_ssize_t = payload - cython.cast(cython.Py_ssize_t, rows[row, 4])
             _copy(out, start, data, payload - head, head)
         else:
             head = payload - cython.cast(cython.Py_ssize_t, rows[row, 4]) - skip + _ETHERNET_BYTES

@@ -295,8 +295,8 @@ def _put_port(room: cython.uchar[::1], at: cython.Py_ssize_t, port: cython.int) 
 @cython.nogil
 def _put32(room: cython.uchar[::1], at: cython.Py_ssize_t, address: cython.longlong) -> cython.bint:
     """Write an address; return whether it changed."""
-    high: cython.uint = cython.cast(cython.uint, (address >> 16) & 0xFFFF)
-    low: cython.uint = cython.cast(cython.uint, address & 0xFFFF)
+    high: cython.uint = (address >> 16) & 0xFFFF
+    low: cython.uint = address & 0xFFFF
     if _u16(room, at) == high and _u16(room, at + 2) == low:
         return False
     _put16(room, at, high)

@@ -50,31 +50,29 @@ class SectionError(ValueError):
 
 
 @cython.cfunc
-@cython.locals(value=cython.ulonglong, end=cython.Py_ssize_t)
 def _number(data: bytes, at: cython.Py_ssize_t, width: cython.int) -> cython.ulonglong:
     """Return the unsigned big-endian number of `width` bytes at `at`. Raises `SectionError`."""
-    end = at + width
+    end: cython.Py_ssize_t = at + width
     if end > len(data):
         raise SectionError("a value is cut off, or too deep")
-    value = 0
+    value: cython.ulonglong = 0
     while at < end:
         value = value << 8 | data[at]
         at += 1
     return value
 
 
-@cython.locals(code=cython.int, kind=cython.int, size=cython.ulonglong)
 def skip(data: bytes, at: cython.Py_ssize_t, depth: cython.int = 0) -> cython.Py_ssize_t:
     """Return where the value that begins at `at` ends. Raises `SectionError`."""
     if at >= len(data) or depth > DEPTH_MAX:
         raise SectionError("a value is cut off, or too deep")
-    code = data[at]
+    code: cython.int = data[at]
     if code == 0:
         return skip(data, skip(data, at + 1, depth + 1), depth + 1)
-    kind = code >> 4
+    kind: cython.int = code >> 4
     at += 1
     if kind == 4:
-        size = 0
+        size: cython.ulonglong = 0
     elif kind <= 9 and kind > 4:
         size = 1 << (kind - 5)
     elif kind >= 10 and kind & 1 == 0:
@@ -88,24 +86,20 @@ def skip(data: bytes, at: cython.Py_ssize_t, depth: cython.int = 0) -> cython.Py
     return at + cython.cast(cython.Py_ssize_t, size)
 
 
-@cython.locals(
-    at=cython.Py_ssize_t, value=cython.Py_ssize_t, end=cython.Py_ssize_t, size=cython.Py_ssize_t,
-    last=cython.int, code=cython.int,
-)  # fmt: skip
 @cython.ccall
 def sections(data: bytes) -> list:
     """Return (code, offset, offset of its value, end) of each section, in order. Raises
     `SectionError`."""
     found: list = []
-    at = 0
-    size = len(data)
-    last = 0
+    at: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = len(data)
+    last: cython.int = 0
     while at < size:
         if data[at] != 0:
             raise SectionError("a section has no descriptor")
-        value = skip(data, at + 1)
-        code = _section_code(data, at + 1, value)
-        end = skip(data, value)
+        value: cython.Py_ssize_t = skip(data, at + 1)
+        code: cython.int = _section_code(data, at + 1, value)
+        end: cython.Py_ssize_t = skip(data, value)
         if code < last or (code == last and code != DATA and code != SEQUENCE):
             raise SectionError("sections are out of order")
         last = code
@@ -117,10 +111,9 @@ def sections(data: bytes) -> list:
 
 
 @cython.cfunc
-@cython.locals(kind=cython.int, code=cython.ulonglong)
 def _section_code(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-    kind = data[at]
-    code = 0
+    kind: cython.int = data[at]
+    code: cython.ulonglong = 0
     if kind == 0x53:
         code = data[at + 1]
     elif kind == 0x80:
@@ -129,14 +122,13 @@ def _section_code(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) ->
         code = NAMES.get(data[at + 2 : end], 0)
     if not HEADER <= code <= FOOTER:
         raise SectionError("no section of a message")
-    return cython.cast(cython.int, code)
+    return code
 
 
-@cython.locals(code=cython.int)
 @cython.ccall
 def fields_of(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> list:
     """Return the items of a list, still encoded. Raises `SectionError`."""
-    code = data[at]
+    code: cython.int = data[at]
     if code == 0x45:
         return []
     if code != 0xC0 and code != 0xD0:
@@ -145,18 +137,15 @@ def fields_of(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> lis
 
 
 @cython.cfunc
-@cython.locals(
-    count=cython.ulonglong, index=cython.Py_ssize_t, after=cython.Py_ssize_t,
-    number=cython.ulonglong,
-)  # fmt: skip
 def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cython.int) -> list:
     """Return the encoded items of a list, or of a map, keys and values in turn. Raises
     `SectionError`."""
+    number: cython.ulonglong
     fields: list = []
-    count = _number(data, at + 1 + width, width)
-    index = at + 1 + 2 * width
+    count: cython.ulonglong = _number(data, at + 1 + width, width)
+    index: cython.Py_ssize_t = at + 1 + 2 * width
     for number in range(count):
-        after = skip(data, index)
+        after: cython.Py_ssize_t = skip(data, index)
         if after > end or number >= ITEMS_MAX:
             raise SectionError("a list's items reach past its end")
         fields.append(data[index:after])
@@ -164,19 +153,18 @@ def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cy
     return fields
 
 
-@cython.locals(code=cython.int, end=cython.Py_ssize_t)
 @cython.ccall
 def decode(data: bytes, at: cython.Py_ssize_t, depth: cython.int = 0) -> tuple:
     """Decode a value; return it and where it ends. What Python has no type for (arrays, decimals)
     is None. Raises `SectionError`."""
-    end = skip(data, at, depth)
+    code: cython.int
+    end: cython.Py_ssize_t = skip(data, at, depth)
     return _value(data, at, end, depth), end
 
 
 @cython.cfunc
-@cython.locals(code=cython.int)
 def _value(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int) -> object:
-    code = data[at]
+    code: cython.int = data[at]
     if code in (0xA1, 0xA3):
         return _text(data[at + 2 : end])
     if code in (0xB1, 0xB3):
@@ -209,8 +197,8 @@ def _value(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cy
 
 
 @cython.cfunc
-@cython.locals(index=cython.Py_ssize_t)
 def _map(items: list, depth: cython.int) -> dict:
+    index: cython.Py_ssize_t
     found: dict = {}
     for index in range(0, len(items) - 1, 2):
         key = decode(items[index], 0, depth + 1)[0]

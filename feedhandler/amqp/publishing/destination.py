@@ -140,11 +140,9 @@ class Destination(Backlog):
 
     def drain(self) -> cython.int:
         """Send what waits, as far as the unsettled map, credit and the engine allow."""
-        outgoing: OutgoingMessage
-        number: cython.ulonglong
         while self.unsettled.again and self.link.ready():
-            number = self.unsettled.next_again()
-            outgoing = self.unsettled.held.get(number)
+            number: cython.ulonglong = self.unsettled.next_again()
+            outgoing: OutgoingMessage = self.unsettled.held.get(number)
             if outgoing is not None:
                 outgoing.tried_ns = self.clock()
                 self.envelope.send(self.link, number, outgoing.key, outgoing.data)
@@ -177,9 +175,8 @@ class Destination(Backlog):
     def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed since the last call."""
         number: cython.ulonglong
-        now_ns: cython.longlong
         if self.link.confirmed:
-            now_ns = self.clock()
+            now_ns: cython.longlong = self.clock()
             for number in self.link.confirmed:
                 self.unsettled.confirm(number, now_ns)
             self.link.confirmed.clear()

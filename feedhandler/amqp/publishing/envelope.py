@@ -70,11 +70,10 @@ class Envelope:
     ) -> cython.int:
         """Send a message with this subject under this number; the caller has checked that the link
         is `ready`."""
-        to: bytes
         if self.address is None:
             link.send_parts(number, self.lead, data, 0, 0, b"")
             return 0
-        to = self.known.get(key)
+        to: bytes = self.known.get(key)
         if to is None:
             to = self._learn(key)
         lead: cython.uchar[::1] = self.lead

@@ -241,11 +241,10 @@ class SpillDestination(Destination):
     def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed, in the journal too."""
         number: cython.ulonglong
-        outgoing: OutgoingMessage
         if self.link.confirmed:
             now_ns: cython.longlong = self.clock()
             for number in self.link.confirmed:
-                outgoing = self.unsettled.held.get(number)
+                outgoing: OutgoingMessage = self.unsettled.held.get(number)
                 if outgoing is not None:
                     self.unsettled.confirm(number, now_ns)
                     self.spill.end(outgoing, now_ns)

@@ -191,25 +191,22 @@ class Backlog(SenderQueue):
         """Copy the finished message, so that it may wait; of a quality message the body alone."""
         template: Template = frame.template
         at: cython.Py_ssize_t = template.tag_at
-        service: cython.uint = cython.cast(cython.uint, read_uint(frame.data, at + 6, 2))
+        service: cython.uint = read_uint(frame.data, at + 6, 2)
         sequence: cython.ulonglong = read_uint(frame.data, at + 8, 8)
-        stream: Stream
-        outgoing: OutgoingMessage
-        following: cython.ulonglong
         if read_uint(frame.data, at + 16, 2) == _NOTE:
             body = frame.snapshot()[frame.body_at :]
             reason = msgspec.json.decode(body)["reason"]
             return OutgoingMessage(body, service, sequence, sequence, False, reason, template.key)
         if not self.numbers_late:
             frame.number(cython.cast(cython.uint, self._number(template.key)))
-        following = self.following
+        following: cython.ulonglong = self.following
         if following == 0:
-            stream = self.by_service[service]
+            stream: Stream = self.by_service[service]
             following = sequence + 1 if self.catching else stream.next_sequence
         block: cython.bint = sequence >= _BLOCK_BIT
         if sequence >= _UNSEQUENCED and not block:
             following = sequence  # it holds no sequence numbers
-        outgoing = OutgoingMessage(
+        outgoing: OutgoingMessage = OutgoingMessage(
             frame.snapshot(), service, sequence, following, block, "", template.key
         )
         outgoing.template = template
@@ -373,9 +370,8 @@ class Backlog(SenderQueue):
 
     @cython.cfunc
     def _pop(self) -> OutgoingMessage:
-        outgoing: OutgoingMessage
         if self.conflation is not None:
-            outgoing = self.splitter.join(self.conflation.pop())
+            outgoing: OutgoingMessage = self.splitter.join(self.conflation.pop())
             self.queued_bytes = self.conflation.bytes
             return outgoing
         outgoing = self.queue.popleft()
@@ -453,10 +449,9 @@ class Backlog(SenderQueue):
 
     def _next_size(self) -> cython.Py_ssize_t:
         """Return the bytes of the next message; -1 where there is none."""
-        outgoing: OutgoingMessage
         if self.conflation is not None:
             return self.conflation.next_size()
-        outgoing = self.queue[0]
+        outgoing: OutgoingMessage = self.queue[0]
         return len(outgoing.data)
 
     def _anything_to_tell(self) -> cython.bint:
@@ -511,9 +506,8 @@ class Backlog(SenderQueue):
     ) -> cython.int:
         """Add a packet to the batch of its service, and record which number follows it."""
         source: Stream = self.streams[stream]
-        batch: Batch
         SenderQueue.batch(self, stream, template, sequence, received_ns, data, start, size)
-        batch = self.batches.get(stream)
+        batch: Batch = self.batches.get(stream)
         if batch is not None:
             batch.following = source.next_sequence
         return 0

@@ -138,13 +138,12 @@ class Conflation:
     def put(self, waiting: Waiting) -> cython.int:
         """Queue a message behind all others; what it replaces is taken out."""
         index: cython.int
-        mode: cython.int
         self.last += 1
         waiting.position = self.last
         self.entries[waiting.position] = waiting
         self.bytes += _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
         for index in range(len(waiting.pieces)):
-            mode = waiting.modes[index]
+            mode: cython.int = waiting.modes[index]
             if mode == _LATEST:
                 self._replace(waiting, index)
             elif mode == _BOOK:
@@ -163,9 +162,8 @@ class Conflation:
         """Replace the older message with the same key; one that is part of the turn stays."""
         key: object = waiting.keys[index]
         before: tuple = self.index.get(key)
-        old: Waiting
         if before is not None:
-            old = before[0]
+            old: Waiting = before[0]
             if old.position > self.sealed:
                 self._remove_message(old, before[1])
             else:
@@ -227,36 +225,31 @@ class Conflation:
 
     def next_size(self) -> cython.Py_ssize_t:
         """Return the bytes of the message that `pop` would return; -1 where there is none."""
-        outgoing: OutgoingMessage
-        waiting: Waiting
         if self.front:
-            outgoing = self.front[0]
+            outgoing: OutgoingMessage = self.front[0]
             return len(outgoing.data)
         if not self.entries:
             return -1
-        waiting = next(iter(self.entries.values()))
+        waiting: Waiting = next(iter(self.entries.values()))
         return waiting.size
 
     def peek(self) -> OutgoingMessage | None:
         """Return the message that `pop` would return, without its pieces; None where there is
         none."""
-        waiting: Waiting
         if self.front:
             return self.front[0]
         if not self.entries:
             return None
-        waiting = next(iter(self.entries.values()))
+        waiting: Waiting = next(iter(self.entries.values()))
         return waiting.outgoing
 
     @cython.ccall
     def pop(self) -> Waiting:
         """Remove and return the next message; the caller has checked `next_size`."""
         index: cython.int
-        mode: cython.int
-        outgoing: OutgoingMessage
         waiting: Waiting
         if self.front:
-            outgoing = self.front.popleft()
+            outgoing: OutgoingMessage = self.front.popleft()
             self.bytes -= _ENTRY_BYTES + len(outgoing.data)
             return Waiting(outgoing, [], [], [])
         _, waiting = self.entries.popitem(last=False)
@@ -267,7 +260,7 @@ class Conflation:
         self.bytes -= _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
         for index in range(len(waiting.pieces)):
             if waiting.pieces[index] is not None:
-                mode = waiting.modes[index]
+                mode: cython.int = waiting.modes[index]
                 if mode == _LATEST:
                     self._forget(waiting, index)
                 elif mode == _BOOK:
@@ -300,12 +293,11 @@ class Conflation:
 
     def at_end_of_turn(self) -> cython.bint:
         """Return whether books may be sent now."""
-        waiting: Waiting
         if self.front:
             return False
         if not self.entries:
             return True
-        waiting = next(iter(self.entries.values()))
+        waiting: Waiting = next(iter(self.entries.values()))
         return waiting.position > self.sealed
 
     def due(self) -> tuple[int, int] | None:

@@ -164,7 +164,6 @@ class MessageSplitter:
         data: bytes = outgoing.data
         view: cython.const_uchar[::1] = data
         number: cython.Py_ssize_t
-        at: cython.Py_ssize_t
         if (
             parse_header(self.table, view, start, end - start, self.header) != 0
             or self.header.kind != _DATA_KIND
@@ -176,7 +175,7 @@ class MessageSplitter:
         modes: list = []
         keys: list = []
         for number in range(self.index.count):
-            at = start + self.index.offsets[number]
+            at: cython.Py_ssize_t = start + self.index.offsets[number]
             piece: bytes = data[at : at + self.index.sizes[number]]
             pieces.append(piece)
             symbol: object = self.index.symbols[number]
@@ -192,10 +191,9 @@ class MessageSplitter:
         view: cython.const_uchar[::1] = data
         at: cython.Py_ssize_t = template.size
         end: cython.Py_ssize_t = len(data)
-        size: cython.Py_ssize_t
         found: list = []
         while at < end:
-            size = frame_length(self.table, view, at, end - at)
+            size: cython.Py_ssize_t = frame_length(self.table, view, at, end - at)
             if size <= 0 or size > end - at:
                 found.clear()
                 break
@@ -284,14 +282,12 @@ class MessageSplitter:
     def join(self, waiting: Waiting) -> OutgoingMessage:
         """Join what is left of an entry to a message, with its packet header patched."""
         outgoing: OutgoingMessage = waiting.outgoing
-        template: Template
-        body: cython.Py_ssize_t
         if waiting.lead < 0:
             return outgoing
-        template = outgoing.template
+        template: Template = outgoing.template
         left: list = [piece for piece in waiting.pieces if piece is not None]
         data = bytearray(b"".join([outgoing.data, *left]))
-        body = len(data) - template.size
+        body: cython.Py_ssize_t = len(data) - template.size
         write_uint(data, template.size - 4, 4, body)
         if waiting.lead > 0:
             patch_header(self.table, data, template.size, cython.cast(cython.uint, body), len(left))

@@ -27,11 +27,10 @@ class BackloggedLink(Backlog):
 
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, or queue it behind what waits."""
-        template: Template
         if self.overrun:
             return 0
         if self._may_send():
-            template = frame.template
+            template: Template = frame.template
             if read_uint(frame.data, template.tag_at + 16, 2) != _NOTE:
                 frame.number(cython.cast(cython.uint, self._number(template.key)))
                 self.sender.send(frame.data, 0, frame.used)

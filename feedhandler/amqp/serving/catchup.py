@@ -149,13 +149,12 @@ class CatchUps:
 
         The links take turns: the one that was served last comes last the next time.
         """
-        cursor: Cursor
         left: cython.Py_ssize_t = bytes_max
         _each: cython.Py_ssize_t
         for _each in range(len(self.cursors)):
             if left <= 0 or not self.cursors:
                 break
-            cursor = self.cursors[0]
+            cursor: Cursor = self.cursors[0]
             self.cursors.rotate(-1)
             left -= self._read(cursor, left)
         self.fanout._end(False)
@@ -167,18 +166,15 @@ class CatchUps:
     def _read(self, cursor: Cursor, bytes_max: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Let one link read on, about `bytes_max` bytes at most; return how many it was."""
         used: cython.Py_ssize_t = 0
-        stop: cython.Py_ssize_t
-        note: object
-        gone: cython.bint
         while used < bytes_max and cursor.sender_queue.accepts_more():
             if cursor.note < cursor.history.gone and not self._overtaken(cursor):
                 break
             cursor.serial = cursor.history.published_from(cursor.serial)
-            note = cursor.history.pending(cursor.note)
-            stop = cursor.history.published_until(cursor.serial, note)
+            note: object = cursor.history.pending(cursor.note)
+            stop: cython.Py_ssize_t = cursor.history.published_until(cursor.serial, note)
             if cursor.serial < stop:
                 used += self._packets(cursor, stop, bytes_max - used)
-                gone = cursor.serial < stop and cursor.store.entry(cursor.serial) < 0
+                gone: cython.bint = cursor.serial < stop and cursor.store.entry(cursor.serial) < 0
                 if gone and not self._overtaken(cursor):
                     break
             elif note is not None:
@@ -201,22 +197,17 @@ class CatchUps:
         """Deliver stored packets up to the serial `stop`; return the bytes used of the turn."""
         store: PacketStore = cursor.store
         used: cython.Py_ssize_t = 0
-        word: cython.Py_ssize_t
-        size: cython.Py_ssize_t
-        skip: cython.Py_ssize_t
-        number: cython.ulonglong
-        outside: cython.bint
         prefix: object = cursor.history.prefix_at(cursor.serial)
         if cursor.past.prefix != prefix:
             cursor.past.set_prefix(prefix)
         while cursor.serial < stop and used < bytes_max and cursor.sender_queue.accepts_more():
-            word = store.entry(cursor.serial)
+            word: cython.Py_ssize_t = store.entry(cursor.serial)
             if word < 0:
                 break
-            size = cython.cast(cython.Py_ssize_t, store.table[word + SIZE])
-            skip = cython.cast(cython.Py_ssize_t, store.table[word + SKIP])
-            number = store.table[word + SEQUENCE]
-            outside = store.table[word + SKIP] >= _UNSEQUENCED
+            size: cython.Py_ssize_t = store.table[word + SIZE]
+            skip: cython.Py_ssize_t = store.table[word + SKIP]
+            number: cython.ulonglong = store.table[word + SEQUENCE]
+            outside: cython.bint = store.table[word + SKIP] >= _UNSEQUENCED
             if outside:
                 number = store.table[word + SKIP]
                 skip = 0

@@ -472,18 +472,14 @@ class Inbox:
         """Record this message's tag as the last one of its service; unless the tag is a snapshot
         block's, or of a packet outside the sequence, which have no position in it."""
         at: cython.Py_ssize_t = self.reader.tag_at
-        prefix: cython.ulonglong
-        sequence: cython.ulonglong
-        number: cython.uint
-        slot: cython.Py_ssize_t
         if self.reader.tag_size != _TAG_BYTES or data[at + 8] >= 0x40:
             return 0
-        number = cython.cast(cython.uint, read_uint(data, at + 16, 2))
+        number: cython.uint = read_uint(data, at + 16, 2)
         if number == _NOTE:
             return 0
-        prefix = read_uint(data, at, 8)
-        sequence = read_uint(data, at + 8, 8)
-        slot = cython.cast(cython.Py_ssize_t, prefix & (SLOTS - 1))
+        prefix: cython.ulonglong = read_uint(data, at, 8)
+        sequence: cython.ulonglong = read_uint(data, at + 8, 8)
+        slot: cython.Py_ssize_t = prefix & (SLOTS - 1)
         if self.prefixes[slot] != prefix:
             self._assign_slot(slot, prefix)
         if self.whole_batches:
@@ -513,12 +509,11 @@ class Inbox:
         at: cython.Py_ssize_t = self.reader.body_at
         end: cython.Py_ssize_t = at + self.reader.body_size
         last: cython.Py_ssize_t = at
-        size: cython.Py_ssize_t
         if self.table is None:
             number = read_uint(data, self.reader.tag_at + 4, 2)
             self.table = (self.feed or built_in_feed(number)).table
         while at < end:
-            size = frame_length(self.table, data, at, end - at)
+            size: cython.Py_ssize_t = frame_length(self.table, data, at, end - at)
             if size <= 0 or size > end - at:
                 return 0
             last = at
@@ -598,13 +593,14 @@ class Inbox:
         width: cython.Py_ssize_t = end - first
         row: cython.Py_ssize_t = 0
         used: cython.Py_ssize_t = 0
-        in_block: cython.bint
-        bounds: cython.p_longlong
-        parts: cython.p_longlong
         self.parts = bytearray(8 * PARTS * width)
         if cython.compiled:
-            bounds = cython.cast(cython.p_longlong, cython.cast(cython.p_char, link.bounds))
-            parts = cython.cast(cython.p_longlong, cython.cast(cython.p_char, self.parts))
+            bounds: cython.p_longlong = cython.cast(
+                cython.p_longlong, cython.cast(cython.p_char, link.bounds)
+            )
+            parts: cython.p_longlong = cython.cast(
+                cython.p_longlong, cython.cast(cython.p_char, self.parts)
+            )
         else:
             bounds = memoryview(link.bounds).cast("q")
             parts = memoryview(self.parts).cast("q")
@@ -616,7 +612,7 @@ class Inbox:
                 break
             if self._is_quality(data):
                 break
-            in_block = self._in_block(data)
+            in_block: cython.bint = self._in_block(data)
             if row == 0:
                 self.snapshot = in_block
             if in_block != self.snapshot or not self._in_sequence():
@@ -646,17 +642,16 @@ class Inbox:
         """Set day, feed and service from the tag of the message in `reader`."""
         at: cython.Py_ssize_t = self.reader.tag_at
         self.day = cython.cast(cython.uint, read_uint(data, at, 4))
-        self.feed_number = cython.cast(cython.uint, read_uint(data, at + 4, 2))
+        self.feed_number = read_uint(data, at + 4, 2)
         self.service = cython.cast(cython.uint, read_uint(data, at + 6, 2))
         return 0
 
     def _is_quality(self, data: cython.const_uchar[::1]) -> cython.bint:
         """Return whether the message in `reader` is a quality message."""
         i: cython.Py_ssize_t
-        content: cython.const_uchar[::1]
         if self.reader.content_size != _QUALITY_SIZE:
             return False
-        content = _QUALITY_BYTES
+        content: cython.const_uchar[::1] = _QUALITY_BYTES
         # The content types differ in their last letters, so look from there.
         for i in range(_QUALITY_SIZE - 1, -1, -1):
             if data[self.reader.content_at + i] != content[i]:
@@ -727,7 +722,7 @@ class Inbox:
         if reader.tag_size == _TAG_BYTES:
             message.tag = _slice(data, at, _TAG_BYTES)
             message.day = cython.cast(cython.uint, read_uint(data, at, 4))
-            message.feed_number = cython.cast(cython.uint, read_uint(data, at + 4, 2))
+            message.feed_number = read_uint(data, at + 4, 2)
             message.service = cython.cast(cython.uint, read_uint(data, at + 6, 2))
             message.sequence = read_uint(data, at + 8, 8)
             message.number = cython.cast(cython.int, read_uint(data, at + 16, 2))
