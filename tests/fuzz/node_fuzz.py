@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.processes import resident_bytes
 from feedhandler.amqp import proton
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.leftovers import Leftovers
@@ -333,11 +334,6 @@ class Run:
         assert len(self.node.fanout.sender_queues) == 1
         outcome.counts = self.node.counters()
         return outcome
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def problems(outcome: Outcome, count: int) -> list[str]:

@@ -1,6 +1,5 @@
 """Durable queues towards clients that send what they may not: no credit, no end of a message."""
 
-import resource
 import socket
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,12 @@ from typing import Any
 import proton
 import pytest
 
+from bench.processes import resident_bytes
 from feedhandler.amqp.durable import intake, queue
 from feedhandler.amqp.serving import connection
 from tests.support import amqp_wire as wire
 from tests.support.durable import orders, running
 from tests.support.node import PATIENCE_S, in_thread
-
-
-def resident_bytes() -> int:
-    """Memory that this process has."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class RawSender:

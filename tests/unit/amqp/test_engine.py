@@ -1,11 +1,11 @@
 """The engine end to end in one process, over a socket pair: transfers, bounds, memory."""
 
 import gc
-import resource
 import socket
 
 import pytest
 
+from bench.processes import resident_bytes
 from feedhandler.amqp import proton
 from feedhandler.amqp.proton import (
     DESCRIPTION_CHARS_MAX,
@@ -125,11 +125,6 @@ def test_the_reason_of_a_close_crosses() -> None:
     pair.turn()
     assert pair.server.closed
     pair.close()
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("settled", [True, False])
