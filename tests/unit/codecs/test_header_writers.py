@@ -32,6 +32,7 @@ from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import HeartbeatReply, RecoveryProtocol, StreamFramer
 from feedhandler.retrans.snapshots import PacketFramer
+from tests.support.descriptions import FILE
 from tests.support.scanners import SCANNERS
 from tests.support.twins import either
 from tests.unit.codecs.test_header_bits import FLAGGED, RESTARTED, UPPER, feed_of, ticks
@@ -75,9 +76,7 @@ def test_a_session_of_some_bits_is_not_a_new_one_where_its_neighbours_change(
             for port in PORTS:
                 if number % 7 != port % 7:
                     writer.write(10**15 + 1_000 * number + port, "239.1.1.1", port, packet)
-    found = characterise_arbitrated(
-        [str(tmp_path / "day.pcap")], Request(str(tmp_path / "bits.toml"))
-    )
+    found = characterise_arbitrated([str(tmp_path / "day.pcap")], Request(str(tmp_path / FILE)))
     assert found.digest.totals[:, 0].tolist() == [32]
 
 
@@ -346,7 +345,7 @@ def test_the_messages_of_a_reset_have_rows_and_are_counted(tmp_path: Path, count
     packets += [feed.encode_packet(sequence=n, messages=ticks(feed, n)) for n in range(1, 8)]
     total, counts, found = rows_of(feed, tmp_path, packets)
     assert (total, sum(counts), len(found)) == (3_009, 3_009, 3_008)
-    request = Request(str(tmp_path / "bits.toml"))
+    request = Request(str(tmp_path / FILE))
     for size in (None, 20_000):
         outcome = characterise_arbitrated([str(tmp_path / "x.pcap")], request, slice_size=size)
         cells = outcome.digest.cells

@@ -10,6 +10,7 @@ from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
 from feedhandler.codecs.scanner import parse_header, scan_messages
 from feedhandler.ops import subscribe
 from tests.support.amqp import Rig
+from tests.support.descriptions import LENGTH_AND_TYPE, SEQUENCE_ONLY, described, head
 
 CME = load_feed("cme-mdp3")
 ICE = load_feed("ice-impact")
@@ -134,25 +135,8 @@ def test_a_scale_that_is_no_digit_is_not_learnt() -> None:
     assert known.scales_of(5) == {"reference.orders": None, "reference.deals": None}
 
 
+BEGIN = SEQUENCE_ONLY + LENGTH_AND_TYPE
 ELEMENTS = """
-name = "elements"
-title = "Elements name symbols"
-key = "elements"
-number = 1000
-zone = "UTC"
-byte_order = "big"
-
-[packet]
-header_size = 4
-sequence = { field = "Sequence", counts = "packets" }
-heartbeat_when_empty = true
-fields = [{ type = "u32", name = "Sequence" }]
-
-[message]
-header_size = 3
-length = { at = 0, type = "u16" }
-type = { at = 2, type = "u8" }
-
 [reference]
 type = 1
 index = "Symbol"
@@ -183,9 +167,7 @@ parts = [{ group = "entries", count = { type = "u8" }, fields = [
      ('type = "c6"', ("AB", "CD")), ('type = "c12"', ("ABCDEFGHIJ", "CD"))],
 )  # fmt: skip
 def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, names) -> None:
-    path = tmp_path / "elements.toml"
-    path.write_text(ELEMENTS.replace("SYMBOL", symbol))
-    feed = load_feed(path)
+    feed = described(tmp_path, head() + BEGIN + ELEMENTS.replace("SYMBOL", symbol))
     definitions = [
         feed.encode_message("definition", symbol=name, title="T", decimals=decimals)
         for name, decimals in zip(names, (2, 4), strict=True)
@@ -208,15 +190,10 @@ def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, nam
 @pytest.mark.parametrize(("field", "pad"), [("nul", "space"), ("space", "nul")])
 def test_symbols_that_are_padded_unlike_the_feeds_are_one(tmp_path, field: str, pad: str) -> None:
     """Fields of different sizes and paddings name one symbol."""
-    text = ELEMENTS.replace('byte_order = "big"', f'byte_order = "big"\npad = "{pad}"', 1)
-    first, second = text.split("{ SYMBOL", 1)
-    path = tmp_path / "padded.toml"
-    path.write_text(
-        first
-        + f'{{ type = "c5", pad = "{field}"'
-        + second.replace("SYMBOL", f'type = "c11", pad = "{field}"')
-    )
-    feed = load_feed(path)
+    text = ELEMENTS
+    for size in (5, 11):
+        text = text.replace("SYMBOL", f'type = "c{size}", pad = "{field}"', 1)
+    feed = described(tmp_path, head("big", f'pad = "{pad}"') + BEGIN + text)
     messages = [
         feed.encode_message("definition", symbol="AB", title="T", decimals=2),
         feed.encode_message("updates", entries=[{"symbol": "AB", "price": 150}]),

@@ -21,10 +21,10 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.order_table import OrderTable
+from tests.support.descriptions import EXAMPLE, described
 from tests.support.twins import either, twins_of
 from tests.support.venues import packets
 from tests.unit.codecs.feeds.test_venues import FOLDERS, FOREIGN
-from tests.unit.codecs.test_loader import GOOD, write
 
 FEEDS = [name for name in list_feeds() if load_feed(name).book is not None]
 SENT_NS = 1_700_000_000_000_000_000
@@ -395,7 +395,7 @@ def test_an_order_beyond_the_bound_is_counted_and_not_known(twin):
 
 def test_a_feed_without_books_has_no_normaliser(twin, tmp_path):
     with pytest.raises(UsageError, match="no order books"):
-        twin.Normaliser(load_feed(write(tmp_path, GOOD)))
+        twin.Normaliser(described(tmp_path, EXAMPLE))
 
 
 def mutated(random: Random, message: bytes) -> bytes:

@@ -4,42 +4,34 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, load_feed
-from tests.support.refusal import refusal
+from tests.support.descriptions import MOLDUDP64, SIDE, check_refused, described, head
 from tests.unit.market.test_normaliser import NormalisedRecords, twin  # noqa: F401
-from tests.unit.market.test_sides import SHARED
 
-HEAD = f"""
-name = "ranges"
-title = "Deletions of ranges"
-key = "ranges"
-zone = "UTC"
-number = 2103
-byte_order = "big"
-include = "{SHARED}"
-
+HEAD = (
+    head("big", MOLDUDP64)
+    + """
 [[messages]]
 type = "E"
 name = "entry"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "c1", name = "Side" }},
-    {{ type = "u64", name = "OrderID" }}, {{ type = "u32", name = "Size" }},
-    {{ type = "i32", name = "Price", price = 2 }}, {{ type = "u8", name = "Place" }}]
+fields = [{ type = "u32", name = "Book" }, { type = "c1", name = "Side" },
+    { type = "u64", name = "OrderID" }, { type = "u32", name = "Size" },
+    { type = "i32", name = "Price", price = 2 }, { type = "u8", name = "Place" }]
 
 [[messages]]
 type = "R"
 name = "range"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "c1", name = "Side" }},
-    {{ type = "u8", name = "Action" }}, {{ type = "u8", name = "Place" }}]
+fields = [{ type = "u32", name = "Book" }, { type = "c1", name = "Side" },
+    { type = "u8", name = "Action" }, { type = "u8", name = "Place" }]
 
 [[messages]]
 type = "D"
 name = "defined"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "u8", name = "Depth", null = 0 }}]
+fields = [{ type = "u32", name = "Book" }, { type = "u8", name = "Depth", null = 0 }]
 """
-SIDE = 'side = { field = "Side", buy = ["B"], sell = ["S"] }\n'
+)
 RANGES = f"""
 [[book.rules]]
 messages = ["range"]
@@ -60,12 +52,6 @@ PLACES = (
     HEAD + '[book]\nby = "level"\n' + RULE + 'does = "level_insert"\nposition = "Place"\n' + RANGES
 )
 DEPTH = '\n[[book.rules]]\nmessages = ["defined"]\ndoes = "directory"\ndepth = "Depth"\n'
-
-
-def described(folder: Path, text: str) -> Feed:
-    path = folder / "ranges.toml"
-    path.write_text(text)
-    return load_feed(path)
 
 
 class Book(NormalisedRecords):
@@ -209,7 +195,4 @@ def test_b3s_orders_go_in_mass(twin) -> None:  # noqa: F811
 def test_what_cannot_be_is_refused(
     tmp_path: Path, text: str, old: str, new: str, key: str, reason: str
 ) -> None:
-    assert old in text
-    found = refusal(described, tmp_path, text.replace(old, new, 1))
-    assert f" book.{key}: " in found
-    assert reason in found
+    check_refused(tmp_path, text, old, new, f"book.{key}", reason)

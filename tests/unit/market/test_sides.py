@@ -4,25 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, load_feed
 from feedhandler.market.book_writer import BookWriter
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.stream_market import Market
-from tests.support.checkout import CHECKOUT
+from tests.support.descriptions import MOLDUDP64, SIDE, check_refused, described, head
 from tests.support.refusal import refusal
 from tests.unit.market.test_normaliser import NormalisedRecords, twin  # noqa: F401
 
-SHARED = CHECKOUT / "codecs" / "feeds" / "shared" / "moldudp64.toml"
-HEAD = f"""
-name = "sides"
-title = "Sides of books"
-key = "sides"
-zone = "UTC"
-number = 2101
-byte_order = "big"
-include = "{SHARED}"
-"""
-SIDE = 'side = { field = "Side", buy = ["B"], sell = ["S"] }\n'
+HEAD = head("big", MOLDUDP64)
 ORDERS = (
     HEAD
     + """
@@ -104,12 +93,6 @@ order = "OrderID"
 SELL = 1 << 63
 
 
-def described(folder: Path, text: str) -> Feed:
-    path = folder / "sides.toml"
-    path.write_text(text)
-    return load_feed(path)
-
-
 def test_orders_of_one_id_on_both_sides_are_two_orders(twin, tmp_path: Path) -> None:  # noqa: F811
     records = NormalisedRecords(twin, described(tmp_path, ORDERS))
     own, other = {"book": 5, "side": "B", "order_id": 77}, {"book": 5, "side": "S", "order_id": 77}
@@ -154,10 +137,7 @@ def test_the_books_messages_have_the_exchanges_ids(twin, tmp_path: Path) -> None
 def test_ids_per_side_need_side_and_symbol(
     tmp_path: Path, old: str, new: str, key: str, reason: str
 ) -> None:
-    assert old in ORDERS
-    found = refusal(described, tmp_path, ORDERS.replace(old, new))
-    assert f" book.{key}: " in found
-    assert reason in found
+    check_refused(tmp_path, ORDERS, old, new, f"book.{key}", reason)
 
 
 QUOTES = (
