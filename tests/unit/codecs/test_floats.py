@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from feedhandler.codecs import Feed, UsageError, feed_table, scanner
+from feedhandler.codecs import Feed, UsageError
 from feedhandler.codecs import columns as compiled_columns
 from tests.support.descriptions import (
     LENGTH_AND_TYPE,
@@ -17,6 +17,7 @@ from tests.support.descriptions import (
     described,
     head,
 )
+from tests.support.scanners import index_of
 from tests.support.twins import twins_of
 
 GREEKS = (
@@ -69,13 +70,8 @@ def test_fields_that_are_left_out_have_no_value(feed: Feed) -> None:
 def test_columns_are_of_floating_point(feed: Feed, twin: ModuleType) -> None:
     messages = [feed.encode_message("greeks", **values) for values in VALUES]
     data = feed.encode_packet(sequence=1, messages=messages)
-    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
-    sizes = numpy.array([len(data)], numpy.uint32)
-    rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
-    starts = numpy.zeros(1, numpy.int64)
-    scanner.scan_datagrams(feed.table, data, starts, sizes, header, index, rejects)
     columns = twin.Columns(feed, "greeks")
-    assert columns.decode(data, index) == 3
+    assert columns.decode(data, index_of(feed, data)) == 3
     assert columns.arrays["delta"].dtype == numpy.float64
     assert columns.arrays["volatility"].dtype == numpy.float32
     batch = columns.to_arrow()

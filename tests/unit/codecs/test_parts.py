@@ -15,7 +15,7 @@ from feedhandler.codecs.layouts import UnknownMessage
 from feedhandler.codecs.prices import Price
 from tests.support.descriptions import SEQUENCE_ONLY, check_refused, described, head
 from tests.support.refusal import refusal
-from tests.support.scanners import COMPILED, SCANNERS
+from tests.support.scanners import SCANNERS, header_and_index, index_of
 from tests.support.twins import either
 
 TOP = head("little", 'pad = "space"')
@@ -71,15 +71,6 @@ length = "u16"
 """
 scan = either(SCANNERS)
 INTERPRETED_COLUMNS = load_interpreted("feedhandler.codecs.columns")
-
-
-def index_of(feed, packet: bytes, twin=COMPILED):
-    """The message index of one packet."""
-    header, index = twin.PacketHeader(), twin.MessageIndex(10)
-    table = feed.table_of(twin)
-    assert twin.parse_header(table, packet, 0, len(packet), header) == Reject.FINE
-    assert twin.scan_messages(table, packet, 0, header, index) == Reject.FINE
-    return header, index
 
 
 @pytest.fixture
@@ -140,7 +131,7 @@ def test_elements_that_say_they_have_no_bytes_are_as_those_of_an_earlier_version
     message = bytearray(feed.encode_message("update", time=5))
     message[21:24] = bytes([0, 0, count])  # behind header and block: block length, count
     packet = feed.encode_packet(sequence=1, messages=[bytes(message)])
-    _, index = index_of(feed, packet)
+    index = index_of(feed, packet)
     assert columns.Columns(feed, "update").decode(packet, index) == rows
 
 
@@ -163,7 +154,7 @@ def test_elements_name_one_symbol_or_several(sbe, scan: ModuleType) -> None:
     one = sbe.encode_message("update", entries=UPDATE["entries"][:1])
     none = sbe.encode_message("update")
     packet = sbe.encode_packet(sequence=1, messages=[both, one, none])
-    header, index = index_of(sbe, packet, scan)
+    header, index = header_and_index(sbe, packet, scan)
     assert (header.count, header.length, header.next_sequence) == (3, len(packet), 2)
     assert index.symbols[0] == scan.SEVERAL_SYMBOLS
     assert sbe.symbol_name(index.symbols[1]) == "ABC"
@@ -172,7 +163,7 @@ def test_elements_name_one_symbol_or_several(sbe, scan: ModuleType) -> None:
 
 def test_the_symbols_of_a_message_are_walked_one_by_one(sbe) -> None:
     packet = sbe.encode_packet(sequence=1, messages=[sbe.encode_message("update", **UPDATE)])
-    header, index = index_of(sbe, packet)
+    header, index = header_and_index(sbe, packet)
     walk = compiled_symbols.SymbolWalk()
     at, end = index.offsets[0], index.offsets[0] + index.sizes[0]
     assert compiled_symbols.begin_symbols(sbe.table, packet, at, end, 1, header, walk)
@@ -185,7 +176,7 @@ def test_the_symbols_of_a_message_are_walked_one_by_one(sbe) -> None:
 def test_elements_are_rows_of_columns(sbe) -> None:
     messages = [sbe.encode_message("update", **UPDATE), sbe.encode_message("update", time=6)]
     packet = sbe.encode_packet(sequence=9, messages=messages)
-    _, index = index_of(sbe, packet)
+    index = index_of(sbe, packet)
     made = compiled_columns.Columns(sbe, "update")
     assert made.decode(packet, index) == 3
     assert made.arrays["element"].tolist() == [0, 1, -1]
@@ -333,7 +324,7 @@ def test_times_count_from_the_last_clock_message(mold) -> None:
     assert mold.decode_message(order, known=known).event_time_ns == 60_000_000_007
     made = compiled_columns.Columns(mold, "order")
     for packet, wanted in ((first, compiled_columns.UNKNOWN_TIME), (second, 60_000_000_007)):
-        _, index = index_of(mold, packet)
+        index = index_of(mold, packet)
         made.decode(packet, index)
         assert made.arrays["event_time_ns"].tolist() == [wanted]
         assert made.arrays["kind"].tolist() == [0]
@@ -376,7 +367,7 @@ def test_messages_have_numbers_of_their_own_and_padding(tmp_path: Path, scan: Mo
     ticks = [feed.encode_message("tick", value=value) for value in (1, 2)]
     packet = feed.encode_packet(sequence=70, messages=ticks)
     assert len(packet) == 16
-    header, index = index_of(feed, packet, scan)
+    header, index = header_and_index(feed, packet, scan)
     assert (header.sequence, header.next_sequence) == (70, 72)
     assert list(index.sequences[:2]) == [70, 71]
     assert list(index.sizes[:2]) == [6, 6]

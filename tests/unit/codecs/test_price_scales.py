@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from feedhandler.codecs import Feed, Price, UsageError, feed_table, scanner
+from feedhandler.codecs import Feed, Price, UsageError
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.kept_books import KeptBooks
@@ -18,6 +18,7 @@ from tests.support.descriptions import (
     described,
     head,
 )
+from tests.support.scanners import index_of
 
 BEGIN = head() + SEQUENCE_ONLY + LENGTH_AND_TYPE
 ORDERS = """
@@ -96,10 +97,8 @@ def columns_of(
 ) -> dict[str, numpy.ndarray]:
     """Return the columns of a packet with this message."""
     data = feed.encode_packet(sequence=1, messages=[message])
-    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
-    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     columns = Columns(feed, feed.message_code(message))
-    assert columns.decode(data, index, scales=known and known.all_scales) == 1
+    assert columns.decode(data, index_of(feed, data), scales=known and known.all_scales) == 1
     return columns.arrays
 
 

@@ -6,11 +6,10 @@ import pytest
 
 from feedhandler.codecs import Feed, ReferenceData, list_feeds, load_feed
 from feedhandler.codecs.columns import Columns
-from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
-from feedhandler.codecs.scanner import parse_header, scan_messages
 from feedhandler.ops import subscribe
 from tests.support.amqp import Rig
 from tests.support.descriptions import LENGTH_AND_TYPE, SEQUENCE_ONLY, described, head
+from tests.support.scanners import index_of
 
 CME = load_feed("cme-mdp3")
 ICE = load_feed("ice-impact")
@@ -51,9 +50,7 @@ def test_names_are_learnt_from_each_type(name: str) -> None:
     feed.decode_packet(packet, known=known)
     assert known.names == names
 
-    header, index = PacketHeader(), MessageIndex(64)
-    assert parse_header(feed.table, packet, 0, len(packet), header) == 0
-    assert scan_messages(feed.table, packet, 0, header, index) == 0
+    index = index_of(feed, packet)
     known = ReferenceData(feed)
     known.learn_packet(packet, 0, index)
     assert known.names == names
@@ -66,11 +63,8 @@ def test_of_two_names_of_a_symbol_the_later_one_holds_whatever_their_types() -> 
     for codes in ((54, 55), (55, 54)):
         messages = [named(CME, code, 7, f"N{code}") for code in codes]
         packet = CME.encode_packet(sequence=1, messages=messages)
-        header, index = PacketHeader(), MessageIndex(4)
-        assert parse_header(CME.table, packet, 0, len(packet), header) == 0
-        assert scan_messages(CME.table, packet, 0, header, index) == 0
         known = ReferenceData(CME)
-        known.learn_columns(packet, index.arrays())
+        known.learn_columns(packet, index_of(CME, packet).arrays())
         assert known.names == {7: f"N{codes[1]}"}
 
 
@@ -119,9 +113,7 @@ def test_prices_have_the_scale_of_their_use_as_far_as_it_was_given(
         assert [float(each.price) if each.price.known else None for each in found] == prices
         assert [each.price.raw for each in found] == [1234, 56789]
 
-    header, index = PacketHeader(), MessageIndex(4)
-    assert parse_header(ICE.table, packet, 0, len(packet), header) == 0
-    assert scan_messages(ICE.table, packet, 0, header, index) == 0
+    index = index_of(ICE, packet)
     for message_type, price in zip(("E", "G"), prices, strict=True):
         columns = Columns(ICE, message_type)
         assert columns.decode(packet, index, scales=known.all_scales) == 1

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.descriptions import MOLDUDP64, SIDE, check_refused, described, head
-from tests.unit.market.test_normaliser import NormalisedRecords, twin  # noqa: F401
+from tests.support.normalised import NORMALISERS, NormalisedRecords
+from tests.support.twins import either
+
+twin = either(NORMALISERS)
 
 HEAD = (
     head("big", MOLDUDP64)
@@ -68,7 +71,7 @@ class Book(NormalisedRecords):
 
 
 @pytest.mark.parametrize("text", [LEVELS, PLACES], ids=["by price", "by position"])
-def test_levels_go_from_the_best_and_to_the_last(twin, tmp_path: Path, text: str) -> None:  # noqa: F811
+def test_levels_go_from_the_best_and_to_the_last(twin, tmp_path: Path, text: str) -> None:
     book = Book(twin, described(tmp_path, text))
     for place, price in enumerate((400, 300, 200, 100), 1):
         book.entry("B", price, place=place)
@@ -84,7 +87,7 @@ def test_levels_go_from_the_best_and_to_the_last(twin, tmp_path: Path, text: str
     assert book.through("B", 1) == "C B 0 1@2"
 
 
-def test_orders_of_one_price_go_by_their_ids(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_orders_of_one_price_go_by_their_ids(twin, tmp_path: Path) -> None:
     book = Book(twin, described(tmp_path, ORDERS))
     for order, price in ((9, 100), (7, 200), (8, 200), (3, 300), (1, 100)):
         book.entry("B", price, size=order, order=order)
@@ -96,7 +99,7 @@ def test_orders_of_one_price_go_by_their_ids(twin, tmp_path: Path) -> None:  # n
     assert book.normaliser.orders.count == 0
 
 
-def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:
     text = LEVELS.replace('by = "level"', 'by = "level"\ndepth = 3') + DEPTH
     book = Book(twin, described(tmp_path, text))
     for price in (100, 200, 300):
@@ -120,7 +123,7 @@ def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:
     assert book.normaliser.unknown_orders == 0
 
 
-def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:
     text = PLACES.replace('by = "level"', 'by = "level"\ndepth = 2')
     book = Book(twin, described(tmp_path, text))
     for price in (100, 200):
@@ -128,7 +131,7 @@ def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:
     assert book.entry("B", 300) == "C B 0 1@1 | A B 0 1@3"
 
 
-def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:
     book = Book(twin, described(tmp_path, LEVELS + DEPTH))
     for price in (100, 200, 300):
         book.entry("B", price)
@@ -139,7 +142,7 @@ def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:  #
     assert book("defined", book=5, depth=1) == ""
 
 
-def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:  # noqa: F811
+def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:
     book = NormalisedRecords(twin, "cme-mdp3")
     feeds = [
         {"md_feed_type": "GBI", "market_depth": 2}, {"md_feed_type": "GBX", "market_depth": 3},
@@ -168,7 +171,7 @@ def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:  # noqa: F
     assert book.normaliser.statuses == []
 
 
-def test_b3s_orders_go_in_mass(twin) -> None:  # noqa: F811
+def test_b3s_orders_go_in_mass(twin) -> None:
     book = NormalisedRecords(twin, "b3-umdf")
     for order, price in ((7, 200), (8, 200), (9, 100)):
         book(
