@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Broken, Packet
 from feedhandler.retrans.protocols.iex_tp import (
     COUNTS,
@@ -19,7 +19,6 @@ from feedhandler.retrans.protocols.iex_tp import (
     SegmentCutter,
 )
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
-from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -220,20 +219,7 @@ def test_a_session_that_is_over_is_not_tested() -> None:
     assert asking.data_to_send() == b""
 
 
-def test_what_it_cannot_do_is_refused() -> None:
-    asking = client(request_packets_max=1000)
-    for end in (7, 1_008):
-        with pytest.raises(UsageError):
-            asking.ask(Ask(1, SERVICE, 7, end, 0), 0)
-    asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    with pytest.raises(UsageError):
-        asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    assert not asking.ask_refresh(AskRefresh(2, SERVICE), 0)
-    assert not asking.ask(Ask(3, SERVICE, 1 << 63, (1 << 63) + 1, 0), 0)
-    for number in range(4, 4 + REQUESTS_MAX):
-        asking.ask(Ask(number, SERVICE, number, number + 1, 0), 0)
-    assert asking.outstanding == REQUESTS_MAX
-    assert asking.counts["not_asked"] == 3
+def test_it_has_no_snapshots() -> None:
     with pytest.raises(UsageError, match="no snapshots"):
         GapFillClient(
             ClientSetup(FEED, RecoverySettings(), "us", refresh=(ServedChannel(SERVICE),))

@@ -7,7 +7,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet, Rejected
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.protocols.moldudp64 import MoldClient, MoldServer
@@ -159,14 +159,7 @@ def test_a_server_that_refused_all_that_was_asked_owes_nothing() -> None:
     assert asking.up
 
 
-def test_what_it_cannot_do_is_refused() -> None:
-    asking = client()
-    with pytest.raises(UsageError):
-        asking.ask(Ask(1, SERVICE, 7, 7, 0), 0)
-    asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    with pytest.raises(UsageError):
-        asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    assert not asking.ask_refresh(AskRefresh(2, SERVICE), 0)
+def test_it_asks_for_one_channel_of_a_feed_that_is_framed_so() -> None:
     two = (ServedChannel(1), ServedChannel(2))
     with pytest.raises(UsageError):
         MoldClient(ClientSetup(FEED, RecoverySettings(), "us", retransmission=two))
