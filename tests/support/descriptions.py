@@ -15,14 +15,17 @@ sequence = { field = "Sequence", counts = "packets" }
 heartbeat_when_empty = true
 fields = [{ type = "u32", name = "Sequence" }]
 """
-#: Messages that begin with their length and their type.
-LENGTH_AND_TYPE = """
+#: Such packets, whose messages begin with their length and their type.
+FRAMING = (
+    SEQUENCE_ONLY
+    + """
 [message]
 header_size = 3
 length = { at = 0, type = "u16" }
 type = { at = 2, type = "u8" }
 fields = [{ type = "u16", name = "Length" }, { type = "u8", name = "Type" }]
 """
+)
 #: The key that takes MoldUDP64 for packets and messages.
 MOLDUDP64 = f'include = "{FEEDS_FOLDER}/shared/moldudp64.toml"\n'
 #: A side told by a field of that name.
@@ -107,6 +110,13 @@ def head(byte_order: str = "big", *more: str) -> str:
     """Return the keys in front of a description's tables, with lines `more`."""
     keys = ('name = "sample"', 'title = "A sample"', 'key = "sample"', "number = 1000")
     return "\n".join((*keys, 'zone = "UTC"', f'byte_order = "{byte_order}"', *more)) + "\n"
+
+
+def built_in(name: str, old: str, new: str) -> str:
+    """Return the description of a built-in feed with `new` for every `old`."""
+    text = (FEEDS_FOLDER / f"{name}.toml").read_text()
+    assert old in text
+    return text.replace(old, new)
 
 
 def written(folder: Path, text: str) -> Path:

@@ -10,19 +10,12 @@ import pytest
 
 from feedhandler.codecs import Feed, UsageError
 from feedhandler.codecs import columns as compiled_columns
-from tests.support.descriptions import (
-    LENGTH_AND_TYPE,
-    SEQUENCE_ONLY,
-    check_refused,
-    described,
-    head,
-)
+from tests.support.descriptions import FRAMING, check_refused, described, head
 from tests.support.scanners import index_of
 from tests.support.twins import twins_of
 
 GREEKS = (
-    SEQUENCE_ONLY
-    + LENGTH_AND_TYPE
+    FRAMING
     + """
 [[messages]]
 type = 1

@@ -10,7 +10,7 @@ import pytest
 from feedhandler.codecs import ConfigError, description, list_feeds, load_feed
 from feedhandler.codecs.field_values import snake_case
 from feedhandler.codecs.loader import FEEDS_FOLDER
-from tests.support.descriptions import EXAMPLE, check_refused, described, written
+from tests.support.descriptions import EXAMPLE, built_in, check_refused, described, written
 from tests.support.refusal import refusal
 
 
@@ -222,9 +222,8 @@ def test_two_feeds_in_use_do_not_share_a_number_but_variants_of_one_do(tmp_path)
 
 
 def test_a_variant_of_a_built_in_feed_has_its_number_and_name(tmp_path):
-    text = (FEEDS_FOLDER / "euronext-utp-md.toml").read_text()
-    path = written(tmp_path, text.replace('heartbeat = "none"', 'heartbeat = "next"'))
-    assert load_feed(path).number == load_feed("euronext-utp-md").number
+    text = built_in("euronext-utp-md", 'heartbeat = "none"', 'heartbeat = "next"')
+    assert described(tmp_path, text).number == load_feed("euronext-utp-md").number
 
 
 def test_two_layouts_of_a_type_must_keep_the_symbol_at_one_offset(tmp_path):

@@ -11,16 +11,10 @@ from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.kept_books import KeptBooks
 from feedhandler.market.stream_market import Market
-from tests.support.descriptions import (
-    LENGTH_AND_TYPE,
-    SEQUENCE_ONLY,
-    check_refused,
-    described,
-    head,
-)
+from tests.support.descriptions import FRAMING, check_refused, described, head
 from tests.support.scanners import index_of
 
-BEGIN = head() + SEQUENCE_ONLY + LENGTH_AND_TYPE
+BEGIN = head() + FRAMING
 ORDERS = """
 [[messages]]
 type = 1

@@ -8,7 +8,7 @@ from feedhandler.codecs import Feed, ReferenceData, list_feeds, load_feed
 from feedhandler.codecs.columns import Columns
 from feedhandler.ops import subscribe
 from tests.support.amqp import Rig
-from tests.support.descriptions import LENGTH_AND_TYPE, SEQUENCE_ONLY, described, head
+from tests.support.descriptions import FRAMING, described, head
 from tests.support.scanners import index_of
 
 CME = load_feed("cme-mdp3")
@@ -127,7 +127,6 @@ def test_a_scale_that_is_no_digit_is_not_learnt() -> None:
     assert known.scales_of(5) == {"reference.orders": None, "reference.deals": None}
 
 
-BEGIN = SEQUENCE_ONLY + LENGTH_AND_TYPE
 ELEMENTS = """
 [reference]
 type = 1
@@ -159,7 +158,7 @@ parts = [{ group = "entries", count = { type = "u8" }, fields = [
      ('type = "c6"', ("AB", "CD")), ('type = "c12"', ("ABCDEFGHIJ", "CD"))],
 )  # fmt: skip
 def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, names) -> None:
-    feed = described(tmp_path, head() + BEGIN + ELEMENTS.replace("SYMBOL", symbol))
+    feed = described(tmp_path, head() + FRAMING + ELEMENTS.replace("SYMBOL", symbol))
     definitions = [
         feed.encode_message("definition", symbol=name, title="T", decimals=decimals)
         for name, decimals in zip(names, (2, 4), strict=True)
@@ -185,7 +184,7 @@ def test_symbols_that_are_padded_unlike_the_feeds_are_one(tmp_path, field: str, 
     text = ELEMENTS
     for size in (5, 11):
         text = text.replace("SYMBOL", f'type = "c{size}", pad = "{field}"', 1)
-    feed = described(tmp_path, head("big", f'pad = "{pad}"') + BEGIN + text)
+    feed = described(tmp_path, head("big", f'pad = "{pad}"') + FRAMING + text)
     messages = [
         feed.encode_message("definition", symbol="AB", title="T", decimals=2),
         feed.encode_message("updates", entries=[{"symbol": "AB", "price": 150}]),
