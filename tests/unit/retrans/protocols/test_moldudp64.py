@@ -1,7 +1,8 @@
 """MoldUDP64 requests: client and server face to face, and the client before a server that is not
-what it should be; a seeded exchange by datagrams that get lost, doubled and late."""
+what it should be. `test_udp` has exchanges by datagrams that get lost, doubled and late."""
 
 import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,7 +15,7 @@ from feedhandler.retrans.protocols.moldudp64 import MoldClient, MoldServer
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import numbers, stored
+from tests.support.line_answers import by_datagrams, numbers, stored
 
 FEED = load_feed("nasdaq-totalview-itch")
 #: By the specification: session, first number, count; a message is a length and its bytes.
@@ -41,18 +42,8 @@ def holding(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStor
     return stored(FEED, [packet(*each) for each in runs], bytes_max)
 
 
-def client(latest: bytes = packet(1, 1), **settings: int) -> MoldClient:
-    made = MoldClient(
-        ClientSetup(
-            FEED,
-            RecoverySettings(**settings),
-            "us",
-            retransmission=(ServedChannel(SERVICE),),
-            latest=lambda service: latest,
-        )
-    )
-    made.connected(0)
-    return made
+def client(latest: Sequence[bytes] = (packet(1, 1),), **settings: int) -> MoldClient:
+    return by_datagrams(MoldClient, FEED, SERVICE, latest, **settings)
 
 
 def server(store: PacketStore, **settings: int) -> MoldServer:
