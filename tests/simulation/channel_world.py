@@ -8,21 +8,29 @@ import heapq
 import itertools
 import os
 import random
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from core_driver import CoreDriver
-from network import CLOSED, NEVER, TcpFaults, TcpLink
+from network import NEVER, Connection, TcpFaults, TcpLink
 
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.scanner import parse_next
-from feedhandler.config import Config, LineConfig
+from feedhandler.config import (
+    AmqpConfig,
+    ChannelConfig,
+    Config,
+    GatewaySettings,
+    LineConfig,
+    ServerConfig,
+)
 from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support.amqp import FakeLink
 from tests.support.seeds import seeds_to_play
@@ -40,6 +48,30 @@ LINES = tuple(
 )
 
 
+@dataclass(kw_only=True)
+class LinePlan:
+    """Draws of one seed for lines A and B, whatever the servers."""
+
+    lost: tuple[float, float]
+    lost_on_both: float
+    doubled: float
+    jitter_ns: int
+    skew_ns: int
+    repacked: bool
+
+
+def drawn_lines(rng: random.Random) -> dict[str, Any]:
+    """Draw the fields of a `LinePlan`."""
+    return {
+        "lost": (rng.choice([0, 0.02, 0.2]), rng.choice([0, 0.02, 0.2])),
+        "lost_on_both": rng.choice([0, 0.02, 0.1]),
+        "doubled": rng.choice([0, 0.1]),
+        "jitter_ns": rng.choice([0, 100_000, 3 * MS]),
+        "skew_ns": rng.choice([0, 0, MS, 5 * MS]),
+        "repacked": rng.random() < 0.5,
+    }
+
+
 class Plan(Protocol):
     """Draws of one seed for the network, whatever the servers."""
 
@@ -48,6 +80,7 @@ class Plan(Protocol):
     tcp: TcpFaults
     join_ns: int
     lag_ns: int
+    recovery: RecoverySettings
 
 
 def drawn_recovery(
@@ -77,25 +110,12 @@ def drawn_recovery(
     )
 
 
-class Connection(ABC):
-    """A client's connection to a server, over a simulated link."""
+class ChannelConnection(Connection):
+    """A client's connection to a server of a world."""
 
     def __init__(self, world: "ChannelWorld", link: TcpLink, to_client: Callable[..., None]):
+        super().__init__(link, world.schedule, to_client)
         self.world: Any = world
-        self.link = link
-        self.to_client = to_client
-        self.open = True
-
-    def send(self, data: bytes, now_ns: int) -> None:
-        """The client's bytes."""
-        self.link.send(0, data, now_ns)
-        self.watch()
-
-    def close(self, now_ns: int) -> None:
-        """The client hangs up."""
-        self.to_client = lambda data, now_ns: None
-        self.link.break_off(now_ns)
-        self.watch()
 
     def say(self, data: bytes, now_ns: int) -> None:
         """The server's bytes."""
@@ -103,32 +123,8 @@ class Connection(ABC):
             self.link.send(1, data, now_ns)
             self.watch()
 
-    def watch(self) -> None:
-        """Deliver what is on its way when it arrives."""
-        if self.link.pending < NEVER:
-            self.world.schedule(self.link.pending, self._deliver)
 
-    def _deliver(self, now_ns: int) -> None:
-        for side, data in self.link.deliver(now_ns):
-            if side == 0:
-                self.to_client(data, now_ns)
-            elif data is CLOSED:
-                self.open = False
-                self.ended()
-            elif self.open:
-                self.heard(data, now_ns)
-        self.watch()
-
-    @abstractmethod
-    def heard(self, data: bytes, now_ns: int) -> None:
-        """The server gets these bytes."""
-
-    def ended(self) -> None:
-        """The client is gone; who minds overrides it."""
-        return
-
-
-class SessionConnection(Connection):
+class SessionConnection(ChannelConnection):
     """A connection whose server has a `sessions.Session` for it."""
 
     #: The shortest wait for a deadline.
@@ -178,6 +174,17 @@ class ChannelWorld(CoreDriver):
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._ties = itertools.count()
         self.control_events: Counter[str] = Counter()
+
+    def configured(self, servers: Sequence[ServerConfig], channel: ChannelConfig) -> Config:
+        """The configuration of a gateway of one channel and these servers."""
+        return Config(
+            gateway=GatewaySettings(feed=self.feed.name),
+            arbitration=ArbitrationSettings(gap_wait_us=15_000, start_wait_us=15_000),
+            recovery=self.plan.recovery,
+            amqp=AmqpConfig(),
+            servers=tuple(servers),
+            channels=(channel,),
+        )
 
     def attach(self, config: Config, address: str, seed: int) -> None:
         """Make the gateway, and its subscriber of an address."""

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from network import CLOSED, NEVER
-from servers import Connection, Port
+from network import CLOSED, NEVER, Connection
+from servers import Port
 
 from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX

@@ -26,7 +26,9 @@ from channel_world import (
     SERVICE,
     WHOLE,
     ChannelWorld,
+    LinePlan,
     SessionConnection,
+    drawn_lines,
     drawn_recovery,
 )
 from core_driver import Outward
@@ -37,15 +39,12 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
 from feedhandler.config import (
-    AmqpConfig,
     ChannelConfig,
     Config,
-    GatewaySettings,
     RefreshLineConfig,
     RetransmissionLineConfig,
     ServerConfig,
 )
-from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.protocols.registry import REGISTRY
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
@@ -121,15 +120,9 @@ class Venue:
 
 
 @dataclass
-class Plan:
+class Plan(LinePlan):
     """Draws of one seed: network faults, kinds of servers, timing and recovery settings."""
 
-    lost: tuple[float, float]
-    lost_on_both: float
-    doubled: float
-    jitter_ns: int
-    skew_ns: int
-    repacked: bool
     server: str
     answers_lost: float
     snapshots: str
@@ -146,12 +139,7 @@ class Plan:
         server = rng.choice(SERVERS)
         good = server == "good"
         return cls(
-            lost=(rng.choice([0, 0.02, 0.2]), rng.choice([0, 0.02, 0.2])),
-            lost_on_both=rng.choice([0, 0.02, 0.1]),
-            doubled=rng.choice([0, 0.1]),
-            jitter_ns=rng.choice([0, 100_000, 3 * MS]),
-            skew_ns=rng.choice([0, 0, MS, 5 * MS]),
-            repacked=rng.random() < 0.5,
+            **drawn_lines(rng),
             server=server,
             answers_lost={"good": 0.0, "lossy": 0.5}.get(server, rng.choice([0, 0, 0.1])),
             snapshots=rng.choice(["none", "good", "good", "silent until healed", "wrong"])
@@ -381,14 +369,7 @@ class World(ChannelWorld):
             refresh_lines=REFRESH_LINES if refreshes else (),
             retransmission_lines=(group,) if by_lines else (),
         )  # fmt: skip
-        return Config(
-            gateway=GatewaySettings(feed=venue.feed.name),
-            arbitration=ArbitrationSettings(gap_wait_us=15_000, start_wait_us=15_000),
-            recovery=plan.recovery,
-            amqp=AmqpConfig(),
-            servers=tuple(servers),
-            channels=(channel,),
-        )
+        return self.configured(servers, channel)
 
     # -- what is published ----------------------------------------------------------------------
 

@@ -8,14 +8,16 @@ both, and blackouts.
 
 A `TcpLink` delivers each side's bytes in order, in chunks cut at random, each with a delay; it can
 stall, break in the middle of what is under way, and refuse connections. The owner of the
-clock drives it: `pending` says when something happens next, `deliver` does it.
+clock drives it: `pending` says when something happens next, `deliver` does it. A `Connection` has
+one driven, with a client at its end and a server that subclasses have.
 
 Nothing here knows what the bytes mean, but for the packet kinds that loss may spare.
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 MS = 1_000_000
@@ -248,3 +250,57 @@ class TcpLink:
             at += faults.stall_ns
         self._last[side] = at = max(at, self._last[side])
         self._under_way[side].append((at, data))
+
+
+class Connection(ABC):
+    """A client's connection to a server, over a link.
+
+    `to_client(data, now_ns)` gets the server's bytes, or `CLOSED`; `schedule(at, function)` calls
+    `function(now_ns)` at that time.
+    """
+
+    def __init__(
+        self,
+        link: TcpLink,
+        schedule: Callable[..., None],
+        to_client: Callable[[bytes | None, int], None],
+    ) -> None:
+        self.link = link
+        self.to_client = to_client
+        self.open = True
+        self._schedule = schedule
+
+    def send(self, data: bytes, now_ns: int) -> None:
+        """The client's bytes."""
+        self.link.send(0, data, now_ns)
+        self.watch()
+
+    def close(self, now_ns: int) -> None:
+        """The client hangs up: the server learns, the client hears no more."""
+        self.to_client = lambda data, now_ns: None
+        self.link.break_off(now_ns)
+        self.watch()
+
+    def watch(self) -> None:
+        """Deliver what is on its way when it arrives."""
+        if self.link.pending < NEVER:
+            self._schedule(self.link.pending, self._deliver)
+
+    def _deliver(self, now_ns: int) -> None:
+        for side, data in self.link.deliver(now_ns):
+            if side == 0:
+                self.to_client(data, now_ns)
+            elif data is CLOSED:
+                self.open = False
+                self.ended()
+            elif self.open:
+                self.heard(data, now_ns)
+        self.watch()
+
+    @abstractmethod
+    def heard(self, data: bytes, now_ns: int) -> None:
+        """The server gets these bytes."""
+
+    def ended(self) -> None:
+        """The client is gone; who minds overrides it."""
+        return

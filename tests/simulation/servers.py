@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from network import CLOSED, MS, NEVER, TcpFaults, TcpLink, sometimes
+from network import MS, NEVER, Connection, TcpFaults, TcpLink, sometimes
 from sessions import DATA, FEED, HEADER, RESET, Session
 
 from feedhandler.retrans.server import RequestServer
@@ -243,17 +243,15 @@ class Port:
         faults = self.faults
         if now_ns < faults.until_ns and faults.refused and self.draw.random() < faults.refused:
             return None
-        return Connection(self, to_client, now_ns)
+        return PortConnection(self, to_client, now_ns)
 
 
-class Connection:
+class PortConnection(Connection):
     """One client's connection: its link, the server's session, and the mischief between."""
 
     def __init__(self, port: Port, to_client: Callable[[bytes | None, int], None], now_ns: int):
+        super().__init__(TcpLink(port.draw, port.faults), port.schedule, to_client)
         self.port = port
-        self.link = TcpLink(port.draw, port.faults)
-        self.to_client = to_client
-        self.open = True
         self._read = b""
         self._session = port.server.session("simulated", now_ns)
         self._session.on_output = self._plan
@@ -261,30 +259,8 @@ class Connection:
         self._now_ns = now_ns
         self._plan()
 
-    def send(self, data: bytes, now_ns: int) -> None:
-        """The client's bytes."""
-        self.link.send(0, data, now_ns)
-        self._watch()
-
-    def close(self, now_ns: int) -> None:
-        """The client hangs up: the server learns, the client hears no more."""
-        self.to_client = _hung_up
-        self.link.break_off(now_ns)
-        self._watch()
-
-    def _watch(self) -> None:
-        if self.link.pending < NEVER:
-            self.port.schedule(self.link.pending, self._deliver)
-
-    def _deliver(self, now_ns: int) -> None:
-        for side, data in self.link.deliver(now_ns):
-            if side == 0:
-                self.to_client(data, now_ns)
-            elif data is CLOSED:
-                self._end()
-            elif self.open:
-                self._receive(data, now_ns)
-        self._watch()
+    def ended(self) -> None:
+        self._session.end()
 
     def _plan(self) -> None:
         """Have the server ticked when it wants to be, where that is sooner than planned."""
@@ -309,7 +285,7 @@ class Connection:
     def _say(self, data: bytes, now_ns: int) -> None:
         self.port.bytes_sent += len(data)
         self.link.send(1, data, now_ns)
-        self._watch()
+        self.watch()
 
     def _say_later(self, now_ns: int, data: bytes = b"") -> None:
         self._say(data, now_ns)
@@ -317,15 +293,15 @@ class Connection:
     def _end(self) -> None:
         if self.open:
             self.open = False
-            self._session.end()
+            self.ended()
 
     def _hang_up(self, now_ns: int) -> None:
         if self._session.closed and self.open:
             self._end()
             self.link.break_off(now_ns)
-            self._watch()
+            self.watch()
 
-    def _receive(self, data: bytes, now_ns: int) -> None:
+    def heard(self, data: bytes, now_ns: int) -> None:
         """Cut the client's bytes into packets; requests may meet a trick."""
         self._now_ns = now_ns
         self.port.exchange.advance(now_ns)
@@ -376,7 +352,7 @@ class Connection:
             self._say(said[: draw.randrange(len(said) + 1)], now_ns)
             self._end()
             self.link.break_off(now_ns)
-            self._watch()
+            self.watch()
         elif trick == "other client":
             self._say(said.replace(SOURCE_ID.encode(), b"SOMEBODY_"), now_ns)
         elif trick == "twice":
@@ -408,7 +384,3 @@ def unflagged(said: bytes) -> bytes:
             out[index + 14] = 0
         index += length
     return bytes(out)
-
-
-def _hung_up(data: bytes | None, now_ns: int) -> None:
-    """The client that has hung up."""

@@ -33,7 +33,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import BODY, MS, TWINS, body_of
-from tests.support.seeds import drawn, seeds_to_play
+from tests.support.seeds import drawn, naming, seeds_to_play
 
 DATA, HEARTBEAT, RESET, _, OUTSIDE, _ = map(int, PacketKind)
 PACKETS = 2_000
@@ -256,11 +256,8 @@ def play(seed: int) -> Run:
     """Play and check one seed; a failure names it."""
     world = World(seed)
     run = Run(world)
-    try:
+    with naming(seed, __file__):
         check(world, run)
-    except AssertionError as error:
-        again = f"SEED={seed} python -m pytest tests/simulation/test_arbitration_seeds.py"
-        raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
     return run
 
 

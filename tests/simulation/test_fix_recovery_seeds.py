@@ -33,9 +33,11 @@ from channel_world import (
     MS,
     SERVICE,
     WHOLE,
+    ChannelConnection,
     ChannelWorld,
-    Connection,
+    LinePlan,
     SessionConnection,
+    drawn_lines,
     drawn_recovery,
     play_seeds,
 )
@@ -46,15 +48,12 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.fix.fields import fields
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.config import (
-    AmqpConfig,
     ChannelConfig,
     Config,
-    GatewaySettings,
     ServerConfig,
     ServerLineConfig,
 )
 from feedhandler.fixcast.values import Kind, Message
-from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.fix.market_data import MarketDataFormat
 from feedhandler.retrans.fix.market_data_requests import MarketDataServer, MarketDataSettings
 from feedhandler.retrans.fix.market_state import MarketState
@@ -74,15 +73,9 @@ STATES = MarketDataSettings(part_messages=8, heartbeat_us=50_000)
 
 
 @dataclass
-class Plan:
+class Plan(LinePlan):
     """Draws of one seed: network faults, the publisher's course, the server's kind, settings."""
 
-    lost: tuple[float, float]
-    lost_on_both: float
-    doubled: float
-    jitter_ns: int
-    skew_ns: int
-    repacked: bool
     server: str
     route: str
     poss_dup: bool
@@ -103,12 +96,7 @@ class Plan:
         good = server == "good"
         route = rng.choice(["tcp", "tcp", "group", "main"])
         return cls(
-            lost=(rng.choice([0, 0.02, 0.2]), rng.choice([0, 0.02, 0.2])),
-            lost_on_both=rng.choice([0, 0.02, 0.1]),
-            doubled=rng.choice([0, 0.1]),
-            jitter_ns=rng.choice([0, 100_000, 3 * MS]),
-            skew_ns=rng.choice([0, 0, MS, 5 * MS]),
-            repacked=rng.random() < 0.5,
+            **drawn_lines(rng),
             server=server,
             route=route,
             # On the main group a line that goes back without a word contradicts itself.
@@ -130,7 +118,7 @@ class Plan:
         return self.server == "good" and self.route != "main" and not self.restarts
 
 
-class Resends(Connection):
+class Resends(ChannelConnection):
     """A session of the server of Resend Requests."""
 
     def __init__(self, *given: Any) -> None:
@@ -176,11 +164,11 @@ class States(SessionConnection):
 class Port:
     """A server that listens."""
 
-    def __init__(self, world: "World", kind: Callable[..., Connection]) -> None:
+    def __init__(self, world: "World", kind: Callable[..., ChannelConnection]) -> None:
         self.world = world
         self.kind = kind
 
-    def connect(self, now_ns: int, to_client: Callable[..., None]) -> Connection | None:
+    def connect(self, now_ns: int, to_client: Callable[..., None]) -> ChannelConnection | None:
         """A connection; None: refused."""
         if self.world.refused(now_ns):
             return None
@@ -242,14 +230,7 @@ class World(ChannelWorld):
             refresh="mds" if plan.states != "none" else "",
             lines=LINES,
         )  # fmt: skip
-        return Config(
-            gateway=GatewaySettings(feed=FEED.name),
-            arbitration=ArbitrationSettings(gap_wait_us=15_000, start_wait_us=15_000),
-            recovery=plan.recovery,
-            amqp=AmqpConfig(),
-            servers=(rts, mds) if plan.states != "none" else (rts,),
-            channels=(channel,),
-        )
+        return self.configured((rts, mds) if plan.states != "none" else (rts,), channel)
 
     # -- what is published ----------------------------------------------------------------------
 

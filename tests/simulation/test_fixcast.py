@@ -48,7 +48,7 @@ from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
 from tests.support.fixcast import pop_due
-from tests.support.seeds import seeds_to_play
+from tests.support.seeds import naming, seeds_to_play
 
 SEEDS = int(os.environ.get("SEEDS", "50"))
 US = 1_000
@@ -477,11 +477,8 @@ def play(world: World) -> World:
 def test_what_comes_out_is_what_was_published_or_is_marked() -> None:
     seen: Counter[str] = Counter()
     for seed in seeds_to_play(range(SEEDS)):
-        try:
+        with naming(seed, __file__):
             world = play(World(seed))
-        except AssertionError as error:
-            again = f"SEED={seed} python -m pytest tests/simulation/test_fixcast.py"
-            raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
         for listener in world.listeners:
             seen += listener.seen
     print(dict(seen))

@@ -12,11 +12,11 @@ from functools import lru_cache
 import pytest
 
 from feedhandler.codecs import PacketKind, UsageError, load_feed
-from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.replay.generating import session as generator_session
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, SERVICES
 from feedhandler.replay.generating.tape import SPARE_PACKETS
+from tests.support.descriptions import built_in, described
 
 FEED = load_feed("euronext-utp-md")
 SECOND = 1_000_000_000
@@ -293,11 +293,8 @@ def test_a_feed_with_another_packet_header_is_refused_in_one_line():
 
 @pytest.mark.parametrize(("word", "less"), [("none", None), ("next", 0), ("last", 1)])
 def test_heartbeats_say_of_the_sequence_what_the_description_tells(word, less, tmp_path):
-    text = (FEEDS_FOLDER / "euronext-utp-md.toml").read_text()
-    assert 'heartbeat = "none"' in text
-    own = tmp_path / "own.toml"
-    own.write_text(text.replace('heartbeat = "none"', f'heartbeat = "{word}"'))
-    feed = load_feed(own)
+    text = built_in("euronext-utp-md", 'heartbeat = "none"', f'heartbeat = "{word}"')
+    feed = described(tmp_path, text)
     generator = SessionGenerator(feed, 3, instruments=20)
     beats = [feed.decode_packet(each.packet) for each in generator.close(0)[-7:]]
     ends = generator.next_sequences()

@@ -27,7 +27,7 @@ from feedhandler.keyed.queue import (
 )
 from feedhandler.keyed.settings import Format, Full, KeyedSettings, Poison, Rule, Wrong
 from feedhandler.keyed.structure import Structure
-from tests.support.seeds import seeds_to_play
+from tests.support.seeds import naming, seeds_to_play
 
 SEEDS = int(os.environ.get("SEEDS", "25"))
 STEPS = 300
@@ -373,11 +373,8 @@ def play(seed: int) -> Course:
 def test_each_message_has_one_effect_in_its_keys_order() -> None:
     totals = {"stale": 0, "repeated": 0, "refused": 0, "timeouts": 0, "buried": 0}
     for seed in seeds_to_play(range(SEEDS)):
-        try:
+        with naming(seed, __file__):
             course = play(seed)
-        except AssertionError as error:
-            again = f"SEED={seed} python -m pytest tests/simulation/test_keyed_queue.py"
-            raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
         for name in totals:
             totals[name] += getattr(course.queue, name)
     if not os.environ.get("SEED"):

@@ -35,7 +35,7 @@ from tests.support.overlay_trees import (
     ids_in_order,
     lie,
 )
-from tests.support.seeds import seeds_to_play
+from tests.support.seeds import naming, seeds_to_play
 
 SEEDS = int(os.environ.get("SEEDS", "16"))
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -297,10 +297,8 @@ def whole(plan: Plan) -> bool:
 @pytest.mark.parametrize("share", range(4))
 def test_every_course_keeps_order_deadlines_and_bounds_over_all_trees(share: int) -> None:
     for seed in seeds_to_play(range(1 + share, SEEDS + 1, 4)):
-        try:
+        with naming(seed, __file__):
             play(seed)
-        except AssertionError as error:
-            pytest.fail(f"{error}\nSEED={seed} python -m pytest {__file__}")
 
 
 def test_a_seed_does_the_same_again() -> None:

@@ -14,9 +14,11 @@ journal yet, when something broke. Memory is held against its bound all the time
 plays more, `SEED=s` just one.
 """
 
+import contextlib
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from feedhandler.amqp.publishing.spill_queue import State
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.codecs.feed import split_packets
 from tests.support.amqp import FEED
-from tests.support.seeds import seeds_to_play
+from tests.support.seeds import naming, seeds_to_play
 from tests.support.simulated_disk import Fault, SimulatedDisk
 from tests.support.spill import SMALL, FakeBroker, SpillRig, read, tag_of
 
@@ -221,10 +223,20 @@ class World:
         assert self.rig.spill.failed or self.rig.disk.engine.statistics()["pending"] == 0
 
 
+@contextlib.contextmanager
+def world_of(seed: int, folder: Path, failing: bool = False) -> Iterator[World]:
+    """A seed's world, whose disk is closed at the end; what fails names the seed."""
+    world = World(seed, folder / str(seed), failing)
+    try:
+        with naming(seed, __file__):
+            yield world
+    finally:
+        world.rig.disk.close()
+
+
 def play_failing(seed: int, folder: Path) -> World:
     """A disk that fails for good somewhere; then the gateway is started anew on a good one."""
-    world = World(seed, folder / str(seed), failing=True)
-    try:
+    with world_of(seed, folder, failing=True) as world:
         for step in range(STEPS // 2):
             if step == 20:
                 at = world.rig.files.calls + world.draw.randrange(1, 60)
@@ -236,27 +248,16 @@ def play_failing(seed: int, folder: Path) -> World:
         if world.rig.spill.failed:
             world.states.add(State.FAILED)
             world.files_after_failure()
-    except AssertionError as error:
-        again = f"SEED={seed} python -m pytest tests/simulation/test_spill_seeds.py"
-        raise AssertionError(f"seed {seed}: {error}; again: {again}") from error
-    finally:
-        world.rig.disk.close()
     return world
 
 
 def play(seed: int, folder: Path) -> World:
     """One seed, from the first packet to the verdict."""
-    world = World(seed, folder / str(seed))
-    try:
+    with world_of(seed, folder) as world:
         for _ in range(STEPS):
             world.step()
         world.heal()
         world.judge()
-    except AssertionError as error:
-        again = f"SEED={seed} python -m pytest tests/simulation/test_spill_seeds.py"
-        raise AssertionError(f"seed {seed}: {error}; again: {again}") from error
-    finally:
-        world.rig.disk.close()
     return world
 
 

@@ -1,6 +1,17 @@
 """FIX messages for tests: written with `|` for SOH, with the right BodyLength and CheckSum."""
 
 BEGIN = b"FIXT.1.1"
+#: How a dictionary of a user's own begins: the fields that every message has.
+DICTIONARY_HEAD = """name = "OWN"
+header = "8 9 35 34"
+trailer = "10"
+[fields]
+8 = "BeginString STRING"
+9 = "BodyLength LENGTH"
+10 = "CheckSum STRING"
+34 = "MsgSeqNum SEQNUM"
+35 = "MsgType STRING"
+"""
 
 
 def sealed(body: bytes, begin: bytes = BEGIN) -> bytes:

@@ -84,17 +84,10 @@ class Channel:
         self,
         line: int,
         sequence: int,
-        *,
-        next_sequence: int | None = None,
-        kind: PacketKind = PacketKind.DATA,
-        session: int = 0,
-        send_time: int = 0,
-        body: bytes | None = None,
-        count: int = 1,
-        head: bytes = bytes(BODY),
+        **fields: Any,
     ) -> Verdict:
-        """Give the arbiter one packet; what it says about it."""
-        payload = self._packet(sequence, next_sequence, kind, session, send_time, body, count, head)
+        """Give the arbiter one packet, of `fields` as `_packet` has them; what it says about it."""
+        payload = self._packet(sequence, **fields)
         verdict = self.arbiter.receive(
             line, self.header, memoryview(payload), 0, self.now + 7, self.now
         )

@@ -1,17 +1,22 @@
-"""Shared by tests of requests that multicast lines answer: packets of such feeds, stores of them,
-lines that keep what is sent, pieces and mutations of bytes."""
+"""Shared by tests of requests that multicast lines or datagrams answer: packets of such feeds,
+stores of them, clients, lines that keep what is sent, pieces and mutations of bytes."""
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.scanner import parse_header
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Event, Packet
+from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel
 from feedhandler.retrans.reconnection import RecoveryClient
+from feedhandler.retrans.requesting import DatagramClient
+from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.store import PacketStore
+
+ClientT = TypeVar("ClientT", bound=DatagramClient)
 
 
 def stored(feed: Feed, packets: list[bytes], bytes_max: int = 1 << 16) -> PacketStore:
@@ -41,6 +46,24 @@ def drawn_packets(
         packets.append(packet(first, count))
         first += count
     return packets
+
+
+def by_datagrams(
+    make: Callable[[ClientSetup], ClientT],
+    feed: Feed,
+    service: int,
+    latest: Sequence[bytes],
+    **settings: int,
+) -> ClientT:
+    """A client over UDP that may ask; `latest[0]` is the lines' latest packet."""
+    channels = (ServedChannel(service),)
+    setup = ClientSetup(
+        feed, RecoverySettings(**settings), "us", retransmission=channels,
+        latest=lambda service: latest[0],
+    )  # fmt: skip
+    made = make(setup)
+    made.connected(0)
+    return made
 
 
 def answered(session: Any, lines: "Lines", data: bytes, now_ns: int) -> list[bytes]:

@@ -1,9 +1,11 @@
 """The scanner and what it works with (`feed_table`) as one module: compiled, and interpreted."""
 
 from types import ModuleType
+from typing import Any
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import feed_table, scanner
+from feedhandler.codecs import Feed, feed_table, scanner
+from feedhandler.codecs.kinds import Reject
 
 
 def _together(*modules: ModuleType) -> ModuleType:
@@ -19,3 +21,16 @@ INTERPRETED = _together(
 )
 #: Both, by the names that they have in the ids of tests.
 SCANNERS = {"compiled": COMPILED, "interpreted": INTERPRETED}
+
+
+def header_and_index(feed: Feed, packet: bytes, twin: Any = COMPILED) -> tuple[Any, Any]:
+    """Scan a packet, which must be right: its header, and the index of its messages."""
+    table, header, index = feed.table_of(twin), twin.PacketHeader(), twin.MessageIndex(100)
+    assert twin.parse_header(table, packet, 0, len(packet), header) == Reject.FINE
+    assert twin.scan_messages(table, packet, 0, header, index) == Reject.FINE
+    return header, index
+
+
+def index_of(feed: Feed, packet: bytes) -> Any:
+    """The index of a packet's messages."""
+    return header_and_index(feed, packet)[1]

@@ -5,9 +5,10 @@ meets a failure that it has nothing to do with. `SEED=n` gives n, and `FRESH=1` 
 time, which is what campaigns and `make hunt` do: new seeds are theirs to try.
 """
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -35,6 +36,16 @@ def rerun(test: str, seed: int) -> str:
     """The command that runs a test with this seed again."""
     beside = "".join(f"{name}={os.environ[name]} " for name in BESIDE if name in os.environ)
     return f"{beside}SEED={seed} python -m pytest '{test}'"
+
+
+@contextlib.contextmanager
+def naming(seed: int, file: str) -> Iterator[None]:
+    """Name the seed where what is within fails, and the command that plays it again."""
+    try:
+        yield
+    except Exception as error:
+        again = rerun(file, seed)
+        raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
 
 
 def drawn(times: int) -> pytest.MarkDecorator:

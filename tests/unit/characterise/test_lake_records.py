@@ -18,7 +18,7 @@ from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.characterise import write_session
 from tests.support.commands import run_here
-from tests.unit.codecs.test_loader import GOOD, write
+from tests.support.descriptions import EXAMPLE, written
 
 UTP, ITCH = "euronext-utp-md", "nasdaq-totalview-itch"
 LINES = [("239.1.1.1", 4001), ("239.1.2.1", 5001)]
@@ -152,7 +152,9 @@ def test_the_command_says_what_is_new_and_refuses_what_a_feed_has_not(
     count = len(decoded(session, UTP, "mbo")[0])
     assert f"  {count:,} records mbo" in lines
     with pytest.raises(UsageError, match="order"):
-        fill_lake([str(session)], str(write(tmp_path, GOOD)), tmp_path / "other", records=["mbo"])
+        fill_lake(
+            [str(session)], str(written(tmp_path, EXAMPLE)), tmp_path / "other", records=["mbo"]
+        )
     with pytest.raises(UsageError, match="no records 'candles'"):
         fill_lake([str(session)], UTP, tmp_path / "other", records=["candles"])
     assert not (tmp_path / "other").exists()

@@ -1,13 +1,11 @@
 """A wrong `[book]` is refused with file, line, key and reason; a right one says what it does."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from feedhandler.codecs import ConfigError, load_feed
-from tests.support.refusal import refusal
-from tests.unit.codecs.test_loader import GOOD, write
+from tests.support.descriptions import EXAMPLE, check_refused, described, written
 
 LEVEL = """
 [book]
@@ -25,7 +23,7 @@ AGAIN = LEVEL.partition("\n\n")[2]
 
 
 def test_rules_are_resolved_to_offsets(tmp_path: Path) -> None:
-    book = load_feed(write(tmp_path, GOOD + LEVEL)).book
+    book = described(tmp_path, EXAMPLE + LEVEL).book
     assert book is not None
     assert book.does("level")
     assert not book.does("trade")
@@ -46,15 +44,14 @@ def test_rules_are_resolved_to_offsets(tmp_path: Path) -> None:
         ('side = "buy"', "", "book.rules[0]", "level needs side"),
         ('size = "Volume"', 'size = "Volume"\nof = "Time"', "book.rules[0].of", "means nothing"),
         ('by = "level"', 'by = "order"', "book.rules[0].does", "not for a book by order"),
-        (
-            'by = "level"',
-            'by = "level"\nevent_time = "when"',
-            "book.event_time",
-            "no [[times]] rule is called 'when'",
-        ),
         ('"buy"', '{ field = "Time", buy = [1], sell = [1] }', "book.rules[0].side", "means buy"),
         ('"buy"', '{ field = "Time", buy = [], sell = [] }', "book.rules[0].side", "no value"),
-        ("AGAIN", AGAIN, "book.rules[1]", "never fires for 'levels': rule 0 takes all of it"),
+        (
+            AGAIN,
+            AGAIN + "\n" + AGAIN,
+            "book.rules[1]",
+            "never fires for 'levels': rule 0 takes all of it",
+        ),
         (
             'side = "buy"',
             'side = "buy"\nwhen = [{ field = "Time", in = [-1] }]',
@@ -70,11 +67,8 @@ def test_rules_are_resolved_to_offsets(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_book_is_refused(tmp_path: Path, old: str, new: str, key: str, reason: str) -> None:
-    text = LEVEL + new if old == "AGAIN" else LEVEL.replace(old, new)
-    path = write(tmp_path, GOOD + text)
-    found = refusal(load_feed, path)
-    assert re.match(rf"{re.escape(str(path))}:\d+: {re.escape(key)}: ", found)
-    assert reason in found
+    assert old in LEVEL
+    check_refused(tmp_path, EXAMPLE + LEVEL, LEVEL, LEVEL.replace(old, new), key, reason)
 
 
 POINT = 'group = "points"\nside = "buy"\nprice = "Price"\nsize = "Volume"\n'
@@ -125,14 +119,12 @@ of = "Volume"
     ],
 )
 def test_half_a_table_is_refused(tmp_path: Path, rule: str, key: str, reason: str) -> None:
-    text = f'\n[book]\nby = "level"\n\n[[book.rules]]\nmessages = ["levels"]\n{rule}\n'
-    found = refusal(load_feed, write(tmp_path, GOOD + text))
-    assert f" book.{key}: " in found
-    assert reason in found
+    begin = LEVEL[: LEVEL.index("does = ")]
+    check_refused(tmp_path, EXAMPLE + begin, begin, begin + rule + "\n", f"book.{key}", reason)
 
 
 def test_an_unknown_key_of_a_rule_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD + LEVEL.replace("price =", "prize ="))
+    path = written(tmp_path, EXAMPLE + LEVEL.replace("price =", "prize ="))
     with pytest.raises(ConfigError) as error:
         load_feed(path)
     assert error.value.hint == "did you mean price?"
@@ -141,6 +133,6 @@ def test_an_unknown_key_of_a_rule_is_refused_with_the_nearest_one(tmp_path: Path
 def test_rules_with_other_values_follow_one_another(tmp_path: Path) -> None:
     one = LEVEL.replace('side = "buy"', 'side = "buy"\nwhen = [{ field = "Time", in = [1] }]')
     other = AGAIN.replace('side = "buy"', 'side = "sell"')
-    book = load_feed(write(tmp_path, GOOD + one + other)).book
+    book = described(tmp_path, EXAMPLE + one + other).book
     assert book is not None
     assert len(book.messages[0].rules) == 2

@@ -10,7 +10,7 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.routing import parse_address
-from feedhandler.codecs import BadPacket, ConfigError, UsageError, fix_scanning, load_feed
+from feedhandler.codecs import BadPacket, UsageError, fix_scanning, load_feed
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
@@ -22,6 +22,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.amqp import Rig
 from tests.support.checkout import CHECKOUT
+from tests.support.descriptions import check_refused
 from tests.support.fix_messages import sealed, summed
 from tests.support.ingest import KNOWN, QUICK, TWINS, Channel
 from tests.support.scanners import COMPILED, INTERPRETED
@@ -201,31 +202,25 @@ def test_both_scanners_agree_on_damaged_datagrams(seed):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new", "key", "reason"),
     [
-        ("[fix]", "[packet]\nheader_size = 4", "packet"),
-        ('framing = "fix"', "", "fix: is for framing"),
-        ("symbol_tag = 55", "symbol_tag = 0", "fix.symbol_tag: 0 is no FIX tag"),
-        ('W = "', 'Wxy = "', "one or two characters"),
-        ('W = "', '0 = "', "an administrative message needs no name"),
-        ('W = "market_data_snapshot"', 'W = "news"', "unique"),
+        ("[fix]", "[packet]\nheader_size = 4", "packet.symbol_tag", "unknown key"),
+        ('framing = "fix"', "", "fix", "is for framing"),
+        ("symbol_tag = 55", "symbol_tag = 0", "fix.symbol_tag", "0 is no FIX tag"),
+        ('W = "', 'Wxy = "', "", "one or two characters"),
+        ('W = "', '0 = "', "", "an administrative message needs no name"),
+        ('W = "market_data_snapshot"', 'W = "news"', "", "unique"),
     ],
 )
-def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, old, new, reason):
+def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, old, new, key, reason):
     text = (FEEDS_FOLDER / "fix-marketdata.toml").read_text()
-    assert old in text
-    path = tmp_path / "mine.toml"
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ConfigError, match=reason):
-        load_feed(path)
+    check_refused(tmp_path, text, old, new, key, reason)
 
 
 def test_a_binary_description_needs_its_tables(tmp_path: Path):
-    path = tmp_path / "mine.toml"
     text = (FEEDS_FOLDER / "fix-marketdata.toml").read_text()
-    path.write_text(text[: text.index("[fix]")].replace('framing = "fix"', ""))
-    with pytest.raises(ConfigError, match="packet: missing"):
-        load_feed(path)
+    text = text[: text.index("[fix]")]
+    check_refused(tmp_path, text, 'framing = "fix"', "", "packet", "missing")
 
 
 def test_message_types_are_texts_of_one_or_two_characters():

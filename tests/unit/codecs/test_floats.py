@@ -8,52 +8,32 @@ from typing import Any
 import numpy
 import pytest
 
-from feedhandler.codecs import ConfigError, Feed, UsageError, feed_table, load_feed, scanner
+from feedhandler.codecs import Feed, UsageError
 from feedhandler.codecs import columns as compiled_columns
+from tests.support.descriptions import FRAMING, check_refused, described, head
+from tests.support.scanners import index_of
 from tests.support.twins import twins_of
 
-FEED = """
-name = "sample"
-title = "A sample"
-key = "sample"
-number = 1000
-zone = "UTC"
-byte_order = "{order}"
-
-[packet]
-header_size = 4
-sequence = {{ field = "Sequence", counts = "packets" }}
-heartbeat_when_empty = true
-fields = [{{ type = "u32", name = "Sequence" }}]
-
-[message]
-header_size = 3
-length = {{ at = 0, type = "u16" }}
-type = {{ at = 2, type = "u8" }}
-fields = [{{ type = "u16", name = "Length" }}, {{ type = "u8", name = "Type" }}]
-
+GREEKS = (
+    FRAMING
+    + """
 [[messages]]
 type = 1
 name = "greeks"
 symbol = "Instrument"
 fields = [
-    {{ type = "u32", name = "Instrument" }},
-    {{ type = "f64", name = "Delta"{more} }},
-    {{ type = "f32", name = "Volatility" }},
+    { type = "u32", name = "Instrument" },
+    { type = "f64", name = "Delta" },
+    { type = "f32", name = "Volatility" },
 ]
 """
+)
 TWINS = twins_of(compiled_columns)
-
-
-def feed_of(folder: Path, order: str = "little", more: str = "") -> Feed:
-    path = folder / "sample.toml"
-    path.write_text(FEED.format(order=order, more=more))
-    return load_feed(path)
 
 
 @pytest.fixture(params=["little", "big"])
 def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
-    return feed_of(tmp_path, request.param)
+    return described(tmp_path, head(request.param) + GREEKS)
 
 
 VALUES = [
@@ -83,13 +63,8 @@ def test_fields_that_are_left_out_have_no_value(feed: Feed) -> None:
 def test_columns_are_of_floating_point(feed: Feed, twin: ModuleType) -> None:
     messages = [feed.encode_message("greeks", **values) for values in VALUES]
     data = feed.encode_packet(sequence=1, messages=messages)
-    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
-    sizes = numpy.array([len(data)], numpy.uint32)
-    rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
-    starts = numpy.zeros(1, numpy.int64)
-    scanner.scan_datagrams(feed.table, data, starts, sizes, header, index, rejects)
     columns = twin.Columns(feed, "greeks")
-    assert columns.decode(data, index) == 3
+    assert columns.decode(data, index_of(feed, data)) == 3
     assert columns.arrays["delta"].dtype == numpy.float64
     assert columns.arrays["volatility"].dtype == numpy.float32
     batch = columns.to_arrow()
@@ -112,5 +87,5 @@ def test_a_value_that_does_not_fit_is_one_clear_line(feed: Feed, value: object) 
     ],
 )
 def test_what_floating_point_cannot_be_is_refused(tmp_path: Path, more: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        feed_of(tmp_path, more=more)
+    name = 'name = "Delta"'
+    check_refused(tmp_path, head() + GREEKS, name, name + more, "messages[1].Delta", reason)

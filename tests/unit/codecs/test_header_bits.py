@@ -10,24 +10,16 @@ from types import ModuleType
 
 import pytest
 
-from feedhandler.codecs import BadPacket, Feed, PacketKind, Reject, UsageError, load_feed
+from feedhandler.codecs import BadPacket, Feed, PacketKind, Reject, UsageError
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
+from tests.support.descriptions import check_refused, described, head
 from tests.support.feeds import table_of
-from tests.support.refusal import refusal
 from tests.support.scanners import COMPILED, INTERPRETED, SCANNERS
 from tests.support.seeds import seeds_to_play
 from tests.support.twins import either
 
-TOP = """
-name = "bits"
-title = "Bits"
-key = "bits"
-number = 4001
-zone = "UTC"
-byte_order = "little"
-"""
-
+TOP = head("little")
 MESSAGES = """
 [message]
 header_size = 4
@@ -89,9 +81,7 @@ ALL = {"flagged": FLAGGED, "upper": UPPER, "restarted": RESTARTED}
 
 
 def feed_of(tmp_path: Path, packet: str) -> Feed:
-    path = tmp_path / "bits.toml"
-    path.write_text(TOP + packet + MESSAGES)
-    return load_feed(str(path))
+    return described(tmp_path, TOP + packet + MESSAGES)
 
 
 twin = either(SCANNERS)
@@ -244,11 +234,7 @@ WRONG = [
 def test_what_does_not_fit_is_refused(
     tmp_path: Path, packet: str, old: str, new: str, key: str, reason: str
 ) -> None:
-    assert old in packet
-    message = refusal(feed_of, tmp_path, packet.replace(old, new))
-    assert "bits.toml:" in message
-    assert key in message
-    assert reason in message
+    check_refused(tmp_path, TOP + packet + MESSAGES, old, new, key, reason)
 
 
 def test_data_with_a_short_header_is_rejected_where_it_cannot_be_read(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from feedhandler.characterise.job import Request
 from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs import Feed, Reject, load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import (
@@ -32,6 +31,7 @@ from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import HeartbeatReply, RecoveryProtocol, StreamFramer
 from feedhandler.retrans.snapshots import PacketFramer
+from tests.support.descriptions import FILE, built_in, described
 from tests.support.scanners import SCANNERS
 from tests.support.twins import either
 from tests.unit.codecs.test_header_bits import FLAGGED, RESTARTED, UPPER, feed_of, ticks
@@ -75,9 +75,7 @@ def test_a_session_of_some_bits_is_not_a_new_one_where_its_neighbours_change(
             for port in PORTS:
                 if number % 7 != port % 7:
                     writer.write(10**15 + 1_000 * number + port, "239.1.1.1", port, packet)
-    found = characterise_arbitrated(
-        [str(tmp_path / "day.pcap")], Request(str(tmp_path / "bits.toml"))
-    )
+    found = characterise_arbitrated([str(tmp_path / "day.pcap")], Request(str(tmp_path / FILE)))
     assert found.digest.totals[:, 0].tolist() == [32]
 
 
@@ -275,12 +273,10 @@ def test_a_stream_is_cut_by_the_bits_that_tell_the_kind(tmp_path: Path, share: i
 
 
 def test_recovery_needs_control_packets_with_the_fields_that_it_writes(tmp_path: Path) -> None:
-    path, text = tmp_path / "utp.toml", (FEEDS_FOLDER / "euronext-utp-md.toml").read_text()
-    assert "control = [10, 20, 22, 23, 24] }" in text
+    controls = "control = [10, 20, 22, 23, 24] }"
     for size, refused in ((8, True), (14, False)):
         short = f"control = [10, 20, 22, 23, 24], header_size = {size}, short = [24] }}"
-        path.write_text(text.replace("control = [10, 20, 22, 23, 24] }", short))
-        feed = load_feed(str(path))
+        feed = described(tmp_path, built_in("euronext-utp-md", controls, short))
         if refused:
             with pytest.raises(UsageError, match="a header without number, service or send time"):
                 RecoveryProtocol(feed)
@@ -346,7 +342,7 @@ def test_the_messages_of_a_reset_have_rows_and_are_counted(tmp_path: Path, count
     packets += [feed.encode_packet(sequence=n, messages=ticks(feed, n)) for n in range(1, 8)]
     total, counts, found = rows_of(feed, tmp_path, packets)
     assert (total, sum(counts), len(found)) == (3_009, 3_009, 3_008)
-    request = Request(str(tmp_path / "bits.toml"))
+    request = Request(str(tmp_path / FILE))
     for size in (None, 20_000):
         outcome = characterise_arbitrated([str(tmp_path / "x.pcap")], request, slice_size=size)
         cells = outcome.digest.cells

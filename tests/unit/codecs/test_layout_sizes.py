@@ -7,25 +7,20 @@ from types import ModuleType
 
 import pytest
 
-from feedhandler.codecs import ConfigError, Feed, load_feed, message_walk
+from feedhandler.codecs import Feed, message_walk
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import split_packets
 from feedhandler.codecs.kinds import Reject
+from tests.support.descriptions import check_refused, described, head
 from tests.support.feeds import table_of
 from tests.support.scanners import COMPILED, INTERPRETED, SCANNERS
 from tests.support.seeds import seeds_to_play
 from tests.support.twins import either
 
 #: Blocks like those of OPRA: quotes with appendages, texts, no length of a message anywhere.
-BLOCKS = """
-name = "blocks"
-title = "Blocks of messages without a length"
-key = "blocks"
-number = 1000
-zone = "America/New_York"
-byte_order = "big"
-pad = "space"
-
+BLOCKS = (
+    head("big", 'pad = "space"')
+    + """
 [packet]
 header_size = 12
 length = { field = "BlockSize" }
@@ -103,18 +98,13 @@ group = "fills"
 count = { type = "u8" }
 fields = [{ type = "u16", name = "Shares" }, { type = "c1", name = "Side" }]
 """
+)
 BIDS, OFFERS = "MNO", "CO"
-
-
-def feed_of(tmp_path: Path, text: str = BLOCKS) -> Feed:
-    path = tmp_path / "blocks.toml"
-    path.write_text(text)
-    return load_feed(str(path))
 
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Feed:
-    return feed_of(tmp_path)
+    return described(tmp_path, BLOCKS)
 
 
 twin = either(SCANNERS)
@@ -221,7 +211,7 @@ def test_both_twins_say_the_same_of_whatever_comes(feed: Feed) -> None:
 
 
 def test_without_a_count_messages_follow_one_another_to_the_end(tmp_path: Path, twin) -> None:
-    feed = feed_of(tmp_path, BLOCKS.replace('count = "Messages"\n', ""))
+    feed = described(tmp_path, BLOCKS.replace('count = "Messages"\n', ""))
     messages = [quote(feed, "O", 1), feed.encode_message("text", data="abc"), quote(feed, "C")]
     packet = feed.encode_packet(sequence=1, messages=messages)
     _, found = scanned(feed, twin, packet)
@@ -234,7 +224,7 @@ def test_a_block_tells_its_length_and_parts_follow_it(tmp_path: Path, twin) -> N
         'sized_by_type = true\nblock_length = { at = 4, type = "u16" }\n',
     )
     text = text.replace('{ at = 4, type = "c5"', '{ at = 6, type = "c5"')
-    feed = feed_of(tmp_path, text)
+    feed = described(tmp_path, text)
     known = quote(feed, "O", 1, 1)
     longer = known[:4] + b"\0\x0f" + known[6:18] + b"new" + known[18:]
     packet = packet_of(feed, [longer, known])
@@ -255,29 +245,31 @@ REFUSED = {
     "a length too": (
         "sized_by_type = true",
         'sized_by_type = true\nlength = { at = 2, type = "u8" }',
+        "message.sized_by_type",
         "leave one of both out",
     ),
-    "two layouts of a type": ('type = "d"', 'type = "k"', "have one type"),
-    "an end that nothing tells": ('count = { type = "u8" }\n', "", "no count of them"),
+    "two layouts of a type": ('type = "d"', 'type = "k"', "sized_by_type", "have one type"),
+    "an end that nothing tells": ('count = { type = "u8" }\n', "", "fills", "no count of them"),
     "a condition on what is left": (
         'when = { field = "Best", in = ["C", "O"] }', "when = { left = 5 }",
-        "depends on no fixed field",
+        "best_offer", "depends on no fixed field",
     ),
     "a wide field by its values": (
         'when = { field = "HasSizes", mask = 1 }', 'when = { field = "Flags", in = [512] }',
-        "more than one byte",
+        "quote.sizes", "more than one byte",
     ),
-    "a count of bits": ('count = { type = "u8" }', 'count = "LegBits"', "'leg_bits', its count"),
+    "a count of bits": (
+        'count = { type = "u8" }', 'count = "LegBits"', "quote.fills", "'leg_bits', its count"
+    ),
     "what is left beside a field": (
         'when = { field = "HasSizes", mask = 1 }',
-        'when = { field = "HasSizes", mask = 1, left = 2 }', "`left` cannot decide",
+        'when = { field = "HasSizes", mask = 1, left = 2 }', "sizes", "`left` cannot decide",
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("which", REFUSED)
-def test_what_no_size_can_be_told_of_is_refused(tmp_path: Path, which: str) -> None:
-    before, after, reason = REFUSED[which]
-    assert before in BLOCKS
-    with pytest.raises(ConfigError, match=reason):
-        feed_of(tmp_path, BLOCKS.replace(before, after))
+@pytest.mark.parametrize(("old", "new", "key", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_no_size_can_be_told_of_is_refused(
+    tmp_path: Path, old: str, new: str, key: str, reason: str
+) -> None:
+    check_refused(tmp_path, BLOCKS, old, new, key, reason)

@@ -6,32 +6,16 @@ from pathlib import Path
 import numpy
 import pytest
 
-from feedhandler.codecs import ConfigError, Feed, Price, UsageError, feed_table, load_feed, scanner
+from feedhandler.codecs import Feed, Price, UsageError
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.kept_books import KeptBooks
 from feedhandler.market.stream_market import Market
+from tests.support.descriptions import FRAMING, check_refused, described, head
+from tests.support.scanners import index_of
 
-FEED = """
-name = "sample"
-title = "A sample"
-key = "sample"
-number = 1000
-zone = "UTC"
-byte_order = "big"
-
-[packet]
-header_size = 4
-sequence = { field = "Sequence", counts = "packets" }
-heartbeat_when_empty = true
-fields = [{ type = "u32", name = "Sequence" }]
-
-[message]
-header_size = 3
-length = { at = 0, type = "u16" }
-type = { at = 2, type = "u8" }
-fields = [{ type = "u16", name = "Length" }, { type = "u8", name = "Type" }]
-
+BEGIN = head() + FRAMING
+ORDERS = """
 [[messages]]
 type = 1
 name = "order"
@@ -99,9 +83,7 @@ SCALES = {
 
 
 def feed_of(folder: Path, scale: str, key: str = "price") -> Feed:
-    path = folder / "sample.toml"
-    path.write_text(FEED.replace("SCALE", scale).replace("KEY", key))
-    return load_feed(path)
+    return described(folder, BEGIN + ORDERS.replace("SCALE", scale).replace("KEY", key))
 
 
 def columns_of(
@@ -109,10 +91,8 @@ def columns_of(
 ) -> dict[str, numpy.ndarray]:
     """Return the columns of a packet with this message."""
     data = feed.encode_packet(sequence=1, messages=[message])
-    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
-    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     columns = Columns(feed, feed.message_code(message))
-    assert columns.decode(data, index, scales=known and known.all_scales) == 1
+    assert columns.decode(data, index_of(feed, data), scales=known and known.all_scales) == 1
     return columns.arrays
 
 
@@ -177,9 +157,8 @@ def test_no_price_is_written_beside_a_scale_that_is_not_given(tmp_path: Path) ->
 def test_codes_that_cannot_be_are_refused(
     tmp_path: Path, scale: str, key: str, reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match=reason) as refused:
-        feed_of(tmp_path, scale)
-    assert key in str(refused.value)
+    text = BEGIN + ORDERS.replace("KEY", "price")
+    check_refused(tmp_path, text, "SCALE", scale, key, reason)
 
 
 @pytest.mark.parametrize(
@@ -198,10 +177,7 @@ def test_codes_that_cannot_be_are_refused(
 def test_a_reference_message_tells_decimals_by_codes_too(
     tmp_path: Path, scale: str, value: int | str, decimals: int | None
 ) -> None:
-    path = tmp_path / "sample.toml"
-    begin = FEED[: FEED.index("[[messages]]")]
-    path.write_text(begin + REFERENCE.replace("SCALE", scale))
-    feed = load_feed(path)
+    feed = described(tmp_path, BEGIN + REFERENCE.replace("SCALE", scale))
     known = ReferenceData(feed)
     known.learn(2, feed.encode_message(2, instrument=7, label="ABCD", price_scale=value))
     deal = feed.encode_message(3, instrument=7, price=1234)

@@ -6,10 +6,10 @@ import pytest
 
 from feedhandler.codecs import Feed, ReferenceData, list_feeds, load_feed
 from feedhandler.codecs.columns import Columns
-from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
-from feedhandler.codecs.scanner import parse_header, scan_messages
 from feedhandler.ops import subscribe
 from tests.support.amqp import Rig
+from tests.support.descriptions import FRAMING, described, head
+from tests.support.scanners import index_of
 
 CME = load_feed("cme-mdp3")
 ICE = load_feed("ice-impact")
@@ -50,9 +50,7 @@ def test_names_are_learnt_from_each_type(name: str) -> None:
     feed.decode_packet(packet, known=known)
     assert known.names == names
 
-    header, index = PacketHeader(), MessageIndex(64)
-    assert parse_header(feed.table, packet, 0, len(packet), header) == 0
-    assert scan_messages(feed.table, packet, 0, header, index) == 0
+    index = index_of(feed, packet)
     known = ReferenceData(feed)
     known.learn_packet(packet, 0, index)
     assert known.names == names
@@ -65,11 +63,8 @@ def test_of_two_names_of_a_symbol_the_later_one_holds_whatever_their_types() -> 
     for codes in ((54, 55), (55, 54)):
         messages = [named(CME, code, 7, f"N{code}") for code in codes]
         packet = CME.encode_packet(sequence=1, messages=messages)
-        header, index = PacketHeader(), MessageIndex(4)
-        assert parse_header(CME.table, packet, 0, len(packet), header) == 0
-        assert scan_messages(CME.table, packet, 0, header, index) == 0
         known = ReferenceData(CME)
-        known.learn_columns(packet, index.arrays())
+        known.learn_columns(packet, index_of(CME, packet).arrays())
         assert known.names == {7: f"N{codes[1]}"}
 
 
@@ -118,9 +113,7 @@ def test_prices_have_the_scale_of_their_use_as_far_as_it_was_given(
         assert [float(each.price) if each.price.known else None for each in found] == prices
         assert [each.price.raw for each in found] == [1234, 56789]
 
-    header, index = PacketHeader(), MessageIndex(4)
-    assert parse_header(ICE.table, packet, 0, len(packet), header) == 0
-    assert scan_messages(ICE.table, packet, 0, header, index) == 0
+    index = index_of(ICE, packet)
     for message_type, price in zip(("E", "G"), prices, strict=True):
         columns = Columns(ICE, message_type)
         assert columns.decode(packet, index, scales=known.all_scales) == 1
@@ -135,24 +128,6 @@ def test_a_scale_that_is_no_digit_is_not_learnt() -> None:
 
 
 ELEMENTS = """
-name = "elements"
-title = "Elements name symbols"
-key = "elements"
-number = 1000
-zone = "UTC"
-byte_order = "big"
-
-[packet]
-header_size = 4
-sequence = { field = "Sequence", counts = "packets" }
-heartbeat_when_empty = true
-fields = [{ type = "u32", name = "Sequence" }]
-
-[message]
-header_size = 3
-length = { at = 0, type = "u16" }
-type = { at = 2, type = "u8" }
-
 [reference]
 type = 1
 index = "Symbol"
@@ -183,9 +158,7 @@ parts = [{ group = "entries", count = { type = "u8" }, fields = [
      ('type = "c6"', ("AB", "CD")), ('type = "c12"', ("ABCDEFGHIJ", "CD"))],
 )  # fmt: skip
 def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, names) -> None:
-    path = tmp_path / "elements.toml"
-    path.write_text(ELEMENTS.replace("SYMBOL", symbol))
-    feed = load_feed(path)
+    feed = described(tmp_path, head() + FRAMING + ELEMENTS.replace("SYMBOL", symbol))
     definitions = [
         feed.encode_message("definition", symbol=name, title="T", decimals=decimals)
         for name, decimals in zip(names, (2, 4), strict=True)
@@ -208,15 +181,10 @@ def test_each_element_has_the_scale_of_the_symbol_it_names(tmp_path, symbol, nam
 @pytest.mark.parametrize(("field", "pad"), [("nul", "space"), ("space", "nul")])
 def test_symbols_that_are_padded_unlike_the_feeds_are_one(tmp_path, field: str, pad: str) -> None:
     """Fields of different sizes and paddings name one symbol."""
-    text = ELEMENTS.replace('byte_order = "big"', f'byte_order = "big"\npad = "{pad}"', 1)
-    first, second = text.split("{ SYMBOL", 1)
-    path = tmp_path / "padded.toml"
-    path.write_text(
-        first
-        + f'{{ type = "c5", pad = "{field}"'
-        + second.replace("SYMBOL", f'type = "c11", pad = "{field}"')
-    )
-    feed = load_feed(path)
+    text = ELEMENTS
+    for size in (5, 11):
+        text = text.replace("SYMBOL", f'type = "c{size}", pad = "{field}"', 1)
+    feed = described(tmp_path, head("big", f'pad = "{pad}"') + FRAMING + text)
     messages = [
         feed.encode_message("definition", symbol="AB", title="T", decimals=2),
         feed.encode_message("updates", entries=[{"symbol": "AB", "price": 150}]),

@@ -11,6 +11,7 @@ from feedhandler.codecs import columns as compiled_columns
 from feedhandler.codecs.layouts import Block, Field
 from feedhandler.codecs.parts import Group, Text
 from tests.support.feeds import BINARY_FEEDS
+from tests.support.scanners import header_and_index, index_of
 from tests.support.twins import twins_of
 
 FEEDS = [load_feed(name) for name in BINARY_FEEDS]
@@ -229,8 +230,7 @@ def test_arrow_holds_the_same_values_and_nulls_for_what_is_unknown():
         feed.encode_message(230, symbol_index=6, price=1, price_scale_code=200, side="S"),
     ]
     data = feed.encode_packet(sequence=3, service=104, messages=messages)
-    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
-    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    index = index_of(feed, data)
     made = compiled_columns.Columns(feed, 230)
     assert made.decode(data, index) == 2
     batch = made.to_arrow()
@@ -247,10 +247,8 @@ def test_columns_grow_to_the_rows_they_are_given():
     feed = load_feed("euronext-utp-md")
     messages = [feed.encode_message(140, symbol_index=i) for i in range(20)]
     data = feed.encode_packet(sequence=3, messages=messages)
-    index, header = feed_table.MessageIndex(100), feed_table.PacketHeader()
-    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
     made = compiled_columns.Columns(feed, 140, capacity=3)
-    assert made.decode(data, index) == 20
+    assert made.decode(data, index_of(feed, data)) == 20
     assert made.arrays["symbol_index"].tolist() == list(range(20))
 
 
@@ -258,8 +256,7 @@ def test_columns_grow_to_the_rows_they_are_given():
 def test_more_rows_than_the_arrays_hold_raise_instead_of_being_written(twin):
     feed = load_feed("euronext-utp-md")
     data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)] * 3)
-    index, header = feed_table.MessageIndex(10), feed_table.PacketHeader()
-    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    header, index = header_and_index(feed, data)
     arrays = [
         numpy.zeros((2, 2), numpy.int64), numpy.zeros(2, numpy.uint64),
         numpy.zeros(2, numpy.uint64), numpy.zeros(2, numpy.uint32), numpy.zeros(2, numpy.int32),
@@ -274,7 +271,6 @@ def test_more_rows_than_the_arrays_hold_raise_instead_of_being_written(twin):
 def test_bytes_that_were_not_scanned_raise_instead_of_being_read_past():
     feed = load_feed("euronext-utp-md")
     data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)])
-    index, header = feed_table.MessageIndex(100), feed_table.PacketHeader()
-    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    index = index_of(feed, data)
     with pytest.raises(IndexError):
         compiled_columns.Columns(feed, 140).decode(data[:-10], index)

@@ -18,6 +18,7 @@ from feedhandler.config.trading_day import DayWatch, TradingDayConfig
 from feedhandler.gateway import Gateway
 from feedhandler.journal import QueueSettings
 from feedhandler.ops.status import _headline
+from tests.support.descriptions import described
 
 PARIS = TradingDay("Europe/Paris")
 EVENING = TradingDay("America/New_York", "18:00")
@@ -93,9 +94,7 @@ def test_built_in_feeds_have_the_exchanges_zone() -> None:
 
 def test_wire_times_of_an_evening_session_are_of_the_evening_before(tmp_path: Path) -> None:
     text = (FEEDS_FOLDER / "nyse-openbook-ultra.toml").read_text()
-    described = tmp_path / "evening.toml"
-    described.write_text('day_begins_at = "18:00"\n' + text)
-    feed = load_feed(str(described))
+    feed = described(tmp_path, 'day_begins_at = "18:00"\n' + text)
     friday = date(2026, 11, 20)
     for hour, moment in ((19, "2026-11-19T19:00"), (9, "2026-11-20T09:00")):
         packet = feed.decode_packet(

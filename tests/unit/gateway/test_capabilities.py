@@ -12,8 +12,8 @@ from feedhandler.gateway import CAPABILITIES, capabilities_of, open_config
 from feedhandler.ops import config, run
 from feedhandler.ops.feeds import listing as feeds
 from tests.support.checkout import CHECKOUT
+from tests.support.descriptions import EXAMPLE, written
 from tests.support.refusal import refusal
-from tests.unit.codecs.test_loader import GOOD, write
 
 #: What is there for every feed; and of the rest, what each built-in one has.
 ALL = {
@@ -290,7 +290,7 @@ def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path
 
 def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "gw.toml"
-    feed = write(tmp_path, GOOD)
+    feed = written(tmp_path, EXAMPLE)
     text = CONFIGURATION.replace(SERVER, "").replace("FEED", str(feed))
     path.write_text("[amqp]\nrecords = true\n" + text)
     with pytest.raises(ConfigError, match=r":2: amqp\.records: \w+ has no \[book\] table"):

@@ -15,7 +15,7 @@ from feedhandler.market.book_writer import BookWriter, moment_of
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.kept_books import KeptBooks
 from feedhandler.market.stream_market import Market
-from tests.unit.codecs.test_loader import GOOD, write
+from tests.support.descriptions import EXAMPLE, described
 
 #: Decimal places of prices where reference data tells them.
 DECIMALS = 4
@@ -261,7 +261,7 @@ size = "Size"
 
 def written(tmp_path: Path, symbol: int, *orders: tuple[int, bytes, int, int]) -> Any:
     """The messages of orders (id, side, price, size) of a symbol, and how many are not written."""
-    feed = load_feed(write(tmp_path, GOOD + FORMS))
+    feed = described(tmp_path, EXAMPLE + FORMS)
     writer, book = BookWriter(feed), DepthBook()
     records = numpy.zeros(len(orders), MBO)
     records["instrument_id"], records["action"] = 1, b"A"
@@ -337,7 +337,7 @@ def test_prices_whose_scale_is_not_known_are_not_written() -> None:
 
 
 def test_where_messages_tell_no_time_none_is_written(tmp_path: Path) -> None:
-    feed = load_feed(write(tmp_path, GOOD + FORMS))
+    feed = described(tmp_path, EXAMPLE + FORMS)
     assert feed.book is not None
     order = {"index": 4, "day": 0, "number": 2, "side": 1, "price": 7, "size": 8}
     message = feed.encode_message("bids", **order)

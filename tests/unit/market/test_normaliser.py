@@ -4,7 +4,6 @@ from datetime import date
 from pathlib import Path
 from random import Random
 
-import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
@@ -14,51 +13,20 @@ from feedhandler.codecs.dbn import (
     FLAG_MAYBE_BAD_BOOK,
     FLAG_SNAPSHOT,
     MBO,
-    UNDEFINED_PRICE,
     UNDEFINED_TIME,
 )
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.order_table import OrderTable
-from tests.support.twins import either, twins_of
+from tests.support.descriptions import EXAMPLE, described
+from tests.support.normalised import CHANNEL, NORMALISERS, SENT_NS, NormalisedRecords, shown
+from tests.support.twins import either
 from tests.support.venues import packets
 from tests.unit.codecs.feeds.test_venues import FOLDERS, FOREIGN
-from tests.unit.codecs.test_loader import GOOD, write
 
 FEEDS = [name for name in list_feeds() if load_feed(name).book is not None]
-SENT_NS = 1_700_000_000_000_000_000
-CHANNEL = 3
-twin = either(twins_of(compiled))
-
-
-class NormalisedRecords:
-    """The records that a normaliser makes of messages given by name."""
-
-    def __init__(self, twin, feed: str | Feed) -> None:
-        self.feed = load_feed(feed) if isinstance(feed, str) else feed
-        self.normaliser = twin.Normaliser(self.feed)
-
-    def of(self, name: str, **fields) -> numpy.ndarray:
-        message = self.feed.encode_message(name, **fields)
-        self.normaliser.clear()
-        count = self.normaliser.message(
-            message, 0, len(message), self.feed.layout(name).code,
-            SENT_NS, SENT_NS + 5000, 7, CHANNEL,
-        )  # fmt: skip
-        assert count == len(self.normaliser.records)
-        return self.normaliser.records
-
-    def __call__(self, name: str, **fields) -> str:
-        """`A B 77 100@12.34 | ...`: action, side, order id, size and price of each record."""
-        return " | ".join(map(shown, self.of(name, **fields)))
-
-
-def shown(record) -> str:
-    price = int(record["price"])
-    text = "-" if price == UNDEFINED_PRICE else f"{price / 1e9:g}"
-    action, side = record["action"].decode(), record["side"].decode()
-    return f"{action} {side} {record['order_id']} {record['size']}@{text}"
+twin = either(NORMALISERS)
 
 
 def test_an_itch_order_lives_from_its_addition_to_its_end(twin):
@@ -395,7 +363,7 @@ def test_an_order_beyond_the_bound_is_counted_and_not_known(twin):
 
 def test_a_feed_without_books_has_no_normaliser(twin, tmp_path):
     with pytest.raises(UsageError, match="no order books"):
-        twin.Normaliser(load_feed(write(tmp_path, GOOD)))
+        twin.Normaliser(described(tmp_path, EXAMPLE))
 
 
 def mutated(random: Random, message: bytes) -> bytes:

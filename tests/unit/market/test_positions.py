@@ -8,7 +8,10 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import FLAG_SNAPSHOT, UNDEFINED_TIME
 from feedhandler.market import normaliser as compiled
-from tests.unit.market.test_normaliser import NormalisedRecords, shown, twin  # noqa: F401
+from tests.support.normalised import NORMALISERS, NormalisedRecords, shown
+from tests.support.twins import either
+
+twin = either(NORMALISERS)
 
 ICE = "ice-impact"
 DENOMINATORS = {"order_price_denominator": "2", "deal_price_denominator": "2"}
@@ -22,13 +25,13 @@ def level(position: int, price: int = 0, quantity: int = 0, side: str = BID) -> 
     }  # fmt: skip
 
 
-def defined(twin, name: str = "new_expiry") -> NormalisedRecords:  # noqa: F811
+def defined(twin, name: str = "new_expiry") -> NormalisedRecords:
     records = NormalisedRecords(twin, ICE)
     assert records(name, market_id=5, **DENOMINATORS) == ""
     return records
 
 
-def test_levels_move_down_and_up_and_are_known_by_their_price_in_records(twin):  # noqa: F811
+def test_levels_move_down_and_up_and_are_known_by_their_price_in_records(twin):
     records = defined(twin)
     assert records("add_price_level", **level(1, 100, 7)) == "A B 0 7@1"
     assert records("add_price_level", **level(1, 120, 5)) == "A B 0 5@1.2"
@@ -43,7 +46,7 @@ def test_levels_move_down_and_up_and_are_known_by_their_price_in_records(twin): 
     assert records.normaliser.unknown_orders == 1
 
 
-def test_what_is_moved_beyond_the_depth_of_a_channel_is_gone(twin):  # noqa: F811
+def test_what_is_moved_beyond_the_depth_of_a_channel_is_gone(twin):
     records = defined(twin)
     for position in range(1, 6):
         records("add_price_level", **level(position, 100 + position, 1, OFFER))
@@ -58,7 +61,7 @@ def test_what_is_moved_beyond_the_depth_of_a_channel_is_gone(twin):  # noqa: F81
     assert records.normaliser.unknown_orders == 2
 
 
-def test_a_snapshot_tells_all_levels_anew(twin):  # noqa: F811
+def test_a_snapshot_tells_all_levels_anew(twin):
     records = defined(twin)
     records("add_price_level", **level(1, 120, 5))
     assert records("market_snapshot", market_id=5) == "R N 0 0@-"
@@ -72,7 +75,7 @@ def test_a_snapshot_tells_all_levels_anew(twin):  # noqa: F811
     assert records("change_price_level", **level(1, 110, 6)) == ""
 
 
-def test_a_level_without_price_or_size_keeps_its_position(twin):  # noqa: F811
+def test_a_level_without_price_or_size_keeps_its_position(twin):
     records = NormalisedRecords(twin, ICE)
     assert records("add_price_level", **level(1, 120, 5)) == "", "no definition has come yet"
     records("new_expiry", market_id=5, **DENOMINATORS)
@@ -85,7 +88,7 @@ def test_a_level_without_price_or_size_keeps_its_position(twin):  # noqa: F811
     assert records.normaliser.sideless == 1
 
 
-def test_sides_of_books_beyond_the_bound_are_counted(twin, monkeypatch):  # noqa: F811
+def test_sides_of_books_beyond_the_bound_are_counted(twin, monkeypatch):
     records = defined(twin)
     # The compiled module has its own copy of the bound as a Python name.
     monkeypatch.setattr(twin, "LADDERS_MAX", 1)

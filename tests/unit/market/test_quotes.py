@@ -10,9 +10,12 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import FLAG_SNAPSHOT, UNDEFINED_TIME
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.capture_records import CaptureRecords
+from tests.support.normalised import NORMALISERS, SENT_NS, NormalisedRecords, shown
+from tests.support.twins import either
 from tests.support.venues import packets
 from tests.unit.codecs.feeds.test_venues import FOLDERS
-from tests.unit.market.test_normaliser import SENT_NS, NormalisedRecords, shown, twin  # noqa: F401
+
+twin = either(NORMALISERS)
 
 OTC = "otc-link-ats"
 OPEN, ASK_PRICED, BID_PRICED, ASK = 0x02, 0x08, 0x40, 0x01
@@ -24,7 +27,7 @@ WHOLE = {
 }  # fmt: skip
 
 
-def test_an_update_finds_its_quote_by_id_and_says_what_of_it_is_in_the_book(twin):  # noqa: F811
+def test_an_update_finds_its_quote_by_id_and_says_what_of_it_is_in_the_book(twin):
     records = NormalisedRecords(twin, OTC)
     assert records("quote", **WHOLE) == "A B 15 5@1 | A A 16 6@2"
     ask = {"quote_id": 7, "price": 3_000_000, "size": 8}
@@ -46,7 +49,7 @@ def test_an_update_finds_its_quote_by_id_and_says_what_of_it_is_in_the_book(twin
     assert records("quote", **{**WHOLE, "quote_action": 1}) == "", "no action that is known"
 
 
-def test_a_quote_that_moves_leaves_the_book_that_had_it(twin):  # noqa: F811
+def test_a_quote_that_moves_leaves_the_book_that_had_it(twin):
     records = NormalisedRecords(twin, OTC)
     records("quote", **WHOLE)
     moved = records.of("quote", **{**WHOLE, "security_id": 31, "quote_flags": OPEN | BID_PRICED})
@@ -55,7 +58,7 @@ def test_a_quote_that_moves_leaves_the_book_that_had_it(twin):  # noqa: F811
     ]  # fmt: skip
 
 
-def test_a_spin_of_quotes_begins_with_empty_books_one_of_securities_does_not(twin):  # noqa: F811
+def test_a_spin_of_quotes_begins_with_empty_books_one_of_securities_does_not(twin):
     records = NormalisedRecords(twin, OTC)
     records("quote", **WHOLE)
     assert records("start_of_spin", spin_type=1) == records("end_of_spin", spin_type=1) == ""
@@ -69,7 +72,7 @@ def test_a_spin_of_quotes_begins_with_empty_books_one_of_securities_does_not(twi
     assert records("inside", **inside, bid_price=1, bid_size=1) == ""
 
 
-def test_trades_have_no_side_and_a_deleted_security_no_book(twin):  # noqa: F811
+def test_trades_have_no_side_and_a_deleted_security_no_book(twin):
     records = NormalisedRecords(twin, OTC)
     trade = {"security_id": 30, "trade_price": 1_230_000, "trade_size": 9}
     assert records("trade", **trade, trade_action=2) == "T N 0 9@1.23"

@@ -4,42 +4,37 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, load_feed
-from tests.support.refusal import refusal
-from tests.unit.market.test_normaliser import NormalisedRecords, twin  # noqa: F401
-from tests.unit.market.test_sides import SHARED
+from tests.support.descriptions import MOLDUDP64, SIDE, check_refused, described, head
+from tests.support.normalised import NORMALISERS, NormalisedRecords
+from tests.support.twins import either
 
-HEAD = f"""
-name = "ranges"
-title = "Deletions of ranges"
-key = "ranges"
-zone = "UTC"
-number = 2103
-byte_order = "big"
-include = "{SHARED}"
+twin = either(NORMALISERS)
 
+HEAD = (
+    head("big", MOLDUDP64)
+    + """
 [[messages]]
 type = "E"
 name = "entry"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "c1", name = "Side" }},
-    {{ type = "u64", name = "OrderID" }}, {{ type = "u32", name = "Size" }},
-    {{ type = "i32", name = "Price", price = 2 }}, {{ type = "u8", name = "Place" }}]
+fields = [{ type = "u32", name = "Book" }, { type = "c1", name = "Side" },
+    { type = "u64", name = "OrderID" }, { type = "u32", name = "Size" },
+    { type = "i32", name = "Price", price = 2 }, { type = "u8", name = "Place" }]
 
 [[messages]]
 type = "R"
 name = "range"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "c1", name = "Side" }},
-    {{ type = "u8", name = "Action" }}, {{ type = "u8", name = "Place" }}]
+fields = [{ type = "u32", name = "Book" }, { type = "c1", name = "Side" },
+    { type = "u8", name = "Action" }, { type = "u8", name = "Place" }]
 
 [[messages]]
 type = "D"
 name = "defined"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "u8", name = "Depth", null = 0 }}]
+fields = [{ type = "u32", name = "Book" }, { type = "u8", name = "Depth", null = 0 }]
 """
-SIDE = 'side = { field = "Side", buy = ["B"], sell = ["S"] }\n'
+)
 RANGES = f"""
 [[book.rules]]
 messages = ["range"]
@@ -62,12 +57,6 @@ PLACES = (
 DEPTH = '\n[[book.rules]]\nmessages = ["defined"]\ndoes = "directory"\ndepth = "Depth"\n'
 
 
-def described(folder: Path, text: str) -> Feed:
-    path = folder / "ranges.toml"
-    path.write_text(text)
-    return load_feed(path)
-
-
 class Book(NormalisedRecords):
     """Records of one book's messages."""
 
@@ -82,7 +71,7 @@ class Book(NormalisedRecords):
 
 
 @pytest.mark.parametrize("text", [LEVELS, PLACES], ids=["by price", "by position"])
-def test_levels_go_from_the_best_and_to_the_last(twin, tmp_path: Path, text: str) -> None:  # noqa: F811
+def test_levels_go_from_the_best_and_to_the_last(twin, tmp_path: Path, text: str) -> None:
     book = Book(twin, described(tmp_path, text))
     for place, price in enumerate((400, 300, 200, 100), 1):
         book.entry("B", price, place=place)
@@ -98,7 +87,7 @@ def test_levels_go_from_the_best_and_to_the_last(twin, tmp_path: Path, text: str
     assert book.through("B", 1) == "C B 0 1@2"
 
 
-def test_orders_of_one_price_go_by_their_ids(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_orders_of_one_price_go_by_their_ids(twin, tmp_path: Path) -> None:
     book = Book(twin, described(tmp_path, ORDERS))
     for order, price in ((9, 100), (7, 200), (8, 200), (3, 300), (1, 100)):
         book.entry("B", price, size=order, order=order)
@@ -110,7 +99,7 @@ def test_orders_of_one_price_go_by_their_ids(twin, tmp_path: Path) -> None:  # n
     assert book.normaliser.orders.count == 0
 
 
-def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:
     text = LEVELS.replace('by = "level"', 'by = "level"\ndepth = 3') + DEPTH
     book = Book(twin, described(tmp_path, text))
     for price in (100, 200, 300):
@@ -134,7 +123,7 @@ def test_a_level_that_moves_beyond_the_depth_goes(twin, tmp_path: Path) -> None:
     assert book.normaliser.unknown_orders == 0
 
 
-def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:
     text = PLACES.replace('by = "level"', 'by = "level"\ndepth = 2')
     book = Book(twin, described(tmp_path, text))
     for price in (100, 200):
@@ -142,7 +131,7 @@ def test_levels_by_position_have_the_tables_depth(twin, tmp_path: Path) -> None:
     assert book.entry("B", 300) == "C B 0 1@1 | A B 0 1@3"
 
 
-def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:
     book = Book(twin, described(tmp_path, LEVELS + DEPTH))
     for price in (100, 200, 300):
         book.entry("B", price)
@@ -153,7 +142,7 @@ def test_a_depth_told_after_levels_counts_them(twin, tmp_path: Path) -> None:  #
     assert book("defined", book=5, depth=1) == ""
 
 
-def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:  # noqa: F811
+def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:
     book = NormalisedRecords(twin, "cme-mdp3")
     feeds = [
         {"md_feed_type": "GBI", "market_depth": 2}, {"md_feed_type": "GBX", "market_depth": 3},
@@ -182,7 +171,7 @@ def test_cmes_books_have_the_depth_of_their_definition(twin) -> None:  # noqa: F
     assert book.normaliser.statuses == []
 
 
-def test_b3s_orders_go_in_mass(twin) -> None:  # noqa: F811
+def test_b3s_orders_go_in_mass(twin) -> None:
     book = NormalisedRecords(twin, "b3-umdf")
     for order, price in ((7, 200), (8, 200), (9, 100)):
         book(
@@ -209,7 +198,4 @@ def test_b3s_orders_go_in_mass(twin) -> None:  # noqa: F811
 def test_what_cannot_be_is_refused(
     tmp_path: Path, text: str, old: str, new: str, key: str, reason: str
 ) -> None:
-    assert old in text
-    found = refusal(described, tmp_path, text.replace(old, new, 1))
-    assert f" book.{key}: " in found
-    assert reason in found
+    check_refused(tmp_path, text, old, new, f"book.{key}", reason)

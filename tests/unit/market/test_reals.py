@@ -6,36 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, feed_table, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 from feedhandler.market.book_writer import BookWriter
 from feedhandler.market.depth_book import DepthBook
-from tests.support.refusal import refusal
-from tests.unit.market.test_normaliser import NormalisedRecords, twin  # noqa: F401
-from tests.unit.market.test_sides import SHARED
+from tests.support.descriptions import MOLDUDP64, check_refused, described, head
+from tests.support.normalised import NORMALISERS, NormalisedRecords
+from tests.support.scanners import index_of
+from tests.support.twins import either
 
-LEVELS = f"""
-name = "reals"
-title = "Floating point prices"
-key = "reals"
-zone = "UTC"
-number = 2102
-byte_order = "little"
-include = "{SHARED}"
+twin = either(NORMALISERS)
 
+LEVELS = (
+    head("little", MOLDUDP64)
+    + """
 [[messages]]
 type = "L"
 name = "level"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "c1", name = "Side" }},
-    {{ type = "f64", name = "Price" }}, {{ type = "f64", name = "Amount" }}]
+fields = [{ type = "u32", name = "Book" }, { type = "c1", name = "Side" },
+    { type = "f64", name = "Price" }, { type = "f64", name = "Amount" }]
 
 [[messages]]
 type = "T"
 name = "trade"
 symbol = "Book"
-fields = [{{ type = "u32", name = "Book" }}, {{ type = "f32", name = "Price" }},
-    {{ type = "u64", name = "Amount", price = 8 }}]
+fields = [{ type = "u32", name = "Book" }, { type = "f32", name = "Price" },
+    { type = "u64", name = "Amount", price = 8 }]
 
 [book]
 by = "level"
@@ -44,7 +40,7 @@ size_decimals = 4
 [[book.rules]]
 messages = ["level"]
 does = "level"
-side = {{ field = "Side", buy = ["B"], sell = ["S"] }}
+side = { field = "Side", buy = ["B"], sell = ["S"] }
 price = "Price"
 size = "Amount"
 
@@ -54,16 +50,11 @@ does = "trade"
 price = "Price"
 size = "Amount"
 """
+)
 
 
-def described(folder: Path, text: str = LEVELS) -> Feed:
-    path = folder / "reals.toml"
-    path.write_text(text)
-    return load_feed(path)
-
-
-def test_prices_are_read_to_the_nearest_1e_9_and_sizes_cut(twin, tmp_path: Path) -> None:  # noqa: F811
-    records = NormalisedRecords(twin, described(tmp_path))
+def test_prices_are_read_to_the_nearest_1e_9_and_sizes_cut(twin, tmp_path: Path) -> None:
+    records = NormalisedRecords(twin, described(tmp_path, LEVELS))
 
     def level(price: float | None, amount: float | None) -> str:
         return records("level", book=5, side="B", price=price, amount=amount)
@@ -86,7 +77,7 @@ def test_prices_are_read_to_the_nearest_1e_9_and_sizes_cut(twin, tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_a_size_is_the_one_that_was_meant_and_is_written_again(
-    twin,  # noqa: F811
+    twin,
     tmp_path: Path,
     kind: str,
 ) -> None:
@@ -106,8 +97,8 @@ def test_a_size_is_the_one_that_was_meant_and_is_written_again(
     assert writer.unwritten == 0
 
 
-def test_integers_have_the_records_units_too(twin, tmp_path: Path) -> None:  # noqa: F811
-    records = NormalisedRecords(twin, described(tmp_path))
+def test_integers_have_the_records_units_too(twin, tmp_path: Path) -> None:
+    records = NormalisedRecords(twin, described(tmp_path, LEVELS))
     assert records("trade", book=5, price=2.5, amount=150_000_000) == "T N 0 15000@2.5"
     whole = described(tmp_path, LEVELS.replace(", price = 8", ""))
     records = NormalisedRecords(twin, whole)
@@ -115,8 +106,8 @@ def test_integers_have_the_records_units_too(twin, tmp_path: Path) -> None:  # n
     assert records("trade", book=5, price=2.5, amount=1 << 40) == "T N 0 4294967294@2.5"
 
 
-def test_the_books_messages_say_the_same_again(twin, tmp_path: Path) -> None:  # noqa: F811
-    feed = described(tmp_path)
+def test_the_books_messages_say_the_same_again(twin, tmp_path: Path) -> None:
+    feed = described(tmp_path, LEVELS)
     records, book = NormalisedRecords(twin, feed), DepthBook()
     for side, price, amount in (("B", 0.1, 2.9), ("B", 12345.678901234, 0.0001), ("S", 3.5, 7)):
         book.apply(records.of("level", book=5, side=side, price=price, amount=amount))
@@ -128,7 +119,7 @@ def test_the_books_messages_say_the_same_again(twin, tmp_path: Path) -> None:  #
     assert writer.unwritten == 0
 
 
-def test_a_signed_time_is_the_events(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_a_signed_time_is_the_events(twin, tmp_path: Path) -> None:
     told = LEVELS.replace(
         '{ type = "f64", name = "Amount" }]',
         '{ type = "f64", name = "Amount" }, { type = "i64", name = "MadeAt" }]',
@@ -140,9 +131,8 @@ def test_a_signed_time_is_the_events(twin, tmp_path: Path) -> None:  # noqa: F81
     assert record["ts_event"] == 1_700_000_000_000_000_000
     packet = feed.encode_packet(sequence=1, messages=[feed.encode_message("level", **said)])
     assert feed.decode_packet(packet).messages[0].made_ns == 1_700_000_000_000_000_000
-    index, columns = feed_table.MessageIndex(10), Columns(feed, "level")
-    scanner.scan_packets(feed.table, packet, 0, len(packet), feed_table.PacketHeader(), index)
-    assert columns.decode(packet, index) == 1
+    columns = Columns(feed, "level")
+    assert columns.decode(packet, index_of(feed, packet)) == 1
     assert columns.arrays["made_ns"].tolist() == [1_700_000_000_000_000_000]
 
 
@@ -157,7 +147,4 @@ def test_a_signed_time_is_the_events(twin, tmp_path: Path) -> None:  # noqa: F81
 def test_what_cannot_be_is_refused(
     tmp_path: Path, old: str, new: str, key: str, reason: str
 ) -> None:
-    assert old in LEVELS
-    found = refusal(described, tmp_path, LEVELS.replace(old, new))
-    assert f" book.{key}: " in found
-    assert reason in found
+    check_refused(tmp_path, LEVELS, old, new, f"book.{key}", reason)

@@ -26,7 +26,7 @@ from feedhandler.ops.decode_records import FORMS
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.terminal.console import run_guarded
 from tests.support.commands import run_here
-from tests.unit.codecs.test_loader import GOOD, write
+from tests.support.descriptions import EXAMPLE, written
 
 ITCH = "nasdaq-totalview-itch"
 #: Stands for a description without [book].
@@ -180,7 +180,7 @@ def test_what_cannot_be_is_refused_in_a_line(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    bookless = str(write(tmp_path, GOOD))
+    bookless = str(written(tmp_path, EXAMPLE))
     words = [bookless if word == BOOKLESS else word for word in words]
     assert main(["decode", str(session), *words]) == 2
     assert reason in capsys.readouterr().err

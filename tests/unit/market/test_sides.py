@@ -4,25 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import Feed, load_feed
 from feedhandler.market.book_writer import BookWriter
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.stream_market import Market
-from tests.support.checkout import CHECKOUT
+from tests.support.descriptions import MOLDUDP64, SIDE, check_refused, described, head
+from tests.support.normalised import NORMALISERS, NormalisedRecords
 from tests.support.refusal import refusal
-from tests.unit.market.test_normaliser import NormalisedRecords, twin  # noqa: F401
+from tests.support.twins import either
 
-SHARED = CHECKOUT / "codecs" / "feeds" / "shared" / "moldudp64.toml"
-HEAD = f"""
-name = "sides"
-title = "Sides of books"
-key = "sides"
-zone = "UTC"
-number = 2101
-byte_order = "big"
-include = "{SHARED}"
-"""
-SIDE = 'side = { field = "Side", buy = ["B"], sell = ["S"] }\n'
+twin = either(NORMALISERS)
+
+HEAD = head("big", MOLDUDP64)
 ORDERS = (
     HEAD
     + """
@@ -104,13 +96,7 @@ order = "OrderID"
 SELL = 1 << 63
 
 
-def described(folder: Path, text: str) -> Feed:
-    path = folder / "sides.toml"
-    path.write_text(text)
-    return load_feed(path)
-
-
-def test_orders_of_one_id_on_both_sides_are_two_orders(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_orders_of_one_id_on_both_sides_are_two_orders(twin, tmp_path: Path) -> None:
     records = NormalisedRecords(twin, described(tmp_path, ORDERS))
     own, other = {"book": 5, "side": "B", "order_id": 77}, {"book": 5, "side": "S", "order_id": 77}
     assert records("added", **own, size=10, price=100) == "A B 77 10@1"
@@ -130,7 +116,7 @@ def test_orders_of_one_id_on_both_sides_are_two_orders(twin, tmp_path: Path) -> 
     assert records.normaliser.sideless == 1
 
 
-def test_the_books_messages_have_the_exchanges_ids(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_the_books_messages_have_the_exchanges_ids(twin, tmp_path: Path) -> None:
     feed = described(tmp_path, ORDERS)
     records = NormalisedRecords(twin, feed)
     book = DepthBook()
@@ -154,10 +140,7 @@ def test_the_books_messages_have_the_exchanges_ids(twin, tmp_path: Path) -> None
 def test_ids_per_side_need_side_and_symbol(
     tmp_path: Path, old: str, new: str, key: str, reason: str
 ) -> None:
-    assert old in ORDERS
-    found = refusal(described, tmp_path, ORDERS.replace(old, new))
-    assert f" book.{key}: " in found
-    assert reason in found
+    check_refused(tmp_path, ORDERS, old, new, f"book.{key}", reason)
 
 
 QUOTES = (
@@ -219,7 +202,7 @@ BOTH = {"book": 5, "bid_id": 7, "ask_id": 8, "bid_price": 100, "bid_size": 1, "a
         "ask_size": 2}  # fmt: skip
 
 
-def test_one_message_brings_two_orders(twin, tmp_path: Path) -> None:  # noqa: F811
+def test_one_message_brings_two_orders(twin, tmp_path: Path) -> None:
     records = NormalisedRecords(twin, described(tmp_path, QUOTES + TWO_ORDERS))
     assert records("both", **BOTH) == "A B 7 1@1 | A A 8 2@2"
     assert records("both", **{**BOTH, "ask_size": 3}) == "M B 7 1@1 | M A 8 3@2"
@@ -232,7 +215,7 @@ def test_without_also_a_second_rule_never_fires(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rules", [ONE_SIDE, TWO_SIDES + ONE_SIDE])
 def test_a_quote_begins_with_the_side_that_comes_first(
-    twin,  # noqa: F811
+    twin,
     tmp_path: Path,
     rules: str,
 ) -> None:

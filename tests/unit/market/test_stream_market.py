@@ -7,14 +7,12 @@ Random tests are parametrized by seed:
 import random
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import feedhandler
-from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
 from feedhandler.market.records import Records
@@ -24,6 +22,7 @@ from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.instruments import Kind
 from feedhandler.replay.generating.packets import ORDERS, QUOTES, SERVICES
 from feedhandler.retrans.snapshots import SnapshotCutter
+from tests.support.descriptions import built_in, described
 from tests.support.market import (
     DAY,
     FEED,
@@ -727,17 +726,9 @@ def test_messages_of_all_types_at_once_survive_a_snapshot_through_packets(make, 
     assert again.digest(101) == market.digest(101)
 
 
-def variant(folder: Path, old: str, new: str) -> Any:
-    """The feed with something else in its description."""
-    source = Path(feedhandler.codecs.__path__[0]) / "feeds" / "euronext-utp-md.toml"
-    text = source.read_text()
-    assert old in text
-    (folder / "variant.toml").write_text(text.replace(old, new))
-    return load_feed(folder / "variant.toml")
-
-
 def test_a_little_endian_feed_is_kept_alike(tmp_path):
-    feed = variant(tmp_path, 'byte_order = "big"', 'byte_order = "little"')
+    text = built_in("euronext-utp-md", 'byte_order = "big"', 'byte_order = "little"')
+    feed = described(tmp_path, text)
     market, again = (Market(feed, keeps_messages=True) for _ in range(2))
     for number in (1, 2):
         fields = {"symbol_index": SYMBOL, "action_type": "A", "order_id": number, "side": "1"}

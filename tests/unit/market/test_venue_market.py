@@ -19,7 +19,7 @@ from feedhandler.market.stream_market import Market
 from feedhandler.market.views import Trade
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.order_writers import ORDER_WRITERS
-from tests.unit.codecs.test_loader import GOOD, write
+from tests.support.descriptions import EXAMPLE, described
 
 ITCH = "nasdaq-totalview-itch"
 NAMES = ["AAAB", "AAAC", "AAAD", "AAAE"]
@@ -158,7 +158,7 @@ def test_the_front_door_opens_the_market_of_any_feed(tmp_path: Path) -> None:
     for name in list_feeds():
         assert feedhandler.Market(load_feed(name)).books == {}
     with pytest.raises(UsageError, match=r"needs a \[book\] table"):
-        Market(load_feed(write(tmp_path, GOOD)))
+        Market(described(tmp_path, EXAMPLE))
     assert Trade(1, 2, "B", 3).side == "B"
     assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
 

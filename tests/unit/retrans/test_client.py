@@ -392,18 +392,8 @@ def test_a_feed_without_recovery_is_refused() -> None:
         RequestClient(load_feed("iex-deep"), "ME", RecoverySettings())
 
 
-@pytest.mark.parametrize(("first", "end"), [(5, 5), (6, 5), (1, 1002)])
-def test_a_range_that_cannot_be_asked_for_is_the_callers_fault(
-    lone: Lone, first: int, end: int
-) -> None:
-    with pytest.raises(UsageError, match="ask for 1 to 1000"):
-        lone.client.ask(Ask(1, 104, first, end, 0), lone.now)
-
-
-def test_a_request_id_can_be_under_way_once_only(lone: Lone) -> None:
+def test_a_request_id_may_be_used_again_once_it_is_answered(lone: Lone) -> None:
     number = lone.ask(1, 5, 6)
-    with pytest.raises(UsageError, match="under way"):
-        lone.client.ask(Ask(1, 104, 7, 8, 0), lone.now)
     lone.feed(answer(number), sent_again(5))
     lone.ask(1, 7, 8)
 
@@ -413,13 +403,6 @@ def test_numbers_that_do_not_fit_leave_nothing_behind(lone: Lone) -> None:
         lone.client.ask(Ask(1, 104, 2**32, 2**32 + 1, 0), lone.now)
     assert lone.client.outstanding == 0
     assert lone.sent() == []
-
-
-def test_requests_under_way_are_bounded(lone: Lone) -> None:
-    for request_id in range(REQUESTS_MAX):
-        lone.ask(request_id, 1, 2)
-    assert not lone.client.ask(Ask(9999, 104, 1, 2, 0), lone.now)
-    assert lone.client.counts["not_asked"] == 1
 
 
 def test_a_server_that_answers_nothing_costs_a_bounded_memory(lone: Lone) -> None:

@@ -40,7 +40,7 @@ def test_a_late_answer_is_handed_on_for_the_request_that_waits_for_it(own: Modul
 
 @both
 def test_nothing_is_asked_before_the_stream_has_given_its_session(own: ModuleType) -> None:
-    asking = own.client(latest=b"")
+    asking = own.client([b""])
     assert not asking.ask(Ask(1, own.SERVICE, 7, 10, 0), 0)
     assert asking.counts["no_session"] == 1
 

@@ -14,13 +14,13 @@ from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.codecs import Price, ReferenceData, load_feed
 from feedhandler.codecs.feed_table import NO_SEND_TIME
-from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.config import loopback_config
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.reading import Datagram
 from tests.support.amqp import DAY_DATE, FEED, FakeLink, Rig, order, packet
+from tests.support.descriptions import built_in, described
 
 #: Times within the packet's second, and scales of prices in reference data alone.
 XDP = load_feed("nyse-integrated-xdp")
@@ -123,12 +123,9 @@ def test_messages_that_need_no_send_time_go_without_annotations(address: str) ->
 def test_a_message_alone_under_its_packets_header_needs_no_send_time_beside_it(
     tmp_path: Path,
 ) -> None:
-    text = (FEEDS_FOLDER / "nyse-openbook-ultra.toml").read_text()
     since_midnight = 'since = "midnight"\nmilliseconds = "SourceTime"\n'
-    assert since_midnight in text
-    path = tmp_path / "nyse-openbook-ultra.toml"
-    path.write_text(text.replace(since_midnight, 'since = "send_second"\n'))
-    feed = load_feed(path)
+    text = built_in("nyse-openbook-ultra", since_midnight, 'since = "send_second"\n')
+    feed = described(tmp_path, text)
     assert not feed.needs_send_time
     message = feed.encode_message(231, source_time_micro_secs=400)
     data = feed.encode_packet(sequence=1, messages=[message], packet_type=231, send_time=2500)

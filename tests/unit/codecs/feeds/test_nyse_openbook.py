@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import BadPacket, PacketKind, Reject, load_feed
-from feedhandler.codecs.feed_table import MessageIndex, PacketHeader
-from feedhandler.codecs.scanner import check_messages, parse_header, scan_messages
+from feedhandler.codecs.feed_table import PacketHeader
+from feedhandler.codecs.scanner import check_messages, parse_header
 from tests.support.feed_checks import (
     check_against_decode,
     check_header,
@@ -17,6 +17,7 @@ from tests.support.feed_checks import (
     read_packet,
     reencode,
 )
+from tests.support.scanners import index_of
 from tests.support.venues import OWN_CAPTURES
 
 FEED = load_feed("nyse-openbook-ultra")
@@ -96,9 +97,7 @@ def test_the_real_deltas_have_times_prices_and_numbers_of_their_symbol(folder: P
 @pytest.mark.captures
 def test_a_full_update_names_its_symbol_and_the_scale_of_its_prices(folder: Path):
     _, data = read_packet(folder / "FullUpdateMessage.pcap")
-    header, index = PacketHeader(), MessageIndex(8)
-    assert parse_header(FEED.table, data, 0, len(data), header) == Reject.FINE
-    assert scan_messages(FEED.table, data, 0, header, index) == Reject.FINE
+    index = index_of(FEED, data)
     (reference,) = FEED.references.values()
     for i, symbol in enumerate([(9_053, "BSAC"), (40_767, "BSMX")]):
         message = data[index.offsets[i] : index.offsets[i] + index.sizes[i]]

@@ -7,7 +7,7 @@ import pytest
 
 from feedhandler.codecs.fix.dictionary import load_dictionary, read_toml
 from feedhandler.codecs.fix.reasons import FixReject
-from tests.support.fix_messages import sealed
+from tests.support.fix_messages import DICTIONARY_HEAD, sealed
 from tests.support.fix_twins import BOTH, COMPILED, of_twin
 from tests.support.twins import either
 
@@ -149,16 +149,9 @@ def test_a_book_without_entries_has_no_rows(fix: dict[str, Any]) -> None:
 
 
 #: A dictionary of a user's own, whose prices and times are any text.
-LOOSE = """
-name = "LOOSE"
-header = "8 9 35 34"
-trailer = "10"
-[fields]
-8 = "BeginString STRING"
-9 = "BodyLength LENGTH"
-10 = "CheckSum STRING"
-34 = "MsgSeqNum SEQNUM"
-35 = "MsgType STRING"
+LOOSE = (
+    DICTIONARY_HEAD
+    + """\
 268 = "NoMDEntries NUMINGROUP"
 269 = "MDEntryType CHAR"
 270 = "MDEntryPx STRING"
@@ -167,6 +160,7 @@ trailer = "10"
 [messages]
 W = "Book: 268(269 270 271 273)"
 """
+)
 
 
 def test_a_text_where_a_number_or_a_time_should_be_has_none(fix: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from feedhandler.codecs.fix.dictionary import Dictionary, load_dictionary, read_toml
 from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.reasons import FixReject
-from tests.support.fix_messages import sealed
+from tests.support.fix_messages import DICTIONARY_HEAD, sealed
 from tests.support.fix_twins import BOTH, INTERPRETED, of_twin
 from tests.support.twins import either
 
@@ -325,21 +325,16 @@ def test_twice_as_long_a_message_takes_twice_the_reads(what: str) -> None:
 
 
 def test_data_fields_of_the_dictionarys_own_follow_their_lengths(fix: dict[str, Any]) -> None:
-    text = """name = "A"
-header = "8 9 35 34"
-trailer = "10"
-[fields]
-8 = "BeginString STRING"
-9 = "BodyLength LENGTH"
-10 = "CheckSum STRING"
-34 = "MsgSeqNum SEQNUM"
-35 = "MsgType STRING"
+    text = (
+        DICTIONARY_HEAD
+        + """\
 5500 = "PictureLen LENGTH >5501"
 5501 = "Picture DATA"
 [messages]
 P = "Picture: 5500 5501"
 PIX = "LongType: 5500"
 """
+    )
     table = of_twin(fix, read_toml(text, "here"))
     frame, index = fix["framing"].Frame(), fix["index"].FieldIndex(table)
     for body, reason in (

@@ -7,7 +7,7 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.dictionary import load_dictionary, read_toml
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
-from tests.support.fix_messages import sealed, summed
+from tests.support.fix_messages import DICTIONARY_HEAD, sealed, summed
 from tests.support.fix_twins import BOTH, of_twin
 from tests.support.twins import either
 
@@ -64,17 +64,7 @@ TABLE = {
 OF_DATAGRAMS = (FixReject.NEW_SEQUENCE_MISSING, FixReject.NO_MESSAGES)
 #: A dictionary whose groups nest nine deep: each count is the delimiter of the group around it.
 COUNTS = range(101, 110)
-NESTED = f"""
-name = "NESTED"
-header = "8 9 35 34"
-trailer = "10"
-[fields]
-8 = "BeginString STRING"
-9 = "BodyLength LENGTH"
-10 = "CheckSum STRING"
-34 = "MsgSeqNum SEQNUM"
-35 = "MsgType STRING"
-110 = "Text STRING"
+NESTED = f"""{DICTIONARY_HEAD}110 = "Text STRING"
 {"".join(f'{tag} = "No{tag} NUMINGROUP"{chr(10)}' for tag in COUNTS)}
 [messages]
 Z = "Nested: {"(".join(map(str, COUNTS))}(110{")" * len(COUNTS)}"

@@ -265,9 +265,9 @@ port = 32104
     [
         ("", "", ""),
         (
-            "service = 310",
-            'service = 310\nrefresh = "rts"\n[[server]]\nname = "rts"\naddress = "127.0.0.1:7"\n'
-            'source_id = "U"',
+            "[[channel]]\n",
+            '[[server]]\nname = "rts"\naddress = "127.0.0.1:7"\nsource_id = "U"\n'
+            '[[channel]]\nrefresh = "rts"\n',
             "channel[0].refresh: snapshots of cme-mdp3 come by lines, and are not asked for",
         ),
         (
@@ -281,14 +281,7 @@ def test_lines_of_loops_are_configured_as_refresh_lines(
     tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     path = tmp_path / "gw.toml"
-    text = LOOPS.replace(old, new) if old else LOOPS
-    if "[[server]]" in text:  # a table of its own stands behind the channel's
-        text = text.replace("[[server]]", "\x00").replace('source_id = "U"', "\x01")
-        table = text[text.index("\x00") : text.index("\x01") + 1]
-        text = text.replace(table, "") + table.replace("\x00", "[[server]]").replace(
-            "\x01", 'source_id = "U"'
-        )
-    path.write_text(text)
+    path.write_text(LOOPS.replace(old, new) if old else LOOPS)
     if not reason:
         (channel,) = open_config(path)[0].channels
         assert channel.refreshes

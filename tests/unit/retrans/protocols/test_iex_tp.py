@@ -1,15 +1,15 @@
 """IEX-TP gap fill: the bytes of requests and answers, client and server face to face, each before
-a peer that is not what it should be; a seeded exchange by datagrams that get lost, doubled and
-late."""
+a peer that is not what it should be. `test_udp` has exchanges by datagrams that get lost."""
 
 import random
 import struct
+from collections.abc import Sequence
 
 import pytest
 
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Broken, Packet
 from feedhandler.retrans.protocols.iex_tp import (
     COUNTS,
@@ -19,11 +19,10 @@ from feedhandler.retrans.protocols.iex_tp import (
     SegmentCutter,
 )
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
-from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import mutated, numbers, stored, whole
+from tests.support.line_answers import by_datagrams, mutated, numbers, stored, whole
 from tests.support.seeds import drawn
 
 FEED = load_feed("iex-deep")
@@ -63,18 +62,8 @@ def holding(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStor
     return stored(FEED, [packet(*each) for each in runs], bytes_max)
 
 
-def client(latest: bytes = packet(1, 1), **settings: int) -> GapFillClient:
-    made = GapFillClient(
-        ClientSetup(
-            FEED,
-            RecoverySettings(**settings),
-            "us",
-            retransmission=(ServedChannel(SERVICE),),
-            latest=lambda service: latest,
-        )
-    )
-    made.connected(0)
-    return made
+def client(latest: Sequence[bytes] = (packet(1, 1),), **settings: int) -> GapFillClient:
+    return by_datagrams(GapFillClient, FEED, SERVICE, latest, **settings)
 
 
 def server(store: PacketStore, **settings: int) -> GapFillServer:
@@ -153,13 +142,7 @@ def test_what_answers_no_request_is_counted_and_ignored(datagram: bytes, counted
 
 def test_an_answer_about_a_session_that_is_over_is_none() -> None:
     latest = [packet(1, 1)]
-    asking = GapFillClient(
-        ClientSetup(
-            FEED, RecoverySettings(), "us", retransmission=(ServedChannel(SERVICE),),
-            latest=lambda service: latest[0],
-        )
-    )  # fmt: skip
-    asking.connected(0)
+    asking = client(latest)
     asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
     latest[0] = packet(1, 1, OTHER)
     assert asking.feed(packet(7, 3), 0) == []
@@ -211,8 +194,7 @@ def test_a_server_that_answers_tests_is_not_given_up_though_it_has_not_what_was_
 
 def test_a_session_that_is_over_is_not_tested() -> None:
     latest = [packet(1, 1)]
-    asking = client(heartbeat_us=20_000, dead_us=50_000)
-    asking._latest = lambda service: latest[0]
+    asking = client(latest, heartbeat_us=20_000, dead_us=50_000)
     asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
     asking.data_to_send()
     latest[0] = b""
@@ -220,20 +202,7 @@ def test_a_session_that_is_over_is_not_tested() -> None:
     assert asking.data_to_send() == b""
 
 
-def test_what_it_cannot_do_is_refused() -> None:
-    asking = client(request_packets_max=1000)
-    for end in (7, 1_008):
-        with pytest.raises(UsageError):
-            asking.ask(Ask(1, SERVICE, 7, end, 0), 0)
-    asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    with pytest.raises(UsageError):
-        asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    assert not asking.ask_refresh(AskRefresh(2, SERVICE), 0)
-    assert not asking.ask(Ask(3, SERVICE, 1 << 63, (1 << 63) + 1, 0), 0)
-    for number in range(4, 4 + REQUESTS_MAX):
-        asking.ask(Ask(number, SERVICE, number, number + 1, 0), 0)
-    assert asking.outstanding == REQUESTS_MAX
-    assert asking.counts["not_asked"] == 3
+def test_it_has_no_snapshots() -> None:
     with pytest.raises(UsageError, match="no snapshots"):
         GapFillClient(
             ClientSetup(FEED, RecoverySettings(), "us", refresh=(ServedChannel(SERVICE),))

@@ -1,20 +1,21 @@
 """MoldUDP64 requests: client and server face to face, and the client before a server that is not
-what it should be; a seeded exchange by datagrams that get lost, doubled and late."""
+what it should be. `test_udp` has exchanges by datagrams that get lost, doubled and late."""
 
 import struct
+from collections.abc import Sequence
 
 import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet, Rejected
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.protocols.moldudp64 import MoldClient, MoldServer
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import numbers, stored
+from tests.support.line_answers import by_datagrams, numbers, stored
 
 FEED = load_feed("nasdaq-totalview-itch")
 #: By the specification: session, first number, count; a message is a length and its bytes.
@@ -41,18 +42,8 @@ def holding(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStor
     return stored(FEED, [packet(*each) for each in runs], bytes_max)
 
 
-def client(latest: bytes = packet(1, 1), **settings: int) -> MoldClient:
-    made = MoldClient(
-        ClientSetup(
-            FEED,
-            RecoverySettings(**settings),
-            "us",
-            retransmission=(ServedChannel(SERVICE),),
-            latest=lambda service: latest,
-        )
-    )
-    made.connected(0)
-    return made
+def client(latest: Sequence[bytes] = (packet(1, 1),), **settings: int) -> MoldClient:
+    return by_datagrams(MoldClient, FEED, SERVICE, latest, **settings)
 
 
 def server(store: PacketStore, **settings: int) -> MoldServer:
@@ -159,14 +150,7 @@ def test_a_server_that_refused_all_that_was_asked_owes_nothing() -> None:
     assert asking.up
 
 
-def test_what_it_cannot_do_is_refused() -> None:
-    asking = client()
-    with pytest.raises(UsageError):
-        asking.ask(Ask(1, SERVICE, 7, 7, 0), 0)
-    asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    with pytest.raises(UsageError):
-        asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
-    assert not asking.ask_refresh(AskRefresh(2, SERVICE), 0)
+def test_it_asks_for_one_channel_of_a_feed_that_is_framed_so() -> None:
     two = (ServedChannel(1), ServedChannel(2))
     with pytest.raises(UsageError):
         MoldClient(ClientSetup(FEED, RecoverySettings(), "us", retransmission=two))
