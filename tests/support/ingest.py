@@ -80,21 +80,9 @@ class Channel:
         self.reading = True
         self.arbiter.start(self.now)
 
-    def feed(
-        self,
-        line: int,
-        sequence: int,
-        *,
-        next_sequence: int | None = None,
-        kind: PacketKind = PacketKind.DATA,
-        session: int = 0,
-        send_time: int = 0,
-        body: bytes | None = None,
-        count: int = 1,
-        head: bytes = bytes(BODY),
-    ) -> Verdict:
-        """Give the arbiter one packet; what it says about it."""
-        payload = self._packet(sequence, next_sequence, kind, session, send_time, body, count, head)
+    def feed(self, line: int, sequence: int, **fields: Any) -> Verdict:
+        """Give the arbiter one packet with these fields (`_packet`); what it says about it."""
+        payload = self._packet(sequence, **fields)
         verdict = self.arbiter.receive(
             line, self.header, memoryview(payload), 0, self.now + 7, self.now
         )
