@@ -22,7 +22,7 @@ from feedhandler.codecs.errors import reason_of
 from feedhandler.config import Config
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.doctor import host
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import Files
 from feedhandler.journal.owner import owner_of
 from feedhandler.journal.recovery import CONTROL_NAME, block_path, read_control, recover
 from feedhandler.journal.settings import QueueSettings
@@ -183,7 +183,7 @@ def check_contents(journal: Journal) -> Iterator[Check]:
 
 def _read(name: str, journal: Journal) -> Check:
     """Recover the queue as the gateway will, without writing, and report its problems."""
-    files = RealFiles(read_only=True)
+    files = Files(read_only=True)
     try:
         recovered = recover(files, journal.folder)
     finally:
@@ -229,7 +229,7 @@ def check_room(journals: list[Journal]) -> Iterator[Check]:
 
 def _blocks_of(journal: Journal) -> tuple[int, int]:
     """Return number and size of a journal's blocks; (0, configured size) where none can be read."""
-    files = RealFiles(read_only=True)
+    files = Files(read_only=True)
     try:
         control = read_control(files, journal.folder)
     except (FeedhandlerError, OSError):

@@ -24,14 +24,14 @@ is unwise; what cannot work is refused with the file's line.
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from feedhandler.addresses import split_address
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_as, read_text, within
 from feedhandler.ingest.groups import check_group
 
@@ -203,6 +203,14 @@ class Channels:
             if not carried.letters and not carried.symbols and rest is None:
                 rest = channel
         return rest
+
+    def chosen(self, ids: Sequence[str]) -> list[str]:
+        """Return these ids; without any, all. Raises `UsageError` for one that is not here."""
+        for id in ids:
+            if id not in self.channels:
+                known = ", ".join(self.channels)
+                raise UsageError(f"there is no channel {id}", f"there are: {known}")
+        return list(ids or self.channels)
 
     def retransmission_of(self, channel: Channel) -> Retransmission | None:
         """Return a channel's retransmission group; None where it has none."""

@@ -232,11 +232,7 @@ class Publisher:
         self._counts: Counter[str] = Counter()
         self._network = network
         self._bucket = TokenBucket(self.settings.rate_bytes_s, self.settings.burst_bytes)
-        for id in ids:
-            if id not in channels.channels:
-                known = ", ".join(channels.channels)
-                raise UsageError(f"there is no channel {id}", f"there are: {known}")
-        self._ids = list(ids or channels.channels)
+        self._ids = channels.chosen(ids)
         self._outputs: dict[str, _ChannelOutput] = {}
         self._services: dict[str, ResendService] = {}
         self._answers: dict[str, _Answers] = {}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
+from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import (
     Address,
@@ -142,10 +142,6 @@ class Receiver:
         on_events: OnEvents,
         notice: Notice | None = None,
     ) -> None:
-        for id in ids:
-            if id not in channels.channels:
-                known = ", ".join(channels.channels)
-                raise UsageError(f"there is no channel {id}", f"there are: {known}")
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self.receivers: dict[str, ChannelReceiver] = {}
@@ -155,7 +151,7 @@ class Receiver:
         self._noticed: set[str] = set()
         self._notice = notice or (lambda channel, what: None)
         self._channels = channels
-        self._ids = list(ids or channels.channels)
+        self._ids = channels.chosen(ids)
         self._on_events = on_events
         self._sockets: list[socket.socket] = []
         self._links: dict[str, _Link | _Topic] = {}

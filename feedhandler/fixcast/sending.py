@@ -14,7 +14,7 @@ retransmissions come from there.
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, UDP_BYTES_MAX, Packer
@@ -24,6 +24,9 @@ from feedhandler.fixcast.send_queue import SendQueue
 from feedhandler.fixcast.session import NEVER, PublisherSession, SessionSettings
 from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Message
 from feedhandler.retrans.store import PacketStore
+
+if TYPE_CHECKING:
+    from feedhandler.fixcast.protection import ChannelSealer
 
 #: Upper limit on a channel's datagrams that wait for the bucket: 1.4 MB, or 11 ms at 1 Gbit/s.
 WAITING_MAX = 1000
@@ -49,25 +52,6 @@ class SendingSettings:
     session: SessionSettings = field(default_factory=SessionSettings)
 
 
-class Sealer(Protocol):
-    """A maker of sealed datagrams from plain ones (`fixcast.protection`)."""
-
-    overhead_bytes: int
-
-    @property
-    def deadline_ns(self) -> int:
-        """Return when `tick` has something to do next."""
-
-    def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
-        """Return what is sent instead of a datagram."""
-
-    def tick(self, now_ns: int) -> list[bytes]:
-        """Return the datagrams that are due."""
-
-    def flush(self, now_ns: int) -> list[bytes]:
-        """Return what is still to be sent."""
-
-
 class ChannelSender:
     """Sender of one channel with a `header`; others on the same network may share `bucket`.
 
@@ -79,7 +63,7 @@ class ChannelSender:
         header: Header,
         settings: SendingSettings,
         bucket: TokenBucket,
-        sealer: Sealer | None = None,
+        sealer: "ChannelSealer | None" = None,
     ) -> None:
         self.header = header
         self.settings = settings
@@ -259,7 +243,9 @@ class ChannelSender:
             self._ready_ns = 0
 
 
-def plain_packer(settings: SendingSettings, period_ns: int, sealer: Sealer | None) -> Packer:
+def plain_packer(
+    settings: SendingSettings, period_ns: int, sealer: "ChannelSealer | None"
+) -> Packer:
     """Return a packer whose datagrams have the configured size once they are sealed.
 
     Raises `UsageError` where that leaves no room for messages.

@@ -262,16 +262,14 @@ class ReceiverSettings:
             )
 
 
+@dataclass(slots=True, eq=False)
 class _Held:
     """A datagram that waits for its signature; without payload it was delivered."""
 
-    __slots__ = ("digest", "line", "opened", "until_ns")
-
-    def __init__(self, opened: Opened, digest: bytes, line: int, until_ns: int) -> None:
-        self.opened = opened
-        self.digest = digest
-        self.line = line
-        self.until_ns = until_ns
+    opened: Opened
+    digest: bytes
+    line: int
+    until_ns: int
 
 
 class SealedReceiver:

@@ -61,16 +61,8 @@ def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
     return has
 
 
-def _has_names(feed: Feed) -> bool:
-    return bool(feed.references) or feed.symbols_are_text
-
-
 def _conflates(feed: Feed) -> bool:
     return any(layout.conflate == "latest" for ways in feed.layouts.values() for layout in ways)
-
-
-def _detects_tail_loss(feed: Feed) -> bool:
-    return feed.description.packet.sequence.heartbeat != "none"
 
 
 def _is_simulated(feed: Feed) -> bool:
@@ -80,21 +72,9 @@ def _is_simulated(feed: Feed) -> bool:
     return feed.name in (*EXCHANGE_FEEDS, FIX_EXCHANGE_FEED)
 
 
-def _retransmits(feed: Feed) -> bool:
-    return feed.recovery is not None and feed.recovery.retransmission is not None
-
-
 def _refreshes(feed: Feed) -> bool:
     recovery = feed.recovery
     return recovery is not None and (recovery.snapshots is not None or recovery.snapshot_lines)
-
-
-def _has_refresh_lines(feed: Feed) -> bool:
-    return feed.recovery is not None and feed.recovery.snapshot_lines
-
-
-def _has_books(feed: Feed) -> bool:
-    return feed.book is not None
 
 
 def _tells_statuses(feed: Feed) -> bool:
@@ -160,13 +140,13 @@ CAPABILITIES = (
         "tail_loss",
         "losses behind which nothing comes",
         "heartbeats carry the next number, so that a loss is noticed before the next data",
-        _detects_tail_loss,
+        lambda feed: feed.description.packet.sequence.heartbeat != "none",
     ),
     Capability(
         "names",
         "symbols by name",
         'subscriptions by a symbol\'s name, and `symbols = "name"`',
-        _has_names,
+        lambda feed: bool(feed.references) or feed.symbols_are_text,
     ),
     Capability(
         "conflation",
@@ -185,7 +165,7 @@ CAPABILITIES = (
         "retransmission",
         "what every line lost is fetched from the exchange's server (`[[server]]`, "
         "`retransmission`), by the protocol of the feed's `[recovery]` table",
-        _retransmits,
+        lambda feed: feed.recovery is not None and feed.recovery.retransmission is not None,
     ),
     Capability(
         "refresh",
@@ -198,7 +178,7 @@ CAPABILITIES = (
         "refresh_lines",
         "refresh lines",
         "snapshots by multicast lines of their own (`[[channel.refresh_line]]`)",
-        _has_refresh_lines,
+        lambda feed: feed.recovery is not None and feed.recovery.snapshot_lines,
     ),
     Capability(
         "books",
@@ -211,7 +191,7 @@ CAPABILITIES = (
         "normalised records",
         "order events, levels, trades and definitions in DBN's layout, the same of every feed: "
         "`as=mbo` and the like with `amqp.records`, and `feedhandler decode --as`",
-        _has_books,
+        lambda feed: feed.book is not None,
     ),
     Capability(
         "statuses",

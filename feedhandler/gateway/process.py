@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,7 +65,11 @@ class Gateway:
         self.config = config
         self.feed = load_feed(config.gateway.feed)
         self.ring = Ring(config.receive.ring_bytes)
-        self.runner = CoreRunner(self._renumbered, self._line_changed)
+        # A new sequence epoch may be a new trading day's, with its tags from the start.
+        self.runner = CoreRunner(
+            lambda: self.look_at_day(time.time_ns()),
+            lambda *event: self.watch.line_changed(*event),
+        )
         self.core = GatewayCore(
             config, self.feed, self.ring, self.runner, time.time_ns(), os.getpid()
         )
@@ -81,7 +86,7 @@ class Gateway:
             pump=self.runner.pump,
             on_attach=self.runner.attached,
             observer=self.subscriptions,
-            gate=Gate(config.amqp, _report_tls),
+            gate=Gate(config.amqp, partial(log_event, "tls")),
             conflates=self.feed if config.conflates else None,
         )
         self.queues = self.node.queues = DurableQueues(
@@ -101,7 +106,7 @@ class Gateway:
         self.control = ControlSocket(
             config.control.bind,
             {
-                "status": kept(self._status),
+                "status": kept(partial(self.snapshot, "control")),
                 "health": kept(self.watch.health),
                 "resume-requests": self._resume_requests,
             },
@@ -180,7 +185,7 @@ class Gateway:
             self.fanout,
             self.feed.type_code,
             self.config.gateway.name,
-            _report_publish,
+            partial(log_event, "publish"),
         )
         for publisher in publishers.all:
             if publisher.config.when_full == CONFLATE:
@@ -327,14 +332,6 @@ class Gateway:
 
     # -- reports of the core ----------------------------------------------------------------
 
-    def _line_changed(self, kind: int, channel_index: int, line: int) -> None:
-        """Take a control event, which may say that a line fell silent or is back."""
-        self.watch.line_changed(kind, channel_index, line)
-
-    def _renumbered(self) -> None:
-        """Look at the day: a new epoch may be a new trading day's, with its tags from the start."""
-        self.look_at_day(time.time_ns())
-
     def look_at_day(self, now_ns: int) -> None:
         """Give the core the time, and inform the operator of a trading day that has begun."""
         if self.core.turn_day(now_ns):
@@ -409,10 +406,6 @@ class Gateway:
             "queues": self.queues.snapshot(),
             **more,
         }
-
-    def _status(self) -> dict[str, Any]:
-        """Return the control socket's status; the statistics' percentiles stay as they are."""
-        return self.snapshot("control")
 
     def _resume_requests(self, request: Mapping[str, Any]) -> dict[str, list[str]]:
         """Answer the control socket's `resume-requests`: ask servers again today."""
@@ -506,15 +499,6 @@ def _processor(key: str, number: int) -> int | None:
             f"{key}: no processor {number} for this process", f"it may use {there}; -1 is any"
         )
     return number
-
-
-def _report_tls(text: str) -> None:
-    log_event("tls", text)
-
-
-def _report_publish(text: str) -> None:
-    """Log a destination's line for the operator."""
-    log_event("publish", text)
 
 
 def _line_counts(row: numpy.ndarray) -> dict[str, int]:

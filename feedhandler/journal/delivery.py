@@ -45,8 +45,6 @@ from feedhandler.journal.store import Store
 CLOSED_MAX = 1_000_000
 #: Items that are read together, under their block's lock.
 READ_ITEMS = 64
-
-
 #: Items that a walk over all of them reads at a time.
 WALK_ITEMS = 4096
 #: Items that are ended at a time.
@@ -119,21 +117,6 @@ class Delivery:
                     break
                 claimed += [(number, block) for number in numbers]
         return claimed
-
-    def pending_ids(self, after: int, limit: int) -> list[int]:
-        """Return up to `limit` undelivered ids above `after`, handed out or not."""
-        found: list[int] = []
-        begin = after
-        while len(found) < limit:
-            left = limit - len(found)
-            _, numbers = self._pending(after + 1, left, lambda block, numbers: None)
-            if not numbers:
-                break
-            found += numbers
-            after = numbers[-1]
-        if self._store.slots:
-            found = sorted({*found, *self._moved_pending(begin)})[:limit]
-        return found
 
     def _moved_pending(self, after: int) -> list[int]:
         """Return ids above `after` of moved items that are undelivered."""

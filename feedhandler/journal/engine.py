@@ -26,7 +26,7 @@ from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.block import Block
 from feedhandler.journal.cancels import CancelAnswer, ForwardPage
 from feedhandler.journal.delivery import Delivery
-from feedhandler.journal.files import Create, Files, RealFiles, carry_out
+from feedhandler.journal.files import Create, Files, carry_out
 from feedhandler.journal.groups import Group, ProducerState
 from feedhandler.journal.layout import Status
 from feedhandler.journal.mutex import Mutex
@@ -114,7 +114,7 @@ class Engine:
         self._cramped = False
         self._owner = Owner(self.folder)
         try:
-            self._files: Files = files or RealFiles()
+            self._files: Files = files or Files()
             began = clock()
             opened = open_store(self._files, self.folder, settings, os.urandom(16), began, Mutex)
             self.recovery_ns = max(clock() - began, 0)

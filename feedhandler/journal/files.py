@@ -1,8 +1,8 @@
-"""File operations of a queue as values (`Write`, `Sync`, ...), and the real files they apply to.
+"""File operations of a queue as values (`Write`, `Sync`, ...), and the files they apply to.
 
 What it is for: the queue's logic plans steps and never touches a file except to read; `carry_out`
-executes the steps one by one through `Files`. In the product that is `RealFiles`; in tests a
-simulated disk that fails, loses writes and loses its power.
+executes the steps one by one through `Files`. In tests a simulated disk stands in for it, which
+fails, loses writes and loses its power.
 
 What it promises: a call that is interrupted is made again, and a write that is short is continued;
 any other failure is raised unchanged, at once, and no further step is executed. A failed sync is
@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from feedhandler.journal.scatter import read_parts
 from feedhandler.private_files import make_folder, open_file
@@ -76,90 +76,7 @@ Step = Write | WriteThrough | Sync | Create | Replace
 NO_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
-class Files(Protocol):
-    """The file operations of a queue, by path; each may raise `OSError`."""
-
-    def create(self, path: str) -> None:
-        """Create an empty file, replacing any existing one."""
-
-    def exists(self, path: str) -> bool:
-        """Return whether the file exists."""
-        ...
-
-    def pread(self, path: str, count: int, offset: int) -> bytes:
-        """Read up to `count` bytes from `offset`; fewer only at the file's end."""
-        ...
-
-    def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
-        """Read parts of these sizes from `offset` on, at most `scatter.PARTS_MAX`; None where the
-        file ends before."""
-        ...
-
-    def pwrite(self, path: str, data: memoryview, offset: int) -> int:
-        """Write at `offset` and return the number of bytes written."""
-        ...
-
-    def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
-        """Write as `pwrite`; the bytes that it reports as written are on the disk."""
-        ...
-
-    def sync(self, path: str) -> None:
-        """Make the file's data durable (fdatasync)."""
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename `old` to `new`, replacing it."""
-
-    def remove(self, path: str) -> None:
-        """Remove the file."""
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in the folder durable."""
-
-    def close(self) -> None:
-        """Close all files."""
-
-
-def carry_out(files: Files, steps: Iterable[Step]) -> None:
-    """Execute steps in order. Raises the first failure, an `OSError`, and executes no further
-    step."""
-    for step in steps:
-        if isinstance(step, WriteThrough):
-            _write_all(files.pwrite_through, step.path, step.data, step.offset)
-        elif isinstance(step, Write):
-            _write_all(files.pwrite, step.path, step.data, step.offset)
-        elif isinstance(step, Sync):
-            files.sync(step.path)
-        elif isinstance(step, Create):
-            files.create(step.path)
-            zeros = bytes(min(step.size, FILL_BYTES))
-            for offset in range(0, step.size, FILL_BYTES):
-                _write_all(files.pwrite, step.path, zeros[: step.size - offset], offset)
-            files.sync(step.path)
-            files.sync_folder(os.path.dirname(step.path))
-        else:
-            new = step.path + NEW_SUFFIX
-            files.create(new)
-            _write_all(files.pwrite, new, step.data, 0)
-            files.sync(new)
-            files.rename(new, step.path)
-            files.sync_folder(os.path.dirname(step.path))
-
-
-def _write_all(
-    write: Callable[[str, memoryview, int], int], path: str, data: bytes | memoryview, offset: int
-) -> None:
-    """Write all of `data`, in as many writes as it takes."""
-    left = memoryview(data)
-    while left:
-        try:
-            done = write(path, left, offset)
-        except InterruptedError:
-            continue
-        left = left[done:]
-        offset += done
-
-
-class RealFiles:
+class Files:
     """The operating system's files; descriptors stay open. Any thread may call."""
 
     def __init__(self, *, read_only: bool = False) -> None:
@@ -191,7 +108,8 @@ class RealFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
-        """Read parts of these sizes in one call; None where the file ends before."""
+        """Read parts of these sizes in one call, at most `scatter.PARTS_MAX`; None where the file
+        ends before."""
         return read_parts(self.descriptor(path), sizes, offset)
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
@@ -258,6 +176,46 @@ class RealFiles:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+def carry_out(files: Files, steps: Iterable[Step]) -> None:
+    """Execute steps in order. Raises the first failure, an `OSError`, and executes no further
+    step."""
+    for step in steps:
+        if isinstance(step, WriteThrough):
+            _write_all(files.pwrite_through, step.path, step.data, step.offset)
+        elif isinstance(step, Write):
+            _write_all(files.pwrite, step.path, step.data, step.offset)
+        elif isinstance(step, Sync):
+            files.sync(step.path)
+        elif isinstance(step, Create):
+            files.create(step.path)
+            zeros = bytes(min(step.size, FILL_BYTES))
+            for offset in range(0, step.size, FILL_BYTES):
+                _write_all(files.pwrite, step.path, zeros[: step.size - offset], offset)
+            files.sync(step.path)
+            files.sync_folder(os.path.dirname(step.path))
+        else:
+            new = step.path + NEW_SUFFIX
+            files.create(new)
+            _write_all(files.pwrite, new, step.data, 0)
+            files.sync(new)
+            files.rename(new, step.path)
+            files.sync_folder(os.path.dirname(step.path))
+
+
+def _write_all(
+    write: Callable[[str, memoryview, int], int], path: str, data: bytes | memoryview, offset: int
+) -> None:
+    """Write all of `data`, in as many writes as it takes."""
+    left = memoryview(data)
+    while left:
+        try:
+            done = write(path, left, offset)
+        except InterruptedError:
+            continue
+        left = left[done:]
+        offset += done
 
 
 def _uninterrupted(call: Callable[..., None], *arguments: str) -> None:

@@ -36,7 +36,7 @@ from cython.cimports.feedhandler.journal.pending_batch import PendingBatch
 from cython.cimports.feedhandler.journal.writer import Writer
 
 from feedhandler.codecs.visibility import Public, Readonly
-from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
+from feedhandler.journal.files import Files, Sync, Write, WriteThrough, carry_out
 from feedhandler.journal.groups import ProducerState
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Producers:
         self._journal_bytes = parts.journal_bytes
         self._item_bytes_max = parts.item_bytes_max
         # Simulated files of tests have no descriptors.
-        self._direct = type(parts.files) is RealFiles
+        self._direct = type(parts.files) is Files
         self._ending = self._asked = self._stalled = False
         self._asked_ns = 0
         self._max_ns = parts.journal_max_ns

@@ -1,9 +1,10 @@
 """A keyed queue's store: what is asked of it in a turn of the event loop is one group of the
 journal.
 
-What it is for: `JournalStore` is the `Store` of `queue.KeyedQueue` over a persistent queue.
-Operations are gathered; `push` commits them, all or nothing, and once that is durable the queue is
-notified, in order, and those that wait for it (`when_durable`). So an acknowledgement and what its
+What it is for: a `JournalStore` makes durable, in a persistent queue, what a `queue.KeyedQueue`
+asks of it, in that order. Operations are gathered; `push` commits them, all or nothing, and once
+that is durable the queue is notified (`durable`, `ended`, `marked`), in order, and those that wait
+for it (`when_durable`). So an acknowledgement and what its
 consumer has put in the same unit count together, and a unit is never split (`unit`).
 
 A message that goes to another queue is an outbox entry here first: its end here and the entry are
@@ -102,7 +103,8 @@ class JournalStore:
     # -- as the queue sees it -----------------------------------------------------------------
 
     def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
-        """Add a message, together with its producer's stamp; return its number."""
+        """Add a message, together with its producer's stamp; return its number, above all before
+        it. `keys` are the digests of its keys."""
         return self._put(wrap(content, keys), stamp)
 
     def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:

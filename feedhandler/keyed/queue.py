@@ -1,9 +1,9 @@
 """The rules of a keyed queue, without disk and clients: each message's way from put to end.
 
 What it is for: messages of one key are worked on one after the other, in order; those of different
-keys side by side; each has one effect. The queue decides; a `Store` makes it durable and says so,
-later; nothing counts before. `dispatch.py` knows who may go next, `structure.py` reads keys,
-`producers.py` knows what was sent before.
+keys side by side; each has one effect. The queue decides; a `JournalStore` makes it durable and
+says so, later; nothing counts before. `dispatch.py` knows who may go next, `structure.py` reads
+keys, `producers.py` knows what was sent before.
 
 A message has its position as soon as it is put, and no consumer gets it before it is durable.
 
@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
@@ -38,6 +38,9 @@ from feedhandler.keyed.producers import Producers, Stamp, Standing
 from feedhandler.keyed.settings import NEVER, TRIES_MAX, Full, KeyedSettings, Poison, Wrong
 from feedhandler.keyed.slot_states import FLYING, FREE, PARKED
 from feedhandler.keyed.structure import DIGEST_BYTES, Digester, Misfit, Structure
+
+if TYPE_CHECKING:
+    from feedhandler.keyed.journal_store import JournalStore
 
 #: Mark of a message that is parked; lower marks count tries.
 PARKED_MARK = 127
@@ -111,37 +114,6 @@ class _Flight:
     state: State = State.HELD
 
 
-class Store(Protocol):
-    """Storage of the queue's messages; it does operations in the order in which they are asked for,
-    and calls the queue's `durable`, `ended` and `marked` once they are on the disk."""
-
-    def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
-        """Add a message, together with its producer's stamp; return its number, above all before
-        it. `keys` are the digests of its keys."""
-        ...
-
-    def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
-        """Put an invalid message into the dead queue."""
-
-    def note(self, stamp: Stamp) -> None:
-        """Record a producer's stamp without a message."""
-
-    def deliver(self, number: int) -> None:
-        """End a message as delivered."""
-
-    def cancel(self, number: int) -> None:
-        """End a message as cancelled."""
-
-    def expire(self, number: int) -> None:
-        """End a message as expired."""
-
-    def bury(self, number: int, reason: str) -> None:
-        """Move a message to the dead queue, in one group with its end."""
-
-    def mark(self, number: int, mark: int) -> None:
-        """Record a pending message's mark."""
-
-
 class KeyedQueue:
     """The rules of one keyed queue; see the module.
 
@@ -153,7 +125,7 @@ class KeyedQueue:
         self,
         structure: Structure,
         settings: KeyedSettings,
-        store: Store,
+        store: "JournalStore",
         epoch: int,
         known: Iterable[tuple[bytes, tuple[int, int]]] = (),
         secret: bytes = b"",

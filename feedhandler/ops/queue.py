@@ -18,7 +18,7 @@ from feedhandler.amqp.durable.values import SectionError
 from feedhandler.codecs.errors import FeedhandlerError, PeerError, UsageError, unwritable
 from feedhandler.journal import BlockingQueue, Item
 from feedhandler.journal.block import pending_slots
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import Files
 from feedhandler.journal.layout import Status
 from feedhandler.journal.owner import Owner, owner_of
 from feedhandler.journal.reading import SegmentReader
@@ -143,7 +143,7 @@ def repair(path: Path, folders: Sequence[Path]) -> int:
     if not candidates and not (path / "control").is_file():
         raise UsageError(f"{path}: no queue here", "name all its folders with --path")
     owner = Owner(str(path))
-    files = RealFiles()
+    files = Files()
     try:
         with host_faults():
             done = mend(files, str(path), candidates)
@@ -167,7 +167,7 @@ def repair(path: Path, folders: Sequence[Path]) -> int:
 
 def _settled(
     path: Path,
-    look: Callable[[RealFiles, Callable[[int], None]], Answer],
+    look: Callable[[Files, Callable[[int], None]], Answer],
     problems: Callable[[Answer], list[str]],
 ) -> Answer:
     """Return what `look` finds; look again where a queue that is open seems wrong.
@@ -177,7 +177,7 @@ def _settled(
     _check_there(path)
     steady: list[str] | None = None
     for turn in range(1, LOOKS + 1):
-        files = RealFiles(read_only=True)
+        files = Files(read_only=True)
         try:
             total = len(read_control(files, str(path)).blocks)
             with progress(f"reading {path}", total=total) as advance, host_faults():
@@ -232,7 +232,7 @@ def _figures(path: Path, found: Recovered) -> dict[str, Any]:
 
 def _pending(found: Recovered) -> Iterator[Item]:
     """Yield pending items; skip slots that the owner has reused meanwhile."""
-    files = RealFiles(read_only=True)
+    files = Files(read_only=True)
     reader = SegmentReader(files)
     try:
         for number, block, slot in pending_slots(found.live, found.numbers):
@@ -248,7 +248,7 @@ def _whole_of(path: Path) -> Callable[[Item], Item]:
 
     A keyed queue stores its keys' digests with each item.
     """
-    files = RealFiles(read_only=True)
+    files = Files(read_only=True)
     try:
         if read_definition(files, str(path)) is None:
             return lambda item: item
@@ -295,7 +295,7 @@ def _text(content: bytes) -> str:
 def _opened(path: Path) -> BlockingQueue:
     """Open the queue as its owner. Raises `UsageError` where there is none."""
     _check_there(path)
-    files = RealFiles(read_only=True)
+    files = Files(read_only=True)
     try:
         control = read_control(files, str(path))
     finally:

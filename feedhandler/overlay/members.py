@@ -39,20 +39,14 @@ _TIMES_BYTES = 24
 _HOP_BYTES = 8
 
 
-class _Below:
-    """A member that has a parent: numbers what it sends there, and knows the sender's time."""
+class _Member:
+    """A member in the version of the topology that is in force; numbers and seals what it sends."""
 
-    def __init__(
-        self, topology: Topology, name: str, epoch: int, slots: int, follows_clock: bool
-    ) -> None:
+    def __init__(self, topology: Topology, name: str, epoch: int, slots: int) -> None:
         self.admission = Admission(topology, name, slots)
         self.counts: Counter[str] = self.admission.counts
-        self.clock = OffsetEstimator()
-        #: When something from the sender came last, by the own clock; initially the start.
-        self.heard_ns = epoch
-        self._epoch, self._number = epoch, 0
-        self._follows_clock = follows_clock
-        self._probe_ns = 0
+        self.epoch = epoch
+        self._number = 0
 
     @property
     def topology(self) -> Topology:
@@ -63,15 +57,6 @@ class _Below:
     def me(self) -> Member:
         """The member itself."""
         return self.admission.me
-
-    @property
-    def parent(self) -> Member:
-        """The member that it reports to."""
-        return self.topology.sources(self.me)[0]
-
-    def senders_time(self, now_ns: int) -> int:
-        """Convert a time of the own clock to the sender's clock."""
-        return now_ns + self.clock.offset_ns
 
     def change(self, topology: Topology) -> str:
         """Take another version of the topology; return why not, or ""."""
@@ -86,8 +71,58 @@ class _Below:
 
     def _sealed(self, kind: Kind, payload: bytes, to: Address, now_ns: int) -> Sends:
         self._number += 1
-        head = Head(kind, self.topology.tree, self._epoch, self._number, now_ns)
+        head = Head(kind, self.topology.tree, self.epoch, self._number, now_ns)
         return [(encode(head, payload, self.me.key), (to,))]
+
+    def _time_answer(self, head: Head, child: Member, senders_ns: int, now_ns: int) -> Sends:
+        """Answer a child's probe with the sender's time as known here."""
+        times = (head.sent_ns, senders_ns, senders_ns)
+        payload = b"".join(each.to_bytes(8, "little") for each in times)
+        return self._sealed(Kind.ANSWER, payload, child.address, now_ns)
+
+
+class _Parent(_Member):
+    """A member that has children: knows whom it sends to, and gathers reports."""
+
+    _bound_ns: int
+
+    def _changed(self) -> None:
+        me = self.me
+        self.targets = tuple(each.address for each in self.topology.targets(me))
+        children = [each.name for each in self.topology.children(me)]
+        self.reports = ReportGatherer(children, bound_ns=self._bound_ns)
+
+    def _gathered(self, child: Member, datagram: bytes, now_ns: int) -> bool:
+        """Take a child's report; return whether it is one."""
+        report = decode_report(payload_of(datagram))
+        if report is None:
+            self.admission.drop(Fault.CONTENT)
+            return False
+        self.reports.add(child.name, report, now_ns)
+        return True
+
+
+class _Child(_Member):
+    """A member that has a parent, and knows the sender's time."""
+
+    def __init__(
+        self, topology: Topology, name: str, epoch: int, slots: int, follows_clock: bool
+    ) -> None:
+        super().__init__(topology, name, epoch, slots)
+        self.clock = OffsetEstimator()
+        #: When something from the sender came last, by the own clock; initially the start.
+        self.heard_ns = epoch
+        self._follows_clock = follows_clock
+        self._probe_ns = 0
+
+    @property
+    def parent(self) -> Member:
+        """The member that it reports to."""
+        return self.topology.sources(self.me)[0]
+
+    def senders_time(self, now_ns: int) -> int:
+        """Convert a time of the own clock to the sender's clock."""
+        return now_ns + self.clock.offset_ns
 
     def _probe(self, now_ns: int) -> Sends:
         if not self._follows_clock or now_ns < self._probe_ns:
@@ -96,12 +131,10 @@ class _Below:
         return self._sealed(Kind.PROBE, b"", self.parent.address, now_ns)
 
     def _answer(self, head: Head, child: Member, now_ns: int) -> Sends:
-        """Answer a child's probe with the sender's time as known here."""
+        """Answer a child's probe, once the sender's time is known here."""
         if self._follows_clock and not self.clock.known:
             return []
-        here = self.senders_time(now_ns)
-        times = b"".join(each.to_bytes(8, "little") for each in (head.sent_ns, here, here))
-        return self._sealed(Kind.ANSWER, times, child.address, now_ns)
+        return self._time_answer(head, child, self.senders_time(now_ns), now_ns)
 
     def _process_answer(self, payload: bytes, now_ns: int) -> None:
         if len(payload) != _TIMES_BYTES:
@@ -115,7 +148,7 @@ class _Below:
             self.clock.add(sample)
 
 
-class Proxy(_Below):
+class Proxy(_Child, _Parent):
     """A proxy: forwards first copies to its children and those that it hedges for, gathers reports.
 
     `follows_clock`: it probes its parent for the sender's time; else the own clock is the sender's.
@@ -134,12 +167,6 @@ class Proxy(_Below):
         self._bound_ns = bound_ns
         self._changed()
 
-    def _changed(self) -> None:
-        me = self.me
-        self.targets = tuple(each.address for each in self.topology.targets(me))
-        children = [each.name for each in self.topology.children(me)]
-        self.reports = ReportGatherer(children, bound_ns=self._bound_ns)
-
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
         """Handle a datagram; return what is to be sent."""
         admitted = self.admission.admit(datagram, address, self.senders_time(now_ns))
@@ -155,12 +182,7 @@ class Proxy(_Below):
         if head.kind == Kind.ANSWER:
             self._process_answer(payload_of(datagram), now_ns)
             return []
-        report = decode_report(payload_of(datagram))
-        if report is None:
-            self.admission.drop(Fault.CONTENT)
-            return []
-        self.reports.add(member.name, report, now_ns)
-        return self._report(now_ns)
+        return self._report(now_ns) if self._gathered(member, datagram, now_ns) else []
 
     @property
     def deadline_ns(self) -> int:
@@ -178,7 +200,7 @@ class Proxy(_Below):
         return self._sealed(Kind.REPORT, report.encoded(), self.parent.address, now_ns)
 
 
-class Receiver(_Below):
+class Receiver(_Child):
     """A receiver: holds and releases messages, and reports their delays.
 
     `gap_wait_ns`: how long after its deadline a message waits for a missing one before it.
@@ -319,7 +341,7 @@ class SharedSequence:
         self.sent_ns = 0
 
 
-class Sender:
+class Sender(_Parent):
     """A sender: numbers messages, gives them deadlines, gathers reports.
 
     `controller` sets the hold for a wanted probability of fairness; without one the hold is the
@@ -338,7 +360,7 @@ class Sender:
         bound_ns: int = BOUND_NS,
         sequence: SharedSequence | None = None,
     ) -> None:
-        self.epoch = epoch
+        super().__init__(topology, topology.members[0].name, epoch, 1)
         self.sequence = sequence or SharedSequence()
         self.controller = controller
         self.held, self.quantile, self.rotate = held, quantile, rotate
@@ -346,37 +368,14 @@ class Sender:
         #: The longest last hop that receivers have reported.
         self.longest_hop_ns = 0
         self._bound_ns = bound_ns
-        self._number = 0
         self._beat_ns = 0
         self._turn = 0
-        self.admission = Admission(topology, topology.members[0].name, 1)
-        self.counts: Counter[str] = self.admission.counts
         self._changed()
 
     @property
     def last_id(self) -> int:
         """The id of the last message, in any of the sender's trees."""
         return self.sequence.last_id
-
-    @property
-    def topology(self) -> Topology:
-        """The version in force."""
-        return self.admission.topology
-
-    def change(self, topology: Topology) -> str:
-        """Take another version of the topology; return why not, or ""."""
-        name = self.admission.me.name
-        reason = topology.succeeds(self.topology, name)
-        if not reason:
-            self.admission.change(topology, name)
-            self._changed()
-        return reason
-
-    def _changed(self) -> None:
-        me = self.admission.me
-        children = self.topology.children(me)
-        self.targets = tuple(child.address for child in children)
-        self.reports = ReportGatherer([child.name for child in children], bound_ns=self._bound_ns)
 
     def send(self, payload: bytes, now_ns: int) -> Sends:
         """Assign a message its id, and return its datagram. Raises `ValueError` where it is too
@@ -408,16 +407,8 @@ class Sender:
             return []
         head, member = admitted
         if head.kind == Kind.PROBE:
-            self._number += 1
-            times = b"".join(each.to_bytes(8, "little") for each in (head.sent_ns, now_ns, now_ns))
-            answer = Head(Kind.ANSWER, self.topology.tree, self.epoch, self._number, now_ns)
-            return [(encode(answer, times, self.admission.me.key), (member.address,))]
-        report = decode_report(payload_of(datagram))
-        if report is None:
-            self.admission.drop(Fault.CONTENT)
-            return []
-        self.reports.add(member.name, report, now_ns)
-        return self._adjust(now_ns)
+            return self._time_answer(head, member, now_ns, now_ns)
+        return self._adjust(now_ns) if self._gathered(member, datagram, now_ns) else []
 
     def _adjust(self, now_ns: int) -> Sends:
         """Set the hold by the merged reports; return the notice to receivers, if any."""

@@ -17,22 +17,22 @@ import pytest
 from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.last_hop import BOUND_NS as LAST_HOP_BOUND_NS
 from feedhandler.overlay.members import Proxy, Receiver, Sender
-from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.topology import Address, make_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, encode, read
 from tests.support.overlay_trees import (
-    Timeline,
+    MS,
+    US,
+    S,
+    TreeWorld,
     announced,
     check_nothing_unannounced,
     ids_in_order,
     lie,
+    play_seeds,
 )
-from tests.support.seeds import naming, seeds_to_play
 
 SEEDS = int(os.environ.get("SEEDS", "16"))
-US, MS, S = 1_000, 1_000_000, 1_000_000_000
-BEGIN_NS = 1_800_000_000 * S
 BOUND_NS = 3 * MS
 INTERVAL_NS = 50 * MS
 SHAPES = [Shape(3, 1, 1), Shape(5, 2, 2, 1), Shape(6, 2, 3, 2), Shape(8, 3, 2, 1), Shape(4, 2, 2)]
@@ -88,12 +88,12 @@ def drawn(rng: random.Random) -> Plan:
     return plan
 
 
-class World(Timeline):
-    """Members, links and clocks; time in ns from `BEGIN_NS`."""
+class World(TreeWorld):
+    """Members of one tree, known by their names."""
 
     def __init__(self, plan: Plan, rng: random.Random) -> None:
-        super().__init__()
-        self.plan, self.rng = plan, rng
+        super().__init__("sender", rng)
+        self.plan = plan
         count = 1 + plan.shape.proxies + plan.shape.receivers
         addresses = [("10.0.0.1", 7_000 + n) for n in range(count)]
         keys = (rng.randbytes(32) for _ in range(count + 1))
@@ -102,13 +102,7 @@ class World(Timeline):
         if plan.clocks:
             for each in self.topology.members[1:]:
                 self.off[each.name] = rng.randrange(-40 * MS, 40 * MS)
-        self.down: set[str] = set()
         self.at: dict[Address, str] = {}
-        self.members: dict[str, Sender | Proxy | Receiver] = {}
-        self.armed: dict[str, int] = {}
-        self.sent: dict[tuple[int, int], bytes] = {}
-        self.deadlines: list[int] = []
-        self.had: dict[str, list[Event]] = {}
         self.holds: list[int] = []
         self.forgeries = 0
         self.recorded: list[bytes] = []
@@ -116,10 +110,6 @@ class World(Timeline):
         self.sender = self.begin_sender(controller)
         for each in self.topology.members[1:]:
             self.begin(each.name)
-
-    def clock(self, name: str) -> int:
-        """A member's own clock."""
-        return BEGIN_NS + self.now + self.off[name]
 
     def begin_sender(self, controller: HoldController | None) -> Sender:
         me = self.topology.members[0]
@@ -157,9 +147,7 @@ class World(Timeline):
                 name = self.at.get(to, "")
                 if rng.random() < plan.loss or self.cut(source, name):
                     continue
-                delay = 20 * US + index * 3 * US + int(rng.expovariate(1 / (15 * US)))
-                if rng.random() < plan.spikes:
-                    delay += int(rng.expovariate(1 / (2 * MS)))
+                delay = self.delay(index, plan.spikes)
                 self.later(delay, lambda n=name, d=datagram: self.arrive(n, d, address))  # type: ignore[misc]
                 if plan.forged and rng.random() < plan.forged:
                     self.forge(name, datagram, address)
@@ -204,55 +192,17 @@ class World(Timeline):
 
     # -- members ----------------------------------------------------------------------------
 
-    def release(self, name: str) -> None:
-        """Release what a receiver may release now, and check it."""
-        member = self.members[name]
-        if isinstance(member, Receiver):
-            here = member.senders_time(self.clock(name))
-            for event in member.release(self.clock(name)):
-                if isinstance(event, Deliver):
-                    assert event.deadline_ns <= here, "released before its deadline"
-                    assert self.sent[event.epoch, event.id] == event.payload
-                if isinstance(event, Gap):
-                    assert event.first <= event.last, "a gap of nothing"
-                self.had[name].append(event)
-
-    def arm(self, name: str) -> None:
-        """Wake a member when it wants to be woken."""
-        member = self.members[name]
-        wanted = [member.deadline_ns]
-        if isinstance(member, Receiver):
-            wanted.append(member.release_ns)
-        at = min((each for each in wanted if each), default=0)
-        if at and name not in self.armed:
-            self.armed[name] = at
-            self.later(max(at - self.clock(name), 10 * US), lambda: self.wake(name))
-
     def wake(self, name: str) -> None:
         """A member's time has come."""
-        self.armed.pop(name, None)
-        if name in self.down:
-            return
-        self.send(name, self.members[name].tick(self.clock(name)))
-        if name == self.topology.members[0].name:
+        super().wake(name)
+        if name == self.root:
             self.holds.append(self.sender.hold_ns)
-        self.release(name)
-        self.arm(name)
 
-    def publish(self, number: int) -> None:
-        """The sender has a message."""
-        plan, name = self.plan, self.topology.members[0].name
-        if number == plan.restart:
+    def published(self, number: int) -> None:
+        """The sender, which may begin anew with it, has a message."""
+        if number == self.plan.restart:
             self.sender = self.begin_sender(None)
-        payload = f"message {number}".encode()
-        sends = self.sender.send(payload, self.clock(name))
-        head = read(sends[0][0])
-        assert isinstance(head, Head)
-        self.sent[head.epoch, head.id] = payload
-        if head.deadline_ns and plan.restart == 0:
-            self.deadlines.append(head.deadline_ns)
-        self.send(name, sends)
-        self.arm(name)
+        self.publish(number, counted=self.plan.restart == 0)
 
     def die(self, name: str) -> None:
         """A proxy dies; perhaps another one takes its place a little later."""
@@ -281,9 +231,9 @@ def play(seed: int) -> World:
     world = World(plan, rng)
     # With clocks of their own members know the sender's time first.
     start = 600 * MS if plan.clocks else MS
-    world.arm(world.topology.members[0].name)
+    world.arm(world.root)
     for number in range(1, plan.messages + 1):
-        world.later(start + number * plan.gap_us * US, lambda n=number: world.publish(n))  # type: ignore[misc]
+        world.later(start + number * plan.gap_us * US, lambda n=number: world.published(n))  # type: ignore[misc]
     for at, name in plan.dead:
         world.later(start + at * US, lambda n=name: world.die(n))  # type: ignore[misc]
     for at, name, by in plan.steps:
@@ -349,9 +299,7 @@ def whole(plan: Plan) -> bool:
 
 @pytest.mark.parametrize("share", range(4))
 def test_every_course_keeps_order_deadlines_and_bounds(share: int) -> None:
-    for seed in seeds_to_play(range(1 + share, SEEDS + 1, 4)):
-        with naming(seed, __file__):
-            play(seed)
+    play_seeds(play, range(1 + share, SEEDS + 1, 4), __file__)
 
 
 def test_a_seed_does_the_same_again() -> None:

@@ -24,29 +24,26 @@ from feedhandler.overlay.merging import (
     receiver_of,
     sender_of,
 )
-from feedhandler.overlay.release import Deliver, Event
 from feedhandler.overlay.topology import Address, Topology, make_topology
 from feedhandler.overlay.tree import Shape
-from feedhandler.overlay.wire import Head, read
 from tests.support.overlay_trees import (
-    Timeline,
+    MS,
+    US,
+    S,
+    TreeWorld,
     announced,
     check_nothing_unannounced,
     ids_in_order,
     lie,
+    play_seeds,
 )
-from tests.support.seeds import naming, seeds_to_play
 
 SEEDS = int(os.environ.get("SEEDS", "16"))
-US, MS, S = 1_000, 1_000_000, 1_000_000_000
-BEGIN_NS = 1_800_000_000 * S
 BOUND_NS = 3 * MS
 INTERVAL_NS = 50 * MS
 GAP_WAIT_NS = 5 * MS
 SHAPES = [Shape(5, 2, 2, 1), Shape(6, 2, 3, 2), Shape(8, 3, 2, 1), Shape(4, 2, 2), Shape(3, 1, 1)]
 ROOT = ("10.0.0.1", 7_000)
-
-AnyMember = MergedSender | Proxy | MergedReceiver
 
 
 @dataclass
@@ -84,22 +81,16 @@ def drawn(rng: random.Random) -> Plan:
     )  # fmt: skip
 
 
-class World(Timeline):
-    """Trees at work; time in ns from `BEGIN_NS`. Members are known by their addresses."""
+class World(TreeWorld):
+    """Trees at work; members are known by their addresses."""
 
     def __init__(self, plan: Plan, rng: random.Random) -> None:
-        super().__init__()
-        self.plan, self.rng = plan, rng
+        super().__init__(ROOT, rng)
+        self.plan = plan
         self.topologies = [self.planted(tree) for tree in range(1, plan.trees + 1)]
         check_trees(self.topologies)
-        self.off: dict[Address, int] = {ROOT: 0}
-        self.members: dict[Address, AnyMember] = {}
-        self.armed: set[Address] = set()
-        self.down: set[Address] = set()
-        self.sent: dict[tuple[int, int], bytes] = {}
-        self.deadlines: list[int] = []
-        self.had: dict[str, list[Event]] = {}
-        self.names: dict[Address, str] = {}
+        self.off[ROOT] = 0
+        self.liar = self.topologies[0].member(plan.liar).address if plan.liar else None
         self.extra_holds: list[int] = []
         self.sender = self.begin_sender()
         for topology in self.topologies:
@@ -115,10 +106,6 @@ class World(Timeline):
         addresses += [("10.0.0.2", 7_000 + n) for n in range(shape.receivers)]
         keys = (rng.randbytes(32) for _ in range(len(addresses) + 1))
         return make_topology(shape, tree, addresses, keys)
-
-    def clock(self, at: Address) -> int:
-        """A member's own clock."""
-        return BEGIN_NS + self.now + self.off[at]
 
     def begin_sender(self) -> MergedSender:
         sender = sender_of(
@@ -143,7 +130,7 @@ class World(Timeline):
                 echo=("10.1.0.2", at[1]) if self.plan.last_hops else None,
             )  # fmt: skip
             assert isinstance(receiver, MergedReceiver)
-            self.members[at], self.had[me.name], self.names[at] = receiver, [], me.name
+            self.members[at], self.had[at] = receiver, []
         self.later(1, lambda: self.wake(at))
 
     # -- links ------------------------------------------------------------------------------
@@ -152,7 +139,7 @@ class World(Timeline):
         """Put datagrams on their way."""
         plan, rng = self.plan, self.rng
         for datagram, addresses in sends:
-            if plan.liar and self.names.get(source) == plan.liar:
+            if source == self.liar:
                 datagram = lie(datagram, rng, BOUND_NS, self.key_of_liar)
             for index, to in enumerate(addresses):
                 if to[0] == "10.1.0.2":  # an isolated process, which answers
@@ -161,9 +148,7 @@ class World(Timeline):
                     continue
                 if source in self.down or to not in self.members or rng.random() < plan.loss:
                     continue
-                delay = 20 * US + index * 3 * US + int(rng.expovariate(1 / (15 * US)))
-                if rng.random() < plan.spikes:
-                    delay += int(rng.expovariate(1 / (2 * MS)))
+                delay = self.delay(index, plan.spikes)
                 self.later(delay, lambda t=to, d=datagram, s=source: self.arrive(t, d, s))  # type: ignore[misc]
 
     def key_of_liar(self, tree: int) -> bytes:
@@ -182,51 +167,16 @@ class World(Timeline):
 
     def release(self, at: Address) -> None:
         """Release what a receiver may release now, and check it."""
-        member = self.members[at]
-        if not isinstance(member, MergedReceiver):
-            return
-        self.extra_holds.append(member.holding.extra_hold_ns)
-        here = member.senders_time(self.clock(at))
-        for event in member.release(self.clock(at)):
-            if isinstance(event, Deliver):
-                assert event.deadline_ns <= here, "released before its deadline"
-                assert self.sent[event.epoch, event.id] == event.payload
-            self.had[self.names[at]].append(event)
+        if at in self.had:
+            self.extra_holds.append(self.members[at].holding.extra_hold_ns)
+        super().release(at)
 
-    def arm(self, at: Address) -> None:
-        """Wake a member when it wants to be woken."""
-        member = self.members[at]
-        wanted = [member.deadline_ns]
-        if isinstance(member, MergedReceiver):
-            wanted.append(member.release_ns)
-        due = min((each for each in wanted if each), default=0)
-        if due and at not in self.armed:
-            self.armed.add(at)
-            self.later(max(due - self.clock(at), 10 * US), lambda: self.wake(at))
-
-    def wake(self, at: Address) -> None:
-        """A member's time has come."""
-        self.armed.discard(at)
-        if at in self.down:
-            return
-        self.send(at, self.members[at].tick(self.clock(at)))
-        self.release(at)
-        self.arm(at)
-
-    def publish(self, number: int) -> None:
-        """The sender has a message."""
+    def published(self, number: int) -> None:
+        """The sender, which may begin anew with it, has a message."""
         if number == self.plan.restart:
             self.sender = self.begin_sender()
-        payload = f"message {number}".encode()
-        sends = self.sender.send(payload, self.clock(ROOT))
-        head = read(sends[0][0])
-        assert isinstance(head, Head)
+        head = self.publish(number, counted=not self.plan.restart)
         assert head.tree == (head.id - 1) % self.plan.trees + 1
-        self.sent[head.epoch, head.id] = payload
-        if head.deadline_ns and not self.plan.restart:
-            self.deadlines.append(head.deadline_ns)
-        self.send(ROOT, sends)
-        self.arm(ROOT)
 
     def die(self, tree: int, number: int) -> None:
         """A tree's proxy dies; perhaps another one takes its place a little later."""
@@ -256,7 +206,7 @@ def play(seed: int) -> World:
     start = 1_000 * MS if plan.clocks else MS
     world.arm(ROOT)
     for number in range(1, plan.messages + 1):
-        world.later(start + number * plan.gap_us * US, lambda n=number: world.publish(n))  # type: ignore[misc]
+        world.later(start + number * plan.gap_us * US, lambda n=number: world.published(n))  # type: ignore[misc]
     if plan.dead is not None:
         at, number = plan.dead
         tree = rng.randrange(plan.trees)
@@ -296,9 +246,7 @@ def whole(plan: Plan) -> bool:
 
 @pytest.mark.parametrize("share", range(4))
 def test_every_course_keeps_order_deadlines_and_bounds_over_all_trees(share: int) -> None:
-    for seed in seeds_to_play(range(1 + share, SEEDS + 1, 4)):
-        with naming(seed, __file__):
-            play(seed)
+    play_seeds(play, range(1 + share, SEEDS + 1, 4), __file__)
 
 
 def test_a_seed_does_the_same_again() -> None:
@@ -315,7 +263,7 @@ def test_as_many_more_trees_as_neighbours_make_goodput_whole(count: int) -> None
     )  # fmt: skip
     world = World(plan, random.Random(1))
     for number in range(1, messages + 1):
-        world.later(number * MS, lambda n=number: world.publish(n))  # type: ignore[misc]
+        world.later(number * MS, lambda n=number: world.published(n))  # type: ignore[misc]
     world.run(messages * MS + S // 10)
     proxies = [each for each in world.members.values() if isinstance(each, Proxy)]
     assert len(proxies) == count * shape.proxies

@@ -80,13 +80,8 @@ class Channel:
         self.reading = True
         self.arbiter.start(self.now)
 
-    def feed(
-        self,
-        line: int,
-        sequence: int,
-        **fields: Any,
-    ) -> Verdict:
-        """Give the arbiter one packet, of `fields` as `_packet` has them; what it says about it."""
+    def feed(self, line: int, sequence: int, **fields: Any) -> Verdict:
+        """Give the arbiter one packet with these fields (`_packet`); what it says about it."""
         payload = self._packet(sequence, **fields)
         verdict = self.arbiter.receive(
             line, self.header, memoryview(payload), 0, self.now + 7, self.now

@@ -137,8 +137,9 @@ class Ledger:
         self.given = Marks()
         for group in self.groups:
             group.acknowledged = True
-        for number in opened.delivery.pending_ids(0, 1 << 30):
-            self.given.marks[number] = opened.delivery.mark_of(number)
+        for items in opened.delivery.walk():
+            for number, mark, _ in items:
+                self.given.marks[number] = mark
         for producer, (_, sequence) in opened.store.producers.latest.items():
             self.given.sequences[producer] = sequence
 
@@ -348,7 +349,8 @@ class Script:
         store, delivery, draw = self.parts.store, self.parts.delivery, self.draw
         if not self.grouping or store.waiting_bytes > self.settings.journal_bytes:
             return
-        pending = delivery.pending_ids(max(store.visible_end - draw.randrange(1, 200), 0), 60)
+        after = max(store.visible_end - draw.randrange(1, 200), 0)
+        pending = [item.id for item in delivery.peek(after, 60)]
         draw.shuffle(pending)
         given = self.ledger.given
         count = draw.choice((0, 0, 1, 3))

@@ -3,14 +3,19 @@ receiver must have held to at the end."""
 
 import heapq
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 from feedhandler.overlay.delays import Report
 from feedhandler.overlay.fairness import LADDER
+from feedhandler.overlay.members import Sends
 from feedhandler.overlay.release import Deliver, Event, Gap, Restart
 from feedhandler.overlay.wire import HEAD_BYTES, Head, Kind, encode, read
+from tests.support.seeds import naming, seeds_to_play
 
 EpochAndId = tuple[int, int]
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+BEGIN_NS = 1_800_000_000 * S
 
 
 class Timeline:
@@ -32,6 +37,94 @@ class Timeline:
             self.now, _, what = heapq.heappop(self._events)
             what()
         self.now = until
+
+
+class TreeWorld(Timeline):
+    """Members, their clocks and what receivers had; time in ns from `BEGIN_NS`.
+
+    A subclass has the links (`send`) and the faults, and says what a member is known by: its name,
+    or its address. `root` is the sender's; receivers are the members with `had`.
+    """
+
+    def __init__(self, root: Hashable, rng: random.Random) -> None:
+        super().__init__()
+        self.root, self.rng = root, rng
+        self.off: dict[Any, int] = {}
+        self.members: dict[Any, Any] = {}
+        self.armed: set[Any] = set()
+        self.down: set[Any] = set()
+        self.sent: dict[EpochAndId, bytes] = {}
+        self.deadlines: list[int] = []
+        self.had: dict[Any, list[Event]] = {}
+
+    def send(self, source: Any, sends: Sends) -> None:
+        """Put datagrams on their way."""
+        raise NotImplementedError
+
+    def clock(self, at: Any) -> int:
+        """A member's own clock."""
+        return BEGIN_NS + self.now + self.off[at]
+
+    def delay(self, index: int, spikes: float) -> int:
+        """Draw how long the copy number `index` of a datagram takes."""
+        delay = 20 * US + index * 3 * US + int(self.rng.expovariate(1 / (15 * US)))
+        if self.rng.random() < spikes:
+            delay += int(self.rng.expovariate(1 / (2 * MS)))
+        return delay
+
+    def release(self, at: Any) -> None:
+        """Release what a receiver may release now, and check it."""
+        if at not in self.had:
+            return
+        member = self.members[at]
+        here = member.senders_time(self.clock(at))
+        for event in member.release(self.clock(at)):
+            if isinstance(event, Deliver):
+                assert event.deadline_ns <= here, "released before its deadline"
+                assert self.sent[event.epoch, event.id] == event.payload
+            if isinstance(event, Gap):
+                assert event.first <= event.last, "a gap of nothing"
+            self.had[at].append(event)
+
+    def arm(self, at: Any) -> None:
+        """Wake a member when it wants to be woken."""
+        member = self.members[at]
+        wanted = [member.deadline_ns]
+        if at in self.had:
+            wanted.append(member.release_ns)
+        due = min((each for each in wanted if each), default=0)
+        if due and at not in self.armed:
+            self.armed.add(at)
+            self.later(max(due - self.clock(at), 10 * US), lambda: self.wake(at))
+
+    def wake(self, at: Any) -> None:
+        """A member's time has come."""
+        self.armed.discard(at)
+        if at in self.down:
+            return
+        self.send(at, self.members[at].tick(self.clock(at)))
+        self.release(at)
+        self.arm(at)
+
+    def publish(self, number: int, counted: bool) -> Head:
+        """The sender has a message; `counted`: its deadline is among those that never go back."""
+        payload = f"message {number}".encode()
+        sends = self.members[self.root].send(payload, self.clock(self.root))
+        head = read(sends[0][0])
+        assert isinstance(head, Head)
+        self.sent[head.epoch, head.id] = payload
+        if head.deadline_ns and counted:
+            self.deadlines.append(head.deadline_ns)
+        self.send(self.root, sends)
+        self.arm(self.root)
+        return head
+
+
+def play_seeds(play: Callable[[int], object], seeds: Iterable[int], file: str) -> None:
+    """Play seeds; a failure prints how to play its seed again."""
+    for seed in seeds_to_play(seeds):
+        with naming(seed, file):
+            play(seed)
 
 
 def lie(

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import Files
 from tests.support.seeds import seeds_to_play
 from tests.system.journal_calls import Entry, Failing, Kind, Replay, Worker, built, entries
 
@@ -165,7 +165,7 @@ def test_every_way_in_which_a_call_may_fail(worker, tmp_path: Path) -> None:
         total[f"{failing.how}: {hold_failed(replay, failing, folder)}"] += 1
         for _ in range(SAMPLES):
             replay.judged(replay.disk.after_power_cut(draw), about)
-        replay.judged(RealFiles(), about)
+        replay.judged(Files(), about)
         shutil.rmtree(folder)
         folder.with_suffix(".trace").unlink()
     print(dict(total))

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.journal import BlockingQueue
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import Files
 from feedhandler.journal.verify import verify
 from tests.support.journal_writer import SETTINGS, token_of, work
 
@@ -94,9 +94,7 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
         live_and_die(context, tmp_path, seed, book)
         about = f"SEED={first} KILLS={seed - first + 1} python -m pytest -s {__file__}"
         if seed % 10 == 0:
-            assert not verify(
-                RealFiles(read_only=True), str(tmp_path)
-            ).recovered.report.items_damaged
+            assert not verify(Files(read_only=True), str(tmp_path)).recovered.report.items_damaged
         with BlockingQueue(tmp_path, SETTINGS) as queue:
             found = {item.id: token_of(item.content) for item in queue.pending()}
             book.check(found, about)

@@ -144,21 +144,24 @@ def network() -> Iterator[Network]:
         yield made
 
 
-def started(network: Network, hedging: int, gap_wait_ns: int = COMES_NS) -> Tree:
+@contextlib.contextmanager
+def started(network: Network, hedging: int, gap_wait_ns: int = COMES_NS) -> Iterator[Tree]:
     """A tree whose receivers have had their first message."""
     tree = Tree(network, hedging, gap_wait_ns)
-    for each in tree.topology.members[1:]:
-        tree.start(each)
-    tree.send(5)
-    tree.wait("the first messages", lambda: tree.all_have(5))
-    return tree
+    try:
+        for each in tree.topology.members[1:]:
+            tree.start(each)
+        tree.send(5)
+        tree.wait("the first messages", lambda: tree.all_have(5))
+        yield tree
+    finally:
+        tree.end()
 
 
 @pytest.mark.random
 def test_with_one_neighbour_no_death_of_a_proxy_loses_anything(network: Network, seed: int) -> None:
     rng = random.Random(seed)
-    tree = started(network, 1)
-    try:
+    with started(network, 1) as tree:
         for _ in range(KILLS):
             victim = rng.choice(tree.proxies)
             tree.send(rng.randrange(1, 8))
@@ -172,15 +175,12 @@ def test_with_one_neighbour_no_death_of_a_proxy_loses_anything(network: Network,
             assert tree.total(MISSING) == tree.total(WRONG) == 0
         first = [tree.sender.last_id - tree.of(each, DELIVERED) for each in tree.receivers]
         assert max(first) < 5, "who heard from the first messages on has had all since"
-    finally:
-        tree.end()
 
 
 @pytest.mark.random
 def test_without_neighbours_what_a_death_loses_is_announced(network: Network, seed: int) -> None:
     rng = random.Random(seed)
-    tree = started(network, 0, LOST_NS)
-    try:
+    with started(network, 0, LOST_NS) as tree:
         for _ in range(max(KILLS // 4, 1)):
             victim = rng.choice(tree.proxies)
             tree.send(4)
@@ -196,8 +196,6 @@ def test_without_neighbours_what_a_death_loses_is_announced(network: Network, se
                 done = tree.of(each, DELIVERED) + tree.of(each, MISSING)
                 assert tree.sender.last_id - done < 5
         assert tree.total(MISSING) > 0
-    finally:
-        tree.end()
 
 
 def wait_for(network: Network, host: str) -> None:
@@ -236,29 +234,22 @@ def check_partitions(tree: Tree, rng: random.Random, hosts: list[str], count: in
 def test_the_neighbour_of_a_proxy_that_is_cut_off_reaches_its_children(
     network: Network, seed: int
 ) -> None:
-    tree = started(network, 1)
-    try:
+    with started(network, 1) as tree:
         check_partitions(tree, random.Random(seed), HOSTS[1:4], max(KILLS // 2, 1))
         assert tree.total(MISSING) == 0
-    finally:
-        tree.end()
 
 
 @pytest.mark.random
 def test_receivers_that_are_cut_off_announce_what_they_did_not_get(
     network: Network, seed: int
 ) -> None:
-    tree = started(network, 1, LOST_NS)
-    try:
+    with started(network, 1, LOST_NS) as tree:
         check_partitions(tree, random.Random(seed), HOSTS[4:], max(KILLS // 2, 1))
         assert tree.total(MISSING) > 0
-    finally:
-        tree.end()
 
 
 def test_what_strangers_send_is_neither_forwarded_nor_answered(network: Network) -> None:
-    tree = started(network, 1)
-    try:
+    with started(network, 1) as tree:
         stranger = network.bind("receivers0", 9_999)
         proxy = tree.proxies[0]
         head = Head(Kind.DATA, 1, tree.sender.epoch, 1 << 40, time.time_ns())
@@ -275,5 +266,3 @@ def test_what_strangers_send_is_neither_forwarded_nor_answered(network: Network)
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.recv(2_048)
-    finally:
-        tree.end()

@@ -21,7 +21,7 @@ from feedhandler.amqp.publishing.spill_disk import settings_of
 from feedhandler.amqp.publishing.spill_items import parse_item
 from feedhandler.config import Config, ControlConfig
 from feedhandler.config.publishing import PublishConfig
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import Files
 from feedhandler.journal.opening import open_store
 from feedhandler.rpc import ask
 from tests.support.broker_peer import FakeBroker, broker
@@ -76,7 +76,7 @@ def packets_of(messages: list[Any]) -> list[tuple[int, int]]:
 
 def journalled(folder: Path) -> list[tuple[int, int]]:
     """(service, sequence) of the packets that the journal holds, oldest first."""
-    opened = open_store(RealFiles(), str(folder / "journal"), settings_of(1 << 30), bytes(16), 0)
+    opened = open_store(Files(), str(folder / "journal"), settings_of(1 << 30), bytes(16), 0)
     messages = [parse_item(item.content) for item in opened.delivery.peek(0, 1 << 30)]
     assert None not in messages
     return [(p.service, p.sequence) for p in messages if p is not None and not p.reason]

@@ -10,7 +10,7 @@ import proton
 import pytest
 
 from feedhandler.config.queues import DurableQueueConfig
-from feedhandler.journal.files import RealFiles, carry_out
+from feedhandler.journal.files import Files, carry_out
 from feedhandler.journal.layout import VERSION_MIN
 from feedhandler.journal.store import creation
 from feedhandler.keyed.definition import Definition
@@ -126,7 +126,7 @@ async def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
         assert figures(rig, "out") == (0, 0, 0, 0)
 
 
-class Held(RealFiles):
+class Held(Files):
     """Files whose writes wait while `gate` is closed, and fail once it is `broken`."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ async def test_a_discharge_is_answered_once_it_is_on_the_disk_or_by_the_end_of_i
 async def test_a_journal_of_the_first_format_has_no_transactions(tmp_path: Path) -> None:
     config = queue(tmp_path, "orders", "plain")
     steps, _ = creation(config.folder, config.settings(), bytes(16), 1, VERSION_MIN)
-    carry_out(RealFiles(), steps)
+    carry_out(Files(), steps)
     with patch("feedhandler.journal.opening.VERSION", VERSION_MIN):  # or it is made anew
         async with running(config) as rig:
             client = await rig.client()

@@ -21,7 +21,7 @@ from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
 from feedhandler.codecs.toml_text import WrongKey, path_text
 from feedhandler.config.queues import MAX_QUEUES, NAME, DurableQueueConfig, check_queues
-from feedhandler.journal.files import RealFiles, Replace, carry_out
+from feedhandler.journal.files import Files, Replace, carry_out
 from feedhandler.keyed.definition import Definition, differences
 from feedhandler.private_files import make_folder
 
@@ -98,7 +98,7 @@ def same(existing: DurableQueueConfig, wanted: DurableQueueConfig) -> str:
 def write_config(config: DurableQueueConfig) -> None:
     """Write a queue's configuration durably, to be found when the node starts. Raises `OSError`."""
     make_folder(config.folder)
-    files = RealFiles()
+    files = Files()
     try:
         path = os.path.join(config.folder, FILE_NAME)
         carry_out(files, [Replace(path, msgspec.json.encode(config))])

@@ -34,7 +34,7 @@ from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue
 from feedhandler.journal.cancels import ForwardPage
-from feedhandler.journal.files import Files, RealFiles
+from feedhandler.journal.files import Files
 from feedhandler.journal.layout import VERSION
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.keyed.producers import Stamp
@@ -116,7 +116,7 @@ class StoredQueue(abc.ABC):
         #: The transactions of its node.
         self.transactions = Transactions()
         #: Files of the queue's folder: the persistent queue's, which closes them, and those beside.
-        self._files = files or RealFiles()
+        self._files = files or Files()
         self._options = options
         self._ending = contextlib.AsyncExitStack()
         self._threads = ThreadPoolExecutor(1, f"queue {config.name}")

@@ -1,15 +1,9 @@
 """Membership of a retransmission group that is joined only when needed."""
 
-import itertools
-
 import pytest
 
-from feedhandler.fixcast.membership import LINGER_NS, TABLE, Input, Membership, Standing
+from feedhandler.fixcast.membership import LINGER_NS, Membership
 from feedhandler.retrans.fix.server import NEVER
-
-
-def test_every_standing_has_an_answer_to_every_input():
-    assert set(TABLE) == set(itertools.product(Standing, Input))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from feedhandler.codecs import ConfigError, list_feeds, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER
+from feedhandler.config import Config
 from feedhandler.gateway import CAPABILITIES, capabilities_of, open_config
 from feedhandler.ops import config, run
 from feedhandler.ops.feeds import listing as feeds
@@ -112,13 +113,6 @@ def with_passwords(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "gw.toml"
     path.write_text(text.replace("FOLDER", str(tmp_path)))
     return path
-
-
-def check_refusal_without_passwords(path: Path, reason: str) -> None:
-    found = refusal(open_config, path)
-    assert reason in found
-    assert "SECRET" not in found
-    assert "MORE THAN" not in found
 
 
 def test_each_feed_has_what_the_program_can_do_with_it() -> None:
@@ -243,49 +237,161 @@ name = "A"
 group = "239.101.1.5"
 port = 30104
 """
+FIX_LINE = FIX[FIX.index("[[server.line]]") : FIX.index('[[server]]\nname = "mds"')]
+ANSWERED_BY_LINES = """
+[gateway]
+feed = "nyse-integrated-pillar"
+
+[[server]]
+name = "rts"
+address = "127.0.0.1:7001"
+source_id = "YOURS"
+product = 7
+
+[[channel]]
+service = 3
+retransmission = "rts"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel.retransmission_line]]
+name = "A"
+group = "239.101.3.4"
+port = 32104
+"""
+RETRANSMISSION_LINE = ANSWERED_BY_LINES[ANSWERED_BY_LINES.index("[[channel.retransmission_") :]
+CBOE = """
+[gateway]
+feed = "cboe-byx-pitch"
+
+[[server]]
+name = "grp"
+address = "127.0.0.1:7001"
+session = "0001"
+source_id = "USER"
+password_file = "FOLDER/password"
+
+[[server]]
+name = "spin"
+address = "127.0.0.1:7101"
+session = "0002"
+source_id = "USER"
+
+[[channel]]
+service = 3
+retransmission = "grp"
+refresh = "spin"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel.retransmission_line]]
+name = "A"
+group = "239.101.3.4"
+port = 32104
+"""
+GLIMPSE = """
+[gateway]
+feed = "nasdaq-totalview-itch"
+
+[[server]]
+name = "requests"
+address = "127.0.0.1:7001"
+
+[[server]]
+name = "glimpse"
+address = "127.0.0.1:7101"
+source_id = "MEUSER"
+password_file = "FOLDER/password"
+
+[[channel]]
+service = 1
+retransmission = "requests"
+refresh = "glimpse"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+"""
+UTP = CONFIGURATION.replace("FEED", "euronext-utp-md")
 
 
-def test_a_fix_channel_that_is_recovered_names_its_topic_and_servers(tmp_path: Path) -> None:
-    path = tmp_path / "gw.toml"
-    path.write_text(FIX)
-    opened, feed = open_config(path)
-    assert feed.name == "fix-marketdata"
-    assert [each.topic for each in opened.channels] == ["equities-1", "equities-2"]
-    assert opened.servers[0].lines[0].group == "239.101.9.1"
+def test_servers_and_their_lines_are_configured_as_each_feed_has_them(tmp_path: Path) -> None:
+    def opened(text: str) -> Config:
+        return open_config(with_passwords(tmp_path, text))[0]
+
+    fix = opened(FIX)
+    assert [each.topic for each in fix.channels] == ["equities-1", "equities-2"]
+    assert fix.servers[0].lines[0].group == "239.101.9.1"
+    assert opened(FIX.replace(FIX_LINE, ""))
+    (channel,) = opened(ANSWERED_BY_LINES).channels
+    assert [line.group for line in channel.retransmission_lines] == ["239.101.3.4"]
+    assert opened(CBOE).servers[0].password() == "SECRET"
+    assert opened(GLIMPSE).servers[1].password() == "SECRET"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("text", "old", "new", "reason"),
     [
-        ('topic = "equities-1"\n', "", "18: channel[0]: topic is missing"),
-        ("equities-2", "equities-1", "31: channel[1].topic: answers of rts are those of"),
-        ('refresh = "mds"', 'refresh = "rts"', "5: server[0]: rts is asked for messages and for"),
-        ('retransmission = "rts"\n', "", "9: server[0].line[0]: no channel has rts for its"),
-        ("fix-marketdata", "euronext-utp-md", "9: server[0].line[0]: retransmission groups are"),
-        (FIX[FIX.index("[[server.line]]") : FIX.index('[[server]]\nname = "mds"')], "", ""),
-        ("[[channel.line]]", "[[channel.refresh_line]]", "channel[0].line: missing"),
+        (FIX, 'topic = "equities-1"\n', "", "18: channel[0]: topic is missing"),
+        (FIX, "equities-2", "equities-1", "31: channel[1].topic: answers of rts are those of"),
+        (FIX, 'refresh = "mds"', 'refresh = "rts"', "5: server[0]: rts is asked for messages and"),
+        (FIX, 'retransmission = "rts"\n', "", "9: server[0].line[0]: no channel has rts for its"),
+        (FIX, "fix-marketdata", "euronext-utp-md", "9: server[0].line[0]: retransmission groups"),
+        (FIX, "[[channel.line]]", "[[channel.refresh_line]]", "18: channel[0].line: missing"),
+        (FIX, FIX, FIX + REFRESH_LINE, "39: channel[1].refresh_line[0]: refresh lines are not kn"),
+        (UTP, "service = 1", 'service = 1\ntopic = "equities-1"', "11: channel[0].topic: channels"
+         " of FIX feeds alone"),
+        (ANSWERED_BY_LINES, RETRANSMISSION_LINE, "", "13: channel[0].retransmission: servers of "
+         "nyse-integrated-p"),
+        (ANSWERED_BY_LINES, "product = 7", "", "5: server[0]: requests name the feed's ProductID, "
+         "which is missing"),
+        (ANSWERED_BY_LINES, "product = 7", "product = 256", "9: server[0].product"),
+        (ANSWERED_BY_LINES, "service = 3", "service = 300", "5: server[0]: service 300 is no Chan"),
+        (ANSWERED_BY_LINES, '"YOURS"', '"TENLETTERS"', "5: server[0]: SourceID 'TENLETTERS' has 10"
+         " characters"),
+        (ANSWERED_BY_LINES, 'retransmission = "rts"\n', "", "19: channel[0].retransmission_line[0]"
+         ": nothing is asked for that could come by it"),
+        (ANSWERED_BY_LINES, 'group = "239.101.3.4"\nport = 32104',
+         'topology = "t.toml"\nmember = "receiver-0"', "22: channel[0].retransmission_line[0]."
+         "topology: a server answers by multicast"),
+        (ANSWERED_BY_LINES, "nyse-integrated-pillar", "nasdaq-totalview-itch",
+         "20: channel[0].retransmission_line[0]: servers of nasdaq-totalview-itch answer in"),
+        (CBOE, 'session = "0001"\n', "", "5: server[0]: Cboe's servers are logged in to by session"
+         ", us"),
+        (CBOE, '"USER"', '"USERS"', "5: server[0]: source_id, the username, is not 4 ASCII"),
+        (CBOE, "FOLDER/password", "FOLDER/nowhere", "5: server[0]: server 'grp': password_file"),
+        (CBOE, "FOLDER/password", "FOLDER/long", "5: server[0]: the password is not 10 ASCII"),
+        (CBOE, 'password_file = "FOLDER/password"', 'password_env = "NOT_THERE_AT_ALL"',
+         "5: server[0]: server 'grp': password_env: there is no environment variable NOT"),
+        (CBOE, "password_file", 'password_env = "X"\npassword_file', "10: server[0].password_env: "
+         "there is password_file as well"),
+        (CBOE, 'refresh = "spin"', 'refresh = "grp"', "5: server[0]: grp is asked for packets and "
+         "for snapshots, by two protocols"),
+        (GLIMPSE, 'source_id = "MEUSER"\n', "", "9: server[1]: the username is not 6 ASCII charac"),
+        (GLIMPSE, 'password_file = "FOLDER/password"\n', "", "9: server[1]: a GLIMPSE server is "
+         "logged in to by username and password"),
+        (GLIMPSE, "FOLDER/password", "FOLDER/nowhere", "9: server[1]: server 'glimpse': password"),
+        (GLIMPSE, "FOLDER/password", "FOLDER/long", "9: server[1]: the password is not 10 ASCII"),
+        (GLIMPSE, 'refresh = "glimpse"', 'refresh = "requests"', "5: server[0]: requests is asked "
+         "for packets and for snapshots, by two protocols"),
     ],
-)
-def test_what_fix_servers_cannot_do_is_refused_with_line_and_reason(
-    tmp_path: Path, old: str, new: str, reason: str
+)  # fmt: skip
+def test_what_servers_and_their_lines_cannot_do_is_refused_with_line_and_reason(
+    tmp_path: Path, text: str, old: str, new: str, reason: str
 ) -> None:
-    path = tmp_path / "gw.toml"
-    path.write_text(FIX.replace(old, new))
-    if not reason:
-        assert open_config(path)
-        return
-    assert reason in refusal(open_config, path)
-
-
-def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path: Path) -> None:
-    path = tmp_path / "gw.toml"
-    path.write_text(FIX + REFRESH_LINE)
-    with pytest.raises(ConfigError, match=r"refresh_line\[0\]: refresh lines are not known"):
-        open_config(path)
-    path.write_text(CONFIGURATION.replace("FEED", "euronext-utp-md").replace(
-        "service = 1", 'service = 1\ntopic = "equities-1"'))  # fmt: skip
-    with pytest.raises(ConfigError, match=r"channel\[0\].topic: channels of FIX feeds alone"):
-        open_config(path)
+    assert old in text
+    path = with_passwords(tmp_path, text.replace(old, new))
+    found = refusal(open_config, path)
+    assert found.startswith(f"{path}:{reason}")
+    assert "SECRET" not in found
+    assert "MORE THAN" not in found
 
 
 def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> None:
@@ -319,74 +425,6 @@ def test_conflation_of_a_feed_whose_messages_allow_none_is_refused(
         config.check(path)
     path.write_text(text.replace("FEED", "iex-deep"))
     config.check(path)
-
-
-ANSWERED_BY_LINES = """
-[gateway]
-feed = "nyse-integrated-pillar"
-
-[[server]]
-name = "rts"
-address = "127.0.0.1:7001"
-source_id = "YOURS"
-product = 7
-
-[[channel]]
-service = 3
-retransmission = "rts"
-
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-
-[[channel.retransmission_line]]
-name = "A"
-group = "239.101.3.4"
-port = 32104
-"""
-RETRANSMISSION_LINE = ANSWERED_BY_LINES[ANSWERED_BY_LINES.index("[[channel.retransmission_") :]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("", "", ""),
-        (RETRANSMISSION_LINE, "", "13: channel[0].retransmission: servers of nyse-integrated-p"),
-        ("product = 7", "", "5: server[0]: requests name the feed's ProductID, which is missing"),
-        ("product = 7", "product = 256", "9: server[0].product"),
-        ("service = 3", "service = 300", "5: server[0]: service 300 is no ChannelID"),
-        ('"YOURS"', '"TENLETTERS"', "5: server[0]: SourceID 'TENLETTERS' has 10 characters"),
-        (
-            'retransmission = "rts"\n',
-            "",
-            "19: channel[0].retransmission_line[0]: nothing is asked for that could come by it",
-        ),
-        (
-            'group = "239.101.3.4"\nport = 32104',
-            'topology = "t.toml"\nmember = "receiver-0"',
-            "22: channel[0].retransmission_line[0].topology: a server answers by multicast",
-        ),
-        (
-            "nyse-integrated-pillar",
-            "nasdaq-totalview-itch",
-            "20: channel[0].retransmission_line[0]: servers of nasdaq-totalview-itch answer in",
-        ),
-    ],
-)
-def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
-    tmp_path: Path, old: str, new: str, reason: str
-) -> None:
-    path = tmp_path / "gw.toml"
-    text = ANSWERED_BY_LINES
-    for one, other in zip(old.split("\x00"), new.split("\x00"), strict=True):
-        text = text.replace(one, other) if one else text
-    path.write_text(text)
-    if not reason:
-        (channel,) = open_config(path)[0].channels
-        assert [line.group for line in channel.retransmission_lines] == ["239.101.3.4"]
-        return
-    assert refusal(open_config, path).startswith(f"{path}:{reason}")
 
 
 #: The keys of a server beside its address, in the order in which they are looked at.
@@ -428,123 +466,3 @@ def test_what_a_servers_protocol_has_no_use_for_is_refused(
         found = str(error)
     refused = f"server[0].{key}: the protocol "
     assert (refused in found) == (key not in wanted), found
-
-
-CBOE = """
-[gateway]
-feed = "cboe-byx-pitch"
-
-[[server]]
-name = "grp"
-address = "127.0.0.1:7001"
-session = "0001"
-source_id = "USER"
-password_file = "FOLDER/password"
-
-[[server]]
-name = "spin"
-address = "127.0.0.1:7101"
-session = "0002"
-source_id = "USER"
-
-[[channel]]
-service = 3
-retransmission = "grp"
-refresh = "spin"
-
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-
-[[channel.retransmission_line]]
-name = "A"
-group = "239.101.3.4"
-port = 32104
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("", "", ""),
-        ('session = "0001"\n', "", "5: server[0]: Cboe's servers are logged in to by session, us"),
-        ('"USER"', '"USERS"', "5: server[0]: source_id, the username, is not 4 ASCII characters"),
-        ("FOLDER/password", "FOLDER/nowhere", "5: server[0]: server 'grp': password_file"),
-        ("FOLDER/password", "FOLDER/long", "5: server[0]: the password is not 10 ASCII characters"),
-        (
-            'password_file = "FOLDER/password"',
-            'password_env = "NOT_THERE_AT_ALL"',
-            "5: server[0]: server 'grp': password_env: there is no environment variable NOT",
-        ),
-        (
-            "password_file",
-            'password_env = "X"\npassword_file',
-            "10: server[0].password_env: there is password_file as well",
-        ),
-        (
-            'refresh = "spin"',
-            'refresh = "grp"',
-            "5: server[0]: grp is asked for packets and for snapshots, by two protocols",
-        ),
-    ],
-)
-def test_cboes_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, reason: str) -> None:
-    path = with_passwords(tmp_path, CBOE.replace(old, new))
-    if not reason:
-        assert open_config(path)[0].servers[0].password() == "SECRET"
-        return
-    check_refusal_without_passwords(path, reason)
-
-
-GLIMPSE = """
-[gateway]
-feed = "nasdaq-totalview-itch"
-
-[[server]]
-name = "requests"
-address = "127.0.0.1:7001"
-
-[[server]]
-name = "glimpse"
-address = "127.0.0.1:7101"
-source_id = "MEUSER"
-password_file = "FOLDER/password"
-
-[[channel]]
-service = 1
-retransmission = "requests"
-refresh = "glimpse"
-
-[[channel.line]]
-name = "A"
-group = "239.101.1.4"
-port = 30104
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("", "", ""),
-        ('source_id = "MEUSER"\n', "", "9: server[1]: the username is not 6 ASCII characters"),
-        (
-            'password_file = "FOLDER/password"\n',
-            "",
-            "9: server[1]: a GLIMPSE server is logged in to by username and password",
-        ),
-        ("FOLDER/password", "FOLDER/nowhere", "9: server[1]: server 'glimpse': password_file"),
-        ("FOLDER/password", "FOLDER/long", "9: server[1]: the password is not 10 ASCII characters"),
-        (
-            'refresh = "glimpse"',
-            'refresh = "requests"',
-            "5: server[0]: requests is asked for packets and for snapshots, by two protocols",
-        ),
-    ],
-)
-def test_glimpse_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, reason: str) -> None:
-    path = with_passwords(tmp_path, GLIMPSE.replace(old, new))
-    if not reason:
-        assert open_config(path)[0].servers[1].password() == "SECRET"
-        return
-    check_refusal_without_passwords(path, reason)

@@ -1,7 +1,4 @@
-"""The small parts of ingest: counters, tables, fingerprints, what the cores import."""
-
-import ast
-from pathlib import Path
+"""The small parts of ingest: counters, tables, fingerprints."""
 
 import pytest
 
@@ -11,24 +8,6 @@ from feedhandler.ingest import columns, fingerprint
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import TABLE, Action, Input, State, flat_table
 from tests.support.ingest import TWINS, Channel, _interpreted_stack
-
-INGEST = Path(columns.__file__).parent
-CORES = [
-    "arbitration", "columns", "epochs", "fingerprint", "hold", "lost", "output", "quarantine",
-    "ring", "sequencer", "settings", "states", "watch",
-]  # fmt: skip
-FORBIDDEN = {"socket", "asyncio", "time", "threading", "proton", "select"}
-
-
-@pytest.mark.parametrize("core", CORES)
-def test_a_core_imports_nothing_that_does_input_or_output_or_reads_a_clock(core):
-    for node in ast.walk(ast.parse((INGEST / f"{core}.py").read_text())):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        assert not FORBIDDEN & {name.split(".")[0] for name in names}
 
 
 def test_every_reject_reason_has_its_line_counter_in_order():

@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from feedhandler.journal import PersistentQueue, commit_waiter
+from feedhandler.journal import PersistentQueue
+from feedhandler.journal.commit_waiter import CommitWaiters
 from tests.support.journal import SMALL
 
 pytestmark = pytest.mark.gateways_loop
 
 PATIENCE_S = 60.0
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
-
-
-@pytest.fixture
-def made():
-    """Makes `CommitWaiters`, in the running event loop."""
-    return commit_waiter.CommitWaiters
 
 
 @pytest.fixture(params=[asyncio.Task, asyncio.tasks._PyTask], ids=["task", "task in Python"])
@@ -65,10 +60,8 @@ async def waiting(loop, kind, line, log: list[Any], targets: range) -> list[asyn
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_those_are_woken_whose_turn_has_come_with_their_own_context(
-    made, kind, at_once
-) -> None:
-    loop, line, log = asyncio.get_running_loop(), made(), []
+async def test_those_are_woken_whose_turn_has_come_with_their_own_context(kind, at_once) -> None:
+    loop, line, log = asyncio.get_running_loop(), CommitWaiters(), []
     tasks = await waiting(loop, kind, line, log, range(6))
     behind: list[Any] = []
     await called(lambda: (line.complete(3, None, at_once), behind.extend(log)))
@@ -84,8 +77,8 @@ async def test_those_are_woken_whose_turn_has_come_with_their_own_context(
     await called(line.complete, 9, None, at_once)
 
 
-async def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(made, kind) -> None:
-    loop, line, log = asyncio.get_running_loop(), made(), []
+async def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(kind) -> None:
+    loop, line, log = asyncio.get_running_loop(), CommitWaiters(), []
     tasks = await waiting(loop, kind, line, log, range(3))
     tasks[1].cancel("never mind")
     await asyncio.wait(tasks[1:2])
@@ -101,8 +94,8 @@ async def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(made, ki
     assert late.done()
 
 
-async def test_what_ends_event_loops_passes_and_no_waiter_is_forgotten(made, kind) -> None:
-    loop, line, log = asyncio.get_running_loop(), made(), []
+async def test_what_ends_event_loops_passes_and_no_waiter_is_forgotten(kind) -> None:
+    loop, line, log = asyncio.get_running_loop(), CommitWaiters(), []
 
     async def leave() -> None:
         await line.add(1)
@@ -121,8 +114,8 @@ async def test_what_ends_event_loops_passes_and_no_waiter_is_forgotten(made, kin
     assert isinstance(leaving.exception(), SystemExit)
 
 
-async def test_who_comes_again_within_his_turn_waits_for_the_next(made) -> None:
-    line, log = made(), []
+async def test_who_comes_again_within_his_turn_waits_for_the_next() -> None:
+    line, log = CommitWaiters(), []
 
     async def wait() -> None:
         for target in range(1, 4):
@@ -137,8 +130,8 @@ async def test_who_comes_again_within_his_turn_waits_for_the_next(made) -> None:
     await task
 
 
-async def test_a_long_line_that_is_given_up_takes_no_stack(made) -> None:
-    line = made()
+async def test_a_long_line_that_is_given_up_takes_no_stack() -> None:
+    line = CommitWaiters()
     for target in range(300_000):
         line.add(target)
     del line

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.journal import recovery
 from feedhandler.journal.cancels import CancelAnswer
-from feedhandler.journal.files import Create, RealFiles, Write, WriteThrough, carry_out
+from feedhandler.journal.files import Create, Files, Write, WriteThrough, carry_out
 from feedhandler.journal.layout import Roll, Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.recovery import recover
@@ -359,7 +359,7 @@ def test_what_is_on_the_disk_by_a_write_through_is_only_those_bytes() -> None:
 
 
 def test_a_file_system_that_cannot_write_through_by_a_flag_is_synced(tmp_path, monkeypatch) -> None:
-    files = RealFiles()
+    files = Files()
     path = str(tmp_path / "file")
     carry_out(files, [Create(path, 4096), WriteThrough(path, 0, b"flag")])
     calls = []
@@ -505,13 +505,13 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict) -> None:
 
 def test_real_files_do_what_the_simulated_do(tmp_path) -> None:
     folder = str(tmp_path / "queue")
-    files = RealFiles()
+    files = Files()
     opened = open_store(files, folder, SMALL, QUEUE_ID, DAY_NS)
     opened.store.add([b"a", b"b"])
     carry_out(files, opened.store.seal(DAY_NS).steps)
     opened.store.complete_flush()
     files.close()
-    again = RealFiles(read_only=True)
+    again = Files(read_only=True)
     assert recover(again, folder).next_id == 3
     with pytest.raises(OSError, match="Bad file descriptor") as caught:
         carry_out(again, [Write(folder + "/control", 0, b"x")])

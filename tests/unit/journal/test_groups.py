@@ -219,7 +219,7 @@ def test_ends_that_count_together_do_so_where_no_block_has_room() -> None:
     block = queue.store.live[-1]
     while block.has_room(4096, 0):  # status changes alone still have room
         queue.end(*queue.take(1))
-    ids = queue.delivery.pending_ids(0, 100)
+    ids = [item.id for item in queue.delivery.peek(0, 100)]
     first, last = ids[0], ids[-1]
     assert block.holds(last)
     assert not block.holds(first)
@@ -302,8 +302,9 @@ def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
     queue.delivery.move(block, 2, 1 << 20)
     queue.flush()
     queue.put(b"e")
-    assert queue.delivery.pending_ids(0, 10) == [1, 2, 3, 6]
-    assert [item.content for item in queue.delivery.peek(0, 10)] == [b"a", b"b", b"c", b"e"]
+    assert [(item.id, item.content) for item in queue.delivery.peek(0, 10)] == [
+        (1, b"a"), (2, b"b"), (3, b"c"), (6, b"e"),
+    ]  # fmt: skip
     assert queue.take(10) == [2, 3, 6]
     assert queue.delivery.status(4) is None
     assert queue.delivery.deliver([4]) == ([], [])

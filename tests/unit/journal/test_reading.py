@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from feedhandler.journal import reading, scatter
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import Files
 from feedhandler.journal.segments import BlockIdentity, build_segment
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.twins import either, twins_of
@@ -118,7 +118,7 @@ def test_parts_of_a_file_are_read_as_they_are_asked_for(parts, tmp_path: Path) -
 
 
 def test_real_and_simulated_files_read_the_same_parts(tmp_path: Path) -> None:
-    disk, files = SimulatedDisk(), RealFiles()
+    disk, files = SimulatedDisk(), Files()
     path = str(tmp_path / "file")
     for each in (disk, files):
         each.create(path)

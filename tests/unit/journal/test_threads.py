@@ -11,7 +11,7 @@ import pytest
 
 from feedhandler.journal import BlockingQueue, CancelAnswer, Item, QueueStopped, Status
 from feedhandler.journal.block import Block
-from feedhandler.journal.files import RealFiles, carry_out
+from feedhandler.journal.files import Files, carry_out
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.store import BlocksNeeded
@@ -242,7 +242,7 @@ def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
             assert known <= {Status[name.upper()]}, f"seed {seed}"
 
 
-class Unreadable(RealFiles):
+class Unreadable(Files):
     """Files that can be written, and from some moment on not read."""
 
     failing = False

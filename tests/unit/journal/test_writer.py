@@ -6,7 +6,6 @@ import os
 import select
 import threading
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,27 +16,15 @@ from feedhandler.journal import (
     QueueStopped,
     pending_batch,
     producers,
-    reading,
     writer,
 )
-from feedhandler.journal.engine import Engine, QueueInterface
+from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Sync
 from feedhandler.journal.store import Flush, Store
 from tests.support.journal import DAY_NS, SMALL
 from tests.support.simulated_disk import Fault, SimulatedDisk
 
 PATIENCE_S = 60.0
-
-
-def given(module: ModuleType):
-    """A fixture that gives the module."""
-    return pytest.fixture(lambda: module)
-
-
-writing = given(writer)
-gathering = given(pending_batch)
-producing = given(producers)
-reads = given(reading)
 
 
 def until(thread, count: int) -> None:
@@ -49,10 +36,10 @@ def until(thread, count: int) -> None:
 
 @pytest.mark.parametrize("through", [True, False])
 def test_segments_are_written_in_the_order_in_which_they_were_handed_over(
-    writing, tmp_path: Path, through: bool
+    tmp_path: Path, through: bool
 ) -> None:
     file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    thread = writing.Writer()
+    thread = writer.Writer()
     thread.write(file, b"a" * 8192, 0, through)
     thread.write(file, memoryview(bytearray(b"b" * 100)), 4096, through)
     until(thread, 2)
@@ -69,11 +56,11 @@ def test_segments_are_written_in_the_order_in_which_they_were_handed_over(
     os.close(file)
 
 
-def test_after_a_write_that_failed_nothing_is_done_any_more(writing, tmp_path: Path) -> None:
+def test_after_a_write_that_failed_nothing_is_done_any_more(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"-")
     good, bad = os.open(path, os.O_RDWR), os.open(path, os.O_RDONLY)
-    thread = writing.Writer()
+    thread = writer.Writer()
     gate = threading.Event()
     thread.call(lambda: gate.wait(PATIENCE_S))
     thread.write(bad, b"x", 0, True)
@@ -89,10 +76,10 @@ def test_after_a_write_that_failed_nothing_is_done_any_more(writing, tmp_path: P
     os.close(bad)
 
 
-def test_what_belongs_together_is_confirmed_when_all_of_it_is_done(writing, tmp_path: Path) -> None:
+def test_what_belongs_together_is_confirmed_when_all_of_it_is_done(tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
-    thread = writing.Writer()
+    thread = writer.Writer()
     thread.write(file, b"one", 0, False, True)
     thread.sync(file, True)
     assert thread.write(file, b"two", 3, True) == 3
@@ -110,9 +97,9 @@ def test_what_belongs_together_is_confirmed_when_all_of_it_is_done(writing, tmp_
     os.close(file)
 
 
-def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
+def test_after_a_call_that_failed_nothing_is_done_any_more() -> None:
     for error in (ValueError("no"), OSError(errno.EIO, "no")):
-        thread = writing.Writer()
+        thread = writer.Writer()
 
         def fail(error: Exception = error) -> None:
             raise error
@@ -125,17 +112,17 @@ def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
         thread.close()
 
 
-def test_no_more_is_handed_over_than_there_are_slots_for(writing) -> None:
-    thread = writing.Writer()
+def test_no_more_is_handed_over_than_there_are_slots_for() -> None:
+    thread = writer.Writer()
     gate = threading.Event()
-    for number in range(writing.RING_ENTRIES):
+    for number in range(writer.RING_ENTRIES):
         assert thread.call(gate.wait) == number + 1
     assert thread.room() == -1
     with pytest.raises(AssertionError):
         thread.call(gate.wait)
     gate.set()
-    until(thread, writing.RING_ENTRIES)
-    assert thread.room() == writing.RING_ENTRIES - 1
+    until(thread, writer.RING_ENTRIES)
+    assert thread.room() == writer.RING_ENTRIES - 1
     thread.end()
     thread.close()
 
@@ -163,8 +150,8 @@ def test_the_twin_syncs_where_a_file_system_cannot_write_through_by_a_flag(
     os.close(file)
 
 
-def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
-    held = gathering.PendingBatch(5)
+def test_what_waits_goes_in_the_order_in_which_it_came() -> None:
+    held = pending_batch.PendingBatch(5)
     assert held.put(b"one") == 5
     assert held.put_all([b"two", b"three"]) == 6
     assert (held.next_id, held.content_bytes) == (8, 11 + 3 * 16)
@@ -178,8 +165,8 @@ def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
     assert (held.contents, held.content_bytes) == ([], 0)
 
 
-def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
-    held = gathering.PendingBatch(1)
+def test_status_changes_that_follow_each_other_are_one() -> None:
+    held = pending_batch.PendingBatch(1)
     for first, count, status in ((1, 2, 1), (3, 1, 1), (4, 1, 2), (6, 1, 2)):
         held.record(first, count, status)
     assert held.changes == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
@@ -188,20 +175,11 @@ def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
     assert held.changes == [(6, 1, 2)]
 
 
-@pytest.fixture
-def kind(producing, reads, monkeypatch) -> type[PersistentQueue]:
-    """A queue of the one kind or of the other."""
-    monkeypatch.setattr("feedhandler.journal.delivery.SegmentReader", reads.SegmentReader)
-    parts = {name: value for name, value in vars(PersistentQueue).items() if name != "__dict__"}
-    parts.pop("__weakref__", None)
-    return type("Kind", (producing.Producers, QueueInterface), parts)
-
-
-async def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path: Path) -> None:
+async def test_producers_are_served_by_halves_and_items_come_back(tmp_path: Path) -> None:
     async def produce(opened: PersistentQueue, name: int) -> list[int]:
         return [await opened.put(b"%d %d" % (name, n)) for n in range(10)]
 
-    async with kind.open(tmp_path, SMALL) as opened:
+    async with PersistentQueue.open(tmp_path, SMALL) as opened:
         numbers = await asyncio.gather(*(produce(opened, name) for name in range(32)))
         assert all(own == sorted(own) for own in numbers)
         assert sorted(number for own in numbers for number in own) == list(range(1, 321))
@@ -221,8 +199,8 @@ async def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path
     engine.close()
 
 
-async def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
-    async with kind.open(tmp_path, SMALL, clock=lambda: DAY_NS) as opened:
+async def test_a_real_disk_that_fails_stops_the_queue(tmp_path: Path) -> None:
+    async with PersistentQueue.open(tmp_path, SMALL, clock=lambda: DAY_NS) as opened:
         await opened.put(b"good")
         path = opened.engine._store.live[-1].path
         opened.engine._files._forget(path)
@@ -240,11 +218,11 @@ async def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 async def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledged(
-    kind, tmp_path: Path, call: int
+    tmp_path: Path, call: int
 ) -> None:
     """A write and a sync each: the first segment's are calls 1 and 2, the next one's 3 and 4."""
     disk, gate = SimulatedDisk(), threading.Event()
-    async with kind.open(tmp_path, SMALL, files=disk) as opened:
+    async with PersistentQueue.open(tmp_path, SMALL, files=disk) as opened:
         calls = disk.calls
         disk.before_call = lambda _: gate.wait(PATIENCE_S)
         disk.fault = Fault(calls + call)
@@ -267,11 +245,11 @@ async def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_ackno
     engine.close()
 
 
-def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> None:
+def test_close_raises_where_the_last_segment_failed(tmp_path: Path) -> None:
     disk, gate = SimulatedDisk(), threading.Event()
 
     async def work() -> None:
-        async with kind.open(tmp_path, SMALL, files=disk) as opened:
+        async with PersistentQueue.open(tmp_path, SMALL, files=disk) as opened:
             disk.before_call = lambda _: gate.wait(PATIENCE_S)
             disk.fault = Fault(disk.calls + 1)
             opened.put_soon([b"no caller waits for it"])
@@ -284,10 +262,10 @@ def test_close_raises_where_the_last_segment_failed(kind, tmp_path: Path) -> Non
 
 
 async def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_block_has_room(
-    kind, tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch
 ) -> None:
     """Then there is nothing to write, and who waits is told all the same."""
-    async with asyncio.timeout(PATIENCE_S), kind.open(tmp_path, SMALL) as opened:
+    async with asyncio.timeout(PATIENCE_S), PersistentQueue.open(tmp_path, SMALL) as opened:
         await opened.put(b"a")
         store = opened.engine._store
         with monkeypatch.context() as patch:
@@ -301,7 +279,7 @@ async def test_changes_that_a_checkpoint_has_already_are_confirmed_where_no_bloc
 
 
 async def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_end(
-    kind, tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch
 ) -> None:
     gate, sync = threading.Event(), os.fdatasync
 
@@ -309,7 +287,7 @@ async def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_an
         assert gate.wait(PATIENCE_S)
         sync(file)
 
-    async with kind.open(tmp_path, SMALL) as opened:
+    async with PersistentQueue.open(tmp_path, SMALL) as opened:
         engine = opened.engine
         path = engine._store.live[-1].path
         ways = [
@@ -327,8 +305,8 @@ async def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_an
         opened._close = lambda: asyncio.sleep(0)
 
 
-async def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
-    async with kind.open(tmp_path, SMALL) as opened:
+async def test_a_file_that_cannot_be_opened_stops_the_queue(tmp_path: Path) -> None:
+    async with PersistentQueue.open(tmp_path, SMALL) as opened:
         path = opened.engine._store.live[-1].path
         opened.engine._files._forget(path)
         os.rename(path, path + ".gone")
@@ -337,13 +315,13 @@ async def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path
         os.rename(path + ".gone", path)
 
 
-async def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
+async def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(tmp_path: Path) -> None:
     errors: list[object] = []
     disk = SimulatedDisk()
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: errors.append(context["exception"])
     )
-    async with kind.open(tmp_path, SMALL, files=disk) as opened:
+    async with PersistentQueue.open(tmp_path, SMALL, files=disk) as opened:
         disk.before_call = lambda _: 1 // 0
         with pytest.raises(QueueStopped, match="ZeroDivisionError"):
             await opened.put(b"x")
@@ -351,12 +329,12 @@ async def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: P
 
 
 async def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(
-    kind, producing, tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch
 ) -> None:
     """Only what the file of ended items needs, once it has grown too long, is a call."""
     called: list[object] = []
-    async with kind.open(tmp_path, SMALL) as opened:
-        monkeypatch.setattr(producing, "carry_out", lambda files, steps: called.append(steps))
+    async with PersistentQueue.open(tmp_path, SMALL) as opened:
+        monkeypatch.setattr(producers, "carry_out", lambda files, steps: called.append(steps))
         number = 0
         while opened.statistics()["blocks_reused"] < 2:
             number = await opened.put(bytes(3000))

@@ -1,5 +1,6 @@
 """A proxy's compiled path: it decides as `Admission` does, and sends each first copy to all."""
 
+import contextlib
 import os
 import random
 import signal
@@ -153,9 +154,8 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    made = Rig(SMALL)
-    yield made
-    made.close()
+    with contextlib.closing(Rig(SMALL)) as made:
+        yield made
 
 
 def test_each_first_copy_reaches_all_targets_unchanged_in_order(rig: Rig) -> None:
@@ -233,8 +233,7 @@ def test_a_later_topology_is_in_force_at_once(rig: Rig) -> None:
 
 
 def test_more_targets_than_one_call_takes_have_it_too() -> None:
-    rig = Rig(Shape(1_500, 2, 1), sharing=50)
-    try:
+    with contextlib.closing(Rig(Shape(1_500, 2, 1), sharing=50)) as rig:
         made = rig.send(2)
         while rig.loop.poll():
             pass
@@ -242,8 +241,6 @@ def test_more_targets_than_one_call_takes_have_it_too() -> None:
         for each in made:
             assert {target.recv(2_048) for target in rig.targets} == {each}
         assert rig.loop.port.sent == 3_000
-    finally:
-        rig.close()
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -275,8 +272,7 @@ def test_it_returns_in_time_and_for_a_signal(rig: Rig, busy: bool) -> None:
 
 
 def test_what_the_kernel_refuses_is_counted_and_the_rest_sent() -> None:
-    rig = Rig(SMALL)
-    try:
+    with contextlib.closing(Rig(SMALL)) as rig:
         # No datagram goes to port 0.
         odd = rig.topology.replaced("receiver-0", ("127.0.0.1", 0), os.urandom(32))
         assert rig.member.change(odd) == ""
@@ -287,8 +283,6 @@ def test_what_the_kernel_refuses_is_counted_and_the_rest_sent() -> None:
             assert [target.recv(2_048) for _ in made] == made
         assert sum(rig.loop.port.errors.values()) == 3
         assert rig.loop.port.sent == 9
-    finally:
-        rig.close()
 
 
 def test_a_proxy_does_without_numpy() -> None:

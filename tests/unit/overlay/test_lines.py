@@ -1,7 +1,6 @@
 """Lines of a gateway that come through the overlay: configuration, hand-over, doctor, status."""
 
 import asyncio
-import os
 import select
 import socket
 import time
@@ -19,8 +18,6 @@ from feedhandler.doctor.openness import check_openness
 from feedhandler.gateway import Gateway, open_config
 from feedhandler.gateway.readings import readings
 from feedhandler.ingest.lines import ChannelPlan, Line
-from feedhandler.ingest.receiver import Receiver
-from feedhandler.ingest.ring import Ring
 from feedhandler.observe.metrics import Reading
 from feedhandler.ops import run, status
 from feedhandler.overlay import lines as overlay_lines
@@ -29,11 +26,8 @@ from feedhandler.overlay.topology import Topology, make_topology
 from feedhandler.overlay.topology_file import write_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
-from feedhandler.recording.frame_writer import FrameWriter
+from tests.support.fed_lines import PATIENCE_S, recorded_frame, until
 from tests.support.refusal import refusal
-
-#: A thread that hangs fails the test by then.
-PATIENCE_S = 60.0
 
 CHANNEL = """
 [[channel]]
@@ -119,12 +113,14 @@ def opened(tree: Tree, failures: list[BaseException]) -> OverlayLines:
     return OverlayLines(plans, OverlayConfig(gap_wait_us=0), 1 << 20, failures.append)
 
 
-def until(overlay: OverlayLines, **at_least: int) -> None:
-    """Wait until one of these counts has come so far, by looking again and again."""
-    give_up = time.monotonic() + PATIENCE_S
-    while not any((snapshot := overlay.snapshot()[0])[key] >= n for key, n in at_least.items()):
-        assert time.monotonic() < give_up, snapshot
-        os.sched_yield()
+def until_counted(overlay: OverlayLines, **at_least: int) -> None:
+    """Wait until one of these counts has come so far."""
+
+    def come() -> bool:
+        snapshot = overlay.snapshot()[0]
+        return any(snapshot[key] >= n for key, n in at_least.items())
+
+    until(come, overlay.snapshot)
 
 
 def fill(tree: Tree, overlay: OverlayLines) -> None:
@@ -132,7 +128,7 @@ def fill(tree: Tree, overlay: OverlayLines) -> None:
     while overlay.snapshot()[0]["waits"] == 0:
         for _ in range(16):
             tree.send(b"%d" % (tree.sent + 1) + bytes(1_200))
-        until(overlay, datagrams_received=tree.sent, waits=1)
+        until_counted(overlay, datagrams_received=tree.sent, waits=1)
         assert tree.sent < 100_000
 
 
@@ -166,23 +162,8 @@ def test_what_the_receive_thread_does_not_take_waits_and_nothing_is_lost(tree: T
 
 def test_a_line_is_recorded_with_its_members_address_and_without_a_sender(tree: Tree) -> None:
     overlay = opened(tree, [])
-    (line,) = {each for plan in overlay.plans for each in plan.lines}
-    tap = Ring(1 << 18)
-    receiver = Receiver(None, 1, (), Ring(1 << 18), tap=tap, lines=[line], fed=overlay.feeds)
-    writer = FrameWriter([(line.group, line.port, "")], 1 << 17, by_line=True)
-    try:
-        receiver.start()
-        overlay.start()
-        tree.send(b"recorded")
-        give_up = time.monotonic() + PATIENCE_S
-        while not (filled := writer.drain(tap, 1 << 17)):
-            assert time.monotonic() < give_up, receiver.error
-            os.sched_yield()
-    finally:
-        overlay.stop()
-        receiver.stop()
+    frame = recorded_frame(overlay, lambda: tree.send(b"recorded"))
     host, port = tree.receiver
-    frame = bytes(writer.out[16:filled])
     assert (frame[26:30], frame[30:34]) == (bytes(4), socket.inet_aton(host))
     assert (int.from_bytes(frame[36:38], "big"), frame[42:50]) == (port, b"recorded")
 
@@ -203,7 +184,7 @@ def test_a_line_may_come_through_several_trees(tree: Tree, tmp_path: Path) -> No
     for number, topology in ((1, tree.topology), (2, other), (3, tree.topology)):
         head = Head(Kind.DATA, topology.tree, tree.epoch, number, time.time_ns())
         tree.sock.sendto(encode(head, b"%d" % number, topology.key), tree.receiver)
-    until(overlay, delivered=3)
+    until_counted(overlay, delivered=3)
     overlay.stop()
     for feed in overlay.feeds.values():
         assert [feed.recv(100) for _ in range(3)] == [b"1", b"2", b"3"]
@@ -228,10 +209,7 @@ def test_a_receiver_that_fails_says_so(tree: Tree) -> None:
         feed.close()
     overlay.start()
     tree.send(b"without a child")
-    overlay_failed = time.monotonic() + PATIENCE_S
-    while not failures:
-        assert time.monotonic() < overlay_failed
-        os.sched_yield()
+    until(lambda: bool(failures), overlay.snapshot)
     overlay.stop()
     assert isinstance(failures[0], OSError)
 
@@ -250,19 +228,16 @@ def test_a_later_topology_is_taken_and_another_is_refused(
         another.bind(("127.0.0.1", 0))
         later = tree.topology.replaced("sender", another.getsockname(), b"n" * 32)
         write_topology(later, tree.path)
-        until(overlay, topology_version=2)
+        until_counted(overlay, topology_version=2)
         tree.send(b"from the old one")
-        until(overlay, datagrams_received=1)
+        until_counted(overlay, datagrams_received=1)
         another.sendto(
             encode(Head(Kind.DATA, 3, tree.epoch, 1, time.time_ns()), b"x", tree.topology.key),
             tree.receiver,
         )
-        until(overlay, delivered=1)
+        until_counted(overlay, delivered=1)
         write_topology(tree.topology, tree.path)
-        give_up = time.monotonic() + PATIENCE_S
-        while len(logged) < 2:
-            assert time.monotonic() < give_up, logged
-            os.sched_yield()
+        until(lambda: len(logged) == 2, lambda: logged)
     assert logged[0].endswith("tree.toml: version 2 is in force")
     assert "its version 1 is not above 2" in logged[1]
     overlay.stop()

@@ -22,18 +22,15 @@ from feedhandler.doctor import examination as doctor
 from feedhandler.gateway import Gateway, open_config
 from feedhandler.gateway.readings import readings
 from feedhandler.ingest.lines import ChannelPlan, Line, TcpServer
-from feedhandler.ingest.receiver import Receiver
-from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.tcp import lines as tcp_lines
 from feedhandler.ingest.tcp.lines import TcpLines
 from feedhandler.observe.metrics import Reading
 from feedhandler.ops import run, status
-from feedhandler.recording.frame_writer import FrameWriter
 from feedhandler.retrans.settings import RecoverySettings
+from tests.support.fed_lines import PATIENCE_S, recorded_frame, until
 from tests.support.refusal import refusal
 from tests.support.tcp_lines import PASSWORD, SESSION, USER, TcpFeed
 
-PATIENCE_S = 60.0
 QUICK = RecoverySettings(reconnect_us=10_000, reconnect_max_us=20_000)
 FEED = load_feed("nasdaq-totalview-itch")
 #: Bytes of an accepted login.
@@ -168,14 +165,6 @@ class Serving:
             work()
 
         asyncio.run_coroutine_threadsafe(running(), self._loop).result(PATIENCE_S)
-
-
-def until(condition: Callable[[], bool], said: Callable[[], object]) -> None:
-    """Look until something is so."""
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, said()
-        os.sched_yield()
 
 
 def soup(server: Serving, **changed: Any) -> TcpServer:
@@ -350,25 +339,7 @@ def test_a_line_is_recorded_with_its_servers_address_and_without_a_sender() -> N
     with Serving(messages=[b"recorded"]) as server:
         plan = ChannelPlan(104, (Line("104/A", "", 0, "lo", tcp=soup(server)),))
         lines = TcpLines([plan], QUICK, 2_048, pytest.fail, 1)
-        (line,) = lines.feeds
-        tap = Ring(1 << 18)
-        receiver = Receiver(None, 1, (), Ring(1 << 18), tap=tap, lines=[line], fed=lines.feeds)
-        writer = FrameWriter([(line.group, line.port, "")], 1 << 17, by_line=True)
-        filled = 0
-
-        def drained() -> bool:
-            nonlocal filled
-            filled = writer.drain(tap, 1 << 17)
-            return filled > 0
-
-        try:
-            receiver.start()
-            lines.start()
-            until(drained, lambda: receiver.error)
-        finally:
-            lines.stop()
-            receiver.stop()
-        frame = bytes(writer.out[16:filled])
+        frame = recorded_frame(lines)
         assert (frame[26:30], frame[30:34]) == (bytes(4), socket.inet_aton("127.0.0.1"))
         assert int.from_bytes(frame[36:38], "big") == server.port
         assert frame[42:72].endswith(b"\0\x08recorded")
