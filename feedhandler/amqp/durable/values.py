@@ -157,7 +157,6 @@ def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cy
 def decode(data: bytes, at: cython.Py_ssize_t, depth: cython.int = 0) -> tuple:
     """Decode a value; return it and where it ends. What Python has no type for (arrays, decimals)
     is None. Raises `SectionError`."""
-    code: cython.int
     end: cython.Py_ssize_t = skip(data, at, depth)
     return _value(data, at, end, depth), end
 
