@@ -148,7 +148,7 @@ def _shrink(module: ModuleType) -> None:
 
 
 def run_one(name: str, quick: bool, smoke: bool) -> dict[str, Any]:
-    """One bench's figures; whatever ends it early stands among its `problems`."""
+    """Return one bench's figures; whatever ends it early stands among its `problems`."""
     began = time.monotonic()
     try:
         module = importlib.import_module(f"bench.bench_{name}")
@@ -166,7 +166,7 @@ def run_one(name: str, quick: bool, smoke: bool) -> dict[str, Any]:
 
 
 def run_beside(names: list[str], out: Path) -> dict[str, Any]:
-    """The figures of all of these with tiny loads; each list of `BESIDE` by a process of its own,
+    """Run these with tiny loads; each list of `BESIDE` in a process of its own,
     whose figures stand beside `out`, and whose output comes at the end."""
     here = [name for name in names if not any(name in others for others in BESIDE)]
     with contextlib.ExitStack() as stack:
@@ -206,7 +206,7 @@ def _beside(names: list[str], out: Path) -> Iterator[Callable[[], dict[str, Any]
 
 
 def run_here(names: list[str], quick: bool, smoke: bool) -> dict[str, Any]:
-    """The figures of each of these, one after the other."""
+    """Return the figures of each of these, one after the other."""
     found = {}
     for name in names:
         print(f"{name}:", flush=True)

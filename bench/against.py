@@ -58,7 +58,7 @@ class Compared:
 
 
 def figures_of(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of one bench's result, each under its path; no bars, lists or counts of cores."""
+    """Yield the numbers of a bench's result, each under its path; no bars, lists or core counts."""
     for key, value in found.items():
         if _IGNORED.search(key):
             continue
@@ -70,7 +70,7 @@ def figures_of(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def direction(path: str) -> int:
-    """1 where more is better, -1 where less is, 0 where no part of the name says so."""
+    """Return 1 where more is better, -1 where less is, 0 where no part of the name says so."""
     for part in reversed(path.split(" / ")):
         if _MORE_IS_BETTER.search(part):
             return 1
@@ -82,7 +82,7 @@ def direction(path: str) -> int:
 def compare(
     turns: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
 ) -> tuple[list[Compared], list[str]]:
-    """The figures that every turn has of both trees (ours, theirs), and the names of the others."""
+    """Return the figures of both trees in each turn (ours, theirs), and the names of the others."""
     sides = [[dict(figures_of(side)) for side in turn] for turn in turns]
     names = list(dict.fromkeys(name for turn in sides for side in turn for name in side))
     compared, others = [], []
@@ -105,7 +105,7 @@ def compare(
 
 
 def commit_of(name: str) -> str:
-    """The full hash of a commit. Raises `LookupError` where there is none of that name."""
+    """Return the full hash of a commit. Raises `LookupError` where there is none of that name."""
     done = subprocess.run(
         ["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"],
         cwd=CHECKOUT, capture_output=True, text=True,
@@ -117,7 +117,7 @@ def commit_of(name: str) -> str:
 
 @contextlib.contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """The commit's tree in a folder of its own, compiled; gone after the block."""
+    """Yield the commit's tree in a folder of its own, compiled; gone after the block."""
     with tempfile.TemporaryDirectory(prefix="feedhandler-against-") as folder:
         tree = Path(folder, "tree")
         subprocess.run(
@@ -142,7 +142,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def measured(tree: Path, name: str, quick: bool) -> dict[str, Any]:
-    """One bench's figures, run in a tree; its faults among its `problems`."""
+    """Return one bench's figures, run in a tree; its faults among its `problems`."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "bench.json")
         command = [sys.executable, "-m", "bench", "--only", name, "--out", str(out)]

@@ -35,7 +35,7 @@ SMOKE: dict[str, object] = {
 
 
 def market(count: int, standing: int) -> numpy.ndarray:
-    """Records of a market in which about `standing` orders stand."""
+    """Return records of a market in which about `standing` orders stand."""
     chance = random.Random(20261127)
     alive: list[tuple[int, int, bytes, int]] = []
     rows = []
@@ -64,7 +64,7 @@ def market(count: int, standing: int) -> numpy.ndarray:
 
 
 def ceiling(records: numpy.ndarray) -> tuple[float, int]:
-    """Records a second of the program in C, and the orders at its end."""
+    """Return records a second of the program in C, and the orders at its end."""
     with tempfile.TemporaryDirectory() as folder:
         program = compiled("books_ceiling", folder)
         file = Path(folder) / "records"
@@ -76,7 +76,7 @@ def ceiling(records: numpy.ndarray) -> tuple[float, int]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures of this file, JSON-ready; prints them as it goes."""
+    """Measure all figures of this file, JSON-ready; print them as it goes."""
     records = market(RECORDS, STANDING)
     books: list[DepthBook] = []
 

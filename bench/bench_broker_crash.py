@@ -51,7 +51,7 @@ class Ledger:
         return f"ledger.{self._number}"
 
     def turn(self) -> None:
-        """Have the next queue take what comes, and the one before read."""
+        """Declare the next queue for new messages, and have the one before read."""
         old = self._name
         self._number += 1
         self.broker.queue(self._name, EXCHANGE, key())
@@ -78,7 +78,7 @@ class Ledger:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The restarts; what was found, what came twice, what was held."""
+    """Restart the broker; measure what was found, what came twice, what was held."""
     cycles = QUICK_CYCLES if quick else CYCLES
     with broker_rig(QUEUE_BYTES) as rig:
         ledger = Ledger(rig)

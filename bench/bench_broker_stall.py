@@ -55,7 +55,7 @@ def slow_steps(rig: BrokerRig) -> dict[str, int]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The stall; what the feed felt of it, what waited, what was dropped, how soon it was over."""
+    """Stall the broker; measure the effect on the feed, drops, and the recovery."""
     stopped = QUICK_STOPPED_SECONDS if quick else STOPPED_SECONDS
     with broker_rig(QUEUE_BYTES, subscribers=1, idle_timeout_ms=0) as rig:
         rig.broker.queue("ledger", EXCHANGE, key())

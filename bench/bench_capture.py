@@ -25,7 +25,7 @@ SMOKE: dict[str, object] = {"QUICK_SECONDS": 1}
 
 
 def lines() -> tuple[Line, ...]:
-    """Lines A and B of the seven services of the session file."""
+    """Return lines A and B of the seven services of the session file."""
     return tuple(
         Line(
             f"{name}{service}",
@@ -39,7 +39,7 @@ def lines() -> tuple[Line, ...]:
 
 
 def captured(session: Path, path: Path) -> tuple[Account, float]:
-    """One capture of one replay: its account, and the processor seconds it took."""
+    """Capture one replay; return its account, and the processor seconds it took."""
     capturing = Capturing(Settings(lines=lines(), path=path))
     before = time.process_time()
     capturing.start()
@@ -54,7 +54,7 @@ def captured(session: Path, path: Path) -> tuple[Account, float]:
 
 
 def sent_rate(path: Path, account: Account) -> float:
-    """Packets a second between the first stamp and the last one."""
+    """Return packets a second between the first stamp and the last one."""
     from feedhandler.replay.captures.reading import Capture
 
     first, last = 1 << 63, 0

@@ -26,7 +26,7 @@ SMOKE: dict[str, object] = {}
 
 
 def write_session(path: Path, count: int) -> None:
-    """A capture of `count` datagrams: seven groups, 40 to 1,400 bytes, mostly small."""
+    """Write a capture of `count` datagrams: seven groups, 40 to 1,400 bytes, mostly small."""
     random_source = random.Random(SEED)
     block = random_source.randbytes(1_400)
     time_ns = 1_700_000_000 * 10**9
@@ -47,7 +47,7 @@ def read_objects(path: Path) -> int:
 
 
 def read_with_dpkt(path: Path) -> int:
-    """dpkt's packet classes down to the payload, as its documentation does it."""
+    """Read by dpkt's packet classes down to the payload, as its documentation does it."""
     count = 0
     with path.open("rb") as file:
         for _, frame in dpkt.pcap.Reader(file):
@@ -57,7 +57,7 @@ def read_with_dpkt(path: Path) -> int:
 
 
 def read_bytes(path: Path) -> int:
-    """Nothing but the bytes: the ceiling. Returns 0, it counts no datagrams."""
+    """Read nothing but the bytes: the ceiling. Returns 0, it counts no datagrams."""
     buffer = bytearray(CHUNK_BYTES)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -66,7 +66,7 @@ def read_bytes(path: Path) -> int:
 
 
 def best_rate(read: Callable[[Path], int], path: Path, count: int, passes: int) -> float:
-    """Datagrams a second of the best of `passes`."""
+    """Return datagrams a second of the best of `passes`."""
     best_s = float("inf")
     for _ in range(passes):
         started = time.perf_counter()
@@ -77,7 +77,7 @@ def best_rate(read: Callable[[Path], int], path: Path, count: int, passes: int) 
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures, printed as well; `ok` says whether both bars hold."""
+    """Measure all figures, printed as well; `ok` says whether both bars hold."""
     count = 100_000 if quick else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         plain, zipped = Path(folder) / "session.pcap", Path(folder) / "session.pcap.gz"

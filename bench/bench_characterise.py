@@ -43,7 +43,7 @@ SMOKE: dict[str, object] = {
 
 
 def dpkt_rows(path: str) -> Iterator[tuple[int, str, int, int, int]]:
-    """A row a packet, as dpkt and the standard library have it."""
+    """Yield a row a packet, as dpkt and the standard library have it."""
     with open(path, "rb") as file:
         for time_s, frame in dpkt.pcap.Reader(file):
             ip = dpkt.ethernet.Ethernet(frame).data
@@ -54,7 +54,7 @@ def dpkt_rows(path: str) -> Iterator[tuple[int, str, int, int, int]]:
 
 
 def parts(path: Path) -> tuple[list[str], int]:
-    """Captures of their own out of the large one's beginning, one a worker; and their bytes."""
+    """Cut captures out of the large one's beginning, one a worker; return them and their bytes."""
     made = []
     slices = exact_slices([look_at(str(path))], DPKT_BYTES)[:CORES]
     with path.open("rb") as file:
@@ -67,7 +67,7 @@ def parts(path: Path) -> tuple[list[str], int]:
 
 
 def with_dpkt(spark: Any, paths: list[str]) -> tuple[dict[int, int], float]:
-    """Packets by service, and the seconds that took."""
+    """Return packets by service, and the seconds that took."""
     began = time.perf_counter()
     rows = spark.sparkContext.parallelize(paths, len(paths)).flatMap(dpkt_rows)
     frame = spark.createDataFrame(rows, ROW, verifySchema=False)
@@ -83,7 +83,7 @@ def with_dpkt(spark: Any, paths: list[str]) -> tuple[dict[int, int], float]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Rates and their ratios."""
+    """Measure rates and their ratios."""
     with folder(0 if quick else BYTES) as root, Readers() as readers:
         small, path = root / "small.pcap", root / "day.pcap"
         day(small, WARM_SCALE)

@@ -1,8 +1,8 @@
 """Same-symbol interarrival against the plain window function, in one run (`make bench-long`).
 
 Both answer on one warm Spark session for the same capture, of 20 million messages: the job's
-mergeable summaries, which shuffle nothing, and `--exact`, a window over each symbol. What they tell
-has to be the same. The clock runs from the path to the histograms.
+mergeable summaries, which shuffle nothing, and `--exact`, a window over each symbol. Their
+figures must be the same. The clock runs from the path to the histograms.
 """
 
 import time
@@ -25,7 +25,7 @@ SMOKE: dict[str, object] = {
 
 
 def exact(spark: Any, path: Path) -> tuple[dict[Any, list[int]], float]:
-    """The window function's buckets, and the seconds that took."""
+    """Return the window function's buckets, and the seconds that took."""
     began = time.perf_counter()
     reader = spark.read.format("feedhandler").option("feed", FEED).option("rows", "messages")
     found = exact_interarrival(reader.load(str(path)))
@@ -34,7 +34,7 @@ def exact(spark: Any, path: Path) -> tuple[dict[Any, list[int]], float]:
 
 
 def buckets_of(done: Done) -> dict[Any, list[int]]:
-    """The job's, by the same keys."""
+    """Return the job's buckets, by the same keys."""
     digest, feed = done.outcome.digest, load_feed(FEED)
     buckets = {}
     for (index, code), cell in digest.cells.items():
@@ -47,7 +47,7 @@ def buckets_of(done: Done) -> dict[Any, list[int]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The ratio, and whether both say the same."""
+    """Measure the ratio, and whether both give the same."""
     with folder(0 if quick else BYTES) as root:
         small, path = root / "small.pcap", root / "day.pcap"
         day(small, WARM_SCALE)
@@ -74,5 +74,5 @@ def run(quick: bool = False) -> dict[str, Any]:
         "ratio": ratio,
         "window_memory_bytes": memory.most,
         "ok": ratio >= BAR,
-        "problems": [] if same else ["the window function tells another interarrival"],
+        "problems": [] if same else ["the window function gives another interarrival"],
     }

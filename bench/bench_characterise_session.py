@@ -32,7 +32,7 @@ SMOKE: dict[str, object] = {
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Seconds at each size, the line through them, memory."""
+    """Measure seconds at each size, the line through them, memory."""
     rows = []
     problems = []
     with folder(0 if quick else BYTES) as root:
@@ -53,7 +53,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                     f" {seconds:6.2f} s, {ledger['packets'] / seconds:,.0f} packets/s; {memory}",
                     flush=True,
                 )
-    return _told(rows, problems)
+    return _report(rows, problems)
 
 
 def _differences(scale: float, tables: dict[str, Any], ledger: dict[str, Any]) -> list[str]:
@@ -71,7 +71,7 @@ def _differences(scale: float, tables: dict[str, Any], ledger: dict[str, Any]) -
     return [f"at {scale:g} the ledger has other {name}" for name in found]
 
 
-def _told(rows: list[tuple[float, int, float, Memory]], problems: list[str]) -> dict[str, Any]:
+def _report(rows: list[tuple[float, int, float, Memory]], problems: list[str]) -> dict[str, Any]:
     (_, first, first_s, _), (_, last, last_s, _) = rows[0], rows[-1]
     slope = (last_s - first_s) / (last - first)
     whole_s = last_s + slope * (SESSION_PACKETS - last)

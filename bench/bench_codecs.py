@@ -34,7 +34,7 @@ SMOKE: dict[str, object] = {"PACKETS": 2_000}
 
 
 def make_packets(feed: Feed, count: int) -> list[bytes]:
-    """`count` packets of five messages, with changing symbols, prices and times."""
+    """Return `count` packets of five messages, with changing symbols, prices and times."""
     source = random.Random(SEED)
     packets = []
     for sequence in range(1, count + 1):
@@ -58,7 +58,7 @@ def make_packets(feed: Feed, count: int) -> list[bytes]:
 
 
 def in_frames(packets: list[bytes]) -> list[bytes]:
-    """The packets as Ethernet frames."""
+    """Return the packets as Ethernet frames."""
     frames = []
     for packet in packets:
         udp = dpkt.udp.UDP(sport=21_000, dport=21_004, data=packet, ulen=8 + len(packet))
@@ -69,7 +69,7 @@ def in_frames(packets: list[bytes]) -> list[bytes]:
 
 
 def scan_with_struct(payload: bytes) -> int:
-    """Type, symbol, offset and size of every message of one packet, with struct."""
+    """Scan type, symbol, offset and size of every message of one packet, with struct."""
     count = payload[15]
     at = 16
     found = []
@@ -81,7 +81,7 @@ def scan_with_struct(payload: bytes) -> int:
 
 
 def scan_with_dpkt(frames: list[bytes]) -> int:
-    """The same, from whole frames, with dpkt's packet classes above it."""
+    """Scan the same from whole frames, with dpkt's packet classes above it."""
     return sum(scan_with_struct(dpkt.ethernet.Ethernet(frame).data.data.data) for frame in frames)
 
 
@@ -124,7 +124,7 @@ def decoding(feed: Feed, packets: list[bytes], seconds: float) -> dict[str, floa
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures of this file, JSON-ready; prints them as it goes."""
+    """Measure all figures of this file, JSON-ready; print them as it goes."""
     feed = load_feed("euronext-utp-md")
     seconds = 1.0 if quick else 10.0
     packets = make_packets(feed, PACKETS // 10 if quick else PACKETS)

@@ -47,7 +47,7 @@ class Absent(Exception):
 
 
 def make_messages(count: int) -> list[bytes]:
-    """`count` book updates, with changing symbols, prices and numbers of entries."""
+    """Return `count` book updates, with changing symbols, prices and numbers of entries."""
     source = random.Random(SEED)
     messages = []
     for number in range(1, count + 1):
@@ -72,7 +72,7 @@ def make_messages(count: int) -> list[bytes]:
 
 
 def framing(messages: list[bytes], seconds: float) -> dict[str, Any]:
-    """Bytes a second that are framed, and that are copied."""
+    """Return bytes a second that are framed, and that are copied."""
     data = b"".join(messages)
     begins = numpy.zeros(len(messages), numpy.uint32)
     numbers = numpy.zeros(len(messages), numpy.uint64)
@@ -99,7 +99,7 @@ def framing(messages: list[bytes], seconds: float) -> dict[str, Any]:
 
 
 def indexing(messages: list[bytes], seconds: float) -> tuple[float, float]:
-    """Messages a second into the full index, and into columns of entries."""
+    """Return messages a second into the full index, and into columns of entries."""
     data = b"".join(messages)
     table = load_dictionary("fix44").table
     frame, index = Frame(), FieldIndex(table)
@@ -121,7 +121,7 @@ def indexing(messages: list[bytes], seconds: float) -> tuple[float, float]:
 
 
 def writing(count: int, seconds: float) -> float:
-    """Messages of two entries a second that are written, field by field."""
+    """Return messages of two entries a second that are written, field by field."""
     writer = MessageWriter(b"FIX.4.4")
 
     def work() -> int:
@@ -144,7 +144,7 @@ def writing(count: int, seconds: float) -> float:
 
 
 def normalising(messages: list[bytes], seconds: float) -> float:
-    """Messages a second that become normalised records, of two entries each."""
+    """Return messages a second that become normalised records, of two entries each."""
     feed = load_feed("fix-marketdata")
     normaliser = FixNormaliser(feed)
     code = feed.type_code("X")
@@ -161,7 +161,7 @@ def normalising(messages: list[bytes], seconds: float) -> float:
 
 
 def simplefix_rate(messages: list[bytes], seconds: float) -> float:
-    """Messages a second that simplefix parses. Raises `Absent` where it is not installed."""
+    """Return messages a second that simplefix parses. Raises `Absent` where it is not installed."""
     try:
         import simplefix
     except ImportError:
@@ -217,7 +217,7 @@ def fix_codec_rs_command(folder: Path) -> list[str]:
 
 
 def program_rate(command: list[str], messages: list[bytes], folder: Path, seconds: float) -> float:
-    """Messages a second of a compiled peer."""
+    """Return messages a second of a compiled peer."""
     file = folder / "messages"
     file.write_bytes(b"".join(struct.pack("<I", len(each)) + each for each in messages))
     done = subprocess.run(
@@ -230,7 +230,7 @@ def program_rate(command: list[str], messages: list[bytes], folder: Path, second
 
 
 def peers(messages: list[bytes], seconds: float) -> dict[str, Any]:
-    """Each peer's messages a second, or why it is left out."""
+    """Return each peer's messages a second, or why it is left out."""
     found: dict[str, Any] = {}
     for name, command_of in (
         ("simplefix", None),
@@ -251,7 +251,7 @@ def peers(messages: list[bytes], seconds: float) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures of this file, JSON-ready; prints them as it goes."""
+    """Measure all figures of this file, JSON-ready; print them as it goes."""
     seconds = QUICK_SECONDS if quick else SECONDS
     messages = make_messages(MESSAGES)
     sizes = [len(message) for message in messages]

@@ -26,7 +26,7 @@ _CHANNEL = "equities-1"
 
 
 def _best_s(work: Callable[[], object], rounds: int) -> float:
-    """The least processor time of a round."""
+    """Return the least processor time of a round."""
     best = float("inf")
     for _ in range(rounds):
         began = time.process_time()
@@ -40,7 +40,7 @@ def _ring() -> KeyRing:
 
 
 def _ceiling(rounds: int) -> tuple[float, float]:
-    """Datagrams a second of the library's primitive alone: encrypted, decrypted."""
+    """Return datagrams a second of the library's primitive alone: encrypted, decrypted."""
     cipher, nonce, header = AESGCM(bytes(range(32))), bytes(12), bytes(HEADER_BYTES)
     payload = bytes(PLAIN_BYTES_MAX)
     sealed = cipher.encrypt(nonce, payload, header)
@@ -66,7 +66,7 @@ def _sent(signer: Any) -> list[bytes]:
 
 
 def _received(datagrams: list[bytes], publisher: bytes, verify: Any) -> int:
-    """Datagrams that were delivered from one line."""
+    """Return datagrams that were delivered from one line."""
     to = SealedReceiver(_ring(), [publisher], ReceiverSettings(verify))
     delivered = 0
     for each in datagrams:
@@ -75,7 +75,7 @@ def _received(datagrams: list[bytes], publisher: bytes, verify: Any) -> int:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Sending and receiving beside the primitive alone."""
+    """Measure sending and receiving beside the primitive alone."""
     rounds = 2 if quick else ROUNDS
     signer = private_key(bytes(32))
     publisher = public_bytes(signer)

@@ -120,7 +120,7 @@ def _by_the_model(count: int) -> dict[str, int]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All three, printing as it goes."""
+    """Measure all three, printing as it goes."""
     count = QUICK_MESSAGES if quick else MESSAGES
     problems = []
     with tempfile.TemporaryDirectory() as folder:

@@ -69,7 +69,7 @@ class Received:
     drops: int
 
     def of_line(self, line: int) -> Any:
-        """The rows of one line, as they came."""
+        """Return the rows of one line, as they came."""
         return self.rows[self.rows[:, 0] == line]
 
     def problems(self, count: int) -> list[str]:
@@ -101,7 +101,7 @@ class Site:
         self.port = free_udp_port()
 
     def load(self, count: int, **given: Any) -> Load:
-        """A load of so many messages."""
+        """Return a load of so many messages."""
         known: dict[str, Any] = {
             "rate_bytes_s": WIDE_BYTES_S, "burst_bytes": WIDE_BURST, "period_ns": PERIOD_NS,
         }  # fmt: skip
@@ -117,7 +117,7 @@ class Site:
         return found
 
     def ceiling(self, load: Load) -> dict[str, Any]:
-        """The same by the C program."""
+        """Measure the same with the C program."""
         command = [
             self.program, "send", *GROUPS, str(self.port), load.file, str(load.count),
             str(load.rate_bytes_s), str(load.burst_bytes), str(load.cpu),
@@ -129,7 +129,7 @@ class Site:
 
     @contextmanager
     def receiving(self) -> Iterator[list[Received]]:
-        """A receiver of both lines meanwhile; afterwards the list has what it got."""
+        """Run a receiver of both lines meanwhile; afterwards the list has what it got."""
         out = self.folder / "received"
         command = [
             self.program, "receive", *GROUPS, str(self.port), str(out), str(BUFFER_BYTES),
@@ -152,7 +152,7 @@ class Site:
 
 
 def largest_window(rows: Any, rate_bytes_s: int, burst_bytes: int) -> float:
-    """The bytes of the fullest window of `WINDOW_NS`, as a share of what the bucket may let out."""
+    """Return the bytes of the fullest window of `WINDOW_NS`, as a share of the bucket's bound."""
     times = rows[:, 1]
     total = numpy.concatenate([[0], numpy.cumsum(rows[:, 2] + OVERHEAD_BYTES)])
     ends = numpy.searchsorted(times, times + WINDOW_NS, side="left")
@@ -178,7 +178,7 @@ def excess_ms(rows: Any, given: list[tuple[int, int, int]]) -> tuple[Any, Any]:
 
 
 def _fastest(site: Site, rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Messages a second of the publisher and of the ceiling, alone and with a receiver."""
+    """Return messages a second of the publisher and of the ceiling, alone and with a receiver."""
     load, problems = site.load(MESSAGES), []
     best: dict[str, float] = {}
     for _ in range(rounds):
@@ -202,7 +202,7 @@ def _fastest(site: Site, rounds: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def _paced(site: Site) -> tuple[dict[str, Any], list[str]]:
-    """With the bucket as the limit: the rate, and the fullest window."""
+    """Measure with the bucket as the limit: the rate, and the fullest window."""
     load = site.load(PACED_MESSAGES, rate_bytes_s=PACED_BYTES_S, burst_bytes=PACED_BURST)
     with site.receiving() as got:
         said = site.publish(load)
@@ -221,13 +221,13 @@ def _paced(site: Site) -> tuple[dict[str, Any], list[str]]:
 
 
 def _percentiles(values: Any) -> tuple[float, float, float]:
-    """The 50th, 99th and 99.9th."""
+    """Return the 50th, 99th and 99.9th percentile."""
     p50, p99, p999 = (round(float(numpy.quantile(values, q)), 3) for q in (0.5, 0.99, 0.999))
     return p50, p99, p999
 
 
 def _waiting(site: Site) -> tuple[dict[str, Any], list[str]]:
-    """At a rate below the bucket: how long messages wait beyond the period."""
+    """Measure at a rate below the bucket: how long messages wait beyond the period."""
     load = replace(site.load(OFFERED_MESSAGES), offered=OFFERED_S)
     with site.receiving() as got:
         said = site.publish(load)
@@ -250,7 +250,7 @@ def _waiting(site: Site) -> tuple[dict[str, Any], list[str]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All of it, printing as it goes."""
+    """Measure all of it, printing as it goes."""
     problems: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         site = Site(folder)

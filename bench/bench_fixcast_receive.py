@@ -58,7 +58,7 @@ class Traffic:
 
 
 def binary(size: int, count: int) -> Traffic:
-    """UTP-MD packets of this size."""
+    """Return UTP-MD packets of this size."""
     feed = load_feed("euronext-utp-md")
     order = feed.encode_message(230, symbol_index=10_000, price=100, price_scale_code=2)
     many, rest = divmod(size - feed.table.header_size, len(order))
@@ -77,7 +77,7 @@ def binary(size: int, count: int) -> Traffic:
 
 
 def fix(size: int, count: int, *, alike: bool = True) -> Traffic:
-    """FIX datagrams of at most this size; `alike`: the same on both lines."""
+    """Return FIX datagrams of at most this size; `alike`: the same on both lines."""
     stamper = Header(sender=b"PUB", target=b"c").stamper(1_764_000_000_000_000_000)
     given = [each for each in book_updates(10_000, seed=1) if len(each) < size - 60]
     lines: tuple[list[bytes], list[bytes]] = ([], [])
@@ -98,7 +98,7 @@ def fix(size: int, count: int, *, alike: bool = True) -> Traffic:
 
 @contextlib.contextmanager
 def _filled(traffic: Traffic) -> Iterator[tuple[Receiver, Ring]]:
-    """A receiver whose sockets hold all of the traffic."""
+    """Yield a receiver whose sockets hold all of the traffic."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -126,7 +126,7 @@ def _filled(traffic: Traffic) -> Iterator[tuple[Receiver, Ring]]:
 
 
 def _drained_ns(traffic: Traffic) -> tuple[int, list[str]]:
-    """Processor time of the receive thread for all of it, and what is wrong with what came out."""
+    """Return the receive thread's processor time for all of it, and what is wrong in the output."""
     total = sum(map(len, traffic.lines))
     with _filled(traffic) as (receiver, ring):
         receiver.start()
@@ -157,7 +157,7 @@ def _drained_ns(traffic: Traffic) -> tuple[int, list[str]]:
 
 
 def measure(size: int, rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """ns of processor time a datagram of this size, of each kind of traffic, in turns."""
+    """Return ns of processor time a datagram of this size, of each kind of traffic, in turns."""
     count = DATAGRAMS
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(PermissionError):
@@ -185,7 +185,7 @@ def measure(size: int, rounds: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Both sizes, printing as it goes."""
+    """Measure both sizes, printing as it goes."""
     found: dict[str, Any] = {"problems": [], "bar": BAR, "goal_bar": GOAL}
     for size in SIZES:
         figures, problems = measure(size, 2 if quick else ROUNDS)

@@ -56,7 +56,7 @@ def per_packet(grain: str, subscribers: int) -> int:
 
 
 def trial(grain: str, subscribers: int, rate: int, seconds: float) -> Outcome:
-    """One load on a fresh rig; the subscribers' counts are part of the verdict."""
+    """Run one load on a fresh rig; the subscribers' counts are part of the verdict."""
     with Rig(grain, subscribers) as rig:
         outcome = rig.run(rate, seconds)
         outcome.subscribers = rig.finish()
@@ -78,7 +78,7 @@ def holds(grain: str, subscribers: int, rate: int, seconds: float) -> tuple[bool
 
 
 def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tuple[int, str]:
-    """The highest rate found by bisection (unique packets/s), and why the next one failed.
+    """Return the highest rate found by bisection (unique packets/s), and why the next one failed.
 
     From the bar up by `STEP` until a rate fails (or down until one holds), then between the last
     that held and the first that did not.
@@ -107,7 +107,7 @@ def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tupl
 
 
 def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str, Any]:
-    """Percentiles over all subscribers of one run, in milliseconds (the worst subscriber's)."""
+    """Return percentiles over all subscribers of one run, in ms (the worst subscriber's)."""
     with Rig(grain, subscribers, stamp=True, apart=True) as rig:
         outcome = rig.run(rate, seconds)
         reports = rig.finish()
@@ -122,7 +122,7 @@ def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures; `quick` shortens the loads and skips the search."""
+    """Measure all figures; `quick` shortens the loads and skips the search."""
     seconds = QUICK_SECONDS if quick else SECONDS
     problems: list[str] = []
     found: dict[str, Any] = {
@@ -175,7 +175,7 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def _serve(port_queue: Any, body_bytes: int) -> None:
-    """A MessagingHandler that sends to whoever attaches, as fast as credit allows."""
+    """Run a MessagingHandler that sends to each client that attaches, as fast as credit allows."""
     from proton import Message
     from proton.handlers import MessagingHandler
     from proton.reactor import AtMostOnce, Container
@@ -199,7 +199,7 @@ def _serve(port_queue: Any, body_bytes: int) -> None:
 
 
 def peer_rate(seconds: float) -> float:
-    """Deliveries a second from proton's MessagingHandler to another one, bodies of 336 bytes."""
+    """Return deliveries a second between two of proton's MessagingHandlers, bodies of 336 bytes."""
     from proton.handlers import MessagingHandler
     from proton.reactor import AtMostOnce, Container
 

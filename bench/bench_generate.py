@@ -42,7 +42,7 @@ def written(traffic: Traffic, path: Path) -> dict[str, Any]:
 
 
 def ceiling(path: Path, packets: int) -> float:
-    """Packets a second of copying the capture's bytes to another file."""
+    """Return packets a second of copying the capture's bytes to another file."""
     data = path.read_bytes()
     copy = path.with_suffix(".copy")
     begun = time.perf_counter()
@@ -53,7 +53,7 @@ def ceiling(path: Path, packets: int) -> float:
 
 
 def peer(path: Path) -> float:
-    """Packets a second of making the same frames with dpkt, from payloads that are there."""
+    """Return packets a second of making the same frames with dpkt, from payloads that are there."""
     made = []
     with path.open("rb") as file:
         for moment, frame in dpkt.pcap.Reader(file):
@@ -76,7 +76,7 @@ def peer(path: Path) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Both built-in profiles, and what to compare them with."""
+    """Measure both built-in profiles, and the peers to compare them with."""
     path = memory_folder() / f"generated-{os.getpid()}.pcap"
     try:
         market = Traffic(

@@ -47,7 +47,7 @@ BAR_PENDING_S, BAR_DELIVERED_S, BAR_CANCEL_US = 2.0, 0.2, 50.0
 
 
 def ceiling(folder: Path, segment: int, total: int) -> tuple[float, float]:
-    """Bytes a second of segments written and synced one after the other, and one's median time."""
+    """Return bytes a second of segments written and synced in turn, and one's median time."""
     path = folder / "raw"
     count = total // segment
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -68,7 +68,7 @@ def ceiling(folder: Path, segment: int, total: int) -> tuple[float, float]:
 
 
 def sqlite(folder: Path, size: int, count: int) -> tuple[float, float]:
-    """Messages a second accepted, and delivered."""
+    """Return messages a second accepted, and delivered."""
     path = folder / "peer.db"
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("pragma journal_mode=wal")
@@ -94,7 +94,7 @@ def sqlite(folder: Path, size: int, count: int) -> tuple[float, float]:
 
 
 def settings(total: int, durability: str = "durable", journal: int = 1 << 20) -> QueueSettings:
-    """Blocks enough, made beforehand."""
+    """Return settings with enough blocks, made beforehand."""
     return QueueSettings(
         blocks=total // (56 << 20) + 3, durability=durability, journal_bytes=journal
     )
@@ -103,7 +103,7 @@ def settings(total: int, durability: str = "durable", journal: int = 1 << 20) ->
 async def _accept_and_deliver(
     folder: Path, size: int, count: int, durability: str, journal: int = 1 << 20
 ) -> tuple[float, float]:
-    """Messages a second: put_many of several producers, then get_many and delivered."""
+    """Return messages a second: put_many of several producers, then get_many and delivered."""
     batch = [os.urandom(size) for _ in range(MANY)]
     chosen = settings(size * count, durability, journal)
     async with PersistentQueue.open(folder, chosen) as queue:
@@ -132,7 +132,7 @@ async def _accept_and_deliver(
 
 
 async def _single(folder: Path, size: int, count: int) -> tuple[float, float]:
-    """Messages a second by `put` of 64 producers, and the 99th percentile of a put in seconds."""
+    """Return messages a second by `put` of 64 producers, and a put's 99th percentile in s."""
     content, waits = os.urandom(size), []
     async with PersistentQueue.open(folder, settings(size * count)) as queue:
 
@@ -151,7 +151,7 @@ async def _single(folder: Path, size: int, count: int) -> tuple[float, float]:
 
 
 def recovery(folder: Path, count: int) -> dict[str, float]:
-    """Seconds to open a queue whose process ended without a word, and a cancel's microseconds."""
+    """Return seconds to open a queue whose process was killed, and a cancel's microseconds."""
     batch = [os.urandom(1024) for _ in range(256)]
     chosen = settings(count * 1060)
     with BlockingQueue(folder, chosen) as queue:
@@ -189,7 +189,7 @@ def _opened(folder: Path, chosen: QueueSettings) -> tuple[float, Engine]:
 
 
 def _round(folder: Path, size: int, total: int) -> dict[str, float]:
-    """One turn of everything at one size."""
+    """Run one turn of everything at one size."""
     count = total // size
     figures: dict[str, float] = {}
     for segment in SEGMENTS:
@@ -212,7 +212,7 @@ def _round(folder: Path, size: int, total: int) -> dict[str, float]:
 def rabbitmq(
     messages: int = BROKER_MESSAGES, bytes_max: int = BROKER_BYTES
 ) -> dict[int, dict[str, float]]:
-    """RabbitMQ's figures by size. Raises `Absent` where it is not installed."""
+    """Return RabbitMQ's figures by size. Raises `Absent` where it is not installed."""
     table: dict[int, dict[str, float]] = {}
     with broker("rabbitmq4") as made:
         for size in SIZES:
@@ -224,7 +224,7 @@ def rabbitmq(
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The tables, ratios, and recovery."""
+    """Measure the tables, ratios, and recovery."""
     peers: dict[int, dict[str, float]] = {}
     try:
         peers = rabbitmq(BROKER_MESSAGES // 10, BROKER_BYTES // 10) if quick else rabbitmq()
@@ -243,8 +243,8 @@ def measure(
     rounds: int = ROUNDS,
     pending: int = PENDING,
 ) -> dict[str, Any]:
-    """Ours and SQLite's figures by size beside `peers` of the same sizes: medians of `rounds` turns
-    of `total` bytes; and recovery of `pending` messages."""
+    """Return ours and SQLite's figures by size beside `peers` of those sizes: medians of `rounds`
+    turns of `total` bytes; and recovery of `pending` messages."""
     root = Path("out")
     root.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="journal-", dir=root))
@@ -270,7 +270,7 @@ def measure(
 
 
 def _report(size: int, one: dict[str, float]) -> None:
-    """One size's line."""
+    """Print one size's line."""
     kib = size // 1024
     print(
         f"  {kib:2} KiB accepted: put_many {one['durable']:9,.0f}/s,"

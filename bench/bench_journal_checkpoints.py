@@ -26,7 +26,7 @@ SMOKE: dict[str, object] = {"INTERVALS": (1 << 20,)}
 
 
 def once(folder: Path, interval: int, total: int) -> dict[str, float]:
-    """One turn at one interval."""
+    """Run one turn at one interval."""
     chosen = QueueSettings(blocks=total // (56 << 20) + 3, checkpoint_bytes=interval)
     batch = [os.urandom(SIZE) for _ in range(MANY)]
     with BlockingQueue(folder, chosen) as queue:
@@ -50,7 +50,7 @@ def once(folder: Path, interval: int, total: int) -> dict[str, float]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The table."""
+    """Measure all intervals; return the table."""
     root = Path("out")
     root.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="journal-", dir=root))

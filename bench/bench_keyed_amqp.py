@@ -116,14 +116,14 @@ async def rates(site: Site, count: int) -> dict[str, Any]:
 
 
 def hot_in_c(folder: Path, turns: int) -> float:
-    """Turns a second of a server and a client in C, each turn's answer on the disk."""
+    """Return round trips a second between a server and a client in C, each answer synced."""
     command = [str(compiled("keyed_ceiling", folder)), str(folder / "ceiling"), str(turns)]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return float(figures["turns"] / figures["seconds"])
 
 
 async def hot(site: Site, count: int, syncs: float, in_c: float, what: str) -> dict[str, float]:
-    """One key: messages a second, how much of the disk's syncs that is, and of what C reaches."""
+    """Measure one key: messages a second, and their shares of the disk's syncs and of C's rate."""
     with site.gateway() as gateway:
         async with site.producing() as producer:
             await put(producer, count, HOT_KEY)
@@ -172,7 +172,7 @@ async def waits_ms(
 
 
 async def crowd(site: Site, behind: int, seconds: float) -> dict[str, Any]:
-    """The others' p99 alone, and beside a key with so many waiting."""
+    """Return the others' p99 alone, and beside a key with this many messages waiting."""
     found: dict[str, Any] = {}
     with site.gateway():
         async with site.producing() as producer:
@@ -192,7 +192,7 @@ async def crowd(site: Site, behind: int, seconds: float) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Rates, the hot key, the crowd."""
+    """Measure rates, the hot key, the crowd."""
     found: dict[str, Any] = {
         "bar_a_second": BAR_A_SECOND, "goal_a_second": GOAL_A_SECOND, "problems": []
     }  # fmt: skip

@@ -6,7 +6,7 @@ hand-overs, as the node has them. Beside the rate with hardly anything waiting s
 million messages waiting, since no step may depend on how many wait. Memory is what a fresh
 process grows by while messages of so many keys wait.
 
-The peer is what anybody would write in Python: a `deque` of messages for each key, a `deque` of
+The peer is the obvious program in Python: a `deque` of messages for each key, a `deque` of
 keys that are ready, the same hand-overs.
 """
 
@@ -40,7 +40,7 @@ SMOKE: dict[str, object] = {
 
 
 def keys_of(count: int, zipf: float, seed: int = 1) -> Any:
-    """Numbers of keys: uniform where `zipf` is 0."""
+    """Return numbers of keys: uniform where `zipf` is 0."""
     draw = numpy.random.default_rng(seed)
     if not zipf:
         return draw.integers(0, KEYS, count)
@@ -49,7 +49,7 @@ def keys_of(count: int, zipf: float, seed: int = 1) -> Any:
 
 
 def digests_of(keys: Any) -> Any:
-    """Two words for each key, as a hash would make them."""
+    """Return two words for each key, as a hash would make them."""
     words = numpy.random.default_rng(7).integers(0, 1 << 63, (KEYS, 2), dtype=numpy.uint64)
     return numpy.ascontiguousarray(words[keys]).reshape(-1)
 
@@ -86,7 +86,7 @@ def cycles_a_second(waiting: int, zipf: float, cycles: int) -> float:
 
 
 def peer_cycles_a_second(zipf: float, cycles: int) -> float:
-    """The same in plain Python, with nothing waiting but what is with workers."""
+    """Return the same rate in plain Python, with only those waiting that are with workers."""
     total = FLIGHT + cycles
     keys = keys_of(total, zipf).tolist()
     queues: dict[int, deque[int]] = {}
@@ -119,7 +119,7 @@ def peer_cycles_a_second(zipf: float, cycles: int) -> float:
 
 
 def bytes_a_message(count: int, keys: int) -> float:
-    """By how much the process grows for each of so many messages that wait, of so many keys."""
+    """Return by how much the process grows for each waiting message, of so many keys."""
     numbers = numpy.arange(1, count + 1, dtype=numpy.uint64)
     draw = numpy.random.default_rng(3)
     words = draw.integers(0, 1 << 63, (keys, 2), dtype=numpy.uint64)
@@ -138,7 +138,7 @@ def bytes_a_message(count: int, keys: int) -> float:
 
 
 def best_of(measure: Callable[[], float]) -> float:
-    """The best of some turns: what is slower was somebody else's doing."""
+    """Return the best of some turns: slower ones were disturbed by other processes."""
     return max(measure() for _ in range(TURNS))
 
 

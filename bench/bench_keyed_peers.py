@@ -34,7 +34,7 @@ from bench.processes import cpu_seconds_of
 from feedhandler.lab.brokers import BrokerFailed
 from feedhandler.lab.brokers.process import end_with_us
 
-#: Who is compared.
+#: The peers.
 NAMES = tuple(PEERS)
 #: Of these, ours.
 OURS = ("keyed", "keyed_run", "serial")
@@ -45,8 +45,8 @@ PUT_SECONDS_MAX = 300.0
 READY_SECONDS_MAX = 60.0
 #: Without a handling for so long, nothing more comes.
 IDLE_SECONDS = 15.0
-#: Between the word to begin and the beginning: longer than a client takes to read it. Who has
-#: credit before the others gets every group of Artemis.
+#: Between the word to begin and the beginning: longer than a client takes to read it. A client
+#: with credit before the others gets every group of Artemis.
 BEGIN_SECONDS = 0.2
 #: How long is listened for what should not come once all has.
 AFTER_SECONDS = 0.5
@@ -68,7 +68,7 @@ class Scenario:
     handler_ms: float
 
     def shortened(self, share: float) -> "Scenario":
-        """With a part of the messages."""
+        """Return the scenario with this share of its messages."""
         fields = {**asdict(self.workload), "count": max(round(self.workload.count * share), 1)}
         return Scenario(self.name, Workload(**fields), self.workers, self.handler_ms)
 
@@ -174,7 +174,7 @@ class Process:
 
 
 def next_of(lines: Lines, seconds: float) -> str | None:
-    """The next line; None where none comes in time, or a client has ended."""
+    """Return the next line; None where none comes in time, or a client has ended."""
     with contextlib.suppress(queue.Empty):
         return lines.get(timeout=max(seconds, 0.0))
     return None
@@ -192,7 +192,7 @@ class Taken:
 
 
 def put(peer: Peer, name: str, workload: Workload) -> float:
-    """Messages a second accepted."""
+    """Return messages a second accepted."""
     process = Process(peer.produce(name, workload), queue.SimpleQueue())
     try:
         process.report("", last=True)
@@ -252,7 +252,7 @@ def judged(messages: list[Message], taken: Taken) -> list[str]:
 def compare(
     peer: Peer, scenario: Scenario, name: str, ceiling_a_second: float
 ) -> tuple[dict[str, Any], list[str]]:
-    """One peer in one scenario: figures and what was wrong."""
+    """Compare one peer in one scenario; return figures and what was wrong."""
     peer.declare(name, scenario.workers)
     messages = scenario.workload.messages()
     put_a_second = put(peer, name, scenario.workload)
@@ -268,16 +268,16 @@ def compare(
         + ("; cut" if taken.cut else "")
         + "".join(f"; {problem}" for problem in problems)
     )
-    figures_told = {
+    row = {
         **asdict(found), "of_schedule": share, "put_a_second": put_a_second,
         "client_processors": taken.processors, "cut": taken.cut,
         "handled": len(taken.history), "problems": problems,
     }  # fmt: skip
-    return figures_told, [f"{peer.name}, {scenario.name}: {problem}" for problem in problems]
+    return row, [f"{peer.name}, {scenario.name}: {problem}" for problem in problems]
 
 
 def ceilings(scenario: Scenario, sync_seconds: float) -> dict[str, Any]:
-    """The greedy schedule: messages a second, and how many times the serial one that is."""
+    """Return the greedy schedule's messages a second, and its ratio to the serial one's."""
     keys = [message.fields for message in scenario.workload.messages()]
     step = scenario.handler_ms / 1000 + sync_seconds
     steps = rounds(keys, scenario.workers)
@@ -309,12 +309,12 @@ def rules_allow() -> dict[str, float]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Every peer that is installed, in every scenario."""
+    """Measure every peer that is installed, in every scenario."""
     scenarios = [each.shortened(QUICK_SHARE) if quick else each for each in SCENARIOS]
     problems: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-keyed-") as made:
         folder = Path(made)
-        # The best of some: a ceiling is what the disk can do while nobody else wants it.
+        # The best of some: the ceiling is the rate of a disk that no other process uses.
         syncs = max(syncs_a_second(folder, SYNC_SECONDS) for _ in range(SYNC_TURNS))
         print(f"  the disk: {syncs:,.0f} syncs/s of a page")
         found: dict[str, Any] = {"syncs_a_second": syncs, "problems": problems}
@@ -341,7 +341,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                 found[name] = {"left_out": str(reason)}
                 print(f"  {name}: left out, {reason}")
             except TimeoutError:
-                # The bench's own time is over: nobody is to be tried after it.
+                # The bench's own time is over: no further peer is tried.
                 raise
             except (BrokerFailed, OSError, subprocess.SubprocessError) as error:
                 found.setdefault(name, {})["failed"] = str(error)

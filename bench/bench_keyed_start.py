@@ -22,7 +22,7 @@ SMOKE: dict[str, object] = {"QUICK_WAITING": 1000, "TURNS": 1}
 
 
 async def first(site: Site) -> float:
-    """Seconds from a start of the gateway to the first message that it hands out."""
+    """Return seconds from a start of the gateway to the first message that it hands out."""
     came = asyncio.Event()
     over = asyncio.Event()
 
@@ -42,7 +42,7 @@ async def first(site: Site) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Seconds with many waiting, and with hardly any: each start takes one."""
+    """Measure seconds with many waiting, and with hardly any: each start takes one."""
     count = QUICK_WAITING if quick else WAITING
     found: dict[str, Any] = {"waiting": count, "bar_s": BAR_S, "problems": []}
     for name, waiting in (("one", TURNS), ("many", count)):

@@ -25,7 +25,7 @@ SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0, "THRESHOLDS": THRESHOLDS[:1]}
 
 
 def measured(bar: Threshold, seconds: float) -> Step:
-    """One step of what a bar is about; exchanges cost the node the same, so one is enough."""
+    """Measure one step at a bar's load; exchanges cost the node the same, so one is enough."""
     with tempfile.TemporaryDirectory(prefix="bench-lab-") as folder:
         plan = Plan(
             out=Path(folder),
@@ -46,7 +46,7 @@ def measured(bar: Threshold, seconds: float) -> Step:
 
 
 def figures(step: Step) -> dict[str, Any]:
-    """A step as JSON-ready values."""
+    """Return a step as JSON-ready values."""
     found = step.latency.percentiles(*_SHARES.values())
     return {
         **{f"{name}_ms": ns / 1e6 for name, ns in zip(_SHARES, found, strict=True)},
@@ -60,7 +60,7 @@ def figures(step: Step) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Every bar in turn."""
+    """Measure every bar in turn."""
     problems: list[str] = []
     found: dict[str, Any] = {"problems": problems}
     for bar in THRESHOLDS:

@@ -6,8 +6,8 @@ first copy of each packet and writes it to TCP connections, and clients that rea
 no protocol on the wire, nothing held back, no gap filled, no credit, no queue policy.
 
 Reported of each rate: latency and loss of either side, the processor time that each role spent
-for a delivery, and ours over C's. Loss is a figure here, not a fault: it tells what a machine with
-these processors carries. Run alone: `python -m bench --only lab_ceiling`.
+for a delivery, and ours over C's. Loss is a figure here, not a fault: it shows what load a machine
+with these processors carries. Run alone: `python -m bench --only lab_ceiling`.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Program:
         self.process = process
 
     async def hear(self) -> str:
-        """Its next line. Raises `RoleFailed` where it has ended."""
+        """Return its next line. Raises `RoleFailed` where it has ended."""
         assert self.process.stdout is not None
         async with asyncio.timeout(START_S):
             line = await self.process.stdout.readline()
@@ -71,7 +71,7 @@ class Program:
         return line.decode().strip()
 
     async def ask(self, words: str) -> str:
-        """Tell it a line; its answer."""
+        """Send it a line; return its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{words}\n".encode())
         return await self.hear()
@@ -85,11 +85,11 @@ class Ceiling(Laboratory):
         self._program = str(program)
 
     async def _have_clients(self, count: int) -> list[str]:
-        """They come with each step's gateway."""
+        """Return no clients: they come with each step's gateway."""
         return []
 
     async def _start(self, name: str, *words: str) -> Program:
-        """A process that ends with the run, and is pinned and sampled like a role of its name."""
+        """Start a process that ends with the run, pinned and sampled like a role of its name."""
         process = await asyncio.create_subprocess_exec(
             self._program,
             *words,
@@ -100,7 +100,7 @@ class Ceiling(Laboratory):
         return Program(name, process)
 
     async def measure(self, plan: StepPlan, trial: bool = False) -> Step:
-        """One step, as `Laboratory.measure` does it."""
+        """Measure one step, as `Laboratory.measure` does it."""
         step = Step(
             scenario=plan.scenario,
             exchange=plan.exchange,
@@ -143,7 +143,7 @@ class Ceiling(Laboratory):
         return step
 
     async def _start_all(self, count: int) -> tuple[Program, list[Program]]:
-        """Gateway and clients, connected; and the replayer's lines to it."""
+        """Start gateway and clients, connected; and the replayer's lines to it."""
         lines = self._lines()
         endpoints = [f"{group}:{port}" for line in lines for _, group, port in line]
         gateway = await self._start(
@@ -173,7 +173,7 @@ class Ceiling(Laboratory):
 
 
 def _answer(verdict: dict[str, Any], wanted: int) -> dict[str, Any]:
-    """A C client's verdict as a client's of the laboratory; its gateway has kept copies from it."""
+    """Return a C client's verdict as a laboratory client's; its gateway has kept copies from it."""
     buckets = verdict["buckets"]
     return {
         **verdict,
@@ -188,7 +188,7 @@ def _answer(verdict: dict[str, Any], wanted: int) -> dict[str, Any]:
 
 
 def per_delivery_us(step: Step) -> dict[str, float]:
-    """Processor time of each role for one delivery of the measured part, microseconds; all clients
+    """Return each role's processor time for one delivery of the measured part, in us; all clients
     are one role."""
     seconds = step.sent.duration_ns / 1e9
     return {
@@ -200,7 +200,7 @@ def per_delivery_us(step: Step) -> dict[str, float]:
 
 
 def figures(step: Step) -> dict[str, float]:
-    """A step's figures; `lost_pct` of all that clients had to get."""
+    """Return a step's figures; `lost_pct` of all that clients had to get."""
     found = step.latency.percentiles(*_SHARES.values())
     expected = sum(result.expected for result in step.results)
     lost = sum(result.lost for result in step.results)
@@ -216,8 +216,8 @@ def figures(step: Step) -> dict[str, float]:
 def measured(
     program: Path | None, loads: Sequence[tuple[float, int]], seconds: float, messages: int = 0
 ) -> list[Step]:
-    """One turn of one side: a step of whole packets for each of `loads` (Mbps, clients). Ours where
-    `program` is None; `messages` as in `Plan.generate_messages`."""
+    """Run one turn of one side: a step of whole packets for each of `loads` (Mbps, clients). Ours
+    where `program` is None; `messages` as in `Plan.generate_messages`."""
     with tempfile.TemporaryDirectory(prefix="bench-lab-ceiling-") as folder:
         plan = Plan(
             out=Path(folder),
@@ -246,7 +246,7 @@ def compare(
     rounds: int = ROUNDS,
     messages: int = 0,
 ) -> dict[str, Any]:
-    """Both sides in turns; of each load the median figures of either, and ours over C's."""
+    """Run both sides in turns; return each load's median figures of either, and ours over C's."""
     turns: dict[str, list[list[Step]]] = {"ours": [], "c": []}
     with tempfile.TemporaryDirectory(prefix="lab-ceiling-") as folder:
         program = compiled("lab_ceiling", folder)
@@ -274,7 +274,7 @@ def _medians(turns: list[dict[str, float]]) -> dict[str, float]:
 
 
 def report(found: dict[str, Any]) -> None:
-    """Two lines for each load."""
+    """Print two lines for each load."""
     for mbps, one in found.items():
         for side, word in (("ours", "ours"), ("c", "in C")):
             each = one[side]
@@ -307,7 +307,7 @@ def faults(found: dict[str, Any]) -> list[str]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All loads, both sides in turns."""
+    """Measure all loads, both sides in turns."""
     if quick:
         found = compare(LOADS, seconds=QUICK_SECONDS, rounds=QUICK_ROUNDS)
     else:

@@ -18,7 +18,7 @@ SMOKE: dict[str, object] = {"QUICK_MINUTES": 0.03, "RATE": 2_000, "SAMPLE_SECOND
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Resident bytes over time, with four subscribers to whole packets."""
+    """Measure resident bytes over time, with four subscribers to whole packets."""
     minutes = QUICK_MINUTES if quick else 10.0
     first = minutes / 5
     samples: list[tuple[float, int]] = []

@@ -42,7 +42,7 @@ SMOKE: dict[str, object] = {
 
 
 def node_rate(seconds: float) -> Rate:
-    """Deliveries a second of the embedded node."""
+    """Return deliveries a second of the embedded node."""
     address = f"{MESSAGE_KEY}?as=message&quality=0"
     with contextlib.ExitStack() as stack:
         feeding = stack.enter_context(child(feed, MESSAGE_BYTES, None, SUBSCRIBERS))
@@ -54,7 +54,7 @@ def node_rate(seconds: float) -> Rate:
 
 
 def broker_rate(name: str, seconds: float) -> Rate:
-    """Deliveries a second of a broker, fed by the gateway's publisher."""
+    """Return deliveries a second of a broker, fed by the gateway's publisher."""
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(broker(name))
         made.exchange(EXCHANGE)
@@ -81,7 +81,7 @@ def _shown(rate: Rate) -> str:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The node and every broker that is installed; the node in turns with them."""
+    """Measure the node and every broker that is installed; the node in turns with them."""
     with processors(PROCESSORS) as count:
         return {"processors": count, **_compare(QUICK_SECONDS if quick else SECONDS, count)}
 

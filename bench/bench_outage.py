@@ -1,7 +1,7 @@
 """One line dead for a minute while the other loses 5 % (`make bench-long`): nothing may be lost.
 
 Lines A and B, then line B alone with every twentieth number missing, then both again. What line B
-lost comes from a retransmission server. The bars: no packet lost; subscribers hear of a gap
+lost comes from a retransmission server. The bars: no packet lost; subscribers are notified of a gap
 within 100 ms of the packet that showed it, and that all is well within a second of the healing.
 """
 
@@ -44,24 +44,24 @@ class Listener(threading.Thread):
         asyncio.run(self._receive())
 
     async def _receive(self) -> None:
-        told_ns = 0
+        announced_ns = 0
         async with feedhandler.subscribe(self.url, f"euronext.{SERVICE}", stamp=True) as messages:
             self.attached.set()
             async for message in messages:
                 quality = message.quality
                 if quality is None:
                     self.packets += 1
-                    if told_ns and message.body[14] == 0:
+                    if announced_ns and message.body[14] == 0:
                         # The first packet of a line behind the gap that was announced.
-                        self.delays_ns.append(told_ns - message.received_ns)
-                        told_ns = 0
+                        self.delays_ns.append(announced_ns - message.received_ns)
+                        announced_ns = 0
                     if self.leave.is_set():
                         return
                     continue
                 now = time.time_ns()
                 self.notices.append((now, quality["state"], quality["reason"]))
                 if quality["reason"] == "missing":
-                    told_ns = told_ns or now
+                    announced_ns = announced_ns or now
                 self.lost += (
                     sum(b - a + 1 for a, b in quality["lost"])
                     if (quality["reason"] == "gap")
@@ -70,7 +70,7 @@ class Listener(threading.Thread):
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The outage; what was lost, how soon it was announced, how soon all was well again."""
+    """Measure the outage: what was lost, how soon it was announced, how soon it was over."""
     dead_seconds = QUICK_DEAD_SECONDS if quick else DEAD_SECONDS
     with Rig("packet", 1, lost_every=LOST_EVERY) as rig:
         host, port = rig.config.amqp.address

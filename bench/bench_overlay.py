@@ -100,7 +100,7 @@ class Rig:
 
 
 def _ours(rig: Rig) -> float:
-    """Processor seconds of a proxy, as it ships, for all messages."""
+    """Return processor seconds of a proxy, as it ships, for all messages."""
     here, there = FORK.Pipe()
 
     def work() -> None:
@@ -121,7 +121,7 @@ def _ours(rig: Rig) -> float:
 
 
 def _theirs(rig: Rig, program: Path) -> float:
-    """The same of the C program."""
+    """Return the same of the C program."""
     ports = [str(port) for _, port in rig.targets]
     words = [str(program), "forward", str(rig.me.address[1]), str(MESSAGES), *ports]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
@@ -173,7 +173,7 @@ def _drained(sockets: list[socket.socket]) -> int:
 
 
 def _unicast(targets: int) -> tuple[dict[str, Any], list[str]]:
-    """Sends a processor second by each of both ways."""
+    """Return sends a processor second by each of both ways."""
     if reason := refusal():
         return {"targets": targets, "skipped": f"io_uring is refused: {reason}"}, []
     datagram, came = bytes(256), 0
@@ -260,7 +260,7 @@ def _spikes() -> tuple[dict[str, Any], list[str]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All four; quick: one round of the proxy."""
+    """Measure all four; quick: one round of the proxy."""
     with tempfile.TemporaryDirectory() as folder:
         program = compiled("overlay_ceiling", folder)
         proxies = {f"h{hedging}": _proxy(program, hedging) for hedging in (0, 1)}

@@ -6,12 +6,12 @@ Three ways in one run, in turns at each rate, all on loopback of this machine:
 * `tree`: it sends to proxies, which send to the receivers (depth 2, no hedging).
 * `aeron`: a publication with control-mode=manual and a destination a receiver, and a subscription a
   receiver. Publisher and receivers are a process each, each with an embedded media driver that runs
-  on one thread (ThreadingMode.SHARED) and idles as it does where nobody says otherwise.
+  on one thread (ThreadingMode.SHARED) and idles as it does by default.
 
 Compared are, as ratios of ours to Aeron's:
 
-* `sends_a_processor_second`: messages, times receivers, over the processor time of whoever sends:
-  the sender with its proxies, the publisher with its driver; with what the kernel does for them.
+* `sends_a_processor_second`: messages, times receivers, over the processor time of the sending
+  side: the sender with its proxies, the publisher with its driver; and the kernel's work for them.
 * `latency_p50_us`, `latency_p99_us`: from just before a program hands a message over until the
   receiving program has it. On both sides one thread serves all receivers in turns.
 
@@ -91,7 +91,7 @@ class Way(Protocol):
 
 
 def _processor_ns(pids: Sequence[int]) -> int:
-    """Processor time of these processes so far, those threads' included that have ended."""
+    """Return the processor time of these processes so far, with that of their ended threads."""
     # As clock_getcpuclockid(3) makes a clock's number.
     return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids)
 
@@ -110,7 +110,7 @@ def _paced(loop: Loop, member: Sender, messages: int, rate: float) -> None:
 
 
 def _send(topology: Topology, sock: socket.socket, orders: Any) -> None:
-    """The sender's process: how many messages and at which rate comes by `orders`."""
+    """Run the sender; `orders` says how many messages to send, and at which rate."""
     member, parent = Sender(topology, time.time_ns(), held=False), os.getppid()
     loop = Loop(member, sock)
     while os.getppid() == parent:
@@ -121,7 +121,7 @@ def _send(topology: Topology, sock: socket.socket, orders: Any) -> None:
 
 
 def _forward(topology: Topology, sock: socket.socket, name: str) -> None:
-    """A proxy's process."""
+    """Run a proxy."""
     parent = os.getppid()
     Loop(Proxy(topology, name, time.time_ns()), sock).run(lambda: os.getppid() != parent)
 
@@ -129,8 +129,8 @@ def _forward(topology: Topology, sock: socket.socket, name: str) -> None:
 def _receive(
     topology: Topology, members: Sequence[Member], socks: Sequence[socket.socket], orders: Any
 ) -> None:
-    """All receivers' process. By `orders` comes how many messages there will be, and after the last
-    was sent 0: answered with how long each took, once all have come or `LINGER_NS` later."""
+    """Run all receivers. `orders` says how many messages to expect, and 0 after the last one:
+    answered with each one's latency, once all have come or `LINGER_NS` later."""
     took: list[int] = []
     wanted = until_ns = 0
     tick, parent = time.monotonic(), os.getppid()
@@ -233,7 +233,7 @@ class Overlay:
 
 
 def _classes() -> str:
-    """The Java program's class path, fetched and compiled where it is not yet. Raises `Absent`."""
+    """Return the Java program's class path; fetch and compile what is missing. Raises `Absent`."""
     if shutil.which("java") is None:
         raise Absent("no java; apt install default-jdk-headless")
     found = java_classes("aeron")
@@ -257,7 +257,7 @@ class Java:
         self._process, self._errors = process, errors
 
     def order(self, words: str) -> None:
-        """Have it do something."""
+        """Send an order to the program."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{words}\n")
 
@@ -278,7 +278,7 @@ class Java:
 
 @contextlib.contextmanager
 def _java(classes: str, folder: Path, role: str, *more: str) -> Iterator[Java]:
-    """One of its roles, with a driver in a folder of `folder`, until the block ends."""
+    """Run one of its roles, with a driver in a folder of `folder`, until the block ends."""
     errors = folder / f"{role}.err"
     words = ["java", *JAVA, "-cp", classes, "Client", role, str(folder / role), *more]
     with (
@@ -321,7 +321,7 @@ class Aeron:
 
 
 def _measured(way: Way, rate: float) -> dict[str, float]:
-    """A turn's figures."""
+    """Return a turn's figures."""
     messages = max(int(rate * SECONDS), 1)
     before = [_processor_ns(each) for each in (way.sending, way.receiving)]
     took = way.turn(messages, rate)
@@ -339,13 +339,13 @@ def _measured(way: Way, rate: float) -> dict[str, float]:
 
 
 def _of(ours: Sequence[dict[str, float]], theirs: Sequence[dict[str, float]], name: str) -> float:
-    """The median of ours to Aeron's, turn by turn."""
+    """Return the median of ours to Aeron's, turn by turn."""
     ratios = [a[name] / b[name] for a, b in zip(ours, theirs, strict=True)]
     return round(float(numpy.median(ratios)), 3)
 
 
 def _compared(ways: dict[str, Way], rate: float, rounds: int) -> dict[str, Any]:
-    """Figures of all ways at a rate, in turns."""
+    """Return figures of all ways at a rate, in turns."""
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for number in range(1 + rounds):
         for name, way in ways.items():
@@ -368,7 +368,7 @@ def _compared(ways: dict[str, Way], rate: float, rounds: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _running(classes: str) -> Iterator[dict[str, Way]]:
-    """All ways, until the block ends."""
+    """Run all ways, until the block ends."""
     with contextlib.ExitStack() as stack:
         # The last that is given back: what a driver that is killed leaves goes, too.
         made = tempfile.TemporaryDirectory(prefix="bench-aeron-", dir=memory_folder())
@@ -383,7 +383,7 @@ def _running(classes: str) -> Iterator[dict[str, Way]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All rates; quick: two rounds."""
+    """Measure all rates; quick: two rounds."""
     try:
         classes = _classes()
     except Absent as reason:
@@ -403,7 +403,7 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def main() -> None:
-    """As `run`, with other receivers and rates."""
+    """Run as `run` does, with other receivers and rates."""
     global RECEIVERS, RATES, BYTES
     parser = argparse.ArgumentParser(prog="python -m bench.bench_overlay_aeron")
     parser.add_argument("--receivers", type=int, default=RECEIVERS)

@@ -85,7 +85,7 @@ Address = tuple[str, int]
 
 
 def _socket(net: Network, host: str, port: int = 0) -> socket.socket:
-    """A socket in a host; bound, with a large buffer, if it has a port."""
+    """Return a socket in a host; bound, with a large buffer, if it has a port."""
     with net.inside(host):
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
@@ -96,7 +96,7 @@ def _socket(net: Network, host: str, port: int = 0) -> socket.socket:
 
 
 def _kernel_thread_ns() -> int:
-    """Processor time of the thread that takes over what interrupts leave, on our processor."""
+    """Return the processor time of our processor's softirq thread."""
     for each in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
             if each.read_text() == f"ksoftirqd/{CPU}\n":
@@ -126,7 +126,7 @@ class Bench:
         copies: int = 1,
         payload_only: bool = False,
     ) -> tuple[float, float, int, int]:
-        """ns a message of sending and of reading; datagrams read; first copies."""
+        """Return ns a message of sending and of reading; datagrams read; first copies."""
         size = BYTES - 56 if payload_only else BYTES
         read = reader.fileno() if reader else -1
         words = [self.program, how, MESSAGES, size, read, copies, sender]
@@ -146,7 +146,7 @@ class Bench:
 
     @contextlib.contextmanager
     def hook(self, net: Network, host: str, **given: Any) -> Iterator[Path]:
-        """A hook while the context lasts."""
+        """Attach a hook while the context lasts."""
         with net.inside(host):
             folder = attaching.attach(Request(tree=TREE, **given), self.object)
         try:
@@ -157,7 +157,7 @@ class Bench:
 
     @contextlib.contextmanager
     def dropping(self, net: Network, host: str, device: str) -> Iterator[None]:
-        """Nothing gets further than the device."""
+        """Drop everything at the device while the context lasts."""
         loaded = libbpf.Loaded(str(self.kernel), "drop", {})
         with net.inside(host):
             link = libbpf.link(loaded.program, socket.if_nametoindex(device), libbpf.TCX_EGRESS)
@@ -169,7 +169,7 @@ class Bench:
 
 
 def _best(rounds: int, kinds: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The least of each kind, measured in turns."""
+    """Return the least of each kind, measured in turns."""
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name, measure in kinds.items():
@@ -187,7 +187,7 @@ def _counted(folder: Path, problems: list[str], **wanted: int) -> None:
 
 
 def replication(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any]:
-    """One send that is copied in the kernel, against as many sends."""
+    """Compare one send that is copied in the kernel with as many sends."""
     with Network(["s", "a"], bridged=False) as net:
         to = [(f"10.77.1.{at}", PORT) for at in range(2, 2 + FANOUT)]
         for host, _ in to[1:]:
@@ -227,7 +227,7 @@ def replication(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any
 
 
 def deduplication(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any]:
-    """Three copies of which one is wanted: dropped in XDP, and in user space."""
+    """Compare dropping two of three copies in XDP and in user space."""
     copies = HEDGES + 1
     with Network(["s", "a"], bridged=False) as net:
         to = [(net.address("a"), PORT)]
@@ -279,7 +279,7 @@ def deduplication(bench: Bench, rounds: int, problems: list[str]) -> dict[str, A
 
 
 def from_a_card(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any]:
-    """De-duplication of frames that come as a card gives them, not as a socket's buffers: to those
+    """Measure de-duplication of frames as a card gives them, not as a socket's buffers: to those
     native XDP on veth must give a page first, which a card's frames have."""
     copies = HEDGES + 1
     with Network(["s", "a"], bridged=False) as net, contextlib.ExitStack() as stack:
@@ -333,7 +333,7 @@ def from_a_card(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any
 
 
 def forwarding(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any]:
-    """A proxy that is a TC program alone."""
+    """Measure a proxy that is a TC program alone."""
     with Network(["p", "s", "c"], bridged=False) as net:
         children = [(f"10.77.2.{at}", PORT) for at in range(2, 2 + FANOUT)]
         for host, _ in children[1:]:
@@ -365,7 +365,7 @@ def forwarding(bench: Bench, rounds: int, problems: list[str]) -> dict[str, Any]
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All three, printing as it goes."""
+    """Measure all three, printing as it goes."""
     try:
         require()
     except NoNetwork as error:

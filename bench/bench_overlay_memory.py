@@ -9,7 +9,7 @@ SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0}
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """An hour; quick: a minute."""
+    """Measure for an hour; quick: a minute."""
     kept = steady(QUICK_SECONDS if quick else SECONDS)
     print(f"  memory: {kept}", flush=True)
     # In a minute pools of the allocator may still grow.

@@ -4,8 +4,8 @@ A proxy as it ships (`feedhandler overlay proxy`) has 10 targets on loopback and
 one rate after the other; a trial fails where the kernel drops more than 0.2 % of them for want of
 room in the proxy's receive buffer, or where the sender does not reach the rate. The highest rate
 that a search of halves finds stands beside that of a C program that forwards without looking into
-datagrams ("Jasper", section 9.6). Nobody reads the targets: their buffers fill, and what they do
-not take is dropped, for both alike.
+datagrams ("Jasper", section 9.6). The targets are not read: their buffers fill, and what they
+do not take is dropped, for both alike.
 
 Memory: what the proxy's process has resident after a tenth of `SECONDS` at a steady rate, with a
 heartbeat a second, and at the end. Bars: 50 MB, and growth of 1 MB, for pools of the allocator.
@@ -66,7 +66,7 @@ class Trial:
 
 
 class Rig:
-    """A sender's socket, a proxy's port, and 10 sockets that nobody reads."""
+    """A sender's socket, a proxy's port, and 10 sockets that are not read."""
 
     def __init__(self) -> None:
         self._bound = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3)]
@@ -135,7 +135,7 @@ def _kept_up(rig: Rig, rate: float) -> tuple[bool, Trial]:
 
 
 def highest(rig: Rig) -> dict[str, Any]:
-    """The highest rate that goes, and what the next higher one failed with."""
+    """Return the highest rate that goes, and what the next higher one failed with."""
     good, bad, failed = 0.0, 0.0, None
     rate = float(RATE_FIRST)
     halves = 0
@@ -155,7 +155,7 @@ def highest(rig: Rig) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def proxy(rig: Rig, folder: str) -> Iterator[subprocess.Popen[str]]:
-    """The proxy as it ships, as a process."""
+    """Run the proxy as it ships, as a process."""
     path = Path(folder) / "tree.toml"
     write_topology(rig.topology, path)
     words = [sys.executable, "-m", "feedhandler", "overlay", "proxy", str(path), rig.me.name]
@@ -187,7 +187,7 @@ def _running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def memory(rig: Rig, pid: int, seconds: float) -> dict[str, Any]:
-    """A proxy's memory after a tenth of some time at a steady rate, and after it."""
+    """Return a proxy's memory after a tenth of some time at a steady rate, and after it."""
     looks = []
     for share in (0.1, 0.9):
         for _ in range(max(round(seconds * share), 1)):
@@ -208,7 +208,7 @@ def memory(rig: Rig, pid: int, seconds: float) -> dict[str, Any]:
 
 
 def steady(seconds: float) -> dict[str, Any]:
-    """`memory` of a proxy of its own."""
+    """Return `memory` of a proxy of its own."""
     rig = Rig()
     try:
         with tempfile.TemporaryDirectory() as folder, proxy(rig, folder) as process:
@@ -218,7 +218,7 @@ def steady(seconds: float) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The search for both, and memory for a short while."""
+    """Measure the search for both, and memory for a short while."""
     rig = Rig()
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -68,7 +68,7 @@ class Errors:
 
 
 def errors_of(numbers: Array, times_ns: Array, due_ns: Array) -> Errors:
-    """The errors of packets that arrived, by number, at these times."""
+    """Return the errors of packets that arrived, by number, at these times."""
     error = times_ns - due_ns[numbers]
     error = error - np.median(error)
     part = max(1, len(error) // 100)
@@ -100,12 +100,12 @@ class Schedule:
 
 
 def whole_us(times_ns: Array) -> Array:
-    """Rounded down to what a capture with microseconds holds."""
+    """Round down to the microseconds that a capture holds."""
     return times_ns // 1_000 * 1_000
 
 
 def steady(folder: Path, seconds: float) -> Schedule:
-    """The paper's rate: a packet is due when those before it have passed, as frames."""
+    """Return a schedule at the paper's rate: a packet is due when those before it have passed."""
     sizes = payload_sizes(int(RATE_BITS * seconds / 8 / 330))
     bits = (sizes + 42) * 8
     ends_ns = (np.cumsum(bits) * (1e9 / RATE_BITS)).astype(np.int64)
@@ -121,7 +121,7 @@ def steady(folder: Path, seconds: float) -> Schedule:
 
 
 def recorded(folder: Path, seconds: float) -> Schedule:
-    """As many packets as `steady`, at the pace of a session."""
+    """Return a schedule of as many packets as `steady`, at the pace of a session."""
     sizes = payload_sizes(int(RATE_BITS * seconds / 8 / 330))
     pauses = np.random.default_rng(SEED + 1).lognormal(0, PAUSE_SIGMA, len(sizes))
     due_ns = np.cumsum(pauses * (seconds * 1e9 / pauses.sum())).astype(np.int64)
@@ -181,7 +181,7 @@ class Lane:
         return self.run(command, schedule.due_ns, schedule.others_ns)[0]
 
     def best_tcpreplay(self, short: Schedule) -> tuple[str, ...]:
-        """Of its options those with the smallest p99, tried on a short capture."""
+        """Return tcpreplay's options with the smallest p99, tried on a short capture."""
         tried: list[tuple[float, tuple[str, ...]]] = []
         for timer in TIMERS:
             for option in short.tcpreplay_options:
@@ -200,7 +200,7 @@ def meet(
     lane: Lane, make: Callable[[Path, float], Schedule], folder: Path, seconds: float, rounds: int,
     trial_seconds: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """One schedule: the best of tcpreplay is found, then both run in turn."""
+    """Compare on one schedule: find the best of tcpreplay, then run both in turn."""
     short = make(folder, trial_seconds)
     print(f"  {short.name}: which options of tcpreplay are its best", flush=True)
     best = lane.best_tcpreplay(short)
@@ -213,7 +213,7 @@ def meet(
         found, output = lane.run(ours(schedule.path, *schedule.our_options), schedule.due_ns)
         mine.append(found)
         if account_of(output)["lines"][0]["sent"] != len(schedule.due_ns):
-            lane.problems.append(f"{schedule.name}: our account does not tell what was sent")
+            lane.problems.append(f"{schedule.name}: our account differs from what was sent")
         print(f"    ours      {found}", flush=True)
     ratio = statistics.median(e.p99_us for e in mine) / statistics.median(e.p99_us for e in theirs)
     print(
@@ -233,7 +233,7 @@ def meet(
 def compare(
     seconds: float, rounds: int, trial_seconds: float, more: Iterable[Callable[[Lane, Path], Any]]
 ) -> dict[str, Any]:
-    """Both schedules, then `more`, which adds figures of its own; or why there are none."""
+    """Run both schedules, then `more`, with figures of its own; or return why there are none."""
     try:
         version = tcpreplay_version()
         print(f"  tcpreplay {version}", flush=True)
@@ -252,7 +252,7 @@ def compare(
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Rounds of a few seconds."""
+    """Measure rounds of a few seconds."""
     if quick:
         return compare(QUICK_SECONDS, 1, QUICK_SECONDS / 2, ())
     return compare(SECONDS, ROUNDS, TRIAL_SECONDS, ())

@@ -36,17 +36,17 @@ def _drift(lane: Lane, folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def drift(lane: Lane, folder: Path) -> dict[str, Any]:
-    """Ten minutes."""
+    """Measure the drift over ten minutes."""
     return _drift(lane, folder, DRIFT_SECONDS)
 
 
 def quick_drift(lane: Lane, folder: Path) -> dict[str, Any]:
-    """A look."""
+    """Measure the drift for a short while."""
     return _drift(lane, folder, QUICK_DRIFT_SECONDS)
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """A run of a minute each, then ten minutes."""
+    """Measure a run of a minute each, then ten minutes."""
     if quick:
         return compare(QUICK_SECONDS, 1, QUICK_SECONDS / 2, (quick_drift,))
     return compare(SECONDS, ROUNDS, TRIAL_SECONDS, (drift,))

@@ -36,7 +36,7 @@ SMOKE: dict[str, object] = {"WARM_UP_SECONDS": 0.2}
 
 
 def sink(made: Broker) -> str:
-    """A queue for both; its address for the C sender."""
+    """Declare a queue for both; return its address for the C sender."""
     if made.kind == "artemis":
         return SINK  # comes into being as the publisher uses it, which is first
     made.exchange("bench")
@@ -45,7 +45,7 @@ def sink(made: Broker) -> str:
 
 
 def ours_rate(made: Broker, seconds: float) -> Rate:
-    """The publisher's."""
+    """Return the publisher's rate."""
     with child(feed, MESSAGE_BYTES, publish_options(made, queue=SINK), 0) as feeding:
         watch(WARM_UP_SECONDS, [feeding], {})
         parts = {"gateway": [feeding.process.pid], "broker": [made.pid]}
@@ -53,7 +53,7 @@ def ours_rate(made: Broker, seconds: float) -> Rate:
 
 
 def compare(name: str, program: Path, seconds: float, rounds: int) -> dict[str, Any]:
-    """Both rates, in turns; the bare sender's count is what ours did in the round before it."""
+    """Measure both rates in turns; the bare sender sends as many as ours in the round before."""
     ours: list[float] = []
     bare: list[float] = []
     processors: list[dict[str, float]] = []
@@ -83,7 +83,7 @@ def compare(name: str, program: Path, seconds: float, rounds: int) -> dict[str, 
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Every broker that is installed."""
+    """Measure every broker that is installed."""
     seconds, rounds = (2.0, 1) if quick else (2.0, 3)
     problems: list[str] = []
     found: dict[str, Any] = {"bar": BAR, "problems": problems}

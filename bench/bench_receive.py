@@ -113,7 +113,7 @@ def try_product(traffic: Traffic, rate: float, seconds: float) -> bool:
 
 
 def highest(attempt: Callable[[float, float], bool], seconds: float, quick: bool) -> float:
-    """The highest rate that `attempt` takes, 0 where there is none: coarse with short loads, then
+    """Return the highest rate that `attempt` takes, 0 if none: coarse with short loads, then
     with full ones."""
     low, high = float(RATE_MIN), float(RATE_MAX)
     short = 0.5 if quick else 1.0

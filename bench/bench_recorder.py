@@ -15,7 +15,7 @@ SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.5}
 
 
 def cost(record: bool, seconds: float) -> tuple[float, dict[str, Any], list[str]]:
-    """Gateway microseconds a packet, the recorder's series, and what went wrong."""
+    """Return gateway microseconds a packet, the recorder's series, and what went wrong."""
     with Rig("packet", 1, record=record) as rig:
         outcome = rig.run(RATE, seconds)
         rig.finish()
@@ -24,7 +24,7 @@ def cost(record: bool, seconds: float) -> tuple[float, dict[str, Any], list[str]
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The ratio of the medians, and what was not recorded."""
+    """Measure the ratio of the medians, and what was not recorded."""
     seconds = QUICK_SECONDS if quick else SECONDS
     without, recording, refused, problems = [], [], 0, []
     for _ in range(1 if quick else RUNS):

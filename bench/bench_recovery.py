@@ -30,7 +30,7 @@ SMOKE: dict[str, object] = {
 
 
 def recoveries(rate: int, seconds: float) -> dict[str, Any]:
-    """Percentiles of one run, in milliseconds."""
+    """Return latency percentiles of one run, in milliseconds."""
     with Rig("recovered", 1, lost_every=LOST_EVERY, apart=True) as rig:
         outcome = rig.run(rate, seconds)
         (report,) = rig.finish()
@@ -44,7 +44,7 @@ def recoveries(rate: int, seconds: float) -> dict[str, Any]:
 
 
 def lossy(rate: int, seconds: float) -> Outcome:
-    """One load with its losses, every one of which must be recovered."""
+    """Run one load with its losses, every one of which must be recovered."""
     with Rig("packet", 1, lost_every=LOST_EVERY) as rig:
         outcome = rig.run(rate, seconds)
         outcome.subscribers = rig.finish()
@@ -56,7 +56,7 @@ def lossy(rate: int, seconds: float) -> Outcome:
 
 
 def share_left(clean: int, seconds: float) -> tuple[float, int, str]:
-    """The share of the loss-free rate that holds with losses; steps of 5 % down from the top."""
+    """Return the share of the loss-free rate that holds with losses; steps of 5 % from the top."""
     why = ""
     for percent in (100, 95, 90, 85, 80, 70, 50):
         rate = clean * percent // 100
@@ -69,7 +69,7 @@ def share_left(clean: int, seconds: float) -> tuple[float, int, str]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures; `quick` shortens the loads."""
+    """Measure all figures; `quick` shortens the loads."""
     seconds = QUICK_SECONDS if quick else SECONDS
     runs = [recoveries(PAPER_RATE, seconds) for _ in range(1 if quick else RUNS)]
     middle = {name: statistics.median(run[name] for run in runs) for name in ("p50", "p90", "p99")}

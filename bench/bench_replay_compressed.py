@@ -1,8 +1,8 @@
 """Replaying a gzipped and a zstd capture flat out, against the plain one, in turn.
 
-Nobody listens, so sending is as cheap as it gets and reading has to keep up with that. The figures
-are datagrams a second sent; the bar is 60 % of the plain capture's rate, where a processor is free
-to inflate beside the two threads of a replay.
+No receiver listens, so sending is as cheap as it gets and reading has to keep up with that. The
+figures are datagrams a second sent; the bar is 60 % of the plain capture's rate, where a processor
+is free to inflate beside the two threads of a replay.
 """
 
 import statistics
@@ -24,14 +24,14 @@ QUICK_SECONDS, QUICK_RUNS = 5, 2
 
 
 def sent_rate(path: Path, count: int) -> tuple[float, bool]:
-    """Datagrams a second of one replay flat out, and whether all were sent."""
+    """Return datagrams a second of one replay flat out, and whether all were sent."""
     line = MulticastLine("A", ("239.192.78.9", 20_078))
     result = Player(Pipeline([Capture(path)]), [line], pace=Pace(PaceKind.FLAT_OUT)).run()
     return result.datagrams / result.duration_ns * 1e9, result.lines[0].sent == count
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The rates and their ratios to the plain capture's."""
+    """Measure the rates and their ratios to the plain capture's."""
     seconds, runs = (QUICK_SECONDS, QUICK_RUNS) if quick else (SECONDS, RUNS)
     rates: dict[str, list[float]] = {"plain": [], "gzip": [], "zstd": []}
     problems = []

@@ -29,7 +29,7 @@ SMOKE: dict[str, object] = {"QUICK_CAPTURE_BYTES": 8_000_000}
 
 
 def write_large(path: Path, size: int) -> int:
-    """A nanosecond pcap of about `size` bytes, all packets of one length; how many there are."""
+    """Write a nanosecond pcap of about `size` bytes, packets of one length; return how many."""
     head = frame_headers(GROUP, PORT, "10.0.0.1", 1_000, PAYLOAD_BYTES)
     record = np.zeros(16 + len(head) + PAYLOAD_BYTES, np.uint8)
     record[8:16] = np.array([len(record) - 16] * 2, "<u4").view(np.uint8)
@@ -50,7 +50,7 @@ def write_large(path: Path, size: int) -> int:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """RssAnon of a process; 0 where it has ended."""
+    """Return RssAnon of a process; 0 where it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -60,7 +60,7 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def measure(command: list[str], count: int) -> dict[str, Any]:
-    """The most that the command held, and its rate."""
+    """Return the most that the command held, and its rate."""
     most = 0
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output)
@@ -83,7 +83,7 @@ def measure(command: list[str], count: int) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Each way of replaying it, printed as it goes."""
+    """Measure each way of replaying it, printed as it goes."""
     figures: dict[str, Any] = {"bar_bytes": BAR_BYTES, "problems": []}
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "large.pcap"

@@ -1,4 +1,4 @@
-"""Symbol-level subscriptions: what it costs to find out who gets a message, and to deliver it.
+"""Symbol-level subscriptions: the cost of finding a message's receivers, and of delivery.
 
 A node in this process over 2,000 symbols, 10 to 1,000 of them subscribed to by their exact keys: on
 one link, or each on a link of its own over four connections. Half of the messages are of subscribed
@@ -53,7 +53,7 @@ Load = list[tuple[bytes, int]]
 
 
 def packets_of(symbols: list[int]) -> Load:
-    """Packets of five order updates each, of these symbols."""
+    """Return packets of five order updates each, of these symbols."""
     return [
         (packet_of(order(FIRST_SYMBOL + each) for each in symbols[at : at + 5]), 5)
         for at in range(0, len(symbols), MESSAGES_A_PACKET)
@@ -61,19 +61,19 @@ def packets_of(symbols: list[int]) -> Load:
 
 
 def mixed(chance: random.Random, wanted: list[int], others: list[int], count: int) -> list[int]:
-    """Symbols of which `WANTED_SHARE` are of the wanted ones."""
+    """Return symbols of which `WANTED_SHARE` are of the wanted ones."""
     return [
         chance.choice(wanted if chance.random() < WANTED_SHARE else others) for _ in range(count)
     ]
 
 
 def shuffled(chance: random.Random, count: int) -> list[int]:
-    """Symbols in no order."""
+    """Return symbols in no order."""
     return [chance.randrange(SYMBOLS) for _ in range(count)]
 
 
 def bursty(chance: random.Random, count: int) -> list[int]:
-    """Symbols of which `REPEAT_SHARE` repeat one of the last few."""
+    """Return symbols of which `REPEAT_SHARE` repeat one of the last few."""
     found = shuffled(chance, RECENT)
     while len(found) < count:
         repeats = chance.random() < REPEAT_SHARE
@@ -82,7 +82,7 @@ def bursty(chance: random.Random, count: int) -> list[int]:
 
 
 def addresses(spread: str, keys: list[str], message_type: int) -> list[list[str]]:
-    """The addresses that each connection attaches to, so that every key is asked for once."""
+    """Return the addresses that each connection attaches to, so that each key is bound once."""
     options = f"?as=message&quality=0&types={message_type}"
     if spread == "one link":
         return [[",".join(keys) + options]]
@@ -101,7 +101,7 @@ class Case:
     spent_ns: list[float] = field(default_factory=list)
 
     async def round(self, kept: bool) -> None:
-        """Each load twice: once to have it in the caches, once for the clock."""
+        """Route each load twice: once to have it in the caches, once for the clock."""
         for load in self.loads:
             for timed in (False, True):
                 self.node.put(load)
@@ -116,7 +116,7 @@ class Case:
 
 
 async def subscriptions(spread: str, rounds: int) -> dict[int, dict[str, float]]:
-    """Routing and delivery in nanoseconds, by the number of subscriptions."""
+    """Return routing and delivery in nanoseconds, by the number of subscriptions."""
     chance = random.Random(20261121)
     cases: dict[tuple[int, int], Case] = {}
     stack = contextlib.AsyncExitStack()
@@ -144,7 +144,7 @@ async def subscriptions(spread: str, rounds: int) -> dict[int, dict[str, float]]
 
 
 async def cache(pattern: str, symbols_max: int, rounds: int) -> dict[str, float]:
-    """Hits of the route cache, and what a message costs, on one kind of traffic."""
+    """Return the route cache's hits, and the cost of a message, on one kind of traffic."""
     chance = random.Random(20261121)
     draw = bursty if pattern == "bursty" else shuffled
     node = LocalNode(max_symbols=symbols_max, max_links=2 * SYMBOLS)
@@ -187,12 +187,12 @@ async def _without(rounds: int) -> float:
 
 
 def growth(found: dict[int, dict[str, float]], what: str) -> float:
-    """From the fewest to the most subscriptions."""
+    """Return the growth from the fewest to the most subscriptions."""
     return found[max(found)][what] / found[min(found)][what] - 1
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Routing and delivery by the number of subscriptions; then the cache."""
+    """Measure routing and delivery by the number of subscriptions; then the cache."""
     rounds = 2 if quick else 6
     found: dict[str, Any] = {"growth_bar": GROWTH_BAR}
     for spread in ("one link", "a link each"):

@@ -6,8 +6,8 @@ and another takes its place; line A is silent for a second; a run of sequence nu
 both lines; the retransmission server is killed and comes back. The bars: the gateway's resident
 memory grows by less than 1 MB an hour over the last three quarters, it has as many descriptors
 open at the end as at the start,
-nobody is detached, and each subscriber that lived through it all got every message, but for what
-was announced lost while there was no server.
+no link is detached, and each subscriber that stayed attached got every message, except those that
+were announced as lost while there was no server.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Soak:
         return self.restarts * int(START_SECONDS * RATE / LOST_EVERY)
 
     def run(self, periods: int) -> None:
-        """`periods` slices, each with the next fault."""
+        """Run `periods` slices, each with the next fault."""
         faults = [
             self.stop_one, self.replace_one, self.silence_a, self.leave_out, self.replace_server,
         ]  # fmt: skip
@@ -111,18 +111,18 @@ class Soak:
         (load or self.rig.load).run(RATE, seconds)
 
     def _send_during(self, fault: Any) -> None:
-        """A slice, and the fault in its middle."""
+        """Send a slice, with the fault in its middle."""
         worker = threading.Timer(self.period_seconds / 4, fault)
         worker.start()
         self._send(self.period_seconds)
         worker.join()
 
     def stop_one(self) -> None:
-        """A subscriber stands still for two seconds."""
+        """Stall one subscriber for two seconds."""
         self._send_during(self.rig.stop_one)
 
     def replace_one(self) -> None:
-        """A subscriber is killed, another comes."""
+        """Kill one subscriber and start another."""
         self._send_during(self.rig.replace_one)
 
     def silence_a(self) -> None:
@@ -133,19 +133,19 @@ class Soak:
         self._send(self.period_seconds - SILENT_SECONDS)
 
     def leave_out(self) -> None:
-        """A run of numbers is missing on both lines."""
+        """Leave out a run of numbers on both lines."""
         self._send(self.period_seconds / 4)
         self.rig.load.next_sequences[:] += MISSING
         self._send(self.period_seconds * 3 / 4)
 
     def replace_server(self) -> None:
-        """The retransmission server dies and comes back."""
+        """Kill the retransmission server and start it again."""
         self.restarts += 1
         self._send_during(self.rig.replace_server)
 
 
 def slope_bytes_an_hour(samples: list[tuple[float, int]]) -> float:
-    """Growth an hour over the last three quarters, by least squares."""
+    """Return the growth an hour over the last three quarters, by least squares."""
     import numpy
 
     settled = samples[len(samples) // 4 :]
@@ -177,7 +177,7 @@ def problems_of(soak: Soak, after: dict[str, Any], reports: list[dict[str, Any]]
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The hour; memory, descriptors, and what was lost or announced."""
+    """Measure for an hour: memory, descriptors, and what was lost or announced."""
     periods = QUICK_PERIODS if quick else MINUTES
     with SoakRig("packet", SUBSCRIBERS, lost_every=LOST_EVERY) as rig:
         rig.settled()
@@ -198,7 +198,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         f" {after['recovery']['retransmitted']:,} retransmitted,"
         f" {after['channels'][0]['lost']:,} lost while the server was away, memory "
         f"{slope / 1e6:+.2f} MB an hour (bar {SLOPE_BAR_BYTES_AN_HOUR / 1e6:.0f}), descriptors "
-        f"{grown:+d}: " + ("; ".join(problems) or "nothing lost unannounced, nobody detached")
+        f"{grown:+d}: " + ("; ".join(problems) or "nothing lost unannounced, no link detached")
     )
     return {
         "rate": RATE,
@@ -214,7 +214,7 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def _awaited(rig: SoakRig, expected: int) -> int:
-    """The gateway's descriptors once they are back at `expected`, or after a while regardless."""
+    """Return the gateway's descriptors once they are back at `expected`, or after a while."""
     deadline = time.monotonic() + START_SECONDS
     with contextlib.suppress(OSError):
         while rig.descriptors() != expected and time.monotonic() < deadline:

@@ -28,7 +28,7 @@ SMOKE: dict[str, object] = {"SECONDS": 1.0}
 
 
 def once(stalled: bool, seconds: float) -> dict[str, Any]:
-    """One run: the others' p99 in milliseconds, and the gateway's highest memory."""
+    """Run once; return the others' p99 in milliseconds, and the gateway's highest memory."""
     memory: list[int] = []
     with Rig("message", SUBSCRIBERS, stamp=True, apart=True) as rig:
         bound = rig.config.amqp.queue_bytes
@@ -53,7 +53,7 @@ def once(stalled: bool, seconds: float) -> dict[str, Any]:
 
 
 def change(without: list[float], with_stall: list[float]) -> tuple[float, float, bool]:
-    """Medians' change in milliseconds and as a share, and whether that is within a bar."""
+    """Return the medians' change in milliseconds and as a share, and whether it is within a bar."""
     before, after = statistics.median(without), statistics.median(with_stall)
     moved = after - before
     share = moved / before if before else 0.0
@@ -61,7 +61,7 @@ def change(without: list[float], with_stall: list[float]) -> tuple[float, float,
 
 
 def alternate(runs: int, seconds: float) -> dict[str, Any]:
-    """Runs with and without the stall in turns."""
+    """Run with and without the stall in turns."""
     found: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for _ in range(runs):
         for stalled in (False, True):
@@ -92,5 +92,5 @@ def alternate(runs: int, seconds: float) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Short runs."""
+    """Measure with short runs."""
     return alternate(1 if quick else RUNS, SECONDS)

@@ -10,5 +10,5 @@ SMOKE: dict[str, object] = {"SECONDS": 1.0}
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Five runs of each, a minute long."""
+    """Measure five runs of each kind, a minute long."""
     return alternate(1 if quick else RUNS, SECONDS)

@@ -29,7 +29,7 @@ SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.5}
 
 
 def _serve(ports: Any) -> None:
-    """A node that sends as fast as its subscriber takes: the ring is refilled when it is empty."""
+    """Run a node that sends as fast as its subscriber takes; an empty ring is refilled."""
     from bench.local import LocalNode
 
     async def serve() -> None:
@@ -50,7 +50,7 @@ def _serve(ports: Any) -> None:
 
 
 async def _objects(url: str, seconds: float) -> float:
-    """Market messages a second, each a Python object."""
+    """Return market messages a second, each a Python object."""
     count = 0
     async with feedhandler.subscribe(url, f"euronext.{SERVICE}", as_="message") as messages:
         began = time.monotonic()
@@ -62,7 +62,7 @@ async def _objects(url: str, seconds: float) -> float:
 
 
 async def _columns(url: str, seconds: float) -> float:
-    """Market messages a second, all their fields in columns."""
+    """Return market messages a second, all their fields in columns."""
     count = 0
     async with feedhandler.subscribe(url, f"euronext.{SERVICE}", as_="batch") as messages:
         began = time.monotonic()
@@ -75,12 +75,12 @@ async def _columns(url: str, seconds: float) -> float:
 
 
 async def _within(measuring: Coroutine[Any, Any, float], seconds: float) -> float:
-    """The figure; `TimeoutError` where nothing is delivered, which a client would wait out."""
+    """Return the figure; raises `TimeoutError` where nothing is delivered."""
     return await asyncio.wait_for(measuring, seconds + PATIENCE_SECONDS)
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Both figures beside the peer's."""
+    """Measure both figures beside the peer's."""
     seconds = QUICK_SECONDS if quick else SECONDS
     peer = peer_rate(2.0 if quick else 5.0)
     context = multiprocessing.get_context("spawn")

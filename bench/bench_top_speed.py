@@ -4,7 +4,7 @@ One capture, with the sizes of a market's packets, is sent as fast as the kernel
 through a veth pair by tcpreplay (`--topspeed`, with what else makes it fastest: the file loaded
 beforehand, no statistics of flows) and by us; as UDP to a group on loopback by `send_ceiling.c`,
 which has the file in memory and does nothing but `sendmmsg`, and by us, who read the file
-meanwhile. Nobody receives, so what is measured is sending. All four take turns; medians count.
+meanwhile. There is no receiver, so what is measured is sending. All four take turns; medians count.
 
 The bars: 80 % of tcpreplay's packets a second, 90 % of the C loop's. Without root there are no
 figures; without tcpreplay none of raw frames.
@@ -49,27 +49,27 @@ LOOPBACK = "127.0.0.1"
 SMOKE: dict[str, object] = {"QUICK_PACKETS": 20_000}
 
 
-def _told(command: list[str]) -> str:
+def _output(command: list[str]) -> str:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return done.stdout
 
 
 def tcpreplay_rate(path: Path, options: tuple[str, ...]) -> float:
-    """Packets a second, as it tells it."""
-    match = re.search(r"([\d.]+) pps", _told(tcpreplay(path, *options)))
+    """Return packets a second, as tcpreplay prints them."""
+    match = re.search(r"([\d.]+) pps", _output(tcpreplay(path, *options)))
     assert match is not None
     return float(match[1])
 
 
 def our_raw_rate(path: Path, *options: str) -> float:
-    """Packets a second of our command, raw frames."""
-    return _rate(_told(ours(path, "--speed", "flat", *options)))
+    """Return packets a second of our command, raw frames."""
+    return _rate(_output(ours(path, "--speed", "flat", *options)))
 
 
 def our_udp_rate(path: Path) -> float:
-    """Packets a second of our command, UDP on loopback."""
+    """Return packets a second of our command, UDP on loopback."""
     words = ["--as-recorded", "--interface", LOOPBACK, "--json", "--speed", "flat"]
-    return _rate(_told([*ours(path)[:4], str(path), *words]))
+    return _rate(_output([*ours(path)[:4], str(path), *words]))
 
 
 def _rate(text: str) -> float:
@@ -78,8 +78,8 @@ def _rate(text: str) -> float:
 
 
 def ceiling_rate(program: Path, path: Path) -> float:
-    """Packets a second of the bare loop."""
-    figures = json.loads(_told([str(program), str(path), GROUP, str(PORT), LOOPBACK]))
+    """Return packets a second of the bare loop."""
+    figures = json.loads(_output([str(program), str(path), GROUP, str(PORT), LOOPBACK]))
     return figures["sent"] / figures["seconds"]
 
 
@@ -88,7 +88,7 @@ def in_turn(
     rounds: int,
     of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """The median rate of each, or what `of` makes of its rates."""
+    """Return the median rate of each, or what `of` makes of its rates."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, measure in sides.items():
@@ -97,7 +97,7 @@ def in_turn(
 
 
 def verdict(name: str, mine: float, other: float, bar: float) -> dict[str, Any]:
-    """One line, and the figures."""
+    """Print one line, and return the figures."""
     ratio = mine / other
     good = ratio >= bar
     print(f"  {name}: {ratio:.0%} (bar {bar:.0%}): {'ok' if good else 'MISSED'}", flush=True)
@@ -105,7 +105,7 @@ def verdict(name: str, mine: float, other: float, bar: float) -> dict[str, Any]:
 
 
 def best_options(path: Path, rounds: int) -> tuple[str, ...]:
-    """The fastest of tcpreplay's options."""
+    """Return the fastest of tcpreplay's options."""
 
     def rate_with(options: tuple[str, ...]) -> Callable[[], float]:
         return lambda: tcpreplay_rate(path, options)
@@ -116,7 +116,7 @@ def best_options(path: Path, rounds: int) -> tuple[str, ...]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All sides in turn, printed; figures, ratios and verdicts."""
+    """Measure all sides in turn, printed; figures, ratios and verdicts."""
     rounds = 1 if quick else ROUNDS
     count = QUICK_PACKETS if quick else PACKETS
     try:

@@ -74,13 +74,13 @@ SBE_SCHEMA = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def itch_packets(feed: Feed) -> list[bytes]:
-    """A second of a generated session."""
+    """Return the packets of a second of a generated session."""
     session = OrderSession(feed, SEED, messages_per_s=ITCH_RATE)
     return [each.packet for each in session.step(ITCH_SECONDS * 1_000_000_000) if each.messages]
 
 
 def sbe_packets(feed: Feed) -> list[bytes]:
-    """Packets of incremental refreshes."""
+    """Return packets of incremental refreshes."""
     source = random.Random(SEED)
 
     def message() -> bytes:
@@ -125,7 +125,7 @@ def scanning(feed: Feed, packets: list[bytes]) -> Callable[[], int]:
 
 
 def cut(feed: Feed, packets: list[bytes]) -> list[bytes]:
-    """The messages of the first packets, as a peer takes them."""
+    """Return the messages of the first packets, as a peer takes them."""
     found: list[bytes] = []
     for packet in packets:
         for begin, _, index in feed.scanned(packet):
@@ -138,7 +138,7 @@ def cut(feed: Feed, packets: list[bytes]) -> list[bytes]:
 
 
 def itch_peer(messages: list[bytes], seconds: float) -> dict[str, float]:
-    """`itchfeed`: an object for each message."""
+    """Run `itchfeed`: an object for each message."""
     parser = itch.parser.MessageParser()
     bodies = [message[2:] for message in messages]
 
@@ -152,7 +152,7 @@ def itch_peer(messages: list[bytes], seconds: float) -> dict[str, float]:
 
 
 def sbe_peer(messages: list[bytes], seconds: float) -> dict[str, float]:
-    """`sbe`: the fields of each message, and of its levels."""
+    """Run `sbe`: the fields of each message, and of its levels."""
     schema = sbe.Schema.parse(io.BytesIO(SBE_SCHEMA.encode()))
     bodies = [message[2:] for message in messages]
 
@@ -169,7 +169,7 @@ def sbe_peer(messages: list[bytes], seconds: float) -> dict[str, float]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All figures of this file, JSON-ready; prints them as it goes."""
+    """Measure all figures of this file, JSON-ready; print them as it goes."""
     seconds = 1.0 if quick else 5.0
     results: dict[str, Any] = {}
     kinds = (

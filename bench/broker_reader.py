@@ -2,7 +2,7 @@
 
     python -m bench.broker_reader PORT QUEUE <password
 
-Nothing is accepted, so that who reads again finds everything again. Prints one JSON line: the
+Nothing is accepted, so that a second read finds everything again. Prints one JSON line: the
 sequence numbers found, as ranges; how many messages came a second time (known by their message-id);
 how many of those differ from the first; how many first copies were out of order. Exit code 1 where
 the connection broke off.
@@ -79,7 +79,7 @@ class Reader(MessagingHandler):
 
 
 def main() -> int:
-    """Read and tell; 1 where the end was not reached."""
+    """Read and report; return 1 where the end was not reached."""
     parser = argparse.ArgumentParser(prog="python -m bench.broker_reader", description=__doc__)
     parser.add_argument("port", type=int)
     parser.add_argument("queue")

@@ -28,8 +28,8 @@ EXCHANGE = "market"
 SAMPLE_SECONDS = 0.5
 #: How long anything is waited for.
 PATIENCE_SECONDS = 120.0
-#: Of the process that counts what a queue has: last in turn, since on two processors nobody is to
-#: wait for it. Among other busy processes it would hardly run.
+#: Of the process that counts what a queue has: the lowest priority, since on two processors no
+#: other process is to wait for it. Among other busy processes it would hardly run.
 READER_NICENESS = 10
 
 
@@ -99,7 +99,7 @@ class BrokerRig:
 
 @contextlib.contextmanager
 def broker_rig(queue_bytes: int, subscribers: int = 0, **settings: Any) -> Iterator[BrokerRig]:
-    """Everything, running; the exchange has no binding yet. `settings`: of the destination."""
+    """Run the whole rig; the exchange has no binding yet. `settings`: of the destination."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         home = folder / "broker"
@@ -164,7 +164,7 @@ def read(broker: RabbitMQ3, queue: str) -> Found | None:
 
 
 def missing(found: list[Found], last: int) -> int:
-    """Return how many of the sequence numbers 1..`last` nobody found."""
+    """Return how many of the sequence numbers 1..`last` no reader found."""
     seen = bytearray(last + 1)
     for each in found:
         for begin, end in each.ranges:
@@ -173,5 +173,5 @@ def missing(found: list[Found], last: int) -> int:
 
 
 def key() -> str:
-    """The binding that gets every packet."""
+    """Return the binding that gets every packet."""
     return f"euronext.{SERVICE}"

@@ -40,7 +40,7 @@ WARM_UPS = 3
 
 @contextlib.contextmanager
 def folder(bytes_wanted: int) -> Iterator[Path]:
-    """A folder for captures of so many bytes, removed afterwards; the disk must have the room."""
+    """Make a folder for captures of so many bytes, removed afterwards; the disk must have room."""
     with tempfile.TemporaryDirectory(prefix="feedhandler-bench-") as name:
         room = os.statvfs(name)
         free = room.f_bavail * room.f_frsize
@@ -71,7 +71,7 @@ def day(target: Path, scale: float) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def warm_session(sample: Path) -> Iterator[Any]:
-    """A Spark session on two cores whose workers have done this already, on a small capture."""
+    """Yield a Spark session on two cores whose workers have run a small job already."""
     spark = spark_session(f"local[{CORES}]")
     try:
         register(spark)
@@ -91,7 +91,7 @@ class Done(NamedTuple):
 
 
 def job(spark: Any, path: Path, *, messages: bool = True) -> Done:
-    """The job on Spark, from the path to all tables; without messages, to the packets table."""
+    """Run the job on Spark, from the path to all tables; without messages, to the packets table."""
     began = time.perf_counter()
     runner = SparkRunner(spark)
     request = Request(FEED, messages=messages)
@@ -102,7 +102,7 @@ def job(spark: Any, path: Path, *, messages: bool = True) -> Done:
 
 
 def best(times: int, work: Callable[[], float]) -> float:
-    """The shortest of some turns: what else the machine does only ever adds."""
+    """Return the shortest of some turns: other load on the machine only adds."""
     return min(work() for _ in range(times))
 
 
@@ -161,7 +161,7 @@ class Memory(contextlib.ExitStack):
 
 
 def resident(root: int) -> dict[str, int]:
-    """Resident bytes by kind of process: the driver, Java, and Python's workers."""
+    """Return resident bytes by kind of process: the driver, Java, and Python's workers."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

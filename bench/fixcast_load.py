@@ -4,7 +4,7 @@ python -m bench.fixcast_load reads a `Load` as JSON from standard input, publish
 both lines and prints what that took, as JSON. With an `offered` rate it is given messages in parts
 of `PART_NS`, and notes when: each of `given` has a number, from which on messages were given,
 CLOCK_REALTIME in ns then and, from the scheduler, how long the process had waited for a processor
-since it began, in ns. Whoever receives them can tell how long each waited, and for what.
+since it began, in ns. Receivers can see how long each waited, and for what.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Load:
 
 
 def book_updates(count: int, seed: int) -> list[bytes]:
-    """Book updates of 150 to 400 bytes once they are stamped: one to five entries each."""
+    """Return book updates of 150 to 400 bytes after stamping: one to five entries each."""
     rng = random.Random(seed)
     made = []
     for number in range(count):
@@ -75,7 +75,7 @@ def book_updates(count: int, seed: int) -> list[bytes]:
 
 
 def definition(load: Load) -> str:
-    """A definition of one channel on loopback."""
+    """Return a definition of one channel on loopback."""
     lines = "".join(
         f'{name} = {{ group = "{group}", port = {load.port}, source = "127.0.0.1" }}\n'
         for name, group in zip("ab", load.groups, strict=True)

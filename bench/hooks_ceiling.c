@@ -4,7 +4,7 @@
  *   hooks_ceiling HOW MESSAGES BYTES READER COPIES PROGRAM FRAME
  *
  * SENDER and READER are descriptors of UDP sockets, which the caller opened in their namespaces;
- * READER is -1 where nobody reads. HOW is
+ * READER is -1 where no socket is read. HOW is
  *
  *   once     each message is sent once, to the first address
  *   each     one sendto() for each address, as a program does that knows of no multicast
@@ -35,7 +35,7 @@
 enum { HEADER = 56, BYTES_MAX = 1456, TARGETS_MAX = 64, BATCH = 64, SLOTS = 1 << 16 };
 /* Messages sent before what came is read: with three copies each they fit a veth pair's ring. */
 enum { BURST = 64 };
-/* What has not come by then has been lost; so many bursts that lost some tell enough. */
+/* What has not come by then has been lost; after so many bursts with losses it stops. */
 enum { WAIT_MS = 300, SHORT_MAX = 5 };
 
 static struct sockaddr_in targets[TARGETS_MAX];

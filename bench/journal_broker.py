@@ -23,13 +23,13 @@ PATIENCE_SECONDS = 60.0
 
 
 def declare(made: RabbitMQ4, kind: str) -> None:
-    """A durable queue: "quorum" or "classic"."""
+    """Declare a durable queue: "quorum" or "classic"."""
     body = {"durable": True, "arguments": {"x-queue-type": kind}}
     made.api("PUT", made._in("queues", QUEUE), body)
 
 
 def rates(made: RabbitMQ4, kind: str, size: int, count: int) -> tuple[float, float]:
-    """Messages a second accepted, then delivered."""
+    """Return messages a second accepted, then delivered."""
     declare(made, kind)
     try:
         return _accepted(made, size, count), asyncio.run(_delivered(made, count))
@@ -44,7 +44,7 @@ def _client(made: RabbitMQ4) -> LocalClient:
 
 
 def _wait(client: LocalClient) -> None:
-    """Until something can be read."""
+    """Wait until something can be read."""
     if not select.select([client.sock], [], [], PATIENCE_SECONDS)[0]:
         raise TimeoutError("the broker says nothing")
 

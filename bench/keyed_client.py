@@ -121,7 +121,7 @@ class Worker:
             self.end()
 
     def on_timer_task(self, event: Any) -> None:
-        """The handler is done."""
+        """End the handler's work."""
         self.busy = False
         self.end()
         self.begin()
@@ -140,7 +140,7 @@ class Worker:
 
 class Taking(Client):
     """The workers of one process. No link has credit before all are attached: the first would
-    otherwise get what is meant for all."""
+    otherwise get the messages of all."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         super().__init__(job, prefetch=0, auto_accept=False, auto_settle=False)

@@ -6,7 +6,7 @@ Confluent's parallel consumer, for its own consumer knows order by partition onl
 installed raises `Absent`, which says what brings it.
 
 All are durable, as one node: RabbitMQ's quorum queues and Artemis' journal sync before they accept,
-and Kafka is told to (`log.flush.interval.messages`), for by itself it leaves that to the kernel.
+and Kafka is set to (`log.flush.interval.messages`), for by itself it leaves that to the kernel.
 """
 
 import asyncio
@@ -333,7 +333,7 @@ def _answers(port: int) -> bool:
 
 
 def _node(folder: str, queues: list[str], key: Definition | None, count: Any, report: Any) -> None:
-    """A node with durable queues, in a process of its own; `key`: they are keyed."""
+    """Run a node with durable queues, in a process of its own; `key`: they are keyed."""
 
     async def run() -> None:
         configs = tuple(
@@ -415,6 +415,6 @@ PEERS: dict[str, Any] = {
 
 
 def environment() -> dict[str, str]:
-    """A client's: it finds the bench from wherever it is started."""
+    """Return a client's environment: it finds the bench from any folder."""
     root = str(Path(__file__).resolve().parents[1])
     return {**os.environ, "PYTHONPATH": root}

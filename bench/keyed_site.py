@@ -27,7 +27,7 @@ QUEUE = "orders"
 
 
 def body(number: int, key: int) -> bytes:
-    """A message with a key and a number."""
+    """Return a message with a key and a number."""
     return b'{"key": %d, "n": %d}' % (key, number) + b" " * (MESSAGE_BYTES - 30)
 
 
@@ -48,7 +48,7 @@ class Site:
 
     @contextlib.contextmanager
     def gateway(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The gateway's process, for as long as the block runs."""
+        """Run the gateway's process, for as long as the block runs."""
         words = [sys.executable, "-m", "feedhandler", "run", str(self.path)]
         process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         try:
@@ -59,7 +59,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def producing(self) -> AsyncIterator[keyed.Producer]:
-        """A producer, as soon as the gateway takes it."""
+        """Attach a producer, as soon as the gateway takes it."""
         made: keyed.Producer = await self.attached(lambda: keyed.producer(self.url, QUEUE, id="p"))
         try:
             yield made
@@ -74,7 +74,7 @@ class Site:
                     await producer.put_soon(body(number, number % KEYS))
 
     async def attached(self, make: Callable[[], Any]) -> Any:
-        """A client, as soon as the gateway takes it."""
+        """Attach a client, as soon as the gateway takes it."""
         deadline = time.perf_counter() + START_SECONDS_MAX
         while True:
             try:

@@ -34,7 +34,7 @@ class Message(NamedTuple):
         return "-".join(map(str, self.fields))
 
     def body(self, sent_ns: int) -> bytes:
-        """As JSON; a keyed queue's key is its `key`, or the values of its `fields`."""
+        """Return the body as JSON; a keyed queue's key is its `key`, or its `fields`' values."""
         fields = {"key": self.key, "fields": self.fields, "sequence": self.sequence}
         return json.dumps({**fields, "sent_ns": sent_ns}).encode()
 
@@ -182,7 +182,7 @@ class Figures:
 
 
 def figures(history: Sequence[Handled], ready_ns: int) -> Figures:
-    """From when the consumers were ready, which is when what was put before begins to wait."""
+    """Return the figures since consumers were ready: what was put before waits from then on."""
     if not history:
         return Figures(0.0, 0.0, 0.0, 0)
     began = max(ready_ns, min(handled.sent_ns for handled in history))

@@ -47,7 +47,7 @@ enum {
     HEADER = 16,           /* of a UTP-MD packet */
     PREFIX = 12,           /* length and stamp before each packet on TCP */
     WINDOW = 1 << 16,      /* sequence numbers of a service that are remembered */
-    SERVICES = 1 << 8,     /* services are told apart by their lowest byte */
+    SERVICES = 1 << 8,     /* services are distinguished by their lowest byte */
     EVENTS = 64,
     LINES_MAX = 64,
     CLIENTS_MAX = 64,
@@ -93,7 +93,7 @@ struct service {
 
 struct client {
     int fd;
-    int waits;         /* its socket is full: epoll tells when it is not */
+    int waits;         /* its socket is full: epoll reports when it is not */
     uint64_t position; /* how far it has been written to */
 };
 
@@ -402,7 +402,7 @@ static int run_client(const char *port) {
 }
 
 int main(int count, char **argument) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever started it may be killed */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* its parent may be killed */
     if (count > 5 && !strcmp(argument[1], "gateway")) return run_gateway(count - 2, argument + 2);
     if (count == 3 && !strcmp(argument[1], "client")) return run_client(argument[2]);
     fprintf(stderr, "see the head of lab_ceiling.c\n");

@@ -53,7 +53,7 @@ def paper_steps(plan: Plan) -> list[StepPlan]:
 
 
 def bar_steps(plan: Plan) -> list[StepPlan]:
-    """The loads of the bars that are beyond the paper's."""
+    """Return the loads of the bars that are beyond the paper's."""
     return [
         plan.step(bar.scenario, "topic", bar.clients, bar.rate_bps)
         for bar in thresholds.THRESHOLDS
@@ -86,7 +86,7 @@ def measure_steps(
         before = len(waiting)
         try:
             asyncio.run(measure())
-        except Exception as error:  # whatever it is: the other steps go on, the page tells it
+        except Exception as error:  # whatever it is: the other steps go on, the page shows it
             failed.append((doing, message_of(error)))
             if len(waiting) == before:
                 failed += [(step.title, "not tried") for step in waiting]
@@ -96,7 +96,7 @@ def measure_steps(
 
 
 def message_of(error: BaseException) -> str:
-    """An error in one line."""
+    """Format an error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -107,7 +107,7 @@ def measure(
     queue_bytes: int = QUEUE_BYTES,
     pending: int = QUEUE_PENDING,
 ) -> Measured:
-    """All parts in turn. `messages` of the generated session, 0: as many as the replayer has."""
+    """Measure all parts in turn. `messages` of the generated session, 0: all of the replayer's."""
     with tempfile.TemporaryDirectory(prefix="lab-report-") as folder:
         plan = Plan(
             out=Path(folder),
@@ -135,7 +135,7 @@ def measure(
 
 
 def _try(found: Measured, what: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """The work's result, or None and why."""
+    """Return the work's result, or None and why."""
     print(f"{what}:", flush=True)
     try:
         return work()
@@ -145,14 +145,14 @@ def _try(found: Measured, what: str, work: Callable[[], dict[str, Any]]) -> dict
 
 
 def ceiling(seconds: float, messages: int) -> dict[str, Any]:
-    """One turn of each side."""
+    """Run one turn of each side."""
     found = bench_lab_ceiling.compare(seconds=seconds, rounds=1, messages=messages)
     bench_lab_ceiling.report(found)
     return found
 
 
 def queue(found: Measured, total: int, pending: int) -> dict[str, Any]:
-    """The persistent queue, beside RabbitMQ where it is installed and answers."""
+    """Measure the persistent queue, beside RabbitMQ where it is installed and answers."""
     peers: dict[int, dict[str, float]] = {}
     try:
         peers = bench_journal.rabbitmq(BROKER_MESSAGES, total)

@@ -46,7 +46,7 @@ class Measured:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Headings and rows as a Markdown table, figures to the right."""
+    """Format headings and rows as a Markdown table, figures to the right."""
     rows = [list(row) for row in rows]
     figures = [
         bool(rows) and all(report_tables.is_figure(row[at]) for row in rows)
@@ -62,18 +62,18 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def lost_share(step: Step) -> float:
-    """The share of what clients had to get that they did not, 0 to 1."""
+    """Return the share of deliveries that clients missed, 0 to 1."""
     expected = sum(result.expected for result in step.results)
     return sum(result.lost for result in step.results) / max(1, expected)
 
 
 def median_ns(step: Step) -> int:
-    """The median latency."""
+    """Return the median latency."""
     return step.latency.percentiles(0.5)[0]
 
 
 def page(found: Measured) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_head(found), _carried(found), _latencies(found), _loads(found)]
     parts += [_ceiling(found), _queue(found)]
     return "\n".join(part for part in parts if part)
@@ -129,7 +129,7 @@ def _carried(found: Measured) -> str:
 
 
 def _latencies(found: Measured) -> str:
-    """Tables 4 to 7, each with its figures."""
+    """Return Tables 4 to 7, each with its figures."""
     parts = ["## Latency\n"]
     if found.figures_note:
         parts.append(f"{found.figures_note}\n")
@@ -154,18 +154,18 @@ def _figure(figure: Figure) -> str:
 
 
 def _loads(found: Measured) -> str:
-    """Bars, losses, bytes and loads."""
+    """Return bars, losses, bytes and loads."""
     parts = []
     for each in report_loads.tables(found.run):
         note = f"{each.note}\n\n" if each.note else ""
         parts.append(f"### {each.title}\n\n{note}{table(each.head, each.rows)}")
     wanted = f"{thresholds.DURATION_S_MIN:g} s"
-    short = f"The bars ask for steps of {wanted}; a shorter one tells something.\n"
+    short = f"The bars ask for steps of {wanted}; the figures of a shorter one are less certain.\n"
     return "\n".join(["## Bars, bytes, loads\n", short, *parts]) if parts else ""
 
 
 def _ceiling(found: Measured) -> str:
-    """Ours beside C: a row for each load and side, and the ratio below."""
+    """Compare ours with C: a row for each load and side, and the ratio below."""
     if found.ceiling is None:
         return ""
     roles = ("replayer", "gateway", "clients")
@@ -197,7 +197,7 @@ def _ceiling(found: Measured) -> str:
 
 
 def _queue(found: Measured) -> str:
-    """The persistent queue's tables."""
+    """Return the persistent queue's tables."""
     if found.journal is None:
         return ""
     parts = [
@@ -254,7 +254,7 @@ def _queue_row(
 
 
 def fitting(figures: Sequence[Figure], bytes_max: int) -> tuple[list[Figure], list[Path]]:
-    """Figures whose files are `bytes_max` together at most, and the files that are left out: loads
+    """Choose figures whose files are `bytes_max` together at most; return them and the rest: loads
     of topic exchanges first, which differ least from those of direct ones, then other loads, the
     largest first."""
     kept = list(figures)

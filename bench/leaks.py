@@ -1,10 +1,10 @@
-"""`make leaks`: whether memory grows with what has been sent, or with who has come and gone.
+"""`make leaks`: whether memory grows with what has been sent, or with clients that come and go.
 
     python -m bench.leaks [--sends N] [--connects N] [--reconnects N] [--out FILE]
 
 Three campaigns, each in a process of its own. `sends`: messages through the engine, a pair of
 connections within the process, settled and unsettled in turns. `connects`: clients that connect to
-a node, attach, receive, and are gone without a word. `reconnects`: a publisher whose broker drops
+a node, attach, receive, and break off. `reconnects`: a publisher whose broker drops
 the connection, again and again.
 
 What is measured: resident memory (`/proc/self/statm`), and what malloc has handed out
@@ -54,7 +54,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def memory() -> dict[str, int]:
-    """Bytes in use now: resident, and handed out by malloc (0 where it does not say)."""
+    """Return bytes in use now: resident, and handed out by malloc (0 where it does not say)."""
     gc.collect()
     found = {"resident": resident_bytes(), "malloc": 0}
     mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
@@ -73,12 +73,12 @@ class Growth:
         self.first: dict[str, int] | None = None
 
     def seen(self, done: int) -> None:
-        """So many pieces are done."""
+        """Count finished pieces."""
         if self.first is None and done >= self.warm_up:
             self.first = memory()
 
     def per_piece(self, done: int) -> dict[str, float]:
-        """Bytes for each piece after the warm-up, by kind of memory."""
+        """Return bytes for each piece after the warm-up, by kind of memory."""
         assert self.first is not None, "nothing was done after the warm-up"
         now, pieces = memory(), done - self.warm_up
         return {kind: (now[kind] - self.first[kind]) / pieces for kind in now}
@@ -88,7 +88,7 @@ class Growth:
 
 
 def sends(count: int) -> dict[str, float]:
-    """Bytes a send: through the engine, over a socket pair, half of them unsettled."""
+    """Return bytes a send: through the engine, over a socket pair, half of them unsettled."""
     pairs = [_Pair(settled) for settled in (True, False)]
     growth, done = Growth(count // WARM_UP_SHARE), 0
     while done < count:
@@ -150,7 +150,7 @@ class _Pair:
 
 
 def connects(count: int) -> dict[str, float]:
-    """Bytes a client that connects, attaches, receives, and is gone without a word."""
+    """Return bytes a client that connects, attaches, receives, and breaks off."""
     return uvloop.run(_connects(count))
 
 
@@ -177,7 +177,7 @@ async def _connects(count: int) -> dict[str, float]:
 
 
 def reconnects(count: int) -> dict[str, float]:
-    """Bytes a reconnect of a publisher, whose broker is another node that drops it."""
+    """Return bytes a reconnect of a publisher, whose broker is another node that drops it."""
     return uvloop.run(_reconnects(count))
 
 
@@ -233,7 +233,7 @@ _PR_SET_THP_DISABLE = 41
 
 
 def _campaign(name: str, count: int) -> dict[str, float]:
-    # A huge page that the kernel puts together makes megabytes resident that nobody has used.
+    # A huge page that the kernel puts together makes megabytes resident that were never used.
     ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
     return CAMPAIGNS[name][0](count)
 
@@ -248,13 +248,13 @@ CAMPAIGNS: dict[str, tuple[Callable[[int], dict[str, float]], float]] = {
 
 
 def alone(name: str, count: int) -> dict[str, float]:
-    """One campaign in a process of its own: bytes for each piece of work."""
+    """Run one campaign in a process of its own; return bytes for each piece of work."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_campaign, (name, count))
 
 
 def main() -> int:
-    """All campaigns; 0 where each is within its bar."""
+    """Run all campaigns; return 0 where each is within its bar."""
     parser = argparse.ArgumentParser(prog="python -m bench.leaks")
     for name, count in zip(CAMPAIGNS, (SENDS, CONNECTS, RECONNECTS), strict=True):
         parser.add_argument(f"--{name}", type=int, default=count)

@@ -39,17 +39,17 @@ RECEIVE_BUFFER_BYTES = 4 << 20
 
 
 def order(symbol: int) -> bytes:
-    """One order update of 64 bytes."""
+    """Return one order update of 64 bytes."""
     return FEED.encode_message(230, symbol_index=symbol, price=100, price_scale_code=2)
 
 
 def message_of(size: int) -> bytes:
-    """One market message of `size` bytes: its length leaves out its own two (UTP-MD)."""
+    """Return one market message of `size` bytes; its length field leaves out its own two."""
     return struct.pack(">HH", size - 2, OTHER_TYPE) + bytes(size - 4)
 
 
 def packet_of(messages: Iterable[bytes]) -> bytes:
-    """A packet with these messages; its number in the ring's record is what counts here."""
+    """Return a packet of these messages; its number is that of the ring's record."""
     return FEED.encode_packet(sequence=0, service=SERVICE, messages=list(messages))
 
 
@@ -150,7 +150,7 @@ class LocalClient:
         return count
 
     def close(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without an AMQP close."""
         for link in list(self.engine.links.values()):
             link.release()
         self.sock.close()
@@ -158,9 +158,9 @@ class LocalClient:
 
 @contextlib.asynccontextmanager
 async def clients_beside(port: int, asked: list[list[str]], credit: int) -> AsyncIterator[None]:
-    """A process with a connection for each list of addresses, which receives while the block runs.
+    """Run a process with a connection for each list of addresses, which receives during the block.
 
-    Its memory does not get into the way of what is measured here.
+    Its memory is not part of what is measured here.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()

@@ -86,7 +86,7 @@ def processors(most: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def broker(name: str) -> Iterator[Broker]:
-    """A running broker; raises Absent where it is not installed."""
+    """Run a broker; raises Absent where it is not installed."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         made = BROKERS[name](Path(folder))
         try:
@@ -97,7 +97,7 @@ def broker(name: str) -> Iterator[Broker]:
 
 
 def transient_queue(made: Broker, name: str) -> str:
-    """A queue that need not outlive the broker, bound to the exchange; a subscriber's address."""
+    """Bind a queue that need not outlive the broker to the exchange; return its address."""
     if isinstance(made, RabbitMQ):
         made.api("PUT", f"queues/{VHOST}/{name}", {"durable": False})
         made.api("POST", f"bindings/{VHOST}/e/{EXCHANGE}/q/{name}", {"routing_key": "#"})
@@ -151,8 +151,8 @@ def child(target: Any, *arguments: Any) -> Iterator[Child]:
 
 
 def feed(size: int, publish: dict[str, Any] | None, links: int, count: Any, report: Any) -> None:
-    """Market messages of `size` bytes, as fast as they are taken: to a broker, or to the node's own
-    links once there are so many. `count`: messages confirmed, or handed to the node."""
+    """Send market messages of `size` bytes, as fast as they are taken: to a broker, or to the
+    node's links once there are so many. `count`: messages confirmed, or handed to the node."""
     uvloop.run(_feed(size, publish, links, count, report))
 
 
@@ -188,7 +188,7 @@ async def _feed(
 
 
 def receive(port: int, login: dict[str, str], address: str, count: Any, report: Any) -> None:
-    """Messages from one address, counted and no more."""
+    """Receive messages from one address, and count them."""
 
     async def run() -> None:
         client = LocalClient(port, **login)
@@ -252,7 +252,7 @@ def build_sender(folder: Path) -> Path:
 
 
 def bare_rate(program: Path, made: Broker, address: str, count: int) -> float:
-    """Confirmed messages a second of the C sender, connecting left out."""
+    """Return confirmed messages a second of the C sender, without connecting."""
 
     def seconds_of(messages: int) -> float:
         environment = {**os.environ, "BENCH_USER": USER, "BENCH_PASSWORD": PASSWORD}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """User and system time of a process so far, seconds."""
+    """Return a process's user and system time so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """Resident memory of a process, this one if none is named."""
+    """Return the resident memory of a process, this one if none is named."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -41,7 +41,7 @@ def every(seconds: float, look: Callable[[], object]) -> Iterator[None]:
 
 
 def memory_folder() -> Path:
-    """A file system in memory where there is one: the disk is not what is measured."""
+    """Return a file system in memory if there is one: the disk is not measured."""
     shared = Path("/dev/shm")
     return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 

@@ -33,19 +33,19 @@ SEED = 7
 
 
 def some(count: float) -> int:
-    """A count that is one at least."""
+    """Return a count of at least one."""
     return max(round(count), 1)
 
 
 def simulation(name: str) -> Any:
-    """A module of `tests/simulation`."""
+    """Import a module of `tests/simulation`."""
     if str(SIMULATIONS) not in sys.path:
         sys.path.insert(0, str(SIMULATIONS))
     return importlib.import_module(name)
 
 
 def seeds(module: str, count: int) -> Prepare:
-    """The load of a simulation: its `play`, once for each of so many seeds."""
+    """Return the load of a simulation: its `play`, once for each of so many seeds."""
 
     def prepare(part: float, folder: Path) -> Work:
         play = simulation(module).play
@@ -58,7 +58,7 @@ def seeds(module: str, count: int) -> Prepare:
 
 
 def orders_of(name: str, messages: float) -> tuple[Any, list[bytes]]:
-    """A feed, and packets of a generated session of about so many order messages."""
+    """Return a feed, and packets of a generated session of about so many order messages."""
     from feedhandler.codecs import load_feed
     from feedhandler.replay.generating.order_session import OrderSession
 
@@ -68,7 +68,7 @@ def orders_of(name: str, messages: float) -> tuple[Any, list[bytes]]:
 
 
 def utp_packets(count: int) -> tuple[Any, list[bytes]]:
-    """UTP-MD, and packets of orders and quotes."""
+    """Return UTP-MD, and packets of orders and quotes."""
     from bench.bench_codecs import make_packets
     from feedhandler.codecs import load_feed
 
@@ -77,7 +77,7 @@ def utp_packets(count: int) -> tuple[Any, list[bytes]]:
 
 
 def scanning(part: float, folder: Path) -> Work:
-    """Packets of UTP-MD, ITCH and CME scanned into offsets, types, symbols and sizes."""
+    """Scan packets of UTP-MD, ITCH and CME into offsets, types, symbols and sizes."""
     from bench import bench_venue_codecs
     from feedhandler.codecs import load_feed
 
@@ -90,7 +90,7 @@ def scanning(part: float, folder: Path) -> Work:
 
 
 def columns(part: float, folder: Path) -> Work:
-    """All fields of UTP-MD's orders and quotes made into columns."""
+    """Decode all fields of UTP-MD's orders and quotes into columns."""
     from feedhandler.codecs import feed_table, scanner
     from feedhandler.codecs.columns import Columns
 
@@ -102,7 +102,7 @@ def columns(part: float, folder: Path) -> Work:
 
 
 def fix_messages(part: float, folder: Path) -> Work:
-    """FIX book updates framed, indexed, checked, made into columns; and written."""
+    """Frame, index and check FIX book updates, make columns of them; and write them."""
     from bench import bench_fix_codec as bench
 
     messages = bench.make_messages(some(4_000 * part))
@@ -117,7 +117,7 @@ def fix_messages(part: float, folder: Path) -> Work:
 
 
 def fix_scanning(part: float, folder: Path) -> Work:
-    """FIX datagrams scanned as a gateway's packets, and made into normalised records."""
+    """Scan FIX datagrams as a gateway's packets, and make normalised records of them."""
     from bench.bench_fix_codec import make_messages, normalising
     from bench.fixcast_load import book_updates
     from feedhandler.codecs import load_feed
@@ -146,7 +146,7 @@ def fix_scanning(part: float, folder: Path) -> Work:
 
 
 def arbitration(part: float, folder: Path) -> Work:
-    """Lines A and B, some packets late or lost on one of them, arbitrated into the ring."""
+    """Arbitrate lines A and B into the ring, some packets late or lost on one of them."""
     from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.codecs.scanner import parse_next
     from feedhandler.ingest.arbitration import Arbiter
@@ -177,7 +177,7 @@ def arbitration(part: float, folder: Path) -> Work:
 
 
 def recovery(part: float, folder: Path) -> Work:
-    """Gateways that recover UTP-MD by retransmission and snapshots, behind a bad network."""
+    """Recover UTP-MD by retransmission and snapshots, behind a bad network."""
     play, drawn = simulation("campaign").play, simulation("world").drawn
     # The sessions that they play are made before.
     for seed in range(1, some(4 * part) + 1):
@@ -191,7 +191,7 @@ def recovery(part: float, folder: Path) -> Work:
 
 
 def lossy(part: float, folder: Path) -> Work:
-    """A gateway that recovers a fifth of all packets, lost on both lines."""
+    """Recover a fifth of all packets, lost on both lines."""
     world, network = simulation("world"), simulation("network")
     plans = []
     for seed in range(some(4 * part)):
@@ -204,7 +204,7 @@ def lossy(part: float, folder: Path) -> Work:
 
 
 def snapshot(feed: Any, service: int) -> list[bytes]:
-    """The messages of a generated market's snapshot."""
+    """Return the messages of a generated market's snapshot."""
     from feedhandler.market.stream_market import Market
     from feedhandler.replay.generating.generator import SessionGenerator
 
@@ -215,7 +215,7 @@ def snapshot(feed: Any, service: int) -> list[bytes]:
 
 
 def refreshing(part: float, folder: Path) -> Work:
-    """Snapshots put together from a refresh line, compressed and not."""
+    """Assemble snapshots from a refresh line, compressed and not."""
     from feedhandler.codecs import load_feed
     from feedhandler.retrans.refresh import RefreshAssembler
     from feedhandler.retrans.settings import RecoverySettings
@@ -236,7 +236,7 @@ def refreshing(part: float, folder: Path) -> Work:
 
 
 def venues(part: float, folder: Path) -> Work:
-    """Gateways that recover the channels of six venues, each by the venue's own protocol."""
+    """Recover the channels of six venues, each by the venue's own protocol."""
     world = simulation("line_world")
     names = ("cboe", "cme_loops", "cme_replay", "iex", "itch", "nyse")
     every = [simulation(f"{name}_venue").VENUE for name in names]
@@ -245,7 +245,7 @@ def venues(part: float, folder: Path) -> Work:
 
 
 def retransmission_server(part: float, folder: Path) -> Work:
-    """Packets kept for retransmission and looked up again; snapshots cut into packets."""
+    """Keep packets for retransmission and look them up again; cut snapshots into packets."""
     from feedhandler.codecs.feed_table import PacketHeader
     from feedhandler.codecs.scanner import parse_next
     from feedhandler.retrans.snapshots import SnapshotCutter
@@ -272,7 +272,7 @@ def retransmission_server(part: float, folder: Path) -> Work:
 
 
 def fan_out(part: float, folder: Path) -> Work:
-    """Packets fanned out to links of every grain, and to one that resumes with what it missed."""
+    """Fan packets out to links of every grain, and to one that resumes with what it missed."""
     from feedhandler.amqp.framing import WHOLE_PACKET
     from tests.support.amqp import FEED, Rig, prefix_of
 
@@ -297,7 +297,7 @@ def fan_out(part: float, folder: Path) -> Work:
 
 
 def catching_up(part: float, folder: Path) -> Work:
-    """Links that come back after long, and are sent all that they missed."""
+    """Send links that come back after long all that they missed."""
     from feedhandler.amqp.framing import WHOLE_PACKET
     from tests.support.amqp import FEED, Rig, prefix_of
 
@@ -317,7 +317,7 @@ def catching_up(part: float, folder: Path) -> Work:
 
 
 def conflation(part: float, folder: Path) -> Work:
-    """Links that fall behind, conflate, and are sent books."""
+    """Conflate for links that fall behind, and send them books."""
     from tests.support.flow import ConflatedLink, Traffic
 
     def work() -> None:
@@ -334,7 +334,7 @@ def conflation(part: float, folder: Path) -> Work:
 
 
 def record_fan_out(part: float, folder: Path) -> Work:
-    """ITCH made into normalised records for links of every schema; levels of slow ones conflate."""
+    """Normalise ITCH for links of every schema; levels of slow ones conflate."""
     from tests.support.amqp import Rig
 
     feed, packets = orders_of(ITCH, 15_000 * part)
@@ -358,7 +358,7 @@ def record_fan_out(part: float, folder: Path) -> Work:
 
 
 def destination(part: float, folder: Path) -> Work:
-    """A broker's destination: each message confirmed, some given back, a connection that breaks."""
+    """Publish to a broker: messages confirmed, some returned, a connection that breaks."""
     from feedhandler.amqp.publishing.destination import Destination
     from feedhandler.amqp.publishing.envelope import Envelope
     from feedhandler.amqp.queueing.unsettled_map import Outcome
@@ -397,13 +397,13 @@ def destination(part: float, folder: Path) -> Work:
 
 
 def spilling(part: float, folder: Path) -> Work:
-    """Destinations whose backlog goes to a journal, with every fault."""
+    """Publish by destinations whose backlog goes to a journal, with every fault."""
     play = simulation("test_spill_seeds").play
     return lambda: [play(seed, folder) for seed in range(1, some(24 * part) + 1)]
 
 
 def serve(port: Any) -> None:
-    """The process of a compiled node that sends packets as fast as its subscriber takes them."""
+    """Run a compiled node that sends packets as fast as its subscriber takes them."""
     import uvloop
 
     from tests.support.amqp import packet
@@ -428,7 +428,7 @@ def serve(port: Any) -> None:
 
 @contextlib.contextmanager
 def node_beside() -> Iterator[str]:
-    """A node in a process of its own, compiled whatever this one is; its URL."""
+    """Run a node in a process of its own, compiled whatever this one is; yield its URL."""
     context, ours = multiprocessing.get_context("spawn"), os.environ.pop("FEEDHANDLER_PURE", None)
     here, there = context.Pipe()
     child = context.Process(target=serve, args=(there,), daemon=True)
@@ -443,7 +443,7 @@ def node_beside() -> Iterator[str]:
 
 
 def subscribing(part: float, folder: Path) -> Work:
-    """A subscriber, of messages as objects and of batches as columns; the node is apart."""
+    """Subscribe to messages as objects and to batches as columns; the node is apart."""
     import uvloop
 
     from feedhandler import subscribe
@@ -467,7 +467,7 @@ def subscribing(part: float, folder: Path) -> Work:
 
 
 def single_reads(part: float, folder: Path) -> Work:
-    """Packets that come one by one, each handed to a subscriber's callback."""
+    """Read packets that come one by one, each handed to a subscriber's callback."""
     from feedhandler.amqp.subscribing.columns import Workspace
     from feedhandler.amqp.subscribing.fast_dispatch import FastDispatch
     from tests.support.intake import Intake
@@ -484,7 +484,7 @@ def single_reads(part: float, folder: Path) -> Work:
 
 
 def measuring(part: float, folder: Path) -> Work:
-    """A client that counts, checks and times what it is sent, as the laboratory's do."""
+    """Count, check and time what a client is sent, as the laboratory's do."""
     import uvloop
 
     from bench.subscriber import Subscriber
@@ -514,7 +514,7 @@ def measuring(part: float, folder: Path) -> Work:
 
 
 def journal(part: float, folder: Path) -> Work:
-    """The persistent queue: many put at once and one by one, taken, delivered; then reopened."""
+    """Put many messages at once and one by one, take them, deliver them; then reopen the queue."""
     import uvloop
 
     from feedhandler.journal import PersistentQueue, QueueSettings
@@ -544,7 +544,7 @@ def journal(part: float, folder: Path) -> Work:
 
 
 def journal_reading(part: float, folder: Path) -> Work:
-    """A queue that is opened again and read from its files, 256 items at a time."""
+    """Open a queue again and read it from its files, 256 items at a time."""
     import uvloop
 
     from feedhandler.journal import PersistentQueue, QueueSettings
@@ -581,7 +581,7 @@ def talk(port: int, turns: int) -> None:
 
 
 def durable_queue(part: float, folder: Path) -> Work:
-    """A durable queue on a node: messages put over AMQP, taken and settled by another process."""
+    """Put messages into a node's durable queue over AMQP; another process takes and settles."""
     from tests.support.durable import orders, running
 
     async def work() -> None:
@@ -607,7 +607,7 @@ def keyed(part: float, folder: Path) -> Work:
 
 
 def generating(part: float, folder: Path) -> Work:
-    """A stretch of the built-in market, generated and written as a capture."""
+    """Generate a stretch of the built-in market, and write it as a capture."""
     from feedhandler.replay.generating.profile import load_profile
     from feedhandler.replay.generating.traffic import Traffic
     from feedhandler.replay.generating.traffic_capture import write_capture
@@ -617,7 +617,7 @@ def generating(part: float, folder: Path) -> Work:
 
 
 def recorded(folder: Path, seconds: float) -> Path:
-    """A capture of both lines, generated by the product compiled or not."""
+    """Return a capture of both lines, generated by the product compiled or not."""
     from feedhandler.codecs import load_feed
     from feedhandler.replay.captures.writer import CaptureWriter
     from feedhandler.replay.generating.generator import SessionGenerator
@@ -632,7 +632,7 @@ def recorded(folder: Path, seconds: float) -> Path:
 
 
 def captures(part: float, folder: Path) -> Work:
-    """Files read down to the payloads: classic pcap, and pcapng."""
+    """Read files down to the payloads: classic pcap, and pcapng."""
     import dpkt
 
     from bench.bench_captures import write_session
@@ -651,7 +651,7 @@ def captures(part: float, folder: Path) -> Work:
 
 
 def replay(part: float, folder: Path) -> Work:
-    """A recording looped with new numbers and sent to other groups, as `--write` would have it."""
+    """Loop a recording with new numbers to other groups, as `--write` would have it."""
     from feedhandler.codecs import load_feed
     from feedhandler.replay.captures.reading import Capture
     from feedhandler.replay.playing.block_records import RecordMaker
@@ -678,7 +678,7 @@ def replay(part: float, folder: Path) -> Work:
 
 
 def playing(part: float, folder: Path) -> Work:
-    """A recording looped with new numbers, prepared for being sent on two lines."""
+    """Loop a recording with new numbers, prepared for being sent on two lines."""
     from feedhandler.codecs import load_feed
     from feedhandler.replay.captures.reading import Capture
     from feedhandler.replay.playing.blocks import all_blocks, make_preparer
@@ -700,7 +700,7 @@ def playing(part: float, folder: Path) -> Work:
 
 
 def recording(part: float, folder: Path) -> Work:
-    """What lines received laid out as records of a capture."""
+    """Lay out as records of a capture what lines received."""
     from feedhandler.ingest.records import RecordKind
     from feedhandler.ingest.ring import Ring
     from feedhandler.recording.frame_writer import FrameWriter
@@ -721,7 +721,7 @@ def recording(part: float, folder: Path) -> Work:
 
 
 def characterise(part: float, folder: Path) -> Work:
-    """A recorded session characterised in this process, its slices found and put together."""
+    """Characterise a recorded session in this process: find its slices, merge their digests."""
     from feedhandler.characterise.files import look_at
     from feedhandler.characterise.job import Request, characterise, in_process
     from feedhandler.characterise.planning import exact_slices
@@ -739,7 +739,7 @@ def characterise(part: float, folder: Path) -> Work:
 
 
 def markets(part: float, folder: Path) -> Work:
-    """Markets rebuilt from UTP-MD and from ITCH, orders' latest messages kept, and snapshots."""
+    """Rebuild markets from UTP-MD and from ITCH, keep orders' latest messages, make snapshots."""
     from feedhandler.codecs import load_feed
     from feedhandler.market.stream_market import Market
     from feedhandler.replay.generating.generator import SessionGenerator
@@ -759,7 +759,7 @@ def markets(part: float, folder: Path) -> Work:
 
 
 def books(part: float, folder: Path) -> Work:
-    """MBO records applied to books of 500 instruments."""
+    """Apply MBO records to books of 500 instruments."""
     from bench.bench_books import market
     from feedhandler.market.depth_book import DepthBook
 
@@ -771,7 +771,7 @@ def books(part: float, folder: Path) -> Work:
 
 
 def fixcast_publishing(part: float, folder: Path) -> Work:
-    """FIX messages stamped, packed and paced, without a socket."""
+    """Stamp, pack and pace FIX messages, without a socket."""
     from bench.fixcast_load import book_updates
     from feedhandler.fixcast.messages import Header
     from feedhandler.fixcast.pacing import TokenBucket
@@ -799,13 +799,13 @@ def fixcast_publishing(part: float, folder: Path) -> Work:
 
 
 def fixcast(part: float, folder: Path) -> Work:
-    """FIX over multicast, publishers and receivers, with losses and retransmission."""
+    """Run FIX over multicast, publishers and receivers, with losses and retransmission."""
     module = simulation("test_fixcast")
     return lambda: [module.play(module.World(seed)) for seed in range(1, some(60 * part) + 1)]
 
 
 def releasing(part: float, folder: Path) -> Work:
-    """Messages held by 100 receivers until their deadline, released by one thread."""
+    """Hold messages by 100 receivers until their deadline; one thread releases them."""
     from feedhandler.overlay.release import Release
     from feedhandler.overlay.releasing import release_all, soonest
     from feedhandler.overlay.wire import Head, Kind

@@ -53,7 +53,7 @@ def place_of(files: Iterator[str]) -> str:
 
 
 def files_of(frame: FrameType | None) -> Iterator[str]:
-    """The files of a stack's frames."""
+    """Yield the files of a stack's frames."""
     while frame is not None:
         yield frame.f_code.co_filename
         frame = frame.f_back

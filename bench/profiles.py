@@ -3,7 +3,7 @@
     python -m bench.profiles [--only LOAD ...] [--part SHARE] [--from FILE] [--out FILE] [--page]
 
 Plays each load of `bench.profile_loads` twice, each time in a process of its own (`profiled`):
-interpreted, where samples tell which file used the processor, and compiled. Prints for each module
+interpreted, where samples show which file used the processor, and compiled. Prints for each module
 of `feedhandler._compiled.UNITS` the load in which its share is greatest, that share, and how many
 times faster the load is compiled, interpreted declarations left out. A module is compiled for one
 of four reasons: its share of some load reaches `SHARE_MIN`; it needs C headers; another that is
@@ -87,7 +87,7 @@ def play(load: str, part: float, pure: bool) -> dict[str, Any]:
 def measure(loads: Iterable[str], part: float) -> dict[str, dict[str, Any]]:
     """Play each load interpreted and compiled; its seconds, speed-up, and the shares of files.
 
-    A load that does not come to its end is told, and left out.
+    A load that does not come to its end is reported, and left out.
     """
     found = {}
     for load in loads:
@@ -149,7 +149,7 @@ def extending() -> frozenset[str]:
 
 
 def _cimported(text: str) -> set[str]:
-    """The modules that a source cimports something from."""
+    """Return the modules that a source cimports something from."""
     found = set()
     for match in _FROM.finditer(text):
         if match[2] == "import" and ".cimports." not in match[0]:
@@ -199,12 +199,12 @@ def _judge_declared(judged: dict[str, Verdict]) -> None:
 
 
 def of_reason(found: Sequence[Verdict], reason: str) -> list[Verdict]:
-    """The verdicts with this reason."""
+    """Return the verdicts with this reason."""
     return [verdict for verdict in found if verdict.reason == reason]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of markdown."""
+    """Return a table of markdown."""
     first, *others = (f"| {' | '.join(cells)} |\n" for cells in (head, *rows))
     return "".join([first, "|---" * len(head), "|\n", *others])
 
@@ -244,8 +244,8 @@ def report(found: Sequence[Verdict], measured: Measured) -> str:
         ]
     if unproven := of_reason(found, ""):
         parts += [
-            f"**Not proven** ({len(unproven)}): below {SHARE_MIN:.0%} of every load, and used in C"
-            " by nobody.\n",
+            f"**Not proven** ({len(unproven)}): below {SHARE_MIN:.0%} of every load, and not"
+            " used in C.\n",
             _table(head, map(cells, unproven)),
         ]
     parts += ["**The loads.**\n", _loads(measured)]
@@ -253,7 +253,7 @@ def report(found: Sequence[Verdict], measured: Measured) -> str:
 
 
 def _loads(measured: Measured) -> str:
-    """A table of the loads: their processor time, and who used it."""
+    """Return a table of the loads: their processor time, and who used it."""
 
     def most(shares: Mapping[str, float]) -> str:
         first = sorted(shares, key=lambda place: -shares[place])[:3]
@@ -313,7 +313,7 @@ def main() -> int:
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:
-    """A module's verdict, JSON-ready."""
+    """Return a module's verdict, JSON-ready."""
     return {
         "unit": verdict.unit, "load": verdict.load, "share": verdict.share,
         "speed_up": verdict.speed_up, "reason": verdict.reason, "users": list(verdict.users),

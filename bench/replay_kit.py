@@ -25,14 +25,14 @@ Array = np.ndarray[Any, Any]
 
 
 def payload_sizes(count: int) -> Array:
-    """Payload bytes of `count` packets, log-normal about the paper's mean."""
+    """Return payload bytes of `count` packets, log-normal about the paper's mean."""
     source = np.random.default_rng(SEED)
     drawn = source.lognormal(np.log(PAYLOAD_MEAN_BYTES) - _SIGMA**2 / 2, _SIGMA, count)
     return np.clip(drawn, PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX).astype(np.int64)
 
 
 def write_numbered(path: Path, due_ns: Array, sizes: Array) -> None:
-    """A pcap of datagrams that begin with their number, at times of whole microseconds, which both
+    """Write a pcap of numbered datagrams, at times of whole microseconds, which both
     replayers read."""
     filling = np.random.default_rng(SEED).bytes(PAYLOAD_BYTES_MAX)
     with CaptureWriter(path, nanosecond=False) as writer:
@@ -46,7 +46,7 @@ class NoTcpreplay(Exception):
 
 
 def tcpreplay_version() -> str:
-    """Its version, as it tells it."""
+    """Return tcpreplay's version, as it prints it."""
     if shutil.which("tcpreplay") is None:
         raise NoTcpreplay("tcpreplay is not installed (apt install tcpreplay)")
     version = subprocess.run(
@@ -57,12 +57,12 @@ def tcpreplay_version() -> str:
 
 
 def tcpreplay(path: Path, *options: str) -> list[str]:
-    """The command that sends a capture into `near0`."""
+    """Return the command that sends a capture into `near0`."""
     return ["tcpreplay", "--quiet", f"--intf1={NEAR}", *options, str(path)]
 
 
 def ours(path: Path, *options: str) -> list[str]:
-    """Our command that sends the same frames there."""
+    """Return our command that sends the same frames there."""
     words = (str(path), "--as-recorded", "--raw", "--interface", NEAR, "--json")
     return [sys.executable, "-m", "feedhandler", "replay", *words, *options]
 

@@ -71,9 +71,9 @@ QUEUED_BYTES_MAX = 1 << 20
 
 
 def templates(lost_every: int = 0) -> list[LoadTemplate]:
-    """Packets of five order updates (64 bytes each), 336 bytes with their header.
+    """Return packets of five order updates (64 bytes each), 336 bytes with their header.
 
-    With `lost_every`, each so-manieth one advances the sequence by two: a number that no line has.
+    With `lost_every` = n, each nth one advances the sequence by two: a number that no line has.
     """
     feed = load_feed("euronext-utp-md")
     packets = []
@@ -261,7 +261,7 @@ class Rig:
             raise RuntimeError(f"{child.args!r} said {line!r}")
 
     def snapshot(self, seconds: float) -> dict[str, Any]:
-        """The newest statistics of the gateway, at most a tenth of a second old."""
+        """Return the newest statistics of the gateway, at most a tenth of a second old."""
         if not self._bus.poll(int(seconds * 1000)):
             raise TimeoutError("the gateway publishes no statistics")
         body = b"{}"
@@ -270,7 +270,7 @@ class Rig:
         return dict(json.loads(body))
 
     def settled(self) -> dict[str, Any]:
-        """The statistics once they no longer move."""
+        """Return the statistics once they no longer move."""
         deadline = time.monotonic() + DRAIN_SECONDS
         quiet_since, last = time.monotonic(), (-1, -1)
         while True:
@@ -312,7 +312,7 @@ class Rig:
         return outcome
 
     def _send(self, rate: int, seconds: float) -> LoadResult:
-        """A load; where numbers are left out, one packet more: the last gap shows only then."""
+        """Send a load; where numbers are left out, one packet more, which shows the last gap."""
         result = self.load.run(rate, seconds, BURST_US)
         if self.lost_every:
             self.load.run(rate, 1.5 / rate)
@@ -338,14 +338,14 @@ class Rig:
         return reports
 
     def cpu_seconds(self) -> dict[str, float]:
-        """User and system time spent so far: the gateway's, and the subscribers' together."""
+        """Return user and system time so far: the gateway's, and the subscribers' together."""
         return {
             "gateway": cpu_seconds_of(self.gateway.pid),
             "subscribers": sum(cpu_seconds_of(child.pid) for child in self._subscribers),
         }
 
     def memory_bytes(self) -> int:
-        """Resident memory of the gateway process."""
+        """Return resident memory of the gateway process."""
         return resident_bytes(self.gateway.pid)
 
 

@@ -36,11 +36,11 @@ class EveryPacket:
         self._packet = bytearray(templates()[0].payload)
 
     def covers(self, first: int, end: int) -> bool:
-        """It has everything."""
+        """Return whether it has everything."""
         return self.first <= first and end <= self.end
 
     def packets(self, first: int, end: int) -> list[tuple[int, int, bytes]]:
-        """(sequence, next sequence, bytes) of each."""
+        """Return (sequence, next sequence, bytes) of each."""
         packets = []
         for sequence in range(first, end):
             struct.pack_into(">I", self._packet, SEQUENCE_OFFSET, sequence)

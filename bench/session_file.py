@@ -27,7 +27,7 @@ GROUP_BASE, PORT_BASE = 100, 30_000
 
 
 def one_second(messages_per_s: float) -> tuple[bytearray, list[int], int]:
-    """The records of a session's first second, where each begins, and its datagrams."""
+    """Read a session's first second; return its records, where each begins, and its datagrams."""
     generator = SessionGenerator(load_feed("euronext-utp-md"), 1, messages_per_s=messages_per_s)
     records, starts = bytearray(), []
     for packet in generator.packets(SECOND_NS):
@@ -43,7 +43,7 @@ def one_second(messages_per_s: float) -> tuple[bytearray, list[int], int]:
 
 
 def write_session(path: Path, seconds: int, messages_per_s: float = 100_000.0) -> int:
-    """A plain capture of so many seconds at `path`; how many datagrams it has."""
+    """Write a plain capture of so many seconds at `path`; return how many datagrams it has."""
     records, starts, count = one_second(messages_per_s)
     data = np.frombuffer(records, np.uint8)
     stamps = np.array(starts)[:, None] + np.arange(4)
@@ -57,7 +57,7 @@ def write_session(path: Path, seconds: int, messages_per_s: float = 100_000.0) -
 
 
 def compressed(path: Path) -> dict[str, Path]:
-    """The capture at `path` as gzip and zstd files beside it, as their tools write them."""
+    """Compress the capture at `path` by gzip and zstd beside it, as their tools write them."""
     content = path.read_bytes()
     gz, zst = path.with_name(path.name + ".gz"), path.with_name(path.name + ".zst")
     gz.write_bytes(gzip.compress(content, 6))

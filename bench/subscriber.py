@@ -71,7 +71,7 @@ class Subscriber:
             self.add_records(message)
 
     def report(self) -> dict[str, object]:
-        """The figures as JSON-ready values."""
+        """Return the figures as JSON-ready values."""
         tally = self.tally
         counts = tally.histogram.counts()
         p50, p90, p99 = percentiles_of(counts, 0.5, 0.9, 0.99)
@@ -97,7 +97,7 @@ class Recoveries:
         self.took: list[int] = []
 
     async def consume(self, messages: feedhandler.Subscriber) -> None:
-        """Time each gap that is filled."""
+        """Measure the time of each gap that is filled."""
         filled = False
         async for message in messages:
             if message.content != "packet":

@@ -4,8 +4,8 @@ What is sent into `near0` comes out of `far0` and is seen nowhere else. `namespa
 calling thread, and so the threads and processes that it starts, into a new namespace and back.
 
 `StampRing` is a PACKET_RX_RING (TPACKET_V2) of the first bytes of each frame: the kernel stamps and
-fills it while the frame is delivered, in the sender's system call; nobody has to wake up for it, so
-measuring takes no processor from what is measured. It is read now and then, by the thousand.
+fills it while the frame is delivered, in the sender's system call; no process has to wake up for
+it, so measuring takes no processor from what is measured. It is read now and then, by the thousand.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ import numpy as np
 from feedhandler.replay.playing.frame_lines import look_at
 
 NEAR, FAR = "near0", "far0"
-#: How long the kernel may take to tell of a link.
+#: How long the kernel may take to report a link.
 LINK_SECONDS = 10.0
 # From <sched.h>, <linux/if_packet.h>, <asm-generic/socket.h>, <linux/net_tstamp.h>.
 _CLONE_NEWNET = 0x40000000
@@ -62,7 +62,7 @@ def _libc(name: str, *arguments: int) -> None:
 
 @contextlib.contextmanager
 def namespace(mtu: int = 1_500) -> Iterator[None]:
-    """The calling thread in a namespace with `near0` and `far0`, which are each other's other end.
+    """Put the calling thread into a namespace with `near0` and `far0`, each other's other end.
 
     Loopback is up, too. Raises `NoNamespace` without root or iproute2.
     """
@@ -86,7 +86,7 @@ def namespace(mtu: int = 1_500) -> Iterator[None]:
 
 
 def wait_for_link(there: bool) -> None:
-    """The kernel tells of a link that comes or goes a moment later."""
+    """Wait until the link is there, or gone: the kernel reports it a moment later."""
     end = time.monotonic() + LINK_SECONDS
     while look_at(NEAR).has_link is not there:
         assert time.monotonic() < end, f"the link of {NEAR} is not {there}"
@@ -146,6 +146,6 @@ class StampRing:
             self._at = (self._at + count) % self._frames
 
     def dropped(self) -> int:
-        """Frames since the last time that the ring had no room for."""
+        """Return the frames since the last time that the ring had no room for."""
         seen = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
         return int(struct.unpack("@II", seen)[1])

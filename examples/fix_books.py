@@ -5,7 +5,7 @@
 A simulated exchange publishes FIX messages (W and X) on two multicast lines of this machine; each
 loses datagrams, and some are lost on both. A gateway makes one stream of the lines, fetches by
 Resend Requests what both lost, and hands it out by AMQP; here a subscriber makes books of it. At
-the end they are compared, entry by entry, with those of one who was told by the exchange itself.
+the end they are compared, entry by entry, with those made of the exchange's own messages.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from feedhandler.terminal.children import Family
 
 #: With this seed the second datagram of the exchange is lost on both lines, and others after it.
 SEED = 50
-#: The channel whose books are kept, and its most told security.
+#: The channel whose books are kept, and the security with most messages.
 CHANNEL, SECURITY = 1, b"EQ1001"
 PATIENCE_S = 120.0
 
@@ -113,7 +113,7 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
             result = await running
             following.cancel()
     lost = result.lines["A"].together
-    expected = told_by_the_exchange(plan.seed, result.messages[CHANNEL])
+    expected = expected_books(plan.seed, result.messages[CHANNEL])
     best = book_of(books.state, SECURITY)
     bid, offer = (side.top(1)[0][0] for side in (best.book.bids, best.book.asks))
     print(f"{SECURITY.decode()}: {bid} bid, {offer} offered (of 10^{best.price_places})")
@@ -128,8 +128,8 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
     print("the same as the exchange's")
 
 
-def told_by_the_exchange(seed: int, count: int) -> MarketState:
-    """Books made of the channel's first messages, without lines, gateway and subscriber."""
+def expected_books(seed: int, count: int) -> MarketState:
+    """Return the books that the channel's first messages make, without lines and gateway."""
     market, state = FixMarket(market_seed(seed, CHANNEL), symbols_of(CHANNEL)), MarketState()
     for number in range(1, count + 1):
         state.apply(market.next_message(0), number)

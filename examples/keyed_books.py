@@ -5,9 +5,9 @@
 A session is generated, and each of its messages about a symbol is put into a keyed queue of a
 gateway; the key is the symbol, which the queue reads from the message by the feed's description.
 Workers take messages side by side and apply each to its symbol's book in one market. Two messages
-of one symbol are never with two workers, and come in their order: so a book needs no lock, whoever
-worked on it. At the end each book is compared, byte for byte, with that of one reader who went
-through the session by himself.
+of one symbol are never with two workers, and come in their order: so a book needs no lock,
+whichever worker has it. At the end each book is compared, byte for byte, with that of one reader
+who went through the session by himself.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def session(path: Path, seconds: float, rate: str) -> None:
 
 
 def messages(path: Path) -> Iterator[Update]:
-    """Every message about a symbol, once: of two copies of a packet the first."""
+    """Yield each message about a symbol once: of two copies of a packet the first."""
     table, header, index = FEED.table, feed_table.PacketHeader(), feed_table.MessageIndex()
     latest: dict[int, int] = {}
     for datagram in Capture(path):

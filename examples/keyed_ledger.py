@@ -36,7 +36,7 @@ Transfer = dict[str, str]
 
 
 def transfers(count: int, seed: int) -> list[Transfer]:
-    """Transfers to be made, drawn from a seed."""
+    """Return the transfers to be made, drawn from a seed."""
     draw = random.Random(seed)
     made = []
     for _ in range(count):

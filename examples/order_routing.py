@@ -54,7 +54,7 @@ GONE = (proton.ProtonException, OSError)
 
 
 def fix(kind: str, number: str, **fields: object) -> bytes:
-    """A FIX message with body length and checksum; `fields` are tags as `t55=...`."""
+    """Return a FIX message with body length and checksum; `fields` are tags as `t55=...`."""
     body = "".join(
         f"{tag}={value}{SOH}"
         for tag, value in (("35", kind), ("11", number), *((k[1:], v) for k, v in fields.items()))
@@ -64,7 +64,7 @@ def fix(kind: str, number: str, **fields: object) -> bytes:
 
 
 def tags(message: bytes) -> dict[str, str]:
-    """A FIX message's fields."""
+    """Return a FIX message's fields."""
     return dict(part.split("=", 1) for part in message.decode().split(SOH) if part)
 
 
@@ -75,7 +75,7 @@ class Gateway(LocalGateway):
         super().__init__(folder, port, "orders")
 
     def connect(self) -> BlockingConnection:
-        """A connection, once there is a gateway."""
+        """Connect once the gateway accepts; return the connection."""
         while self.up.wait(PATIENCE_S):
             with contextlib.suppress(*GONE):
                 return BlockingConnection(f"127.0.0.1:{self.port}", timeout=PATIENCE_S)
@@ -95,7 +95,7 @@ class Exchange:
         self.wrong: list[str] = []
 
     def order(self, message: bytes) -> None:
-        """NewOrderSingle (35=D)."""
+        """Send a NewOrderSingle (35=D)."""
         fields = tags(message)
         number = fields["11"]
         time.sleep(ORDER_S)
@@ -114,7 +114,7 @@ class Exchange:
         self.filled.add(number)
 
     def cancel(self, message: bytes) -> bool:
-        """OrderCancelRequest (35=F): whether the order was still open."""
+        """Send an OrderCancelRequest (35=F); return whether the order was still open."""
         number = tags(message)["41"]
         with self._lock:
             if number not in self.open:
@@ -125,7 +125,7 @@ class Exchange:
 
 
 class Desk:
-    """Everything but the gateway: traders, router, exchanges, and what each was told."""
+    """Everything but the gateway: traders, router, exchanges, and what each has received."""
 
     def __init__(self, gateway: Gateway, orders: int, seed: int) -> None:
         self.gateway = gateway
@@ -153,13 +153,13 @@ class Desk:
             thread.start()
 
     def join(self) -> None:
-        """Returns when every order is placed and routed."""
+        """Return when every order is placed and routed."""
         for thread in self._threads:
             thread.join()
 
     @property
     def busy(self) -> bool:
-        """Whether anybody still works."""
+        """Whether any party still works."""
         return not self.failures and any(thread.is_alive() for thread in self._threads)
 
     def _guarded(self, task: Callable[..., None], *about: Any) -> None:
@@ -277,7 +277,7 @@ class Trader:
             return tries
 
     def cancel(self, number: str) -> str:
-        """Ask the queue to cancel an order; where the router has it, what became of it."""
+        """Ask the queue to cancel an order; return its outcome where the router has it."""
         request = {"operation": "cancel", "message-id": number, "wait": True}
         while True:
             try:
@@ -316,7 +316,7 @@ def report(desk: Desk, recovered: list[str]) -> None:
 
 
 def main() -> int:
-    """Trade through the crashes, then compare the books; 1 where something is wrong."""
+    """Trade through the crashes, then compare the books; return 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--orders", type=int, default=2000)
     parser.add_argument("--crashes", type=int, default=3)
@@ -332,7 +332,7 @@ def main() -> int:
 
 
 def trade(gateway: Gateway, folder: Path, orders: int, crashes: int, seed: int) -> int:
-    """Orders through so many crashes; the exit code."""
+    """Trade orders through so many crashes; return the exit code."""
     draw = random.Random(seed)
     desk = Desk(gateway, orders, seed)
     gateway.start()

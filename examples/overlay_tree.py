@@ -43,7 +43,7 @@ def begin(topology: Topology, name: str, had: dict[str, list[int]]) -> threading
 
 
 def main() -> None:
-    """Send, take a proxy away, send on, and tell."""
+    """Send, take a proxy away, send on, and print what arrived."""
     shape = Shape(receivers=4, depth=2, fan_out=2, hedging=1)
     addresses = [("127.0.0.1", PORT + n) for n in range(7)]
     topology = make_topology(shape, 1, addresses, (os.urandom(32) for _ in range(8)))

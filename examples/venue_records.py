@@ -62,7 +62,7 @@ class Taken:
 
 
 def table_of(records: numpy.ndarray, symbols: dict[int, str]) -> pandas.DataFrame:
-    """Trades by symbol: how many, how much, and the last price."""
+    """Tabulate trades by symbol: how many, how much, and the last price."""
     frame = pandas.DataFrame(records)
     frame["symbol"] = frame["instrument_id"].map(symbols)
     frame["price"] = frame["price"] / PRICE_SCALE

@@ -32,7 +32,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * </pre>
  */
 public class Client {
-    /** What System.nanoTime tells is Linux' monotonic clock, as Python's monotonic_ns. */
+    /** System.nanoTime reads Linux' monotonic clock, as Python's monotonic_ns. */
     private static long now() {
         return System.nanoTime();
     }

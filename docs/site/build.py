@@ -32,7 +32,7 @@ _ELSEWHERE = re.compile(r"[a-z]+:")
 
 
 def sources() -> dict[Path, Path]:
-    """Each page and picture of the site: its path in the repository, and in the site."""
+    """Yield each page and picture of the site: its path in the repository, and in the site."""
     found = [*(CHECKOUT / name for name in BESIDE), *readmes()]
     found += [path for path in (CHECKOUT / "docs").rglob("*") if path.suffix in {".md", *SHOWN}]
     targets = {path: path.relative_to(CHECKOUT) for path in sorted(found)}
@@ -41,7 +41,7 @@ def sources() -> dict[Path, Path]:
 
 
 def relinked(text: str, page: Path, targets: dict[Path, Path]) -> str:
-    """The page's text, with links as the site has them."""
+    """Return the page's text, with links as the site has them."""
 
     def link(match: re.Match[str]) -> str:
         words, target, anchor = match[1], match[2], match[3] or ""

@@ -237,7 +237,7 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
     ("[gateway]", "", config.GatewaySettings),
     (
         "[trading_day]",
-        "What goes by it, and when it turns: [trading-day.md](trading-day.md).",
+        "Its uses, and when it turns: [trading-day.md](trading-day.md).",
         config.TradingDayConfig,
     ),
     (

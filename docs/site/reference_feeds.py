@@ -77,18 +77,18 @@ port = 32204
 ```
 
 NYSE's request server is asked for refreshes, too: `refresh` names it, and each such channel names
-its refresh lines. A refresh is asked for with the mapping of the symbols, so that who joins late
+its refresh lines. A refresh is requested with the mapping of the symbols, so that a late joiner
 has their names, and is for all symbols of the channel: two requests each, of which an exchange
-allows some hundred a day. A channel of one symbol is not refreshed: its answer cannot be told from
-one to somebody else. What of this is inferred says [FORMAT.md](../codecs/FORMAT.md).
+allows some hundred a day. A channel of one symbol is not refreshed: its answer looks
+like one to another client. [FORMAT.md](../codecs/FORMAT.md) lists what of this is inferred.
 
 IEX's gap fill servers (`iex-tp`) answer over UDP; a server needs its address alone, and one serves
 any number of channels, whose service is the ChannelID.
 
 CME's TCP replay (`cme-replay`) is connected to only while something is asked for: `source_id` is
 the username, `password_file` or `password_env` has the password, and a service is the MDP channel,
-as CME numbers it. Its market recovery feed loops the books: each channel names those lines, which
-nobody asks for anything, and a loop heals what was lost before its oldest book. A loop may take
+as CME numbers it. Its market recovery feed loops the books: each channel names those lines, on
+which nothing is requested, and a loop heals what was lost before its oldest book. A loop may take
 longer than `refresh_timeout_us`; a service is STALE then, and healed all the same:
 
 ```toml

@@ -46,7 +46,7 @@ def modules(folder: Path) -> list[Path]:
 
 
 def is_built(path: Path) -> bool:
-    """Tell whether the build wrote the file from another one beside it."""
+    """Return whether the build wrote the file from another one beside it."""
     if path.suffix == ".c":
         return any(path.with_suffix(suffix).exists() for suffix in (".py", ".pyx"))
     return False

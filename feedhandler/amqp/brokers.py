@@ -61,7 +61,7 @@ def _quoted(name: str) -> str:
 
 
 def _exchange_4(name: str, declare: bool) -> Way:
-    """Address `/exchanges/X/KEY` in each message (rabbitmq.com/docs/amqp, "Target Address v2")."""
+    """Address each message to `/exchanges/X/KEY` (rabbitmq.com/docs/amqp, "Target Address v2")."""
     exchange = f"/exchanges/{_quoted(name)}"
     return Way(to=lambda subject: f"{exchange}/{_quoted(subject)}", probe=exchange)
 

@@ -99,7 +99,7 @@ class Fanout(Splitter):
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
     snapshots included; `tap_drops` counts those it had no room for. `book_cache`, where it is set,
-    hears what is published: it keeps the books for links that conflate. `records`, where it is set,
+    gets what is published: it keeps the books for links that conflate. `records`, where it is set,
     makes normalised records of what is published, for links that take those.
     """
 
@@ -158,7 +158,7 @@ class Fanout(Splitter):
     # -- links ------------------------------------------------------------------------------
 
     def add(self, sender_queue: SenderQueue, resumed: Sequence[Stream] = ()) -> None:
-        """Let a link take part from the next packet on, but not yet in the streams `resumed`."""
+        """Add a link from the next packet on, but not yet to the streams `resumed`."""
         self.sender_queues.append(sender_queue)
         if self.records is not None and sender_queue.subscription.schema:
             self.records.add(sender_queue)
@@ -167,7 +167,7 @@ class Fanout(Splitter):
                 stream.admit(sender_queue)
 
     def remove(self, sender_queue: SenderQueue) -> None:
-        """Let a link take no further part."""
+        """Remove a link."""
         if sender_queue not in self.sender_queues:
             return
         self.sender_queues.remove(sender_queue)
@@ -212,9 +212,9 @@ class Fanout(Splitter):
         """Send a snapshot block: quality message `begin`, the packets, quality message `end`.
 
         It goes to the service's links, or to those of `sender_queues` that are, each packet thinned
-        as a live one is; links without quality messages could not tell it from live packets and get
-        nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum, which
-        is in the packets' tags. Reference data in it is no event: see `references`.
+        as a live one is; links without quality messages could not distinguish it from live packets
+        and get nothing. All of it is queued before this returns. `last` is the snapshot's
+        LastSeqNum, which is in the packets' tags. Its reference data is no event: see `references`.
         """
         data: bytes
         if sender_queues is None and stream.history is not None:
@@ -243,7 +243,7 @@ class Fanout(Splitter):
     ) -> None:
         """Send some symbols' books to one link that is behind, between the messages `begin` and
         `end`. `position`: the number of the last live packet in them, and the first packet's
-        index in their tags. It is no part of what is published: no recorder hears of it."""
+        index in their tags. It is no part of what is published: no recorder gets it."""
         tap, self.tap = self.tap, None
         try:
             first = ((position[0] & BLOCK_LAST_MASK) << BLOCK_SHIFT) + position[1]
@@ -462,7 +462,7 @@ class Fanout(Splitter):
 
     def _names(self, stream: Stream, offset: cython.Py_ssize_t) -> cython.bint:
         """Return whether the packet has reference data, which is an event before it is delivered:
-        its own messages have the names that it tells. What is stored only names nothing yet."""
+        its own messages have the names that it carries. What is stored only names nothing yet."""
         word: cython.Py_ssize_t = offset >> 3
         size: cython.Py_ssize_t = self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
         if not self.has_references or size < self.reference_bytes_min:
@@ -620,7 +620,7 @@ class Fanout(Splitter):
     # -- measuring --------------------------------------------------------------------------
 
     def note_latency(self, now_ns: cython.longlong) -> cython.int:
-        """After the flush: count how long the packets of this pump took from their stamp."""
+        """Count how long the packets of this pump took from their stamp to the flush."""
         at: cython.Py_ssize_t
         for at in range(self.stamp_count):
             stream: Stream = self.streams[self.stamp_streams[at]]

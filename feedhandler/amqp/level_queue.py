@@ -1,6 +1,6 @@
 """The queue of a slow link of levels (`as=bbo`, `as=mbp10`): newer levels replace older.
 
-What it is for: who is behind needs no level that is no longer true. While the link takes nothing,
+What it is for: a subscriber that is behind needs no outdated level. While the link takes nothing,
 only the instruments are remembered whose levels or trades came; once it takes again, it is sent
 one record of each, with the levels as they are then, in the order in which they first waited.
 

@@ -29,5 +29,5 @@ def fault_of_policy(word: str, quality: bool, offered: tuple[str, ...] = POLICIE
     if word not in offered:
         return f"there is no policy {word!r}"
     if word == CONFLATE and not quality:
-        return "conflate tells what gave way by quality messages, which are turned off"
+        return "conflate announces what it drops by quality messages, which are turned off"
     return None

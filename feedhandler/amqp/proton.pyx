@@ -451,8 +451,8 @@ cdef class Connection:
                         if news != 0:
                             found.append((_NEWS[news], <object> owner))
             elif kind == _LINK_FLOW:
-                # The engine says so after each transfer, too: only who waits for credit, or was
-                # asked to drain it, hears of it.
+                # The engine reports it after each transfer, too: only links that wait for credit,
+                # or were asked to drain it, are notified.
                 link = pn_link_get_context(pn_event_link(event))
                 if link != NULL and (<Link> <object> link)._hears_flow():
                     found.append((kind, <object> link))

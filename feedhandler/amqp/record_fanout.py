@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from feedhandler.codecs import Feed
 
 #: Interest of a link in an instrument: not looked up yet, not wanted, wanted, wanted and its
-#: symbol is told.
+#: symbol has been sent.
 _NEW, _UNWANTED, _WANTED, _DEFINED = range(4)
 _C_NEW = cython.declare(cython.uchar, _NEW)
 _C_WANTED = cython.declare(cython.uchar, _WANTED)
@@ -107,7 +107,7 @@ class Selection:
     def __init__(self, fanout: "RecordFanout", link: SenderQueue, stream: Stream) -> None:
         self.fanout, self.link, self.stream = fanout, link, stream
         self.schema: str = link.subscription.schema
-        #: What tells an instrument is all that there is.
+        #: The link takes definitions only.
         self.defines = self.schema == "definition"
         self.interest = memoryview(bytearray(_ROOM))
         self.interest[0] = _DEFINED
@@ -198,7 +198,7 @@ class Selection:
         return interest
 
     def send_symbol(self, index: int, sequence: int, received_ns: int) -> None:
-        """Tell the link the symbol of an instrument: by a mapping, or its definition."""
+        """Send the link the symbol of an instrument: by a mapping, or its definition."""
         self.interest[index] = _DEFINED
         octets = self.fanout.mapping(self.stream, index, received_ns, self.defines)
         if not self.link.has_open_batch():
@@ -207,7 +207,7 @@ class Selection:
         self.link.batch(self.stream.index, template, sequence, received_ns, octets, 0, len(octets))
 
     def define(self, index: int, sequence: int, received_ns: int) -> None:
-        """Tell an instrument anew, which a message has named, where the link wants it."""
+        """Send an instrument's symbol anew, where the link wants it: a message has named it."""
         if index >= len(self.interest):
             self.widen()
         if self.look(index) >= _WANTED:
@@ -226,7 +226,7 @@ class RecordFanout(RecordSink):
     """The records of all services, and the links that take them.
 
     `name_of(symbol)` gives a symbol's word in routing keys, `alias_of(symbol)` another one or None;
-    `names` are the names that reference data has told; `day` is the trading day. Raises
+    `names` are the names that reference data has given; `day` is the trading day. Raises
     `UsageError` for a feed without `[book]`.
     """
 
@@ -263,14 +263,14 @@ class RecordFanout(RecordSink):
         self.ordinals = memoryview(numpy.zeros(_ROOM, numpy.uint32))
         #: The last trading status of each instrument, by service.
         self.last_statuses = {}
-        #: What directory messages told of each instrument, as `pack_definition` has it.
+        #: Terms of each instrument from directory messages, as `pack_definition` gives them.
         self.terms = {}
         #: When the newest packet with records was received.
         self.received_ns = 0
         self.set_day(day)
 
     def set_day(self, day: date) -> None:
-        """Set the trading day; symbols have no names, terms and statuses until they are told
+        """Set the trading day; symbols have no names, terms and statuses until these come
         anew."""
         self.last_statuses.clear()
         self.terms.clear()
@@ -338,7 +338,7 @@ class RecordFanout(RecordSink):
     # -- symbols ----------------------------------------------------------------------------
 
     def symbol_of(self, stream: Stream, index: int) -> int:
-        """Return the symbol of an instrument as the scanner's index has it."""
+        """Return the symbol of an instrument as in the scanner's index."""
         return self.records.normaliser.symbol_of(self.of(stream).ids[index])
 
     def words_of(self, symbol: int) -> list[str]:
@@ -351,7 +351,7 @@ class RecordFanout(RecordSink):
     def mapping(
         self, stream: Stream, index: int, received_ns: int, definition: bool = False
     ) -> bytes:
-        """Return the record that tells an instrument's symbol: a mapping, or its definition."""
+        """Return the record that gives an instrument's symbol: a mapping, or its definition."""
         instrument = self.of(stream).ids[index]
         symbol = self.symbol_of(stream, index)
         name = self.names.get(symbol) or self.records.normaliser.text_of(symbol)
@@ -397,7 +397,7 @@ class RecordFanout(RecordSink):
     def give(
         self, stream: Stream, sequence: cython.ulonglong, received_ns: cython.longlong
     ) -> cython.int:
-        """Give the records that there are to the service's links."""
+        """Deliver the new records to the service's links."""
         records: Records = self.records
         link: SenderQueue
         located: str = ""
@@ -435,7 +435,7 @@ class RecordFanout(RecordSink):
     def give_statuses(
         self, stream: Stream, sequence: cython.ulonglong, received_ns: cython.longlong
     ) -> cython.int:
-        """Give trading statuses to the links that take them, and definitions of instruments that
+        """Deliver trading statuses to the links that take them, and definitions of instruments that
         messages have named."""
         instruments: Instruments = self.instruments[stream.index]
         for instrument, terms in self.records.normaliser.terms.items():

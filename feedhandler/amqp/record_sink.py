@@ -52,7 +52,7 @@ class RecordSink:
 
     def heard(self, stream: Stream, body: bytes) -> None:
         """Take a quality message that is published."""
-        raise AssertionError("a sink by itself hears nothing")
+        raise AssertionError("a sink by itself gets nothing")
 
     def reset(self, stream: Stream, sequence: int, received_ns: int) -> None:
         """Empty a service's books: its numbers begin anew, or a snapshot of all follows."""

@@ -95,8 +95,8 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def holds_state(self) -> bool:
-        """Whether what is asked for has a present state that a snapshot tells whole, as books have
-        and trades have not."""
+        """Whether a snapshot gives the whole present state of what is asked for, as it does of
+        books and not of trades."""
         return self.holds_records and self.grain != "trades"
 
     def address(

@@ -265,7 +265,7 @@ def _full(options: dict[str, str], quality: bool, offered: tuple[str, ...]) -> s
         condition = "amqp:not-implemented" if known else "amqp:invalid-field"
         raise AddressError(f"full={word}: this node offers {', '.join(offered)}", condition)
     if word != DETACH and not quality:
-        raise AddressError(f"full={word} needs the quality messages that tell what gave way")
+        raise AddressError(f"full={word} needs the quality messages that announce what was dropped")
     return word
 
 

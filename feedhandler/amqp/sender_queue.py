@@ -84,14 +84,13 @@ class Peer:
 
     @cython.cfunc
     def mark_dirty(self) -> cython.void:
-        """Have the connection written to at the end of the turn, as something waits in its
-        engine."""
+        """Schedule a write to the connection at the end of the turn: its engine has output."""
         if not self.dirty:
             self.dirty = True
             self.dirty_peers.append(self)
 
     def schedule_flush(self) -> None:
-        """Have the connection written to, as `mark_dirty` does."""
+        """Schedule a write to the connection, as `mark_dirty` does."""
         self.mark_dirty()
 
     def leave(self, queue: "deque[bytes]") -> None:

@@ -272,7 +272,7 @@ class Stream:
         self.history = History(self.store, notes_bytes, self.prefix)
 
     def close(self) -> None:
-        """Only store packets from here on."""
+        """Close the stream to links: packets are only stored from here on."""
         self.closed = True
         if self.history is not None:
             self.history.close()

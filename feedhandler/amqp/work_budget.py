@@ -70,7 +70,7 @@ class WorkBudget:
             self._have_another()
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Have `work` called in the next turn that has units left, behind those that wait."""
+        """Schedule `work` for the next turn that has units left, behind those that wait."""
         self._waiting.append(work)
         self._have_another()
 
@@ -80,7 +80,7 @@ class WorkBudget:
         return 2 * self.left > self._units_max
 
     def wait_first(self, work: Callable[[], None]) -> None:
-        """Have `work` called as the next turn begins; it takes units while `half_left`."""
+        """Schedule `work` for the start of the next turn; it takes units while `half_left`."""
         self._first.append(work)
         self._have_another()
 

@@ -1,4 +1,4 @@
-"""A session as the arbitrated stream has it: each packet once, in the order of its numbers.
+"""A session as the arbitrated stream: each packet once, in the order of its numbers.
 
 The arbitrated stream of a service is its numbered packets, of all its lines but refresh lines: the
 first copy of each in the order of the capture, with that copy's time, and all of them in the order

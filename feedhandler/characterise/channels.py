@@ -13,7 +13,7 @@ are merged, so slices may be sampled by different workers.
 A file (`parse_channel_map`) is TOML with the tables of the gateway's configuration, which is one:
 
     [[channel]]
-    name = "tape A"          # or service = 1, as the gateway has it
+    name = "tape A"          # or service = 1, as in the gateway
     [[channel.line]]
     name = "A"
     group = "233.75.215.1"

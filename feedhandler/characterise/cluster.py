@@ -210,14 +210,14 @@ def _in_worker(part: Slice, request: Request) -> Tallied:
 
 
 def _joined_in_worker(part: Slice, request: Request) -> Joined:
-    """One slice's digest, to be merged with others."""
+    """Return one slice's digest, to be merged with others."""
     joined = joined_slice(part, request)
     _settle()
     return joined
 
 
 def _merged(group: tuple[int, Iterable[tuple[int, list[Joined]]]]) -> tuple[int, list[Joined]]:
-    """Neighbours' runs put together; Spark brings them in any order."""
+    """Merge neighbouring runs; Spark brings them in any order."""
     number, members = group
     ordered = sorted(members, key=lambda each: each[0])
     return number, join_all(run for _, runs in ordered for run in runs)

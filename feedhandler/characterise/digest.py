@@ -95,7 +95,7 @@ class FineHistogram:
         return int(self.buckets.sum())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent as the buckets that hold any: of thousands they are mostly few."""
+        """Pickle only the non-empty buckets: of thousands they are mostly few."""
         used = np.flatnonzero(self.buckets)
         tallies = self.within_1ms, self.within_10ms, self.backwards
         return _histogram, (used.astype(np.int32), self.buckets[used], tallies)
@@ -436,7 +436,7 @@ def _channels_of(part: Columns) -> Iterable[Channel]:
 
 
 def _left_of(part: Columns, indexes: Array) -> list[Pending]:
-    """Packets that the part left without a copy, by service."""
+    """Return the packets that the part left without a copy, by service."""
     channels = indexes[part["left_channel"]] if len(indexes) else part["left_channel"]
     left = []
     for service in np.unique(part["left_service"]).tolist():

@@ -16,7 +16,7 @@ from feedhandler.drawing import PAPER_COLOUR, SIZE, STYLE, available, svg_of, ti
 
 #: Symbols that the figure of the busiest shows.
 BARS = 15
-#: Colours of services that colour-blind readers can tell apart (Okabe and Ito).
+#: Colours of services that colour-blind readers can distinguish (Okabe and Ito).
 SERVICE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
                    "#8c8c8c")  # fmt: skip
 #: Minutes up to which those without packets are drawn: beyond, a line spans them.

@@ -99,7 +99,7 @@ class Following:
             if each.report.began < others.get(each.name, 0):
                 raise UsageError(
                     f"{shown(each.name)}: byte {each.report.began:,} was counted before",
-                    "somebody else follows into this folder: give another --out",
+                    "another process follows into this folder: give another --out",
                 )
         try:
             write_blobs(self._folder / _BATCH.format(number), blobs)

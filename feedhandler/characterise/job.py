@@ -4,8 +4,8 @@
 pieces of each file together in order and has read again what did not fit. A runner is a function
 from slices to their results in the same order; `in_process` is the one that needs nothing, the one
 for a cluster is `cluster`'s. A runner that has many workers has them put slices together as well
-(`joined`), and answers with the few digests that are left. What is wrong with one file is told in
-its account, and the rest counts.
+(`joined`), and answers with the few digests that are left. What is wrong with one file is
+reported in its account, and the rest counts.
 
 Captures follow one another in the order in which they are named (folders and patterns: in the order
 of names), which for the interarrival should be the order of time.
@@ -160,7 +160,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
 
 
 def joined_slice(part: Slice, request: Request) -> Joined:
-    """One slice read, to be joined with its neighbours. What workers run."""
+    """Read one slice, to be joined with its neighbours, in a worker."""
     tallied = tally_slice(part, request)
     digest = Digest(request.channels)
     digest.add(tallied.columns)

@@ -165,7 +165,7 @@ def read_about(folder: Path) -> About:
         return msgspec.json.decode((folder / "_about.json").read_bytes(), type=About)
     except (OSError, msgspec.DecodeError):
         hint = "an older version wrote it, or it is damaged: remove the folder and fill the lake"
-        raise UsageError(f"{folder} tells nothing of its capture", hint) from None
+        raise UsageError(f"{folder} has no readable account of its capture", hint) from None
 
 
 def write_about(folder: Path, about: About) -> None:
@@ -415,7 +415,7 @@ def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Out
 
 
 def contents_table(lake: Path, feed: str) -> Table:
-    """Make the table of what became of the messages of each capture in the lake."""
+    """Make the table of the outcomes of the messages of each capture in the lake."""
     rows = [
         [each.path, each.rows, *structs.astuple(each.contents), each.contents.lost]
         for each in sorted(_Shelf(lake, feed).abouts.values(), key=lambda each: each.path)

@@ -4,7 +4,7 @@
 
 Books are kept from the first packet on, so a capture is read from its beginning to its end by one
 task; of each packet the first copy counts (`market.capture_records`). Columns are those of DBN's
-records, with the instrument's name as `symbol`, for all rows by what the whole capture tells. A
+records, with the instrument's name as `symbol`, in all rows by the names in the whole capture. A
 schema's folder appears by one rename, when all of it is there.
 """
 

@@ -36,7 +36,7 @@ RAW = "unknown"
 
 
 class Contents(Struct):
-    """Counts of what became of the messages of a capture.
+    """Counts of the messages of a capture by outcome.
 
     `messages`: by packet headers; `in_tables`: decoded; `raw`: kept as bytes, of unknown types or
     too short; `refresh_packets`: compressed ones that were inflated; `not_inflated`, `not_whole`:

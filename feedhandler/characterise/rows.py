@@ -116,7 +116,7 @@ class RowMaker:
         self._header, self._index = PacketHeader(), MessageIndex(MESSAGES_MAX)
         #: Datagrams that the latest scan rejected.
         self._rejected = 0
-        #: Whether a datagram's header tells how many messages it has.
+        #: Whether a datagram's header carries its number of messages.
         self._counted = feed.table.count_size > 0 and not feed.table.several
         resets = (PacketKind.RESET,) if feed.table.reset_message >= 0 else ()
         self._with_messages = (*_WITH_MESSAGES, *resets)
@@ -166,7 +166,7 @@ class RowMaker:
     def counts(self, batch: DatagramBatch) -> tuple[int, int]:
         """Count messages by a batch's headers, and the uncompressed packets that have some.
 
-        Where headers tell no count, those that can be read are counted, and packets without any.
+        Where headers carry no count, readable messages are counted, and packets without any.
         """
         batch, headers = self._sound(batch)
         if not self._counted:

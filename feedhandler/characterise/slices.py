@@ -196,7 +196,7 @@ def goes_on(before: SliceReport | None, part: Slice, report: SliceReport) -> boo
 
 
 def _expected(before: SliceReport | None, part: Slice) -> int:
-    """Offset at which a slice's first record has to begin."""
+    """Return the offset at which a slice's first record has to begin."""
     if before is None:
         return part.start if part.exact else -1
     return before.ended

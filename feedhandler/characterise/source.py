@@ -88,7 +88,7 @@ from feedhandler.replay.playing.time_spec import parse_time_spec
 
 #: Workers that slices are cut for by default.
 WORKERS = 4
-#: A tally of a recording, as `tally_blobs.TallyBlob` has it; the report as JSON.
+#: A tally of a recording (`tally_blobs.TallyBlob`); the report as JSON.
 TALLY_SCHEMA = pa.schema(
     [("name", pa.string()), ("start", pa.int64()), ("report", pa.binary()), ("tally", pa.binary())]
 )
@@ -160,7 +160,7 @@ def understand(options: Mapping[str, str]) -> Asked:
     """Parse the options as Spark has them. Raises `UsageError` where one is wrong."""
     given = {name.lower(): value for name, value in options.items()}
     if "feed" not in given:
-        raise UsageError("the feed is not told", 'add .option("feed", "iex-deep"), say')
+        raise UsageError("no feed is given", 'add .option("feed", "iex-deep"), say')
     rows = given.get("rows", "packets")
     if rows not in ROWS:
         raise UsageError(f"rows: '{rows}'", f"give {' or '.join(ROWS)}")

@@ -10,7 +10,7 @@ refresh line, with all that came on it; where there are such, so is one that bro
 (its snapshot was not due yet). Every packet of the feed counts where the paper counts packets, on
 whichever line it came; tables of messages, interarrival and symbols use the first line of each
 service, as the paper did. Bytes are `payload_bytes` (what UDP carried) and `file_bytes` (the frame
-and 16 bytes, as a classic capture file has it, which is how the paper counts).
+and 16 bytes, as in a classic capture file, which is how the paper counts).
 """
 
 import datetime
@@ -206,11 +206,11 @@ class Tables:
             [line.service, line.letter, endpoint_text(line.channel.group << 16 | line.channel.port)]
             for line in self.lines
         ]
-        note = "Told by the channel map. "
+        note = "As the channel map gives them. "
         if channel_map.origin == "guessed":
             note = (
                 "Guessed: lines of one channel carry the same bytes under the same numbers at "
-                "about the same time. --channels tells otherwise. "
+                "about the same time. --channels says otherwise. "
             )
         note += "In other tables channels stand where packets would name a service."
         return Table("channels", "Channels", ["channel", "line", "address"], rows, note)
@@ -586,7 +586,7 @@ class Tables:
             for reason, count in enumerate(self.digest.foreign.tolist())
             if count
         ]
-        names = ("packets of more channels than are told apart", "messages of too many symbols")
+        names = ("packets of more channels than are distinguished", "messages of too many symbols")
         overflow = self.digest.overflow.tolist()
         rows += [[name, count] for name, count in zip(names, overflow, strict=True) if count]
         return Table("left_out", "Left out", ["reason", "count"], rows)

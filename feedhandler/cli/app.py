@@ -204,7 +204,7 @@ def _common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Say which version this is.", callback=_print_version, is_eager=True
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:
@@ -357,7 +357,7 @@ def decode(
         str | None, typer.Option(help="Trading day, yyyy-mm-dd; else the capture's own.")
     ] = None,
     names: Annotated[
-        bool, typer.Option("--names", help="Symbols by name, once reference data told it.")
+        bool, typer.Option("--names", help="Symbols by name, once reference data has given it.")
     ] = False,
     control: Annotated[
         bool, typer.Option("--control", help="Heartbeats, resets and control packets too.")
@@ -412,7 +412,7 @@ def subscribe(
     pattern: Annotated[str, typer.Argument(help="A key; * is one word, # any number of words.")],
     granularity: Annotated[
         Granularity | None,
-        typer.Option("--as", help="What to have; message, unless the address says."),
+        typer.Option("--as", help="The unit to receive; message, unless the address says."),
     ] = None,
     types: Annotated[str | None, typer.Option(help="Only these message types.")] = None,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
@@ -479,7 +479,7 @@ def user(
 
 @app.command(hidden=True)
 def ledger_client(url: str, pattern: str, granularity: str, feed: str, path: Path) -> Work:
-    """One of the demo's subscribers: receives, counts, and writes down what it got."""
+    """Run one of the demo's subscribers: it receives, counts, and writes a ledger."""
     from feedhandler.demo import ledger_client as ops
 
     return lambda: ops.run(url, pattern, granularity, feed, path)
@@ -518,17 +518,17 @@ def status(
 
 @app.command()
 def control(
-    verb: Annotated[GatewayVerb, typer.Argument(help="What to tell it.")],
+    verb: Annotated[GatewayVerb, typer.Argument(help="What it is to do.")],
     gateway: ControlEndpoint = None,
     server: Annotated[str, typer.Option(help="This [[server]] only, by its name.")] = "",
     timeout: Timeout = 2.0,
     as_json: Json = False,
 ) -> Work:
-    """Tell a running gateway to do something.
+    """Send a command to a running gateway.
 
     resume-requests: ask a retransmission or refresh server again that was given up for today,
     because it said "too many requests today" twice, or because requests_per_day was used up; the
-    day's requests are counted anew. `feedhandler status` tells which servers are not asked, and
+    day's requests are counted anew. `feedhandler status` lists which servers are not asked, and
     until when. The gateway wants `[control] bind`; exit code 3 says that no gateway answers, or
     that it refused, as for a server that it has not.
 
@@ -580,7 +580,7 @@ def doctor(
 def config_check(
     config: Annotated[Path, typer.Argument(help="The gateway's TOML file.")],
 ) -> Work:
-    """Say ok, or which line is wrong and why; also where the feed has not what is asked for.
+    """Check a configuration against itself and its feed: print ok, or the wrong line and why.
 
     \b
     Examples:
@@ -593,7 +593,7 @@ def config_check(
 
 @config_app.command("show")
 def config_show(
-    config: Annotated[Path | None, typer.Argument(help="Without one: an example.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="The file; else an example.")] = None,
     comments: Annotated[bool, typer.Option(help="Say what each setting means.")] = False,
 ) -> Work:
     """Print the configuration in force, defaults included, as TOML.

@@ -105,7 +105,7 @@ def capture(
 
 def replay_control(
     endpoint: Annotated[str, typer.Argument(help="The replay's --control.")],
-    verb: Annotated[ReplayVerb, typer.Argument(help="What to tell it.")],
+    verb: Annotated[ReplayVerb, typer.Argument(help="What it is to do.")],
     to: Annotated[
         str | None,
         typer.Argument(
@@ -117,7 +117,7 @@ def replay_control(
     ] = 60.0,
     as_json: Json = False,
 ) -> Work:
-    """Pause, resume, move or stop a replay that runs, and print how it is then.
+    """Pause, resume, move or stop a running replay, and print its state then.
 
     The replay has to be started with --control. Exit code 3 says that none answers there, or that
     it refused, as a seek to beyond the end.

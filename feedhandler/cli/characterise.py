@@ -58,7 +58,7 @@ Channels = Annotated[
     typer.Option(
         "--channels",
         metavar="FILE",
-        help="Which lines carry one channel: TOML, as the gateway's configuration; else guessed.",
+        help="The lines of each channel: TOML, as the gateway's configuration; else guessed.",
     ),
 ]
 PacketsOnly = Annotated[
@@ -72,13 +72,13 @@ Every = Annotated[
     typer.Option(
         parser=arguments.span_ns,
         metavar="TIME",
-        help="With --follow: how often it looks.",
+        help="With --follow: interval between two reads.",
         show_default="10s",
     ),
 ]
 Once = Annotated[
     bool,
-    typer.Option("--once", help="As --follow, but to the end: recording is over."),
+    typer.Option("--once", help="As --follow, but end once all is read: recording is over."),
 ]
 Exact = Annotated[
     bool, typer.Option("--exact", help="Interarrival by Spark's window function: slow, the same.")
@@ -116,14 +116,14 @@ def characterise(
     once: Once = False,
     as_json: Json = False,
 ) -> Work:
-    """Say what a session looks like: tables, figures and one page.
+    """Characterise a session: tables, figures and one page.
 
     Packets, bytes and messages by service, minute and peak second, how soon the same symbol comes
     back, what lines lack and how far apart they are. Large plain captures are cut and read side by
     side; an odd file is named, and the rest counts. Spark needs Java.
 
     Where packets name no service (NYSE's), the groups and ports that carry the same packets under
-    the same numbers are taken for the lines of one channel, and that is told; --channels says it.
+    the same numbers are taken for the lines of one channel, with a note; --channels names them.
 
     \b
     Examples:

@@ -129,7 +129,7 @@ def check(
     limit: Annotated[int, typer.Option(help="Stop after so many packets; 0: all.", min=0)] = 0,
     as_json: Json = False,
 ) -> Work:
-    """Hold a description against a capture.
+    """Check a description against a capture.
 
     Of each kind of misfit the first is shown: packet, field, byte, value and expectation, with a
     dump of the bytes; then the types of messages that came, and those that did not. Exit code 1
@@ -150,7 +150,7 @@ def check(
 def new(
     name: Annotated[str, typer.Argument(help="The feed's name: lower-case words with hyphens.")],
     framing: Annotated[
-        NewFraming, typer.Option(help="How its packets and messages begin; sbe: as CME has it.")
+        NewFraming, typer.Option(help="How its packets and messages begin; sbe: as CME does.")
     ],
     out: Out = "",
 ) -> Work:
@@ -173,13 +173,13 @@ def import_schema(
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA.xml", help="An SBE message schema.")],
     framing: Annotated[
         SchemaFraming,
-        typer.Option(help="What stands in front of SBE messages, which no schema tells."),
+        typer.Option(help="What stands in front of SBE messages: no schema says it."),
     ] = SchemaFraming.cme,
     out: Out = "",
 ) -> Work:
     """Make a description of an SBE schema (FIX SBE 1.0).
 
-    What a description cannot say is told on stderr, with its line in the schema; exit code 1 then.
+    What a description cannot say is listed on stderr with its line in the schema; exit code 1 then.
 
     \b
     Examples:

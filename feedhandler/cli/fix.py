@@ -13,7 +13,7 @@ fix = typer.Typer(help="FIX messages: look at them, say what is wrong.")
 def check(
     source: Annotated[str, typer.Argument(metavar="FILE|-", help="Messages; -: standard input.")],
     dictionary: Annotated[
-        str, typer.Option(help="fix50sp2, fix44, or a file: TOML, or XML as QuickFIX has it.")
+        str, typer.Option(help="fix50sp2, fix44, or a file: TOML, or QuickFIX XML.")
     ] = "fix50sp2",
     transport: Annotated[
         str | None, typer.Option(help="The dictionary of header and session: FIXT11.xml.")
@@ -36,4 +36,4 @@ def check(
 
 @fix.callback()
 def group() -> None:
-    """FIX messages: look at them, say what is wrong."""
+    """Inspect and check FIX messages."""

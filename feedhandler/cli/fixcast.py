@@ -13,7 +13,7 @@ Definition = Annotated[
     Path, typer.Argument(metavar="CHANNELS", help="The definition of channels, a TOML file.")
 ]
 InterfaceA = Annotated[str, typer.Option(help="Local address of the interface for line A.")]
-InterfaceB = Annotated[str, typer.Option(help="The same of line B, where it is another one.")]
+InterfaceB = Annotated[str, typer.Option(help="Interface for line B, if it is another one.")]
 ChannelTag = Annotated[
     int, typer.Option(help="Tag of Resend Requests that names the channel.", min=1)
 ]
@@ -70,22 +70,22 @@ KeptEpoch = Annotated[
     ),
 ]
 PeriodUs = Annotated[
-    int, typer.Option(help="A message waits so long for others of its datagram.", min=0)
+    int, typer.Option(help="Longest wait of a message for others of its datagram.", min=0)
 ]
-DatagramBytes = Annotated[int, typer.Option(help="A datagram at most.", min=1, max=65_507)]
-LongMessages = Annotated[Long, typer.Option(help="Longer messages: each alone, or refused.")]
+DatagramBytes = Annotated[int, typer.Option(help="Most bytes of a datagram.", min=1, max=65_507)]
+LongMessages = Annotated[Long, typer.Option(help="Too long messages: alone, or refused.")]
 RateMbit = Annotated[float, typer.Option(help="Token bucket: Mbit/s of each line.", min=0.001)]
-BurstBytes = Annotated[int, typer.Option(help="Token bucket: so much at once.", min=1)]
+BurstBytes = Annotated[int, typer.Option(help="Token bucket: largest burst in bytes.", min=1)]
 HeartbeatMs = Annotated[
-    int, typer.Option(help="A Heartbeat after so long a silence; 0: none.", min=0)
+    int, typer.Option(help="Silence after which a Heartbeat is sent; 0: none.", min=0)
 ]
-BeaconMs = Annotated[int, typer.Option(help="A Time Beacon so often; 0: none.", min=0)]
+BeaconMs = Annotated[int, typer.Option(help="Interval of Time Beacons; 0: none.", min=0)]
 Keys = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Keys of the channels: datagrams are sealed.")
 ]
 Answers = Annotated[Answer, typer.Option(help="When Resend Requests are answered.")]
 AnswerRoute = Annotated[
-    Route, typer.Option(help="Which way: retransmission group, main group, TCP session.")
+    Route, typer.Option(help="Route of answers: retransmission group, main group, TCP session.")
 ]
 PossDup = Annotated[bool, typer.Option("--poss-dup", help="Mark answers with PossDupFlag.")]
 
@@ -176,13 +176,13 @@ def receive(
         bool, typer.Option("--unordered", help="Later messages do not wait for missing ones.")
     ] = False,
     gap_wait_us: Annotated[
-        int, typer.Option(help="A gap waits so long for the other line.", min=0)
+        int, typer.Option(help="Time for which a gap waits for the other line.", min=0)
     ] = 20_000,
     recovery_wait_ms: Annotated[
-        int, typer.Option(help="What is missing is lost after so long.", min=0)
+        int, typer.Option(help="Time after which missing messages are lost.", min=0)
     ] = 2000,
     receivers: Annotated[
-        int, typer.Option(help="About so many receivers may have the same loss.", min=1)
+        int, typer.Option(help="Receivers that may have the same loss, about.", min=1)
     ] = 100,
     channel_tag: ChannelTag = 57,
     keys: Keys = None,
@@ -231,7 +231,7 @@ def receive(
 
 
 class Weighed(StrEnum):
-    """By which of a capture's volumes channels are planned."""
+    """Volume of a capture by which channels are planned."""
 
     all = "all"
     minute = "minute"
@@ -252,13 +252,13 @@ def plan(
     by_service: Annotated[
         bool, typer.Option("--by-service", help="Each service of a capture is a content.")
     ] = False,
-    channels: Annotated[int, typer.Option(help="So many channels.", min=1)] = 10,
+    channels: Annotated[int, typer.Option(help="Number of channels.", min=1)] = 10,
     prefix: Annotated[
         str, typer.Option(help="Two bytes of the groups: line A gets .1.n, line B .2.n.")
     ] = "239.10",
     port: Annotated[int, typer.Option(help="The port of all groups.", min=1, max=65_535)] = 31_001,
-    source_a: Annotated[str, typer.Option(help="Who sends on line A.")] = "",
-    source_b: Annotated[str, typer.Option(help="Who sends on line B.")] = "",
+    source_a: Annotated[str, typer.Option(help="The sender's address on line A.")] = "",
+    source_b: Annotated[str, typer.Option(help="The sender's address on line B.")] = "",
 ) -> Work:
     """Spread instruments over few channels by content, letters and volume, and print the
     definition. Volumes come from a table, or are measured: the bytes of each instrument's messages

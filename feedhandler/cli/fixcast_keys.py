@@ -8,10 +8,8 @@ import typer
 from feedhandler.cli.options import Ca, Json, PasswordFile, PlainOverNetwork, Work
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of keys.")]
-Channels = Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="Channels by id.")]
-Hours = Annotated[
-    float, typer.Option(help="The key is valid so long; 0: until it is rotated.", min=0)
-]
+Channels = Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="Ids of channels.")]
+Hours = Annotated[float, typer.Option(help="Validity of keys; 0: until rotated.", min=0)]
 
 keys = typer.Typer(
     help="Keys of encrypted channels: make, list, rotate, give by hand or by a server.",
@@ -55,11 +53,11 @@ def list_keys(folder: Folder, as_json: Json = False) -> Work:
 def rotate(
     folder: Folder,
     channels: Annotated[
-        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="Channels; else all.")
+        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="Ids of channels; else all.")
     ] = None,
-    in_s: Annotated[float, typer.Option(help="The next key begins so much later.", min=0)] = 60,
+    in_s: Annotated[float, typer.Option(help="Time until the next key begins.", min=0)] = 60,
     overlap_s: Annotated[
-        float, typer.Option(help="Keys before it end so long after that.", min=0)
+        float, typer.Option(help="Time after that at which earlier keys end.", min=0)
     ] = 30,
     hours: Hours = 0,
 ) -> Work:
@@ -113,15 +111,15 @@ def serve(
 
 @keys.command("fetch")
 def fetch(
-    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
-    user: Annotated[str, typer.Option(help="Who we are.")],
+    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The key server.")],
+    user: Annotated[str, typer.Option(help="Our username.")],
     password_file: PasswordFile,
     to: Annotated[Path, typer.Option(help="The folder that keys go to.")],
     ca: Ca = "",
     tls: Annotated[bool, typer.Option(help="TLS; without it this machine's server only.")] = True,
     plain: PlainOverNetwork = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Stay, for keys to come.")] = False,
-    wait_s: Annotated[float, typer.Option(help="Wait so long for keys.", min=0.1)] = 10,
+    follow: Annotated[bool, typer.Option("--follow", help="Stay connected for new keys.")] = False,
+    wait_s: Annotated[float, typer.Option(help="Longest wait for keys.", min=0.1)] = 10,
 ) -> Work:
     """Log in at a server and write definitions and keys into a folder. Exit code 3 where the
     server refuses, 1 where no key came.

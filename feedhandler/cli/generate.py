@@ -15,7 +15,7 @@ Out = Annotated[
 
 
 def _profile_names(incomplete: str) -> list[str]:
-    """Built-in profiles that begin so, for the shell's completion."""
+    """Return the built-in profiles with this prefix, for the shell's completion."""
     from feedhandler.replay.generating.profile import built_in
 
     return [name for name in built_in() if name.startswith(incomplete)]
@@ -30,7 +30,7 @@ ProfileName = Annotated[
 Scale = Annotated[
     float,
     typer.Option(
-        help="Times the instruments and the bursts; no burst gets thinner.", min=0.001, max=100
+        help="Factor for instruments and bursts; no burst gets thinner.", min=0.001, max=100
     ),
 ]
 Duration = Annotated[
@@ -38,7 +38,7 @@ Duration = Annotated[
     typer.Option(
         parser=arguments.span_ns,
         metavar="TIME",
-        help="How long a stretch is (90s, 15min), or where a day is cut; else the profile's.",
+        help="Length of a stretch (90s, 15min), or where a day is cut; else the profile's.",
     ),
 ]
 Rate = Annotated[

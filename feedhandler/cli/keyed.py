@@ -31,23 +31,23 @@ def create(
             help="Where the key stands: account.id, 55, properties.group-id (repeatable)."
         ),
     ],
-    format: Annotated[Format, typer.Option(help="What messages are.")] = Format.JSON,
-    feed: Annotated[str, typer.Option(help="Of format feed: a built-in feed.")] = "",
+    format: Annotated[Format, typer.Option(help="Format of messages.")] = Format.JSON,
+    feed: Annotated[str, typer.Option(help="With --format feed: a built-in feed.")] = "",
     rule: Annotated[
-        Rule, typer.Option(help="All fields as one key, two either way round, or each by itself.")
+        Rule, typer.Option(help="Keys of fields: all as one, two in any order, or each by itself.")
     ] = Rule.COMPOSITE,
-    run: Annotated[int, typer.Option(help="Messages of one key a consumer may have.", min=1)] = 1,
+    run: Annotated[int, typer.Option(help="Messages of one key at a consumer.", min=1)] = 1,
     poison: Annotated[
-        Poison, typer.Option(help="What failed too often: goes to the dead queue, or is parked.")
+        Poison, typer.Option(help="Messages that failed too often: to the dead queue, or parked.")
     ] = Poison.DEAD,
     wrong: Annotated[
-        Wrong, typer.Option(help="What has no key: rejected, or to the dead queue.")
+        Wrong, typer.Option(help="Messages without a key: rejected, or to the dead queue.")
     ] = Wrong.REJECT,
     full: Annotated[
         Full, typer.Option(help="Where there is no room: producers wait, or are rejected.")
     ] = Full.WAIT,
     timeout_ms: Annotated[
-        int, typer.Option(help="A consumer may have a message so long; 0: any.", min=0)
+        int, typer.Option(help="Longest time a consumer may hold a message; 0: any.", min=0)
     ] = 0,
     dead: Annotated[str, typer.Option(help="The queue that dead messages go to.")] = "",
 ) -> Work:
@@ -84,7 +84,7 @@ def put(
     epoch: Annotated[
         int | None,
         typer.Option(
-            help="Above that of any producer with this id before; the time.", min=0, max=2**63 - 1
+            help="Higher than any earlier epoch of this id; the time.", min=0, max=2**63 - 1
         ),
     ] = None,
 ) -> Work:
@@ -108,9 +108,9 @@ def work(
     url: Url,
     name: Name,
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="Run for each message.")
+        list[str], typer.Argument(metavar="COMMAND...", help="The command to run for each message.")
     ],
-    workers: Annotated[int, typer.Option(help="So many at a time.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="Messages handled at a time.", min=1)] = 1,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
 ) -> Work:
     """Run a command for each message, until Ctrl-C: the message is its standard input, the
@@ -127,8 +127,8 @@ def work(
     return lambda: ops.work(url, name, command, workers, count, login)
 
 
-def _looking(operation: str, text: str) -> None:
-    """One of the commands that only look."""
+def _add_read_only(operation: str, text: str) -> None:
+    """Add one of the read-only commands."""
 
     def look(
         login: "Login",
@@ -149,6 +149,6 @@ def _looking(operation: str, text: str) -> None:
     keyed.command(operation)(with_login(look))
 
 
-_looking("stat", "Figures of a queue.")
-_looking("list", "What is not delivered, oldest first: its key, who has it, how often it failed.")
-_looking("keys", "The keys with the most messages: who has the first, what waits behind it.")
+_add_read_only("stat", "Figures of a queue.")
+_add_read_only("list", "Undelivered messages, oldest first: key, consumer, failures.")
+_add_read_only("keys", "Keys with the most messages: consumer of the first, messages behind.")

@@ -58,21 +58,21 @@ WhichExchanges = Annotated[
     Exchanges, typer.Option(help="Each service by its key, or all by a pattern.")
 ]
 Clients = Annotated[
-    str, typer.Option(help="Client counts, a step each; without --symbols all take everything.")
+    str, typer.Option(help="Client counts, one step each; without --symbols all take everything.")
 ]
 Symbols = Annotated[
     str,
     typer.Option(
-        help="What clients want, in turn, drawn by seed and popularity: 100, 5%, or 100,5%,all."
+        help="Symbols of clients, in turn, drawn by seed and popularity: 100, 5%, or 100,5%,all."
     ),
 ]
 Broker = Annotated[Brokers, typer.Option(help="The gateway's own node, or a broker beside it.")]
 BrokerUrl = Annotated[
     str,
-    typer.Option(help="One that runs, else one is started: amqp://user:password@host:5672/vhost."),
+    typer.Option(help="A running one, else one starts: amqp://user:password@host:5672/vhost."),
 ]
 BrokerManagement = Annotated[
-    int, typer.Option(help="Its management's HTTP port; 0: 15672 of RabbitMQ, 8080 of Broker-J.")
+    int, typer.Option(help="The management's HTTP port; 0: 15672 of RabbitMQ, 8080 of Broker-J.")
 ]
 Mode = Annotated[
     Modes,
@@ -87,9 +87,9 @@ PaceText = Annotated[
         help="original: a --capture's own gaps, bursts and all, instead of --rate; or 10x."
     ),
 ]
-Duration = Annotated[str, typer.Option(help="How long each step is measured.")]
+Duration = Annotated[str, typer.Option(help="Duration of each measurement.")]
 WarmUp = Annotated[
-    str, typer.Option(help="Sent before that at the same rate; checked, but not timed.")
+    str, typer.Option(help="Time before that at the same rate; checked, but not timed.")
 ]
 Captures = Annotated[
     list[Path] | None,
@@ -99,14 +99,14 @@ Generate = Annotated[
     bool, typer.Option("--generate", help="Replay a generated session (the default).")
 ]
 Seed = Annotated[
-    int, typer.Option(help="Of the generated session, and of clients' symbols.", min=0)
+    int, typer.Option(help="Seed of the generated session, and of clients' symbols.", min=0)
 ]
 Interface = Annotated[str, typer.Option(help="Where the lines are: a name or an address.")]
 SweepOf = Annotated[
     Sweeps | None,
     typer.Option(help="Search how far the rate, or the clients, can go within --bound."),
 ]
-BoundText = Annotated[str, typer.Option(help="Of a sweep: p50, p90, p99, p99.9 or max = a time.")]
+BoundText = Annotated[str, typer.Option(help="A sweep's p50, p90, p99, p99.9 or max = a time.")]
 Apart = Annotated[
     bool, typer.Option(help="Keep sender and gateway on one processor, clients on the others.")
 ]

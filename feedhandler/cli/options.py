@@ -31,7 +31,7 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same session.",
 
 
 def feed_names(incomplete: str) -> list[str]:
-    """Built-in feeds that begin so, for the shell's completion."""
+    """Return the built-in feeds with this prefix, for the shell's completion."""
     from feedhandler.codecs import list_feeds
 
     return [name for name in list_feeds() if name.startswith(incomplete)]
@@ -76,12 +76,12 @@ ControlEndpoint = Annotated[
     ),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)]
-User = Annotated[str, typer.Option(help="Who we are, unless the URL says.")]
+User = Annotated[str, typer.Option(help="Our username, unless the URL has it.")]
 PasswordEnv = Annotated[str, typer.Option(help="The environment variable that has the password.")]
 PasswordFile = Annotated[str, typer.Option(help="The file that has the password.")]
 Ca = Annotated[str, typer.Option(help="A file of CAs whose servers are believed; the system's.")]
 Certificate = Annotated[str, typer.Option(help="Our certificate, a file in PEM.")]
-Key = Annotated[str, typer.Option(help="Its key, a file in PEM.")]
+Key = Annotated[str, typer.Option(help="The certificate's key, a file in PEM.")]
 PlainOverNetwork = Annotated[
     bool,
     typer.Option("--plain-over-network", help="Send the password without TLS to another machine."),

@@ -15,7 +15,7 @@ overlay = typer.Typer(
 overlay.add_typer(hooks, name="hooks")
 overlay.command("measure")(measure)
 
-Receivers = Annotated[int, typer.Option(help="Receivers.", min=1, max=1_000_000)]
+Receivers = Annotated[int, typer.Option(help="Number of receivers.", min=1, max=1_000_000)]
 Hedging = Annotated[
     int, typer.Option(help="Neighbours that each proxy helps: so many more copies.", min=0)
 ]  # fmt: skip
@@ -48,7 +48,7 @@ Control = Annotated[
 Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and again near deadlines.")]
 
 
-_ALREADY = "leave it out: the tree that is there has it already"
+_ALREADY = "leave it out: the present tree has it already"
 #: What `plan` makes a tree's shape of.
 _SHAPE = ("receivers", "hedging", "depth", "fan_out", "level_us", "child_us", "measured")
 
@@ -62,12 +62,12 @@ def plan(
     depth: Annotated[int, typer.Option(help="Hops to a receiver; 0: chosen.", min=0)] = 0,
     fan_out: Annotated[int, typer.Option(help="Children of each node; 0: chosen.", min=0)] = 0,
     level_us: Annotated[
-        float, typer.Option(help="What a hop costs: the cheapest shape is taken.", min=0)
+        float, typer.Option(help="Cost of a hop: the cheapest shape is taken.", min=0)
     ] = 0,
-    child_us: Annotated[float, typer.Option(help="What a child costs.", min=0)] = 0,
+    child_us: Annotated[float, typer.Option(help="Cost of a child.", min=0)] = 0,
     measured: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Or: what trees measured, JSON lines; costs are fitted."),
+        typer.Option(metavar="FILE", help="Or: measured trees, JSON lines; costs are fitted."),
     ] = None,
     tree: Annotated[
         int | None,
@@ -78,11 +78,11 @@ def plan(
     ] = None,
     port: Annotated[int, typer.Option(help="The first port.", min=1, max=65_535)] = 7000,
     replace: Annotated[
-        str, typer.Option(metavar="MEMBER=HOST:PORT", help="Another machine in a member's place.")
+        str, typer.Option(metavar="MEMBER=HOST:PORT", help="Replace a member's machine by another.")
     ] = "",
     beside: Annotated[
         Path | None,
-        typer.Option(metavar="TOPOLOGY", help="A further tree of that one's sender and receivers."),
+        typer.Option(metavar="TOPOLOGY", help="Plan a further tree beside this one."),
     ] = None,
     as_json: Json = False,
 ) -> Work:
@@ -133,7 +133,7 @@ def send(
         Path | None, typer.Argument(metavar="[FILE]", help="A line is a message; - for stdin.")
     ] = None,
     source: Annotated[
-        str, typer.Option("--from", metavar="HOST:PORT", help="Datagrams that come there; a group.")
+        str, typer.Option("--from", metavar="HOST:PORT", help="Send a group's datagrams.")
     ] = "",
     interface: Annotated[
         str, typer.Option(help="Local address where a group is joined.")
@@ -186,7 +186,7 @@ def proxy(
     as_json: Json = False,
 ) -> Work:
     """Run a proxy of a tree, until Ctrl-C or SIGTERM: first copies go to its children and to those
-    that it hedges for. At the end it tells what it did.
+    that it hedges for. At the end it prints what it did.
 
     \b
     Example:
@@ -208,17 +208,17 @@ def receive(
         str, typer.Option(metavar="HOST:PORT", help="Send payloads on, to a program or a group.")
     ] = "",
     gap_wait_us: Annotated[
-        int, typer.Option(help="A message waits so long for a missing one before it.", min=0)
+        int, typer.Option(help="Longest wait of a message for a missing one before it.", min=0)
     ] = 2_000,
     echo: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where the isolated process sends probes back: hold what its last hop is shorter.",
+            help="Where the isolated process echoes probes: evens out a shorter last hop.",
         ),
     ] = "",
     extra_hold_us: Annotated[
-        int | None, typer.Option(help="Hold so long beyond deadlines, whatever is measured.", min=0)
+        int | None, typer.Option(help="Hold this long beyond deadlines, not as measured.", min=0)
     ] = None,
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.", min=0)] = 0,
     also: Also = None,
@@ -278,10 +278,8 @@ def status(
 
 @overlay.command("echo")
 def echo(
-    listen: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where probes come.")],
-    only: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Answer this receiver alone.")
-    ] = "",
+    listen: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of probes.")],
+    only: Annotated[str, typer.Option(metavar="HOST:PORT", help="Answer this receiver only.")] = "",
     cpu: Processor = None,
     busy: Annotated[
         bool, typer.Option("--busy", help="Look for probes without sleeping: a processor is spent.")
@@ -305,7 +303,7 @@ def echo(
 def simulate(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="EXPERIMENT", help="Such as table-1 or figure-8; all."),
+        typer.Argument(metavar="EXPERIMENT", help="Such as table-1 or figure-8; else all."),
     ] = None,
     receivers: Receivers = 100,
     hedging: Hedging = 2,

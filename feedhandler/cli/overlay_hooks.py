@@ -58,7 +58,7 @@ def attach(
         int, typer.Option(help="Deliver so long after sending; 0: at once.", min=0)
     ] = 0,
     messages_per_second: Annotated[
-        int, typer.Option(help="Highest rate; ids a second apart are told apart.", min=1)
+        int, typer.Option(help="Highest rate; ids a second apart are distinguished.", min=1)
     ] = 65_536,
     mode: Annotated[Mode, typer.Option(help="A receiver's mode of XDP.")] = Mode.native,
 ) -> Work:
@@ -87,7 +87,7 @@ def detach(
         str,
         typer.Argument(metavar="DEVICE", help="The interface, or the name that `show` gives."),
     ],
-    role: Annotated[Role | None, typer.Option(help="This hook alone.")] = None,
+    role: Annotated[Role | None, typer.Option(help="This hook only.")] = None,
 ) -> Work:
     """Detach an interface's hooks. Exit code 2 where it has none.
 

@@ -8,9 +8,9 @@ import typer
 from feedhandler.cli.options import Json, Work, refuse_beside, share
 from feedhandler.codecs.errors import UsageError
 
-Receivers = Annotated[int, typer.Option(help="Receivers.", min=1, max=1_000_000)]
+Receivers = Annotated[int, typer.Option(help="Number of receivers.", min=1, max=1_000_000)]
 Hedging = Annotated[
-    list[int] | None, typer.Option(help="Neighbours that help; several times: 0, 1, 2.")
+    list[int] | None, typer.Option(help="Hedging neighbours; several times: 0, 1, 2.")
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -22,50 +22,50 @@ Messages = Annotated[int, typer.Option(help="Messages of each technique.", min=2
 Rate = Annotated[
     float | None,
     typer.Option(
-        help="A second: of each technique, or pair of hosts, 50; to the last hop 8,000.",
+        help="Messages a second of each technique, or pair of hosts (50); of the last hop (8,000).",
         min=0.1,
         max=100_000,
     ),
 ]
-SpikeUs = Annotated[int, typer.Option(help="By so long.", min=1)]
+SpikeUs = Annotated[int, typer.Option(help="Duration of a spike.", min=1)]
 Fair = Annotated[
     float, typer.Option(help="Probability that the controller is asked for.", min=0.5, max=0.999)
 ]
-Seed = Annotated[int, typer.Option(help="Of the spikes.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of the spikes.", min=0)]
 Triangles = Annotated[
     bool,
-    typer.Option("--triangles", help="Instead: delays of all pairs of hosts, by seconds."),
+    typer.Option("--triangles", help="Measure delays of all pairs of hosts, by seconds."),
 ]
 Hosts = Annotated[
-    int, typer.Option(help="Of --triangles: so many, on this machine.", min=3, max=100)
+    int, typer.Option(help="With --triangles: number of hosts, on this machine.", min=3, max=100)
 ]
 Mesh = Annotated[
     Path | None,
-    typer.Option(metavar="TOPOLOGY", help="Of --triangles: be one of its members, on its host."),
+    typer.Option(metavar="TOPOLOGY", help="With --triangles: run one of its members, on its host."),
 ]
-Member = Annotated[str, typer.Option(metavar="MEMBER", help="Of --topology: which one.")]
+Member = Annotated[str, typer.Option(metavar="MEMBER", help="With --topology: the member to run.")]
 Read = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="Of --triangles: what a member printed; several times."),
+    typer.Option(metavar="FILE", help="With --triangles: output of a member; several times."),
 ]
 LastHop = Annotated[
     bool,
-    typer.Option("--last-hop", help="Instead: round trips to an isolated process, by seconds."),
+    typer.Option("--last-hop", help="Measure round trips to an isolated process, by seconds."),
 ]
 Echo = Annotated[
     str,
-    typer.Option(metavar="HOST:PORT", help="Of --last-hop: an `overlay echo` that runs already."),
+    typer.Option(metavar="HOST:PORT", help="With --last-hop: a running `overlay echo`."),
 ]
 Processors = Annotated[
     list[int] | None,
-    typer.Option("--cpu", help="Of --last-hop: the receiver's, the process's; the last two."),
+    typer.Option("--cpu", help="With --last-hop: for receiver and process; else the last two."),
 ]
 Seconds = Annotated[
-    float, typer.Option(help="Of --triangles and --last-hop: so long.", min=1, max=86_400)
+    float, typer.Option(help="With --triangles and --last-hop: the duration.", min=1, max=86_400)
 ]
 Report = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Of these: write a page (.html) or its tables (.md)."),
+    typer.Option(metavar="FILE", help="With either: write a page (.html) or its tables (.md)."),
 ]
 
 #: What says something with one of the three only.
@@ -138,7 +138,7 @@ def measure(
 
 
 def depth_and_fan_out(text: str) -> tuple[int, int]:
-    """`2x10` in two. Raises `UsageError`."""
+    """Parse `2x10` into two numbers. Raises `UsageError`."""
     depth, _, fan_out = text.partition("x")
     if not (depth.isdecimal() and fan_out.isdecimal()):
         raise UsageError(f"{text!r} is no shape", "give depth x fan-out, such as 2x10")
@@ -153,7 +153,7 @@ def _triangles(
     report: Path | None,
     as_json: bool,
 ) -> Work:
-    """`measure --triangles`: here, as a member of a mesh, or from what its members printed."""
+    """Measure triangles here, as a member of a mesh, or from what its members printed."""
     from feedhandler.ops.overlay import triangles as ops
 
     hosts, topology, member, read = which

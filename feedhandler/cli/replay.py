@@ -51,7 +51,7 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="OLD=NEW[@A|B]",
-        help="What was recorded on one GROUP[:PORT] goes to another, as line A or B if told; the "
+        help="What was recorded on one GROUP[:PORT] goes to another, as line A or B if given; the "
         "rest is left out, or with --as-recorded stays where it was. Several: the first that fits.",
     ),
 ]
@@ -133,7 +133,7 @@ StampsOption = Annotated[
         "now for each.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be sent.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be sent.")]
 Write = Annotated[
     Path | None,
     typer.Option(
@@ -154,11 +154,11 @@ Raw = Annotated[
 ]
 SourceMac = Annotated[
     str | None,
-    typer.Option("--source-mac", metavar="MAC", help="What raw frames say of their sender."),
+    typer.Option("--source-mac", metavar="MAC", help="Source MAC of raw frames."),
 ]
 SourceIp = Annotated[
     str | None,
-    typer.Option("--source-ip", metavar="ADDRESS", help="What raw frames say of their sender."),
+    typer.Option("--source-ip", metavar="ADDRESS", help="Source address of raw frames."),
 ]
 BypassQueue = Annotated[
     bool,
@@ -183,7 +183,7 @@ Control = Annotated[
 HELP = """Send captures to a line A and a line B, or to the lines they were recorded on.
 
 All of it or a part, with losses, duplicates, reordering and delay if asked; the same seed, the
-same losses. docs/replay.md tells the whole.
+same losses. docs/replay.md has the details.
 
 \b
 Examples:

@@ -350,7 +350,7 @@ def _check_entry(amqp: AmqpConfig) -> None:
     if amqp.users:
         hint = "add [amqp.tls], or plain_without_tls = true where the network is trusted"
         raise WrongKey(
-            ("users", 0), "nobody could log in: passwords are taken under TLS only", hint
+            ("users", 0), "no user could log in: passwords are taken under TLS only", hint
         )
     hint = "anonymous = true where everybody on that network may receive all; or [[amqp.users]]"
     raise WrongKey(

@@ -57,7 +57,7 @@ HISTORY_BYTES_MIN = 131_072
 #: Characters of a SourceID on the wire.
 SOURCE_ID_CHARS = 20
 
-#: Hosts of a listener that hears all addresses of this machine.
+#: Hosts of a listener on all addresses of this machine.
 _ALL_ADDRESSES = {"0.0.0.0", "::"}
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
@@ -525,7 +525,7 @@ def _check_servers(config: Config) -> None:
         identity = server.source_id
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
-            raise WrongKey((*here, "source_id"), reason, "the exchange has told you yours")
+            raise WrongKey((*here, "source_id"), reason, "the exchange has given you yours")
         if server.password_env and server.password_file:
             hint = "password_env, or password_file"
             raise WrongKey((*here, "password_env"), "there is password_file as well", hint)

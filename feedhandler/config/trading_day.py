@@ -45,7 +45,7 @@ class TradingDayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return None if self.date == AUTO else datetime.date.fromisoformat(self.date)
 
     def of(self, feed: Feed) -> TradingDay:
-        """Make the feed's `TradingDay` with what is configured."""
+        """Make the feed's `TradingDay` with the configured changes."""
         said = feed.trading_day
         return TradingDay(self.zone or said.zone, self.begins_at or said.begins_at)
 

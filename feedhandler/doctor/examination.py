@@ -330,7 +330,7 @@ def check_clock() -> Check:
     resolution_ns = round(time.clock_getres(time.CLOCK_REALTIME) * 1e9)
     clock = host.clock_state()
     if clock is None:
-        found = f"resolution {resolution_ns} ns; the kernel does not tell whether it is steered"
+        found = f"resolution {resolution_ns} ns; the kernel does not report whether it is steered"
         return Check("clock", "warn", found, "see whether chronyd or ptp4l runs on the host")
     if not clock.is_synchronised:
         found = f"not synchronised, resolution {resolution_ns} ns"

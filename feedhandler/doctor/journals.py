@@ -192,7 +192,7 @@ def _read(name: str, journal: Journal) -> Check:
     found = f"format {recovered.control.version}, {count} blocks of {size:,} bytes"
     if problems := recovered.report.problems:
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        remedy = f"feedhandler queue verify {journal.folder} tells all; repair mends what it can"
+        remedy = f"feedhandler queue verify {journal.folder} lists all; repair mends what it can"
         return Check(name, "warn", f"{found}: {problems[0]}{more}", remedy)
     return Check(name, "ok", found)
 

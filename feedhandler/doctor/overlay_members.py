@@ -94,6 +94,6 @@ def check_clock(follows: bool, remedy: str) -> Check:
         return Check(name, "ok", "the sender's time is asked for, up the tree")
     clock = host.clock_state()
     if clock is None or not clock.is_synchronised:
-        return Check(name, "warn", "taken for the sender's, and nobody keeps it", remedy)
+        return Check(name, "warn", "taken for the sender's, but not synchronised", remedy)
     found = f"kept to within {clock.error_us_max:,} us, and taken for the sender's"
     return Check(name, "ok", found)

@@ -5,7 +5,7 @@ What it is for: the paper measured the broker alone. For every packet with an od
 process as it published, and one control client as it received; that process stamped both on arrival
 (section 4). `ControlLink` is the gateway's side, a link of the fan-out like any other that sends
 a datagram instead of the message: it exists only in a measurement of that kind, and the product's
-packet path does not know of it. `Sender` is the client's side.
+packet path is free of it. `Sender` is the client's side.
 
 What it promises: the gateway's datagram leaves before the message does, so that none of the
 broker's time is missing. A datagram that the kernel does not take is lost, and counts as unmatched.

@@ -140,7 +140,7 @@ class Laboratory:
         await self._begin()
 
     async def _choose(self) -> None:
-        """Have the replayer choose symbols for clients that want only some.
+        """Request the replayer's choice of symbols for clients that want only some.
 
         Raises `UsageError` where they are more than an address may have.
         """
@@ -254,7 +254,7 @@ class Laboratory:
         self.view.report_sweep(found)
 
     async def _load(self) -> None:
-        """Have the replayer read or generate its packets.
+        """Load the packets in the replayer, which reads or generates them.
 
         Raises `UsageError` where they are to be played at their own pace and have no times.
         """
@@ -406,7 +406,7 @@ class Laboratory:
         return step
 
     async def _attach(self, plan: StepPlan, names: list[str]) -> None:
-        """Have each client subscribe; in the paper's mode the first one is the control client."""
+        """Subscribe each client; in the paper's mode the first one is the control client."""
         asking = []
         for number, name in enumerate(names):
             fields = self._source(plan, number)
@@ -425,19 +425,19 @@ class Laboratory:
     async def _expect(self, plan: StepPlan, names: list[str]) -> list[int]:
         """Send the clients what to expect; return the number of AMQP messages for each."""
         planned = await self._planned(plan)
-        telling = [
+        requests = [
             self.supervisor.ask(name, "expect", ASK_S, path=path)
             for name, path in zip(names, planned["paths"], strict=True)
         ]
         if self.stamping is not None:
-            telling.append(self.supervisor.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
+            requests.append(self.supervisor.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
         await self.supervisor.during(
-            "planning", ASK_S + 1.0, asyncio.gather(*telling), tuple(names)
+            "planning", ASK_S + 1.0, asyncio.gather(*requests), tuple(names)
         )
         return [int(count) for count in planned["expected"]]
 
     async def _planned(self, plan: StepPlan) -> dict[str, Any]:
-        """Have the replayer fix what it will send; return its answer."""
+        """Request the replayer's plan of what it will send; return its answer."""
         (planned,) = await self.supervisor.ask_all(
             "planning", PLAN_S, [REPLAYER], "plan",
             rate_bps=plan.rate_bps, pace=plan.pace,
@@ -447,7 +447,7 @@ class Laboratory:
         return planned
 
     async def _play(self, plan: StepPlan, names: list[str]) -> Sent:
-        """Have the replayer send the step, and show the progress meanwhile."""
+        """Play the step with the replayer, and show the progress meanwhile."""
         seconds = plan.warm_up_s + plan.duration_s + PLAY_SLACK_S
         watching = asyncio.create_task(self._watch(plan, names))
         try:

@@ -229,8 +229,8 @@ def bars_table(run: Run) -> Table:
 
 _BUSY_NOTE = (
     "Busy meanwhile, where a bar is missed: what each role took, in percent of one processor, of a "
-    "role of several processes the mean of one; and all of them together. Who is near 100, or all "
-    "of them near the machine's processors, stood in the way."
+    "role of several processes the mean of one; and all of them together. A role near 100, or all "
+    "of them near the machine's processors, is the limit."
 )
 
 

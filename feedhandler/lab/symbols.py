@@ -103,7 +103,7 @@ def _symbols_of(workload: Workload) -> tuple[Array, Array]:
         )
         if rejects[1:].any() or not done:
             raise UsageError(
-                "a packet whose messages cannot be told apart",
+                "a packet that cannot be split into its messages",
                 "it is compressed or damaged: leave out --symbols",
             )
         counts = workload.count[first : first + done].astype(np.int64)

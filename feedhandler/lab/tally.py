@@ -171,7 +171,7 @@ class Tally:
         self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
     ) -> cython.int:
         self.strangers += 1
-        return self._name("nobody sent it", service, sequence, number)
+        return self._name("never sent", service, sequence, number)
 
     def _name(
         self,

@@ -48,7 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Capture until a bound or a signal ends it; `FOUND` where packets were lost.
+    """Capture until a bound or a signal ends it; return `FOUND` where packets were lost.
 
     Prints the account and writes it beside the files. Raises `UsageError`, and `HostFault` where
     the disk fails.

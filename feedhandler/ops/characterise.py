@@ -78,7 +78,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Do the job, print and write; `FOUND` where a file is odd."""
+    """Run the job, print and write; return `FOUND` where a file is odd."""
     feed = load_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     _refuse_senseless(options)
@@ -247,7 +247,7 @@ def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
         more = f", and {len(names) - len(lines)} more" if len(names) > len(lines) else ""
         complain(
             f"{len(names)} channels, guessed from their numbers: {', '.join(lines)}{more}",
-            "--channels FILE tells otherwise",
+            "--channels FILE says otherwise",
         )
     if unknown:
         types = ", ".join(list(unknown)[:CHANNELS_SHOWN])

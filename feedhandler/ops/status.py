@@ -281,7 +281,7 @@ def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def queue_table(queues: Iterable[Mapping[str, Any]]) -> Table:
-    """Tabulate the durable queues: state, items pending, and what became of the others."""
+    """Tabulate the durable queues: state, items pending, and the outcomes of the others."""
     made = FittedTable(
         ("queue", "state"), (*(name.replace("_", " ") for name in _QUEUE_COUNTERS), "blocks")
     )
@@ -346,7 +346,7 @@ def tcp_line(line: Mapping[str, Any]) -> str:
 
 
 def _pause(server: Mapping[str, Any]) -> str:
-    """Say until when a server is not asked any more, and how to change that; "" if it is asked."""
+    """Return until when a server is not asked, and how to change that; "" if it is asked."""
     until_ns = server.get("paused_until_ns", 0)
     if not until_ns:
         return ""

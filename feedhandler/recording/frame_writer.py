@@ -120,7 +120,7 @@ class FrameWriter:
         """Lay out packets until the ring is empty or the next would not fit into `room` bytes.
 
         Returns the bytes laid out, from the start of `out`. What was laid out is released. `full`
-        tells that a packet was left for want of room.
+        is set where a packet was left for want of room.
         """
         filled: cython.Py_ssize_t = 0
         self.full = False
@@ -167,7 +167,7 @@ class FrameWriter:
         at: cython.Py_ssize_t,
         size: cython.Py_ssize_t,
     ) -> cython.int:
-        """One packet as a record of `size` bytes at `at`."""
+        """Write one packet as a record of `size` bytes at `at`."""
         frame: cython.Py_ssize_t = max(_HEAD + length, _FRAME_MIN)
         start: cython.Py_ssize_t = at + self.head_bytes
         body: cython.Py_ssize_t = start + _HEAD

@@ -194,7 +194,7 @@ class CaptureFiles:
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:
-        """Note a failed write: its packets are in no file and never will be."""
+        """Count a failed write: its packets are lost."""
         try:
             yield
         except OSError:

@@ -112,7 +112,7 @@ async def _each_line(stream: asyncio.StreamReader, use: Callable[[str], None] | 
 
 
 def _end_with_parent() -> None:
-    """Have the kernel send SIGTERM when the parent ends; called in the child before the command."""
+    """Make the kernel send SIGTERM when the parent ends; called in the child before the command."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -232,7 +232,7 @@ def _report_at_work(error: Exception) -> int:
 
 @contextmanager
 def signal_handlers(handler: Any) -> Iterator[None]:
-    """Have `handler` take SIGINT and SIGTERM while the block runs; then restore the handlers.
+    """Handle SIGINT and SIGTERM by `handler` while the block runs; then restore the handlers.
 
     Python takes signals on the main thread only: on any other thread nothing is changed.
     """

@@ -74,7 +74,7 @@ DAMAGE_TEXT = {
     Damage.NONE: "nothing",
     Damage.NO_SECTION: "it does not begin with a section",
     Damage.BLOCK_LENGTH: "the lengths of a block contradict each other, or it is far too long",
-    Damage.BYTE_ORDER: "a section whose byte order cannot be told",
+    Damage.BYTE_ORDER: "a section of unknown byte order",
     Damage.PACKET_LENGTH: "a packet is longer than its block",
     Damage.NO_INTERFACE: "a packet of an interface that was not described",
     Damage.TOO_MANY_INTERFACES: f"more than {INTERFACES_MAX} interfaces in a section",

@@ -222,8 +222,8 @@ class Capture:
     def _walk(self, source: ByteSource) -> Iterator[DatagramBatch]:
         scanner = self._scanner()
         make = BatchMaker(scanner.frames)
-        # What was read to tell the format: a pcap's header is done with, a pcapng's is its first
-        # block's.
+        # What was read to recognise the format: a pcap's header is done with, a pcapng's is its
+        # first block's.
         rest = np.frombuffer(self._header if self.format == "pcapng" else b"", np.uint8)
         offset = len(self._header) - len(rest)  # in the capture's bytes, of the chunk's start
         while True:
@@ -296,7 +296,7 @@ class Capture:
         if self.format == "pcapng":
             if self._header[8:] not in BYTE_ORDERS:
                 raise PeerError(
-                    f"{self.path} is not a usable pcapng capture: its byte order cannot be told",
+                    f"{self.path} is not a usable pcapng capture: its byte order is unknown",
                     "record or fetch the capture again",
                 )
             return PcapngScanner()
@@ -315,7 +315,7 @@ def pcap_scanner(header: bytes, name: str) -> PcapScanner:
             "give a pcap or pcapng file, plain, gzipped or zstd",
         )
     big_endian, tick_ns = _PCAP_MAGICS[magic]
-    # The upper half may tell of a frame check sequence; captures keep it behind the frame.
+    # The upper half may announce a frame check sequence, which stands behind the frame.
     number = int.from_bytes(header[20:24], "big" if big_endian else "little") & 0xFFFF
     if number not in list(LinkType):
         raise PeerError(

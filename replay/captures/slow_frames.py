@@ -8,7 +8,7 @@ nested, and it cannot put pieces together. Whatever dpkt raises about a frame is
 
 Columns have IPv4 addresses. An IPv6 address that is no mapped IPv4 one goes by a stand-in out of
 240.0.0.0/4, which no network uses: always the same for the same address, so that parts of a capture
-that are read apart agree. `stand_ins` tells which address it stands for.
+that are read apart agree. `stand_ins` gives the address of each.
 
 This module imports dpkt, which takes a while: it is imported when a frame needs it
 (`capture.BatchMaker`).
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 #: Layers of a frame at most: more are no real tunnel.
 LAYERS_MAX = 16
-#: IPv6 addresses whose stand-ins are remembered, to be told.
+#: IPv6 addresses whose stand-ins are remembered, to be reported.
 STAND_INS_MAX = 1_024
 #: The network of the stand-ins, class E, and how much of an address they keep.
 _STAND_IN, _STAND_IN_MASK = 0xF000_0000, 0x0FFF_FFFF
@@ -131,7 +131,7 @@ class _Vxlan(dpkt.Packet):  # type: ignore[misc]
 
 
 class _Walk:
-    """One frame, layer by layer. `how` is told by the first layer that makes it slow."""
+    """One frame, layer by layer. `how` is set by the first layer that makes it slow."""
 
     def __init__(self, slow: "SlowFrames", time_ns: int, interface: int) -> None:
         self._slow = slow

@@ -36,7 +36,7 @@ COMPRESSED_READ_BYTES = 1 << 17
 #: Inflated ahead of the reader: so many blocks of so many bytes, which is all the memory it takes.
 AHEAD_BLOCKS = 4
 AHEAD_BLOCK_BYTES = 1 << 19
-#: Who asks for less only looks at the file's beginning, which needs no thread.
+#: Reads of less only inspect the file's beginning, which needs no thread.
 AHEAD_FROM_BYTES = 1 << 12
 
 #: Inflated at a time: what is inflated together with damaged bytes is lost with them, and so is
@@ -121,7 +121,7 @@ class GzipSource:
         return 0
 
     def _inflate(self, bytes_max: int) -> bytes:
-        """At most `bytes_max` inflated bytes; none where more input has to be looked at."""
+        """Return at most `bytes_max` inflated bytes; none where more input has to be looked at."""
         if self._inflater.eof:
             return self._next_member()
         if not self._pending:
@@ -185,7 +185,7 @@ class ZstdSource:
         try:
             return int(self._stream.readinto(buffer[:ZSTD_PIECE_BYTES]))
         except OSError as error:
-            # A frame that ends too early is told in these words, and anything else is damage.
+            # zstd reports a frame that ends too early in these words; all else is damage.
             if "runcated" in str(error):
                 self.cut = True
                 return 0

@@ -1,1 +1,1 @@
-"""The simulated exchange in real time, and the ledgers that check what became of its messages."""
+"""The simulated exchange in real time, and the ledgers that check its messages' outcomes."""

@@ -8,7 +8,7 @@ from feedhandler.replay.generating.packets import Outgoing
 
 
 class DuePackets(ABC):
-    """A queue of packets in the order of their due times; `elapsed_ns` tells the time since the
+    """A queue of packets in the order of their due times; `elapsed_ns` returns the time since the
     session's start.
 
     `publish` may be called by another thread than everything else. `advance` is to follow it soon:

@@ -64,14 +64,14 @@ class RecordKind(IntEnum):
     PACKED = 1
     """a message out of a delivered packet; `number` is its index in that"""
     LOST = 2
-    """the subscriber was told that `sequence` to `symbol`, both included, are lost"""
+    """`sequence` to `symbol`, both included, were announced to the subscriber as lost"""
     START = 3
-    """the subscriber was told that the service's stream begins at `sequence`"""
+    """the subscriber was notified that the service's stream begins at `sequence`"""
     REFRESHED = 4
     """the subscriber got a snapshot of the service's state after `sequence`"""
     WITHDRAWN = 5
-    """the subscriber was told that `sequence` to `symbol`, both included, are not lost after all,
-    and may come behind later ones"""
+    """the subscriber was notified that `sequence` to `symbol`, both included, are not lost after
+    all, and may come behind later ones"""
 
 
 class Ledger(NamedTuple):

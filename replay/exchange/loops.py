@@ -22,7 +22,7 @@ STEP_SNAPSHOTS_MAX, LATE_NS = 16, 50_000_000
 
 
 class SnapshotLoops(DuePackets):
-    """The loops of one channel; `elapsed_ns` tells the time since the session's start.
+    """The loops of one channel; `elapsed_ns` returns the time since the session's start.
 
     `publish` may be called by another thread than everything else. `loops` counts whole ones.
     """

@@ -125,7 +125,7 @@ class ExchangePlan:
         return self.recovery_address(line, service + 1)
 
     def moment(self, feed: Feed) -> tuple[date, int]:
-        """Trading day and nanoseconds after midnight at which the session starts."""
+        """Return the session's start: trading day, and nanoseconds after midnight."""
         now_ns = time.time_ns()
         opening_ns = self.opening_ns
         if opening_ns is None:
@@ -157,7 +157,7 @@ class ExchangeResult:
     counts datagrams that left more than a millisecond late; `withheld` is the packet, as (service,
     sequence number), that neither line nor the retransmission server had; `snapshots` counts
     those cut in their turn (`cyclic`) and those that were requested (`asked`); `servers` has
-    the TCP servers' own counts; `stopped` tells whether the run ended before its time.
+    the TCP servers' own counts; `stopped` says whether the run ended before its time.
     """
 
     packets: dict[int, int]

@@ -50,7 +50,7 @@ class RefreshFlow:
     """The refresh channels of one session; see the module's text.
 
     `cycle_ns` is the time between two unasked snapshots of a service, 0 for none; `start_ns` the
-    session's start, after midnight. `on_snapshot` is told of each one when it is cut.
+    session's start, after midnight. `on_snapshot` is called with each one when it is cut.
     """
 
     def __init__(

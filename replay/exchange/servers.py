@@ -4,11 +4,11 @@ The thread runs an event loop with a server for each port that the plan names: o
 `RequestServer` for either, of an order session those of the protocols that the feed's `[recovery]`
 table names. The exchange hands over what it generates, ahead of time, with `publish`; the
 retransmission server offers a packet from the moment on at which it is due, so a client can never
-have it before the lines. What neither line may have, it is not offered. What it keeps is bounded,
+have it before the lines. Packets withheld from both lines are left out. What it keeps is bounded,
 whether requests come or not: `window_bytes` of each service, and what is not due yet.
 
-Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which is told of requests
-and tells of snapshots; clients that get them over TCP as well get each when it begins to leave on
+Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which receives requests
+and reports snapshots; clients that get them over TCP as well get each when it begins to leave on
 the lines. Those of an order session are the state (`order_state`) of everything that has been due.
 Where a protocol answers by retransmission lines, or loops snapshots (`loops`), the lines are here
 (`RecoveryLines`), and so are refresh lines by which snapshots come that were asked for: their
@@ -220,7 +220,7 @@ class RecoveryLines:
 class ExchangeServers:
     """The servers of one exchange; see the module's text. Raises `ConfigError` for a port.
 
-    `elapsed_ns` tells the time since the session's start, 0 before it, in any thread.
+    `elapsed_ns` returns the time since the session's start, 0 before it, in any thread.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class ExchangeServers:
         self._refreshes.append(data)
 
     def publish(self, offered: Iterable[Outgoing], happened: Iterable[Outgoing]) -> None:
-        """Packets that the retransmission server offers from their due times on; and all that
+        """Add packets that the retransmission server offers from their due times on; and all that
         happen then, which a snapshot is of."""
         self._packets.publish(offered)
         for state in (self._state, self._loops):
@@ -350,7 +350,7 @@ class ExchangeServers:
         return on_demand or any(server.sessions for server, _ in self._servers.values())
 
     def quiet_ns(self) -> int:
-        """For how long no request has come, as far as calls of this can tell."""
+        """Return the time without requests so far, as seen by calls of this."""
         now_ns = self._elapsed_ns()
         asked = sum(
             server.counts.get(name, 0) for server, _ in self._servers.values() for name in ASKED

@@ -5,7 +5,7 @@ time, notes each in the ledger, gives it to both lines with their faults, and ha
 thread that sends them on schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a
 slow step delays nothing; more it never does, so stopping takes no longer than that.
 
-What the lines lose can be had from the servers, where the plan has them (`servers`, a
+Packets that the lines lose can be requested from the servers, if the plan has any (`servers`, a
 thread of its own): the retransmission server has the latest packets that have been due. The refresh
 server of UTP-MD has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
 (`refresh`); they are sent in turn without being asked for as well. The servers of an order session
@@ -17,7 +17,7 @@ service once more, without faults, so that a loss just before the end shows), th
 the ledger is complete, and `run` returns as usual. After its full time it still sends heartbeats
 and serves for a while, as long as clients ask (`linger_s` at most).
 
-The ledger lists what the exchange published: what the lines lose on the way is in it.
+The ledger lists what the exchange published, with packets that the lines lose on the way.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ class Exchange:
             self._opened = opened.pop_all()
 
     def _open(self, opened: contextlib.ExitStack) -> None:
-        """Sockets, servers and ledger; `opened` closes them."""
+        """Open sockets, servers and ledger; `opened` closes them."""
         plan = self.plan
         lines = open_lines(list(self._lines()))
         opened.callback(lines.close)
@@ -169,7 +169,7 @@ class Exchange:
         return self._result()
 
     def progress(self, closed: bool = False) -> ExchangeProgress:
-        """Progress of the run, for any thread."""
+        """Return the progress of the run, for any thread."""
         counts = self._sender.progress
         return ExchangeProgress(
             elapsed_ns=max(0, self._elapsed_ns()),
@@ -181,7 +181,7 @@ class Exchange:
         )
 
     def _elapsed_ns(self) -> int:
-        """Since the session's start, as the sender keeps time."""
+        """Return the time since the session's start, by the sender's clock."""
         return time.monotonic_ns() - self._anchor_ns if self._anchor_ns else 0
 
     # Generating, in the caller's thread
@@ -204,7 +204,7 @@ class Exchange:
             self._put(self._maker.last_block())
 
     def _linger(self, until_ns: int, on_progress: OnProgress | None) -> None:
-        """Heartbeats and refreshes after the close, while requests may still come."""
+        """Send heartbeats and refreshes after the close, while requests may still come."""
         closed_ns, deadline_ns = until_ns, until_ns + int(self.plan.linger_s * 1e9)
         while until_ns < deadline_ns and self._wanted(closed_ns) and not self._stop.is_set():
             if on_progress is not None and self._elapsed_ns() > closed_ns:

@@ -160,7 +160,7 @@ class ShareBooks:
         return 0
 
     def act(self, share: cython.int, want: cython.int) -> cython.int:
-        """One instruction arrives: an order is added, changed, or cancelled."""
+        """Process one instruction: an order is added, changed, or cancelled."""
         self.number += 1
         if self.resting[share] >= _SLOTS - 1:
             return self.show(share, self._relieve(share))
@@ -251,7 +251,7 @@ class ShareBooks:
 
     # -- what is announced again ------------------------------------------------------------------
 
-    def retold(self, share: cython.int, to: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.int:
+    def resent(self, share: cython.int, to: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.int:
         """Write the share's orders, by priority, as orders announced again (ActionType Y), to
         `to[at:]`; returns how many. After a level's last order the level's figures are its own."""
         i: cython.int
@@ -590,7 +590,7 @@ class ShareBooks:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def _next_age(self, share: cython.int) -> cython.longlong:
-        """Later than every order's of the share. Numbers of orders do: each has its own."""
+        """Return a priority later than every order's of the share: a new order number."""
         return self.next_order[share]
 
     # -- messages ---------------------------------------------------------------------------------
@@ -616,7 +616,7 @@ class ShareBooks:
         aggregate: cython.int,
         count: cython.int,
     ) -> cython.int:
-        """230: `volume` is what the order has left; the level's figures are those after it."""
+        """Put a 230: `volume` is the order's remainder; the level's figures are those after it."""
         at: cython.Py_ssize_t = (share * _SLOTS + slot) * cython.cast(
             cython.Py_ssize_t, self.order_bytes
         )

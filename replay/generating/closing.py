@@ -2,7 +2,7 @@
 
 `Closing` takes the instruments one by one and puts what is said of each on the tape: the closing
 price (247) and, for a share, that it is halted (505) and that its book is cleared (230 with
-ActionType F); its quotes go blank. At last the indices are told once more. So every service gets a
+ActionType F); its quotes go blank. At last the indices are sent once more. So every service gets a
 packet of messages, and a receiver notices what it lost just before. It happens once, so this is
 plain Python.
 """
@@ -21,15 +21,15 @@ TRADES, ORDERS, WARRANT_TRADES = 1, 3, 4
 
 
 class Closing:
-    """See the module; `market` is what a `Flow` drives, `byte_ps` what a byte takes of the close's
-    time."""
+    """See the module; `market` is what a `Flow` drives, `byte_ps` the time that a byte of
+    the close takes."""
 
     def __init__(self, feed: Feed, market: Any, time: MessageTime, byte_ps: int) -> None:
         self._feed, self._market, self._time, self._byte_ps = feed, market, time, byte_ps
         self._tape = market.tape
 
     def steps(self) -> Iterator[None]:
-        """Each step tells of one instrument, the last one cuts what is open."""
+        """Close one instrument a step; the last step cuts the open packets."""
         market, tape = self._market, self._tape
         for channel in range(REALTIME):
             tape.set_limit(channel, MESSAGES_MAX)
@@ -56,7 +56,7 @@ class Closing:
         return int(self._tape.tables["bytes"].sum())
 
     def _price(self, channel: int, instrument: Any, last: int, number: int, system: int) -> None:
-        """247: the price of the day's last trade."""
+        """Put a 247: the price of the day's last trade."""
         self._time.set(self._tape.now_ns)
         self._put(channel, self._feed.encode_message(
             247, symbol_index=instrument.symbol, source_time=self._time.milliseconds,
@@ -65,7 +65,7 @@ class Closing:
         ))  # fmt: skip
 
     def _cleared(self, instrument: Any, number: int) -> None:
-        """230 with ActionType F: the instrument's book is cleared."""
+        """Put a 230 with ActionType F: the instrument's book is cleared."""
         time = self._time
         self._put(ORDERS, self._feed.encode_message(
             230, symbol_index=instrument.symbol, source_time=time.milliseconds,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @cython.final
 @cython.cclass
 class Deals:
-    """The deals in `instruments`, told on `channel`; `first` is the first one's number in the
+    """The deals in `instruments`, sent on `channel`; `first` is the first one's number in the
     listing. `tables`: their messages, `trades` and `updates`."""
 
     tape: Tape
@@ -68,7 +68,7 @@ class Deals:
     def add(
         self, index: cython.int, price: cython.int, volume: cython.int, number: cython.uint
     ) -> cython.int:
-        """240: a trade, event `number`; the day's figures include it."""
+        """Put a 240: a trade, event `number`; the day's figures include it."""
         at: cython.Py_ssize_t = index * cython.cast(cython.Py_ssize_t, self.trade_bytes)
         self.trades[at + self.at_trade[indexes.T_DIRECTION]] = (
             43 if price > self.last[index] else 45 if price < self.last[index] else 61
@@ -95,7 +95,7 @@ class Deals:
         return self.tape.put(self.channel, self.trades, at, self.trade_bytes, self.first + index)
 
     def announce(self, index: cython.int, number: cython.uint) -> cython.int:
-        """241: the last price, announced once more."""
+        """Put a 241: the last price, announced once more."""
         at: cython.Py_ssize_t = index * cython.cast(cython.Py_ssize_t, self.update_bytes)
         put4(self.updates, at + self.at_update[indexes.U_TIME], self.tape.milliseconds())
         put4(self.updates, at + self.at_update[indexes.U_NUMBER], number)
@@ -113,7 +113,7 @@ class Deals:
 
 @cython.ccall
 def variation(price: cython.longlong, opening: cython.longlong) -> cython.longlong:
-    """By how much a price differs from the opening price, in hundredths of a percent."""
+    """Return a price's difference from the opening price, in hundredths of a percent."""
     return quotient((price - opening) * 10000, opening)
 
 

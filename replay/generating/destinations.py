@@ -1,7 +1,7 @@
 """The destinations of a generated session's lines: group and port by line and service. No I/O.
 
-What a capture of a session is written to, and what the simulated exchange sends to unless told
-otherwise, are the same: a capture can be played to a gateway that listens to the exchange.
+A capture of a session has the destinations that the simulated exchange sends to by default, so
+a capture can be played to a gateway that listens to the exchange.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=True, cdivision=True
 """The order of events of a generated session: bursts along a plan, services in their mix.
 
-A `Flow` drives the markets of a session. First it resets every channel, tells the reference data
-and every book (orders told again between delimiters, and quotes). Then activity comes in bursts of
+A `Flow` drives the markets of a session. First it resets every channel, sends the reference data
+and every book (orders sent again between delimiters, and quotes). Then activity comes in bursts of
 a few packets: some visits to shares, their orders in one packet and the quotes that changed in the
 next, trades in packets of their own; or an issuer's quotes, a warrant's trade, index values, a
 notice, a refresh packet.
@@ -11,7 +11,7 @@ When bursts come, the plan says: how many packets there should be by when. A bur
 plan reaches the packets that were sent before it, give or take an exponential wait; where that
 leaves much time, some bursts follow the last one after a few milliseconds.
 
-What comes is drawn, and every draw leans towards what is owed: kinds of bursts towards each
+What comes is drawn, and every draw leans towards the debt: kinds of bursts towards each
 service's share of packets, messages of a packet towards the service's mean, what events do to the
 quotes towards the quotes' mean, visits towards the share of repeats within 1 ms, and those who
 come back towards the share within 10 ms. So a session comes to its profile's figures whatever its
@@ -66,8 +66,8 @@ _ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
 @cython.cclass
 class Flow:
     """See the module; `market` is made by `session`, `settings` by `profile_plan`.
-    `ended` tells that the plan is at its end, `next_ns` when the next burst is due, `rounds` how
-    often every book was told, `trading` that they all were, and the market is open; `opened` the
+    `ended` says that the plan is at its end, `next_ns` when the next burst is due, `rounds` how
+    often every book was sent, `trading` that they all were, and the market is open; `opened` the
     tape's tables when a stationary stretch began."""
 
     tape: Readonly[Tape]
@@ -136,7 +136,7 @@ class Flow:
         self.resets, self.beats, self.delimiters = market.resets, market.beats, market.delimiters
         plan = settings.plan
         self.planned, self.bodies = memoryview(plan.packets), memoryview(plan.bodies)
-        self.modes, self.slot_ns = memoryview(plan.retold), plan.slot_ns
+        self.modes, self.slot_ns = memoryview(plan.republished), plan.slot_ns
         self.origin_ns = self.start_ns = self.next_ns = settings.start_ns
         self.names_ns, self.books_ns = settings.names_ns, settings.books_ns
         self.stationary = settings.stationary
@@ -163,7 +163,7 @@ class Flow:
         self.beat_less = market.beat_less
 
     def run(self, until_ns: cython.longlong) -> cython.int:
-        """Everything that is due by `until_ns`, as long as the tape's block has room."""
+        """Run everything that is due by `until_ns`, as long as the tape's block has room."""
         while not self.ended and not self.tape.full():
             if self.beat_ns < self.next_ns:
                 if self.beat_ns > until_ns:
@@ -245,11 +245,11 @@ class Flow:
                 self.tape.cut(channel)
             self.index = 0
             self.rounds += 1
-        if self.stationary or not self._telling():
+        if self.stationary or not self._republishing():
             self._pace(before)
         else:
             self._schedule(self._total() - sent)
-        if self.index == 0 and (self.stationary or not self._telling()):
+        if self.index == 0 and (self.stationary or not self._republishing()):
             self._open()
         return 0
 
@@ -288,7 +288,7 @@ class Flow:
         self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
         return 0
 
-    def _telling(self) -> cython.bint:
+    def _republishing(self) -> cython.bint:
         """Return whether books are published anew at this time of the plan."""
         index = (self.tape.now_ns - self.origin_ns) // self.slot_ns
         return 0 <= index < len(self.modes) and self.modes[index] != 0
@@ -354,7 +354,7 @@ class Flow:
         )
 
     def _beat(self, everyone: cython.bint) -> cython.int:
-        """Heartbeats for the services that have been idle long enough, or for all of them."""
+        """Put heartbeats for the services that have been idle long enough, or for all of them."""
         channel: cython.int
         oldest: cython.longlong = self.tape.now_ns
         for channel in range(7):
@@ -364,7 +364,7 @@ class Flow:
                     number = self.tape.sequences[channel]
                     number -= self.beat_less
                 self.tape.control(channel, self.beats[channel], number)
-                # A profile counts every packet; who asks for a rate means the market's.
+                # A profile counts every packet; a rate is the market's alone.
                 self.due += 0 if self.endless else 1000
             if self.tape.sent_ns[channel] < oldest:
                 oldest = self.tape.sent_ns[channel]
@@ -374,7 +374,7 @@ class Flow:
     # -- what -------------------------------------------------------------------------------------
 
     def _body(self) -> cython.int:
-        """As `_body_at`, now."""
+        """Return `_body_at` of the present time."""
         return self._body_at(self.tape.now_ns)
 
     def _body_at(self, at_ns: cython.longlong) -> cython.int:
@@ -387,7 +387,7 @@ class Flow:
     @cython.cfunc
     @cython.exceptval(check=True)
     def _total(self) -> cython.longlong:
-        """Packets sent so far, on one line."""
+        """Return the packets sent so far, on one line."""
         i: cython.int
         total: cython.longlong = 0
         for i in range(14):
@@ -397,7 +397,7 @@ class Flow:
     @cython.cfunc
     @cython.exceptval(check=True)
     def _bytes(self) -> cython.longlong:
-        """Bytes of payload sent so far; of refreshes what they were reckoned to come to, since
+        """Return the bytes of payload sent so far; of refreshes the estimate, since
         what they did come to depends on the machine's zlib."""
         i: cython.int
         total: cython.longlong = self.refresh_bytes
@@ -408,7 +408,7 @@ class Flow:
     @cython.cfunc
     @cython.exceptval(check=True)
     def _sent(self, channel: cython.int) -> cython.longlong:
-        """Packets of the stretch so far, of a service or of all refreshes."""
+        """Return the packets of the stretch so far, of a service or of all refreshes."""
         i: cython.int
         if channel < indexes.REFRESHES:
             return self.tape.packets[channel] - self.base[channel]
@@ -434,7 +434,7 @@ class Flow:
         return 0
 
     def _burst(self) -> cython.int:
-        """One burst of whatever kind, and when the next one comes."""
+        """Run one burst of any kind, and schedule the next one."""
         kind: cython.int
         sent: cython.longlong
         size: cython.longlong
@@ -492,7 +492,7 @@ class Flow:
         return 0
 
     def _equities(self, body: cython.int) -> cython.int:
-        """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
+        """Visit some shares: a packet of orders, one of the quotes that changed, trades."""
         mean: cython.int
         quotes: cython.int
         before: cython.longlong
@@ -543,7 +543,7 @@ class Flow:
     @cython.cfunc
     @cython.exceptval(check=True)
     def _quoted(self) -> cython.longlong:
-        """Quotes of the stretch, those in the open packet too."""
+        """Return the quotes of the stretch, those in the open packet too."""
         return self.tape.messages[indexes.QUOTES] + self.tape.open_count[indexes.QUOTES]
 
     def _visit(
@@ -609,7 +609,7 @@ class Flow:
         return self.tape.cut(indexes.WARRANT_TRADES)
 
     def _warrants(self, body: cython.int) -> cython.int:
-        """Issuers move their quotes: one packet."""
+        """Move issuers' quotes: one packet."""
         mean: cython.int = self.means[indexes.WARRANT_QUOTES]
         if body > 2 * self.usual_body:
             mean = body * 1024 // 52
@@ -689,7 +689,7 @@ class Flow:
         return warrant
 
     def _count(self, mean: cython.int, debt: cython.longlong, most: cython.int) -> cython.int:
-        """Messages for a packet: one and some more around the mean, leaning to what is owed."""
+        """Draw the number of messages of a packet: around the mean, leaning to the debt."""
         above: cython.longlong = mean - 1024 + quotient(debt, 8)
         if above < 0:
             above = 0

@@ -2,14 +2,14 @@
 
 A `SessionGenerator` is a sans-IO machine: seeded, fed with simulated time, answering with the
 packets that fall due. Two generators with the same description, seed and settings give the same
-packets whatever the steps in which time is told; a real-time exchange, a capture writer and a
+packets whatever the steps in which time advances; a real-time exchange, a capture writer and a
 simulation all draw from it.
 
-What it tells is a `Session` after the built-in profile `market`, at a rate and with instruments of
+It runs a `Session` after the built-in profile `market`, at a rate and with instruments of
 its own and without refreshes, which a user makes of the packets. So everything that the
 profile promises of bursts, mix, sizes and repeats holds here as well: it is one generator. A
 session begins with a sequence reset on each service (packet 1; the next is 2), the reference data
-on 101 (550, a 553 for each instrument, 551) and the books, told as orders of the day before. Then
+on 101 (550, a 553 for each instrument, 551) and the books, as orders of the day before. Then
 the market goes on until it is closed, and services idle for `heartbeat_ns` send heartbeats.
 """
 

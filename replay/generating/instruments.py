@@ -40,7 +40,7 @@ _TICK_BANDS = ((0, 1, 3), (1_000, 5, 3), (5_000, 1, 2), (10_000, 5, 2))
 
 
 class Kind(Enum):
-    """Kind of an instrument, which decides the services that speak of it."""
+    """Kind of an instrument, which decides the services that publish it."""
 
     EQUITY = "equity"
     WARRANT = "warrant"
@@ -66,7 +66,7 @@ class Instrument:
 
 
 def listing(rng: random.Random, count: int) -> tuple[Instrument, ...]:
-    """`count` instruments in order of their symbol: equities, then warrants, then indices.
+    """Return `count` instruments in order of their symbol: equities, then warrants, then indices.
 
     Raises `UsageError` where `count` is outside `INSTRUMENTS_MIN` to `INSTRUMENTS_MAX`.
     """

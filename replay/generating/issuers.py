@@ -104,7 +104,7 @@ class IssuerQuotes:
     def _show(
         self, warrant: cython.int, bid: cython.int, ask: cython.int, volume: cython.int
     ) -> cython.int:
-        """140: what the issuer shows now; a volume of 0 is nothing."""
+        """Put a 140: the issuer's present quote; a volume of 0 is none."""
         self.number += 1
         orders: cython.int = 1 if volume else 0
         at: cython.Py_ssize_t = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
@@ -216,7 +216,7 @@ class IndexValues:
 
 
 def _messages(feed: Any, warrants: Sequence[Instrument]) -> dict[str, numpy.ndarray]:
-    """Every message that the issuers will ever patch, by what it tells."""
+    """Return every message that the issuers will ever patch, by its purpose."""
 
     def scaled(warrant: Instrument, **fields: Any) -> dict[str, Any]:
         return {

@@ -66,7 +66,7 @@ def templates(
     fields: Callable[[Instrument], dict[str, Any]],
     repeat: int = 1,
 ) -> numpy.ndarray:
-    """Messages of the type, `repeat` an instrument, one behind the other (uint8), with the fields
+    """Return messages of the type, `repeat` an instrument, concatenated (uint8), with the fields
     that `fields` gives, by their specification names."""
     names = {field.wire: field.name for field in feed.layout(type).fields}
     whole = [
@@ -80,7 +80,7 @@ def templates(
 def share_messages(
     feed: Feed, shares: Sequence[Instrument], date: int, counts: tuple[int, int, int]
 ) -> dict[str, numpy.ndarray]:
-    """Every message that the shares' books will ever patch, by what it tells. `counts`: their
+    """Return every message that the shares' books will ever patch, by its purpose. `counts`: their
     SystemID, orders and quotes a share."""
     system, slots, depth = counts
 

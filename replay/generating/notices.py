@@ -75,7 +75,7 @@ class Notices:
         self._set(share, True)
 
     def report(self, room: int) -> None:
-        """Put one notice, of about `room` bytes: reference data told again, or states."""
+        """Put one notice, of about `room` bytes: reference data sent again, or states."""
         if room >= self.sizes[0] * 2 // 3:
             self.write_reference(self._turn)
             self._turn = (self._turn + 1) % self.instruments
@@ -97,7 +97,7 @@ class Notices:
         self._set(share, True)
 
     def _set(self, share: int, halted: bool) -> None:
-        """505: the share is halted (order entry forbidden) or trades again."""
+        """Put a 505: the share is halted (order entry forbidden) or trades again."""
         self._halted[share] = int(halted)
         self._number += 1
         self.stated[share] = 1
@@ -124,8 +124,8 @@ class Notices:
 
 
 def reference_fields(instrument: Instrument, date: int) -> dict[str, Any]:
-    """553, by the specification's names: what the instrument is called, and how its prices are to
-    be read. `date`: the trading day, yyyymmdd."""
+    """Return a 553's fields by the specification's names: the instrument's name, and how its prices
+    are to be read. `date`: the trading day, yyyymmdd."""
     type_of_instrument, cfi = KINDS[instrument.kind]
     return {
         "SymbolIndex": instrument.symbol, "SystemID": REFERENCE_SYSTEM,

@@ -1,10 +1,10 @@
 """An order market without a feed: which orders come and go, drawn from a seed.
 
-An `OrderFlow` yields `Action`s: every instrument is told and opened, then orders are added,
+An `OrderFlow` yields `Action`s: every instrument is announced and opened, then orders are added,
 reduced, replaced by new ones, deleted and executed, trades against hidden orders happen, and now
 and then an instrument halts and opens again. The same seed and settings give the same actions on
 any machine; `order_writers` makes each feed's messages of them, so that sessions of several feeds
-tell the same market.
+have the same market.
 
 Books never cross: an incoming order that reaches the other side executes the oldest order at the
 best price there, and what is left of it lapses. An execution has the price of the order. Each side
@@ -34,7 +34,7 @@ ODDS = ((ADD, 560), (DELETE, 820), (REDUCE, 900), (REPLACE, 980), (TRADE, 1020),
 
 
 class Action(NamedTuple):
-    """One thing that happens. `time_ns` is since 1970, `price` counts 1e-4; `size` is what an order
+    """One market event. `time_ns` is since 1970, `price` counts 1e-4; `size` is what an order
     has at first, loses or trades; `left` what remains of it; `side` is the order's, B or S, and
     blank in trades; `new_order` names what replaces `order`; `state` is T(rading) or H(alted)."""
 
@@ -52,8 +52,8 @@ class Action(NamedTuple):
     #: Of a replaced order: the price and size that it had.
     old_price: int = 0
     old_size: int = 0
-    #: What stands at the price on the order's side then, of all orders; and at the price that a
-    #: replaced order had, before the new one comes.
+    #: The size of all orders at the price, on the order's side, afterwards; and at the price of a
+    #: replaced order, before the new one comes.
     level: int = 0
     old_level: int = 0
 
@@ -219,10 +219,10 @@ class OrderFlow:
 
 
 def simple(actions: Iterator[Action]) -> Iterator[Action]:
-    """Split what not every feed tells in one message.
+    """Split the actions that not every feed has a single message for.
 
     A replacement becomes a deletion and an addition, a reduction a deletion and an addition by the
-    same id: so all feeds tell the actions in the same messages, one each.
+    same id: so all feeds send the actions as the same messages, one each.
     """
     for action in actions:
         if action.does == REPLACE:

@@ -23,7 +23,7 @@ from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, Outgoing
 CHANNEL, SERVICE = 101, 1
 #: How long a packet waits for more messages, and the messages of one at most.
 BATCH_NS, PACKET_MESSAGES_MAX = 100_000, 20
-#: Packets at the end of a session: what ends it is told more than once, as a line may lose it.
+#: Packets at the end of a session: its end is sent more than once, as a line may lose it.
 LAST_PACKETS = 3
 _SECOND_NS = 1_000_000_000
 

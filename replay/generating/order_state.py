@@ -1,7 +1,7 @@
-"""The state that an order feed's messages lead to, told in messages: what GLIMPSE and a spin send.
+"""The state of an order feed, as messages: the content of GLIMPSE's snapshots and of spins.
 
-An `OrderState` takes every message of a session and keeps, as messages, what a receiver must know
-who joins now: the latest system event, each symbol's directory entry and trading state, and the
+An `OrderState` takes every message of a session and keeps, as messages, what a receiver that joins
+now must know: the latest system event, each symbol's directory entry and trading state, and the
 message that added each open order, with what is left of it, in the order of their priority. From
 these messages a fresh book reaches the same state. Other messages (trades) leave none. Where times
 count from a clock message, the one in force stands in front of what it was in force for, and the
@@ -21,7 +21,7 @@ from feedhandler.codecs.layouts import Field
 
 #: Kept though no rule names it, the latest of all, in front of what is known of symbols.
 EVENT = "system_event"
-#: What is kept, the latest of each symbol, in the order in which it is told.
+#: What is kept, the latest of each symbol, in the order in which it is sent.
 DIRECTORY = "directory"
 LATEST = (DIRECTORY, "status")
 #: What leaves nothing.
@@ -228,7 +228,7 @@ def _nothing(message: bytes) -> None:
 
 
 def _times(message: MessageRules) -> tuple[FieldLocation, ...]:
-    """Return where a message tells its time."""
+    """Return where a message carries its time."""
     return tuple(location for location, _ in message.time.parts) if message.time is not None else ()
 
 

@@ -2,7 +2,7 @@
 
 A writer is a table: the message that each action becomes, its fields by attribute name. `WRITERS`
 names the feeds. Where a feed has no message for an action (a replacement by a new id in PITCH,
-MEMOIR and DEEP+), several messages stand for it. TOPS tells best quotes alone: its writer keeps the
+MEMOIR and DEEP+), several messages stand for it. TOPS has best quotes alone: its writer keeps the
 levels that they come from. Prices of the flow count 1e-4.
 """
 
@@ -19,7 +19,7 @@ _SECOND_NS = 1_000_000_000
 _DAY_NS = 86_400 * _SECOND_NS
 #: Prices of MEMOIR and ASX count 1e-6, CME's 1e-9; XDP's as the symbol's mapping says, here 1e-4.
 _MICRO_PRICE, _CME_PRICE, _XDP_DECIMALS = 100, 100_000, 4
-#: Levels of each side that CME tells.
+#: Levels of each side that CME sends.
 _CME_DEPTH = 10
 #: MDUpdateAction, and SecurityTradingStatus: ready to trade, halted.
 _NEW, _CHANGED, _GONE = 0, 1, 2
@@ -343,7 +343,7 @@ class _CmeLevels:
         return written
 
     def _changes(self, action: Action) -> Iterator[dict[str, Any]]:
-        """Yield the entries that tell what an action does to the ten best levels of its side."""
+        """Yield the entries with what an action changes in the ten best levels of its side."""
         levels = self._levels[action.instrument, action.side]
         before = self._best(levels, action.side)
         levels[action.price] = action.level

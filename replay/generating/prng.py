@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, cdivision=True
-"""Chance for the generator, in whole numbers: the same seed, the same draws, on any machine.
+"""Random numbers for the generator, as integers: the same seed, the same draws, on any machine.
 
 `Prng` is PCG-32 (O'Neill 2014: a 64-bit linear congruence, its output permuted), with waits that
 are exponentially distributed by a table of correctly rounded logarithms. No floating point takes
@@ -133,7 +133,7 @@ def weighted_table(weights: Sequence[int]) -> numpy.ndarray:
 
 @lru_cache(maxsize=1)
 def _waits() -> numpy.ndarray:
-    """-ln of the middles of `WAITS` equal parts of 0..1, times 65536, scaled to a mean of 65536."""
+    """Return -ln of the middles of `WAITS` equal parts of 0..1, scaled to a mean of 65536."""
     logs = [-(Decimal(2 * i + 1) / (2 * WAITS)).ln() for i in range(WAITS)]
     mean = sum(logs) / WAITS
     return numpy.array([int(log / mean * 65536) for log in logs], numpy.intc)

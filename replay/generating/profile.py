@@ -1,6 +1,6 @@
-"""Session profiles: what a session looks like, as a JSON file that a generator can follow.
+"""Session profiles: the shape of a session, as a JSON file that a generator can follow.
 
-A profile tells the packets of each service and their mean size, the packets of each minute, seconds
+A profile gives the packets of each service and their mean size, the packets of each minute, seconds
 with a size of their own, how soon symbols come back, and what the lines do. The built-in ones are
 `market`, a stationary stretch with the source paper's means and mix, and `euronext-2011-03`, the
 paper's whole session (its Tables 1 to 3 and Figure 6; the minutes between its marks are drawn after
@@ -53,7 +53,7 @@ class Second(Struct, frozen=True, forbid_unknown_fields=True):
     at: str
     packets: Annotated[int, Meta(gt=0)]
     payload_bytes: Positive
-    #: Books are told again in this second: its packets are those.
+    #: Books are sent again in this second: its packets are those.
     books: bool = False
 
 
@@ -73,15 +73,15 @@ class Lines(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of messages whose symbol was there before on the service's first line, the shares that come
-    within 1 ms and within 10 ms."""
+    """Shares of messages whose symbol repeats on the service's first line within 1 ms and within
+    10 ms."""
 
     within_1_ms: Share
     within_10_ms: Share
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A session profile; docs/generating.md tells the fields. Times are `HH:MM[:SS]` in `zone`."""
+    """A session profile; docs/generating.md lists the fields. Times are `HH:MM[:SS]` in `zone`."""
 
     name: str
     about: str = ""
@@ -101,7 +101,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rate_mbps: Annotated[float, Meta(ge=0)] = 0.0
     minutes: list[Minute] = []
     seconds: list[Second] = []
-    #: When reference data is told.
+    #: When reference data is sent.
     reference_at: str | None = None
 
     @property
@@ -135,7 +135,7 @@ def load_profile(name: str | os.PathLike[str]) -> Profile:
         profile = msgspec.json.decode(data, type=Profile)
     except msgspec.DecodeError as error:
         raise ConfigError(
-            f"profile {path}: {error}", "docs/generating.md tells the fields"
+            f"profile {path}: {error}", "docs/generating.md lists the fields"
         ) from None
     check_profile(profile, str(path))
     return profile
@@ -144,7 +144,7 @@ def load_profile(name: str | os.PathLike[str]) -> Profile:
 def check_profile(profile: Profile, where: str) -> None:
     """Check a profile's fields. Raises `ConfigError` where they contradict one another."""
     for complaint in _complaints(profile):
-        raise ConfigError(f"profile {where}: {complaint}", "docs/generating.md tells the fields")
+        raise ConfigError(f"profile {where}: {complaint}", "docs/generating.md lists the fields")
 
 
 def seconds_of(text: str) -> int:

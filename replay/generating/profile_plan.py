@@ -1,4 +1,4 @@
-"""From a profile to a plan: by when how many packets, of what size, for a `Flow` to follow.
+"""From a profile to a plan: counts and sizes of packets over time, for a `Flow` to follow.
 
 A plan counts the packets of one line in thousandths, at the end of every slot. A stationary stretch
 is a straight line. A day follows the profile's minutes, some seconds busier than others and within
@@ -34,9 +34,9 @@ SLOTS_PER_S = 1_000_000_000 // SLOT_NS
 SECOND_WEIGHTS, SLOT_WEIGHTS = (640, 768), (384, 1280)
 #: Usual seconds stay below so many percent of the least of the profile's peaks.
 PEAK_PERCENT = 92
-#: Until books are told, what is sent takes at most this share of the line.
+#: Until books are sent, what is sent takes at most this share of the line.
 PRELUDE_PERCENT = 80
-#: What is owed is paid back over so many packets, or over this share of the session.
+#: A debt is evened out over so many packets, or over this share of the session.
 HORIZON_PACKETS, HORIZON_SHARE = 2_000, 0.005
 #: Bounds of what can be asked for.
 SCALE_MIN, SCALE_MAX = 0.001, 100.0
@@ -49,13 +49,13 @@ ROUND_S, OPENING_PACKETS_PER_S = 60.0, 4_000.0
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`packets` (int64, a row more than slots): thousandths of packets planned before each slot;
-    `bodies` (uint16): mean bytes of messages in the slot's packets, 0 for the usual; `retold`
-    (uint8): whether the slot tells books again."""
+    `bodies` (uint16): mean bytes of messages in the slot's packets, 0 for the usual; `republished`
+    (uint8): whether the slot sends books again."""
 
     slot_ns: int
     packets: Array
     bodies: Array
-    retold: Array
+    republished: Array
 
     @property
     def duration_ns(self) -> int:
@@ -228,16 +228,16 @@ def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) ->
     # Thousandths of packets of one line, a second.
     seconds = _shared(weights, int(rest * 1000 * scale / LINES), _most(profile, scale))
     bodies = np.zeros(length, np.uint16)
-    retold = np.zeros(length, np.uint8)
+    republished = np.zeros(length, np.uint8)
     for at, second in own.items():
         seconds[at] = int(second.packets * 1000 * scale / LINES)
         bodies[at] = max(1, round(second.payload_bytes) - HEADER)
-        retold[at] = second.books
+        republished[at] = second.books
     if duration_s is not None:
         length = max(1, min(length, int(duration_s)))
     return Plan(
         SLOT_NS, _cumulative(seconds[:length], prng),
-        np.repeat(bodies[:length], SLOTS_PER_S), np.repeat(retold[:length], SLOTS_PER_S),
+        np.repeat(bodies[:length], SLOTS_PER_S), np.repeat(republished[:length], SLOTS_PER_S),
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """One generated session, put together: the listing, the books, what happens to them, the tape.
 
-Every generated session is a `Session`: a profile's on two lines (`traffic`) and the one that is
-told step by step in simulated time, for the exchange and for tests (`generator`). It answers with
-blocks of packets, up to any moment; where a session is cut into blocks changes nothing in it. The
-same seed and settings give the same messages in the same packets on every machine, compiled or not.
+Every generated session is a `Session`: a profile's on two lines (`traffic`) and the one that
+advances step by step in simulated time, for the exchange and for tests (`generator`). It answers
+with blocks of packets, up to any moment; where a session is cut into blocks changes nothing in it.
+The same seed and settings give the same packets on every machine, compiled or not.
 
 The contents are a market's own: reference data, order books that never cross, quotes and trades
 that follow them, numbered packets. A fresh `Market` takes all of it without a problem.
@@ -45,7 +45,7 @@ BEAT_LESS = {"none": -1, "next": 0, "last": 1}
 @dataclass(frozen=True, slots=True)
 class Block:
     """Packets of the exchange: payloads in `data` (uint8), and a row a packet in `columns`, as
-    `tape.COLUMNS` tells; times count from midnight, exchange time."""
+    `tape.COLUMNS` lists; times count from midnight, exchange time."""
 
     data: Array
     columns: dict[str, Array]
@@ -56,7 +56,7 @@ class Block:
 
 class Session:
     """See the module. `day` dates the messages; `losses` and `skew_ns` are the lines', as the tape
-    counts them. `flow` and `tape` tell how far it is, `states` the present state of each service;
+    counts them. `flow` and `tape` say how far it is, `states` the present state of each service;
     `market` holds the parts that the flow drives. Raises `UsageError`."""
 
     def __init__(
@@ -211,11 +211,11 @@ class States:
         ]  # fmt: skip
 
     def _orders(self) -> list[Array]:
-        """Every book's orders between delimiters."""
+        """Return every book's orders between delimiters."""
         books, size = self._books, self._size[230]
         room = np.empty(books.shares * SLOTS * size, np.uint8)
         view, count = memoryview(room), 0
         for share in range(books.shares):
-            count += books.retold(share, view, count * size)
+            count += books.resent(share, view, count * size)
         start, end = (delimiter[None] for delimiter in self._delimiters)
         return [start, rows_of(room[: count * size], size), end]

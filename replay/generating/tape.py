@@ -2,7 +2,7 @@
 """From messages to packets on two lines, as columns: sequence numbers, times, sizes, losses.
 
 A `Tape` has an open packet for each real-time channel. Messages are put there; a packet is cut
-when it holds its limit, when the next message does not fit, or when told. What is cut goes into
+when it holds its limit, when the next message does not fit, or by `cut`. What is cut goes into
 the block that `begin` gave: the packet's bytes into its data, and one row of columns. A caller that
 puts messages looks at `full` from time to time and has the block taken away.
 
@@ -198,13 +198,13 @@ class Tape:
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def milliseconds(self) -> cython.longlong:
-        """SourceTime of what happens now."""
+        """Return the SourceTime of the present event."""
         return self.now_ns // 1_000_000 % 86_400_000
 
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def microseconds(self) -> cython.longlong:
-        """SourceTimeMicroSecs of what happens now."""
+        """Return the SourceTimeMicroSecs of the present event."""
         return self.now_ns // 1_000 % 1_000
 
     def put(

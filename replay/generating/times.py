@@ -27,7 +27,7 @@ class MessageTime:
 
 
 def clock(ns: int) -> int:
-    """Nanoseconds after midnight as the integer HHMMSSmmm (OrderPriorityTime)."""
+    """Return nanoseconds after midnight as the integer HHMMSSmmm (OrderPriorityTime)."""
     milliseconds = ns // NS_PER_MS % 86_400_000
     seconds = milliseconds // 1000
     hhmmss = seconds // 3600 * 10_000 + seconds // 60 % 60 * 100 + seconds % 60

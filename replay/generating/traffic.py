@@ -59,7 +59,7 @@ class Datagrams:
         return len(self.time_ns)
 
     def payload(self, row: int) -> bytes:
-        """One datagram's payload."""
+        """Return one datagram's payload."""
         start = int(self.offset[row])
         return self.data[start : start + int(self.length[row])].tobytes()
 
@@ -118,7 +118,7 @@ class Traffic:
         self.midnight_ns = midnight_ns(profile, self.feed)
         self.instruments, self.market = self.session.instruments, self.session.market
         self.tape, self.flow = self.session.tape, self.session.flow
-        #: Told of every block: its data and its columns.
+        #: Called with every block: its data and its columns.
         self.on_block: Callable[[Array, dict[str, Array]], object] | None = None
         #: Group and port by number: services' line A and B, then refreshes' A and B.
         self.destinations = _destinations()
@@ -150,7 +150,7 @@ class Traffic:
             yield waiting
 
     def _arrivals(self, block: Block, waiting: Datagrams | None) -> Datagrams:
-        """Both lines' copies of a block, and what is still waiting, in time."""
+        """Return both lines' copies of a block, and those still waiting, by time."""
         columns = block.columns
         kept = [(columns["lost"] & bit) == 0 for bit in (1, 2)]
         data, base = block.data, 0
@@ -182,9 +182,9 @@ def packets(
     feed: Feed | None = None,
     opening: bool = True,
 ) -> tuple[Array, Array, Array]:
-    """Packets of the `market` profile, one line's, without refreshes: until there are so many
-    messages. (data uint8, offset int64, length int64), in the order in which they are sent.
-    `opening=False` leaves out the resets, the reference data and the telling of the books."""
+    """Return packets of the `market` profile, one line's, without refreshes: until there are so
+    many messages. (data uint8, offset int64, length int64), in the order in which they are sent.
+    `opening=False` leaves out the resets, the reference data and the first books."""
     traffic = Traffic(load_profile("market"), seed, rate_mbps=rate_mbps, refresh=False, feed=feed)
     parts, offsets, lengths, at, so_far = [], [], [], 0, 0
     for block in traffic.blocks():
@@ -202,7 +202,7 @@ def packets(
 
 
 def _split(all_: Datagrams, horizon: int) -> tuple[Datagrams, Datagrams]:
-    """Those up to the horizon, and those after it with payloads of their own."""
+    """Split at the horizon; packets after it get payloads of their own."""
     at = int(np.searchsorted(all_.time_ns, horizon, "right"))
     columns = (all_.time_ns, all_.destination, all_.offset, all_.length, all_.messages)
     ready = Datagrams(all_.data, *(column[:at] for column in columns))
@@ -219,14 +219,14 @@ def _split(all_: Datagrams, horizon: int) -> tuple[Datagrams, Datagrams]:
 
 
 def _loss_of(loss: tuple[float, float]) -> tuple[int, int]:
-    """Shares as the tape counts them."""
+    """Return the loss shares as the tape counts them."""
     a, b = (min(int(share * (1 << 32)), (1 << 32) - 1) for share in loss)
     return a, b
 
 
 def _destinations() -> list[tuple[str, int]]:
-    """By line: the services' groups and ports, then their refresh channels'; as the simulated
-    exchange has them unless told otherwise."""
+    """Return by line the services' groups and ports, then their refresh channels'; the defaults of
+    the simulated exchange."""
     return [
         channels.of(line, service)
         for line in LINES

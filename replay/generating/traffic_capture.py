@@ -2,7 +2,7 @@
 
 `write_capture` is what `feedhandler generate` and the laboratory call. The capture is a pcap of
 nanoseconds with both lines' datagrams in the order of their time; its ledger, `NAME.ledger.json`,
-tells what is in it.
+lists what is in it.
 """
 
 import os
@@ -35,7 +35,7 @@ PACKETS_PER_SECOND = 400_000
 #: The plan counts in thousandths of a packet.
 _PLAN_UNIT = 1000
 
-#: Told now and then how far it is: the share done, packets so far.
+#: Called now and then with the progress: the share done, packets so far.
 OnProgress = Callable[[float, int], object]
 
 

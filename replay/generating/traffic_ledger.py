@@ -2,7 +2,7 @@
 
 A `TrafficLedger` takes a session's blocks and counts, for what arrives on both lines together:
 packets, bytes and messages by service and minute, the busiest seconds, and by line what was lost
-and how far B lags behind A. Bytes are told twice: as UDP payload, and as the source paper counts
+and how far B lags behind A. Bytes are given twice: as UDP payload, and as the source paper counts
 them, frames with 16 bytes of record header. `document` is the JSON; docs/generating.md explains it.
 """
 
@@ -31,7 +31,7 @@ ROWS = REALTIME + 1
 
 class TrafficLedger:
     """See the module. `midnight_ns`: the exchange's midnight since 1970 UTC; `zone` is the
-    clock that the ledger tells times in."""
+    clock that the ledger gives times in."""
 
     def __init__(self, midnight_ns: int, zone: str) -> None:
         self._midnight_ns, self._zone = midnight_ns, ZoneInfo(zone)
@@ -46,7 +46,7 @@ class TrafficLedger:
         self._skew_ns = [1 << 62, 0, 0]
 
     def count(self, data: Array, columns: dict[str, Array]) -> None:
-        """Count one block, as `traffic.Block` has it."""
+        """Count one block (`session.Block`)."""
         lost = columns["lost"]
         self.sent += len(lost)
         for index, bits in enumerate((1, 2, 3)):
@@ -83,7 +83,7 @@ class TrafficLedger:
         self.messages += np.bincount(row, messages, minlength=ROWS).astype(np.int64)
 
     def _name_lost(self, data: Array, columns: dict[str, Array]) -> None:
-        """Service and number of what neither line brought."""
+        """Record service and number of each packet that both lines lost."""
         for row in np.flatnonzero(columns["lost"] == 3)[: LOST_NAMED - len(self._lost_named)]:
             channel, at = int(columns["channel"][row]), int(columns["offset"][row])
             if channel < REALTIME:
@@ -101,7 +101,7 @@ class TrafficLedger:
         return int(self._counted.sum(dtype=np.int64))
 
     def totals(self) -> dict[str, dict[str, Any]]:
-        """Table 1: packets, bytes and messages by service, with all refreshes as one."""
+        """Return Table 1: packets, bytes and messages by service, with all refreshes as one."""
         answer = {}
         for row, name in enumerate([*map(str, SERVICES), "refresh"]):
             packets = int(self._packets[row].sum())
@@ -114,7 +114,7 @@ class TrafficLedger:
         return answer
 
     def peaks(self, by_bytes: bool) -> list[dict[str, Any]]:
-        """Tables 2 and 3: the busiest seconds, by packets or by bytes counted."""
+        """Return Tables 2 and 3: the busiest seconds, by packets or by bytes counted."""
         packets, counted = self._packets.sum(axis=0), self._counted.sum(axis=0)
         order = np.argsort(-(counted if by_bytes else packets), kind="stable")[:PEAKS]
         return [
@@ -124,7 +124,7 @@ class TrafficLedger:
         ]  # fmt: skip
 
     def minutes(self) -> dict[str, Any]:
-        """Figures 2 to 5: packets and counted bytes by service and minute."""
+        """Return Figures 2 to 5: packets and counted bytes by service and minute."""
         busy = np.flatnonzero(self._packets.any(axis=0))
         if not len(busy):
             return {"first": "", "packets": {}, "counted_bytes": {}}
@@ -139,7 +139,7 @@ class TrafficLedger:
         return {"first": self._clock(first * 60), **tables}
 
     def document(self, tape: Any, about: dict[str, Any]) -> dict[str, Any]:
-        """All of it, for JSON; `tape` has how soon symbols came back, and the last numbers."""
+        """Return the ledger for JSON; `tape` has the repeats of symbols and the last numbers."""
         totals = self.totals()
         payload = sum(total["payload_bytes"] for total in totals.values())
         messages = sum(total["messages"] for total in totals.values())

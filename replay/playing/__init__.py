@@ -1,1 +1,1 @@
-"""Playing recordings: what is meant, when it leaves, with what faults, through what it is sent."""
+"""Playing recordings: selection of datagrams, send schedules, injected faults, senders."""

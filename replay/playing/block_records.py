@@ -39,7 +39,7 @@ def _copy(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.int:
-    """`size` bytes from one buffer into another; both ends are looked at."""
+    """Copy `size` bytes from one buffer into another; both bounds are checked."""
     if size <= 0:
         return 0
     if cython.compiled:

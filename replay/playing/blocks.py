@@ -28,8 +28,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlainBlock:
-    """Datagrams in the order in which they leave, in one buffer: what is made, not recorded.
-    `data` u8 is the block's own, the rest is as `Block` has it."""
+    """Datagrams in sending order, in one buffer: generated ones, not recorded.
+    `data` u8 is the block's own, the rest is as in `Block`."""
 
     data: Array
     offsets: Array

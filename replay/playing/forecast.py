@@ -20,7 +20,7 @@ from feedhandler.replay.playing.sender_lines import NumberedLines
 WINDOWS_NS = {"10ms": 10_000_000, "1s": 1_000_000_000}
 #: Where no service is known.
 NO_SERVICE = -1
-#: Groups, ports and services that are told apart; what comes on top is counted without its service.
+#: Groups, ports and services that are distinguished; more are counted without service.
 ROWS_MAX = 65_536
 
 Array = np.ndarray[Any, Any]

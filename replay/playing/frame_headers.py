@@ -1,7 +1,7 @@
 """Changing the headers of a captured frame, or putting headers before a bare payload: no I/O.
 
 `HeaderChanges` knows for each destination what its frames must say: source MAC, source address and
-port, group and port; whatever it is not told stays as it was captured. `apply` changes headers in
+port, group and port; what is not given stays as it was captured. `apply` changes headers in
 place and puts the checksums right:
 
 * the IPv4 header's is computed anew, options included;

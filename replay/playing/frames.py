@@ -1,7 +1,7 @@
 """The sender of a player's blocks as raw frames; `senders.raw` makes it.
 
-Frames of captures leave with the group and port of the line that they are for, and say of their
-sender what they are told to; what was in no capture gets headers with the interface's addresses.
+Frames of captures leave with the group and port of their line and with the given source addresses;
+other payloads get headers with the interface's addresses.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ class RawSender(FrameSender):
     interfaces: Sequence[str] = ()
 
     def send(self, block: Block, anchor_ns: int) -> int:
-        """As `UdpSender.send` says. Raises `OSError`, whose text names the interface and why."""
+        """Send as `UdpSender.send` does. Raises `OSError` with the interface and the reason."""
         frames: tuple[Any, ...] = ()
         if block.chunks and all(chunk.batch is not None for chunk in block.chunks):
             names = ("frame_offset", "frame_length", "link_type")

@@ -11,7 +11,7 @@ The fault model, line by line and independently of the other lines:
 
 With `spare_shared` a datagram that one line has lost is never lost on a later line: every loss
 can be made good from the other line. The lines later in the list then lose a little less than
-told: B with rate b loses b times the share that A kept.
+their rate: B with rate b loses b times the share that A kept.
 
 Beside what the lines do independently there is *shared loss*: `together` is the rate at which one
 datagram is lost on every line at once, as behind a broken switch. What is lost like that can only
@@ -124,7 +124,7 @@ class _Line:
         return self.streams[kind].random(count)
 
     def happens(self, kind: int, rate: float, count: int) -> Array:
-        """One decision a datagram; no draw where the fault is off."""
+        """Decide for each datagram; no draw where the fault is off."""
         return self.draw(kind, count) < rate if rate else np.zeros(count, bool)
 
 

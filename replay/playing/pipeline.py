@@ -1,8 +1,8 @@
-"""From capture files to the datagrams that are meant to be sent: what a player reads.
+"""From capture files to the selected datagrams: the source that a player reads.
 
 A `Pipeline` is a source like a `Capture`: `batches()` yields batches, from the beginning. On its
 way a batch goes through stages, functions from batch to batch that work on columns and never on
-single datagrams: what is meant is chosen (`selection`), captures are merged by time if asked
+single datagrams: datagrams are selected (`selection`), captures are merged by time if asked
 (`merge`), times are moved so that captures and passes follow one another (`timeline`), and numbers
 go on from pass to pass (`renumbering`).
 
@@ -51,18 +51,18 @@ class BatchSource(Protocol):
         ...
 
     def batches(self) -> Iterator[DatagramBatch]:
-        """All datagrams, from the beginning."""
+        """Yield all datagrams, from the beginning."""
         ...
 
 
 class Pipeline:
-    """Captures, and what becomes of their datagrams before they are sent; see the module's text.
+    """Captures, and the processing of their datagrams before sending; see the module's text.
 
     `captures`: at least one, played in turn, or with `merge` together, by their times. `selection`:
-    what is meant of them. `passes`: how often all that is played, 0: for ever. `feed`: whose
+    criteria for datagrams. `passes`: how often all that is played, 0: for ever. `feed`: whose
     packets they hold; needed to choose by service or number and to play several times, and then
     every batch has `headers`, as it has with `headers` True. `left_out` counts what the latest
-    reading has not taken, by reason; `passes_begun` tells in which pass it is, `share_before` what
+    reading has not taken, by reason; `passes_begun` says in which pass it is, `share_before` what
     `share_done` was before what was read last, `late` how many datagrams stood too far out of
     order for the merge, `dropped_resets` how many resets were not repeated. A capture that is
     damaged in the middle is played up to there; `damages` has the error by its path.
@@ -178,7 +178,7 @@ class Pipeline:
         return Renumberer(self._table) if self.passes != 1 and self._table is not None else None
 
     def _begin_again(self, timeline: Timeline, renumberer: Renumberer | None) -> Renumberer | None:
-        """One pass is over, the next begins; with the numbering that it needs."""
+        """End one pass and begin the next, with the numbering that it needs."""
         left_out = self._selector.left_out
         self._selector = Selector(self._selection_of_pass(False), self._table)
         if self.passes_begun == 1 and self._from_ns is not None:
@@ -202,7 +202,7 @@ class Pipeline:
         return dataclasses.replace(asked, from_ns=max(begins))
 
     def _chosen(self, timeline: Timeline) -> Iterator[DatagramBatch]:
-        """One pass: what is meant of the captures, in turn or together."""
+        """Yield one pass: the selected part of the captures, in turn or together."""
         if self.merge:
             timeline.begin()
             merger = Merger([self._of_capture(capture) for capture in self.captures])

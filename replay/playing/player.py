@@ -274,7 +274,7 @@ class Player:
         return self.result()
 
     def progress(self) -> PlayProgress:
-        """Progress of the run at this moment, for any thread."""
+        """Return the progress of the run at this moment, for any thread."""
         counts = self._sender.progress
         lateness_max_ns, _ = self._lateness()
         clock_ns = self._end_ns or self._clock_ns()

@@ -1,7 +1,7 @@
-"""Progress of a run: rates, lateness and the time left, out of looks at a player's counts.
+"""Progress of a run: rates, lateness and the time left, from samples of a player's counts.
 
-A `Watch` is shown a `Sample` at every look and answers with what changed since an earlier one.
-However many look, and however often, rates are over `LOOK_NS` or more. The clock of the samples is
+A `Watch` is given a `Sample` each time and returns the changes since an earlier one. However
+often it is sampled, rates are over `LOOK_NS` or more. The clock of the samples is
 the sender's, which stands still in a pause, so that pauses change no rate and no estimate; a seek
 begins another turn, and what is left is estimated from what was played of that. Sans-IO.
 """
@@ -36,7 +36,7 @@ class PlayProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One look: the sender's clock and counts, and how much of the source the turn has done."""
+    """One sample: the sender's clock and counts, and how much of the source the turn has done."""
 
     clock_ns: int
     sent: int
@@ -55,7 +55,7 @@ class Speed:
 
 
 class Watch:
-    """Looks at one run; to be used by one thread at a time."""
+    """Samples of one run; to be used by one thread at a time."""
 
     def __init__(self) -> None:
         self._base = Sample(0, 0, 0, -1, 0.0)

@@ -37,8 +37,8 @@ class Ready:
 class ReadAhead:
     """Prepares blocks of `chunks` on a thread; see the module's text.
 
-    `shift_ns` tells how long the sender's clock has stood still so far (its pauses): due times are
-    after an anchor on the monotonic clock less that.
+    `shift_ns` returns how long the sender's clock has stood still so far (its pauses): due times
+    are after an anchor on the monotonic clock less that.
     """
 
     def __init__(

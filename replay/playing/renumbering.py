@@ -16,7 +16,7 @@ the numbers after it are as recorded, as they are after any reset.
 
 Heartbeats move with their channel where the feed says what their number means. Control packets,
 what carries the number that the feed sets aside (packets outside the sequence, and heartbeats that
-tell no number), and what is no packet of the feed, are left as they are. Sans-IO.
+carry no number), and what is no packet of the feed, are left as they are. Sans-IO.
 """
 
 import dataclasses
@@ -131,7 +131,7 @@ class Renumberer:
         epoch = np.zeros(len(batch), np.int64)
         if not self._resets and not resets.any():
             return channel, epoch
-        # One number a pair of channel and line: 64 bits are room enough to tell some dozens apart.
+        # One number a pair of channel and line: 64 bits are enough to distinguish some dozens.
         mixed = channel.astype(np.uint64) * _MIX ^ line.astype(np.uint64)
         _, firsts, which = np.unique(mixed, return_index=True, return_inverse=True)
         for number, first in enumerate(firsts.tolist()):
@@ -149,27 +149,27 @@ class Renumberer:
     def _learn(self, headers: PacketHeaders, channel: Array, epoch: Array) -> None:
         fine = headers.verdict == Reject.FINE
         data = fine & (headers.kind == PacketKind.DATA)
-        telling = data | (fine & (headers.kind == PacketKind.RESET)) | self._telling(headers)
+        positioned = data | (fine & (headers.kind == PacketKind.RESET)) | self._positioned(headers)
         key = channel * EPOCHS_MAX + epoch
         if epoch.max(initial=0) >= EPOCHS_MAX:
             raise UsageError(f"more than {EPOCHS_MAX:,} resets of one channel", "loop a part")
-        for number in np.unique(key[telling]).tolist():
+        for number in np.unique(key[positioned]).tolist():
             learned = self._epoch(number // EPOCHS_MAX, number % EPOCHS_MAX)
             here = key == number
-            learned.after = max(learned.after, int(headers.next_sequence[here & telling].max()))
+            learned.after = max(learned.after, int(headers.next_sequence[here & positioned].max()))
             numbers = headers.sequence[here & data]
             if len(numbers):
                 lowest = int(numbers.min())
                 learned.lowest = lowest if learned.lowest is None else min(learned.lowest, lowest)
 
-    def _telling(self, headers: PacketHeaders) -> Array:
+    def _positioned(self, headers: PacketHeaders) -> Array:
         """Return a mask of the heartbeats whose number states a position in the sequence."""
         if self._table.heartbeat_adds < 0:
             return np.zeros(len(headers), bool)
-        telling = (headers.verdict == Reject.FINE) & (headers.kind == PacketKind.HEARTBEAT)
+        positioned = (headers.verdict == Reject.FINE) & (headers.kind == PacketKind.HEARTBEAT)
         if self._table.sets_aside:
-            telling &= headers.sequence != np.uint64(self._table.unsequenced)
-        return telling
+            positioned &= headers.sequence != np.uint64(self._table.unsequenced)
+        return positioned
 
     def _epoch(self, channel: Channel, number: int) -> _Epoch:
         epochs = self._epochs.setdefault(channel, [])
@@ -192,7 +192,7 @@ class Renumberer:
             first = self._first_epoch(self._epochs.get(one, []))
             again[here] = epoch[here] <= first
         fine = headers.verdict == Reject.FINE
-        moved = (fine & (headers.kind == PacketKind.DATA)) | self._telling(headers)
+        moved = (fine & (headers.kind == PacketKind.DATA)) | self._positioned(headers)
         rows = np.flatnonzero(moved & (moves != 0))
         if len(rows):
             batch = self._write(batch, headers, rows, moves[rows].astype(np.uint64))

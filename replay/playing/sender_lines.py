@@ -60,14 +60,14 @@ class MulticastLine:
                 raise ConfigError(f"line {self.name}: {port} is no port", "give 1 to 65535")
 
     def endpoints(self) -> list[Endpoint]:
-        """All groups and ports of the line."""
+        """Return all groups and ports of the line."""
         return list(self.groups.values()) if isinstance(self.groups, Mapping) else [self.groups]
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberedLines:
     """Numbered destinations, nothing opened. `destinations` are (line number, group, port), the
-    rest is as `OpenLines` has it."""
+    rest is as in `OpenLines`."""
 
     destinations: list[tuple[int, str, int]]
     channels: list[Hashable]

@@ -162,7 +162,7 @@ cdef class SendLoop:
             self._counts[BEHIND] += 1
 
     cdef int _wait_until(self, int64_t when_ns) except -1 nogil:
-        """Sleep, then spin, until the sender's clock shows `when_ns`; tells of a halt."""
+        """Sleep, then spin, until the sender's clock shows `when_ns`; return HALTED on a halt."""
         cdef int64_t now
         cdef int64_t left_ns
         cdef int64_t spun_ns = 0

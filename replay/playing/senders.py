@@ -1,8 +1,8 @@
 """Senders of a player's blocks: UDP sockets, or packet sockets for raw frames.
 
 `UdpSender` or `frames.RawSender` takes blocks in turn and sends each datagram when it is due. It
-can be stopped, paused, and told to drop the block that is being sent, all from any thread
-(`sender_loop`). A `Transport` has what opens a line's socket, and what makes the sender.
+can be stopped, paused, and made to drop the block that is being sent, all from any thread
+(`sender_loop`). A `Transport` opens a line's socket, and makes the sender.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class Transport(NamedTuple):
 
 
 def udp(spin_ns: int = PLAYER_SPIN_NS) -> Transport:
-    """Through UDP sockets: the kernel makes the headers."""
+    """Return a transport by UDP sockets: the kernel makes the headers."""
     return Transport(
         open_multicast_sender, lambda lines: UdpSender(lines.destinations, spin_ns=spin_ns)
     )
@@ -58,7 +58,7 @@ class FrameSettings:
 
 
 def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = PLAYER_SPIN_NS) -> Transport:
-    """As Ethernet frames, past the kernel's UDP and IP."""
+    """Return a transport of Ethernet frames, past the kernel's UDP and IP."""
 
     def open_socket(interface: str) -> socket.socket:
         return open_frame_socket(interface_of(interface), settings.bypass_queue)

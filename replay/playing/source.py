@@ -52,7 +52,7 @@ class Chunk:
     """Consecutive datagrams: `data` u8 holds the payloads at `offset`, `length` (u32); `time_ns`
     int64; `channel` int64; `only_line` int64 where some belong to one line only, else -1;
     `share_done` is how much of the source lies before the chunk's end; `batch` has the rest of what
-    a capture tells of the same datagrams, row by row, and is None for other sources."""
+    a capture says of the same datagrams, row by row, and is None for other sources."""
 
     data: Array
     offset: Array
@@ -119,7 +119,7 @@ def _channel_of_batch(batch: DatagramBatch, key: Key, numbers: dict[Hashable, in
 
 
 def _numbered(values: Array, numbers: dict[Hashable, int]) -> Array:
-    """Channel numbers for integer keys."""
+    """Return channel numbers for integer keys."""
     distinct, inverse = np.unique(values, return_inverse=True)
     return np.array([numbers.get(value, -1) for value in distinct.tolist()], np.int64)[inverse]
 

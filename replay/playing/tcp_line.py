@@ -1,4 +1,4 @@
-"""A line by TCP, out of datagrams: a SoupBinTCP session, or packets behind their lengths.
+"""A TCP line made of datagrams: a SoupBinTCP session, or length-prefixed packets.
 
 `TcpFrames` makes of datagrams what a line by TCP sends: those of one service that go on with its
 numbers, each message once, whichever lines they were recorded on. `TcpLineServer` keeps all that
@@ -131,7 +131,7 @@ class SoupBinFollower(SoupBinSession[TcpLineServer]):
 
 
 class LengthFollower(ClientSession[TcpLineServer]):
-    """A client of packets behind their lengths, who says nothing."""
+    """A client of length-prefixed packets, which sends nothing."""
 
     def __init__(self, server: TcpLineServer, now_ns: int) -> None:
         super().__init__(server, now_ns)

@@ -13,7 +13,7 @@ feed, message by message, the priority of orders included.
   a symbol's whole book               W
   a trade                             X, New, MDEntryType 2
 
-A binary message that tells no book and no trade gives nothing, and is counted by its type; what
+A binary message about no book and no trade gives nothing, and is counted by its type; what
 cannot be (an order that goes and was not there) gives nothing, and is counted by name, as books
 count it. `BOOK_FEEDS` are the feeds whose messages are understood. Sans-IO; a decode and an
 encoding in Python a message, some ten thousand a second: for conversions and tests, not for lines.
@@ -182,7 +182,7 @@ def _price(price: Price) -> Value:
 
 
 def _utp_order(to: FixTranslator, order: Any, symbol: str) -> Iterator[tuple[str, list[Entry]]]:
-    """230: an order comes, changes, goes, is told again; or the symbol's book is cleared."""
+    """Translate 230: an order comes, changes, goes, is sent again; or the book is cleared."""
     action = order.action_type
     key = f"{order.order_date}-{order.order_id}"
     if action == "F" or (action == "Y" and to.begins_again(symbol)):
@@ -204,13 +204,13 @@ def _utp_order(to: FixTranslator, order: Any, symbol: str) -> Iterator[tuple[str
 
 
 def _utp_delimiter(to: FixTranslator, delimiter: Any, _: str) -> Iterator[tuple[str, list[Entry]]]:
-    """231: a retransmission of orders begins or ends."""
+    """Translate 231: a retransmission of orders begins or ends."""
     to.retransmission(delimiter.retransmission_indicator == "S")
     yield from ()
 
 
 def _utp_trade(_: FixTranslator, trade: Any, symbol: str) -> Iterator[tuple[str, list[Entry]]]:
-    """240."""
+    """Translate 240: a trade."""
     yield "X", [_trade(trade.price, trade.volume, trade.trade_id_number)]
 
 
@@ -251,7 +251,7 @@ def _iex_trade(_: FixTranslator, trade: Any, symbol: str) -> Iterator[tuple[str,
 
 
 def _openbook_full(to: FixTranslator, full: Any, symbol: str) -> Iterator[tuple[str, list[Entry]]]:
-    """230: all price points of a symbol."""
+    """Translate 230: all price points of a symbol."""
     to.clear(symbol)
     entries = [entry[1:] for entry in _points(to, full, symbol)]
     yield "W", entries or [[(269, _EMPTY)]]
@@ -260,7 +260,7 @@ def _openbook_full(to: FixTranslator, full: Any, symbol: str) -> Iterator[tuple[
 def _openbook_delta(
     to: FixTranslator, delta: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """231: the price points that changed."""
+    """Translate 231: the price points that changed."""
     if entries := _points(to, delta, symbol):
         yield "X", entries
 
@@ -283,7 +283,7 @@ def _points(to: FixTranslator, change: Any, symbol: str) -> list[Entry]:
 def _integrated_add(
     to: FixTranslator, order: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """100: an order comes."""
+    """Translate 100: an order comes."""
     side = _SIDES.get(order.side)
     if side is None:
         to.counts["odd_side"] += 1
@@ -294,7 +294,7 @@ def _integrated_add(
 def _integrated_modify(
     to: FixTranslator, order: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """101: an order has another price or size, and says whether it has lost its priority."""
+    """Translate 101: an order has another price or size, and may have lost its priority."""
     if before := to.order(symbol, order.order_id):
         lost = bool(order.position_change)
         if entries := to.rest(
@@ -306,7 +306,7 @@ def _integrated_modify(
 def _integrated_delete(
     to: FixTranslator, order: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """102: an order goes."""
+    """Translate 102: an order goes."""
     if entries := to.delete(symbol, order.order_id):
         yield "X", entries
 
@@ -314,7 +314,7 @@ def _integrated_delete(
 def _integrated_execution(
     to: FixTranslator, trade: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """103: an order trades, in part or whole."""
+    """Translate 103: an order trades, in part or whole."""
     entries: list[Entry] = []
     if before := to.order(symbol, trade.order_id):
         side, price, size = before
@@ -331,14 +331,14 @@ def _integrated_execution(
 def _integrated_replace(
     to: FixTranslator, order: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
-    """104: an order goes, and another comes on its side."""
+    """Translate 104: an order goes, and another comes on its side."""
     if before := to.order(symbol, order.order_id):
         entries = to.delete(symbol, order.order_id)
         entries += to.rest(symbol, order.new_order_id, before[0], order.price, order.volume, True)
         yield "X", entries
 
 
-#: By feed the messages that tell books and trades, by type.
+#: By feed the messages about books and trades, by type.
 BOOK_FEEDS: dict[str, dict[int | str, Rule]] = {
     "euronext-utp-md": {230: _utp_order, 231: _utp_delimiter, 240: _utp_trade},
     "iex-deep": {"8": _iex_level(_BID), "5": _iex_level(_OFFER), "T": _iex_trade},

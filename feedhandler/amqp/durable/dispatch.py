@@ -38,7 +38,7 @@ class Dispatch:
         """Number of consumers."""
         return len(self._takers)
 
-    def everybody(self) -> "list[Consumer]":
+    def consumers(self) -> "list[Consumer]":
         """Return every consumer."""
         return list(self._takers)
 

@@ -87,8 +87,8 @@ class Recent:
 
 
 class BaseIntake(ABC):
-    """What the intakes of all kinds of queues have: their producers' credit, which is such that all
-    that these have in flight fits what may wait; contents that are kept; the index.
+    """Base of all queues' intakes: their producers' credit, such that all in flight fit the
+    bound; contents that are kept; the index.
 
     `on_page` gets each page of the index, to be written.
     """
@@ -138,7 +138,7 @@ class BaseIntake(ABC):
                 source.settled()
 
     def _write_page(self) -> None:
-        """Have a full page of the index written, before the blocks of its messages can be used
+        """Write a full page of the index, before the blocks of its messages can be used
         anew."""
         engine = self._store.engine
         if self._ids.page_due or self._block != engine.incarnation:

@@ -197,7 +197,7 @@ class KeyedDurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
-        """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
+        """Apply all operations of a transaction as one group of the journal; see `StoredQueue`."""
         takers = ((cast(KeyedConsumer, taker), fence) for taker, fence in work.accepted)
         mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in takers]
         if not all(self.core.holds(number, fence) for _, number, fence in mine):
@@ -577,7 +577,7 @@ class KeyedDurableQueue(StoredQueue):
         on_done("cancelled")
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Do a request of keyed queues' management."""
+        """Process a request of keyed queues' management."""
         self._management.do(operation, arguments, reply)
 
     def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
@@ -627,7 +627,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- the day's end ----------------------------------------------------------------------
 
     def _watch_day(self) -> None:
-        """Expire, a share a turn, what is left of a trading day that has ended."""
+        """Expire what is left of an ended trading day, a share each turn."""
         if first := self.store.engine.begin_day():
             self._expire(first)
         self.in_a_while("day", self._watch_day)

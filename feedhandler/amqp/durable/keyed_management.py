@@ -34,7 +34,7 @@ class KeyedManagement:
         self._queue = queue
 
     def do(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Do a request; `reply` is called once, now or later."""
+        """Process a request; `reply` is called once, now or later."""
         after = arguments.get("after", 0)
         if operation == "create":
             reply(answer_of(*self._created_again(arguments)), None)

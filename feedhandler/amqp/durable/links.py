@@ -86,7 +86,7 @@ class QueueEnd:
         self.over = False
 
     def _schedule_flush(self) -> None:
-        """Have the link's connection written to soon."""
+        """Schedule a write to the link's connection."""
         self.peer.schedule_flush()
         self._soon()
 
@@ -130,25 +130,24 @@ class Producer(QueueEnd):
         came = len(link.arrived) + link.aborted
         self._credit -= came
         self._queue.intake.granted -= came
-        untold = None
+        fatal = None
         for number, data, settled, state in link.arrived:
             if state is None:
                 self._process(number, data)
             elif (refusal := self._put_in_transaction(number, data, state)) is not None:
-                untold = refusal if settled else untold
+                fatal = refusal if settled else fatal
         link.clear()
         self._queue.push()
         self._grant()
-        if untold is not None:
-            self.end(untold.condition, untold.reason)
+        if fatal is not None:
+            self.end(fatal.condition, fatal.reason)
 
     def _put_in_transaction(
         self, number: int, data: bytes | None, state: bytes
     ) -> TransactionError | None:
-        """Have a transaction keep one message; return why there is no transaction, None where there
-        is.
+        """Put one message in its transaction; return why there is none, None where there is.
 
-        An invalid message dooms the transaction, so that its controller is told at the discharge.
+        An invalid message dooms the transaction, so that its discharge fails.
         """
         queue, transactions = self._queue, self._queue.transactions
         transaction = None
@@ -404,7 +403,7 @@ class Consumer(QueueEnd):
 
     @contained
     def returned(self, numbers: list[int], *, failed: bool) -> None:
-        """Give these back, as their transaction says, which is durable."""
+        """Return these messages to the queue, as their durable transaction says."""
         mine = [number for number in numbers if number in self._enlisted]
         for number in mine:
             self._release(number)
@@ -571,7 +570,7 @@ class Requests(QueueEnd):
             self._management.run(self._steps())
 
     def _steps(self) -> Steps:
-        """Do the requests that wait, one after the other."""
+        """Process the requests that wait, one after the other."""
         try:
             while self._asked:
                 number, data = self._asked.popleft()
@@ -588,7 +587,7 @@ class Requests(QueueEnd):
             self.link.flow(1)
 
     def _process(self, number: int, data: bytes | None) -> Steps:
-        """Do one request, and have the answer sent."""
+        """Process one request, and send the answer."""
         try:
             if data is None:
                 raise SectionError(f"more than {REQUEST_BYTES_MAX} bytes")

@@ -93,8 +93,8 @@ class Management:
         self.queue.budget.wait(partial(self.run, steps))
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
-        """Do a request, in steps; `reply` is called once, now or later. `heard`: whether a link
-        still waits for the answer."""
+        """Process a request, in steps; `reply` is called once, now or later. `heard()`:
+        whether a link still waits for the answer."""
         queue = self.queue
         queue.counts[QueueCounter.REQUESTS] += 1
         operation = arguments.get("operation")

@@ -242,7 +242,7 @@ class DurableQueue(StoredQueue):
     def _answer_drains(self) -> None:
         """Return unused credit to consumers that drain it, where nothing can be handed out."""
         if self.idle:
-            for taker in self.dispatch.everybody():
+            for taker in self.dispatch.consumers():
                 taker.settle_drain()
 
     def _claim(self, limit: int) -> None:
@@ -366,9 +366,9 @@ class DurableQueue(StoredQueue):
         for number, status in done[0]:
             if status is not Status.PENDING:
                 self.dispatch.forget([number])
-                self._when(done[1], self._fate_teller(number, status))
+                self._when(done[1], self._fate_reporter(number, status))
 
-    def _fate_teller(self, number: int, status: Status) -> Callable[[], None]:
+    def _fate_reporter(self, number: int, status: Status) -> Callable[[], None]:
         """Return what to call once this message's status is recorded."""
 
         def on_recorded() -> None:
@@ -397,7 +397,7 @@ class DurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
-        """Do all that a transaction does as one group of the journal; see `StoredQueue`."""
+        """Apply all operations of a transaction as one group of the journal; see `StoredQueue`."""
         if fault := self._format_fault():
             return Refusal(fault)
         if fault := self._room_fault(self._outbox, work):

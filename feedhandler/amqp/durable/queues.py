@@ -110,7 +110,7 @@ class DurableQueues:
             others = same(self.all[name].config, config)
             return ("different", f"it was created with {others}") if others else ("exists", "")
         if name in self._making:
-            raise NotCreated("invalid", "somebody else is creating it just now; ask again")
+            raise NotCreated("invalid", "another client is creating it just now; ask again")
         existing = tuple(queue.config for queue in self.all.values())
         if refusal := fault_of(existing, config):
             raise refusal

@@ -217,7 +217,7 @@ class StoredQueue(abc.ABC):
         """Cancel everything that is pending; `on_done` is called once that is recorded."""
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Do a request that only this kind of queue takes (`operations` has it)."""
+        """Process a request that only this kind of queue takes (listed in `operations`)."""
         raise AssertionError(f"{operation} is for another kind of queue")
 
     @abc.abstractmethod
@@ -240,7 +240,7 @@ class StoredQueue(abc.ABC):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
-        """Do all that a transaction does, durably: `done` is called once it is, `lost` where the
+        """Apply a transaction's operations, durably: `done` is called once it is, `lost` where the
         queue stops before. Or do none of it, and return why."""
 
     def _room_fault(self, outbox: Outbox, work: Work) -> str:
@@ -360,8 +360,8 @@ class StoredQueue(abc.ABC):
         self.in_thread(lambda: self._named(page()), on_done)
 
     def in_thread(self, work: Callable[[], Found], on_done: Callable[[Found | None], None]) -> None:
-        """Do `work`, which reads the disk, in the queue's thread; `on_done` gets the result on the
-        event loop, None where it failed."""
+        """Call `work`, which reads the disk, in the queue's thread; `on_done` gets the result in
+        the event loop, None where it failed."""
 
         def finish(future: "asyncio.Future[Found]") -> None:
             error = None if future.cancelled() else future.exception()

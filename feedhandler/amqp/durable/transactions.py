@@ -96,7 +96,7 @@ class Fate(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why a home does nothing of a transaction. `failed`: the transaction itself is the cause, and
+    """Reason why a home refuses a transaction. `failed`: the transaction itself is the cause, and
     would fail again; else there is no room, or something has stopped."""
 
     reason: str
@@ -138,7 +138,7 @@ class Transaction:
         return self.acknowledged or (self.put[0][0] if self.put else None)
 
     def doom(self, reason: str, *, failed: bool = True) -> None:
-        """Let it only be rolled back, for this reason; the first reason is kept."""
+        """Allow only a rollback from here on; the first reason is kept."""
         self.doomed = self.doomed or Refusal(reason, failed)
 
 
@@ -264,7 +264,7 @@ class Transactions:
     def _commit(
         self, transaction: Transaction, on_done: Callable[[Fate, str], None]
     ) -> Refusal | None:
-        """Have the home do all of it; return why not, None where it does."""
+        """Commit in the home queue; return why it cannot, None where it does."""
         refusal = self._fault(transaction)
         if refusal is not None:
             return refusal

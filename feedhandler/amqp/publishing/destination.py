@@ -133,7 +133,7 @@ class Destination(Backlog):
         """Return whether anything waits for credit, room or confirmation."""
         return (
             len(self.queue) > 0
-            or self.untold
+            or self.unannounced
             or len(self.unsettled.again) > 0
             or (len(self.open_batches) > 0 and not self.more)
         )
@@ -186,7 +186,7 @@ class Destination(Backlog):
         """Record that a message was refused for good; it is announced like a dropped one."""
         self.abandoned += 1
         self.loss_trackers[outgoing.service].refuse(outgoing)
-        self.untold = True
+        self.unannounced = True
         self._note_backlog()
 
     # -- batches ----------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class Publisher(Peer):
         self._task = self._loop.create_task(self._run())
 
     async def stop(self, seconds: float) -> None:
-        """Send what waits and have it confirmed, for at most `seconds`; then close.
+        """Send what waits and await its confirmation, for at most `seconds`; then close.
 
         A connection that is down is waited for, too, unless there never was one.
         """
@@ -643,7 +643,7 @@ class Publishers:
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     async def stop(self, seconds: float) -> None:
-        """Have everything confirmed, for at most `seconds`; then close."""
+        """Wait for all confirmations, for at most `seconds`; then close."""
         await asyncio.gather(*(publisher.stop(seconds) for publisher in self.all))
         if self._ticker is not None:
             self._ticker.cancel()

@@ -79,7 +79,7 @@ class Management:
         return None
 
     def _get(self, kind: str, name: str, part: str = "") -> tuple[int, Any]:
-        """GET what the virtual host has by this name; return the status and the decoded body. A
+        """Request the virtual host's object of this name; return the status and the decoded body. A
         list too long to read counts as not empty. Raises OSError, HTTPException or ValueError."""
         parts = self._parts
         path = f"/api/{kind}/{quote(self._vhost, safe='')}/{quote(name, safe='')}{part}"

@@ -1,9 +1,9 @@
 """A destination whose backlog goes to disk: `when_full = "journal"`.
 
-What it is for: what comes from the fan-out is encoded at once (numbered, quality messages too), so
-that it is the same message whether it leaves now or after a restart. The `SpillQueue` decides where
-it goes: into the queue that every destination has, or by way of the journal. The journal is told
-what the broker has confirmed, and what was given up.
+What it is for: messages of the fan-out are encoded at once (numbered, quality messages too), so
+that each is the same whether it leaves now or after a restart. The `SpillQueue` decides where it
+goes: into the queue that every destination has, or by way of the journal. The journal is informed
+of what the broker has confirmed, and of what was given up.
 
 What it promises: the broker gets messages in the order in which they came; those of the run before
 first. What is in memory never exceeds `queue_bytes`. What is refused because the journal has no
@@ -50,8 +50,8 @@ class SpillDestination(Destination):
     """A `Destination` with a `spill`.
 
     `wall`: ns since 1970. `on_work` is called where the journal may have something to do, unless
-    `attended`: a job is under way or its timer set. `lacking`: something was refused that the
-    receiver has not been told of.
+    `attended`: a job is under way or its timer set. `lacking`: a refused message has not been
+    announced to the receiver.
     """
 
     spill: Readonly[object]
@@ -181,7 +181,7 @@ class SpillDestination(Destination):
 
     def _lack(self) -> None:
         if self.spill.failed:
-            self.untold = True
+            self.unannounced = True
         else:
             self.lacking = True
 
@@ -291,9 +291,9 @@ class SpillDestination(Destination):
                 loss_tracker.fresh.add(missed.first, missed.following - 1)
             if missed.blocks:
                 loss_tracker.miss_book()
-            loss_tracker.untold = True
+            loss_tracker.unannounced = True
         self.dropped += self.spill.on_disk
-        self.untold = self.lacking or self.spill.on_disk > 0
+        self.unannounced = self.lacking or self.spill.on_disk > 0
         self.lacking = False
 
     # -- batches ----------------------------------------------------------------------------

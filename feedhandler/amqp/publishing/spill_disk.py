@@ -79,7 +79,7 @@ class SpillDisk:
             )
 
     def carry_out(self, job: Job) -> Result:
-        """Do a job; return its result, with `error` set where it failed. Raises nothing."""
+        """Run a job; return its result, with `error` set where it failed. Raises nothing."""
         result = Result()
         engine = self.engine
         try:
@@ -140,7 +140,7 @@ class SpillThread:
         self._jobs.put(job)
 
     def close(self, seconds: float) -> bool:
-        """Have the journal closed; return whether that was done within `seconds`."""
+        """Close the journal; return whether it was closed within `seconds`."""
         self._jobs.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
@@ -155,7 +155,7 @@ class SpillThread:
         self.disk.close()
 
     def _grow_beside(self) -> None:
-        """Have one more block made where one is wanted, while jobs go on. Where the disk has no
+        """Allocate one more block where one is wanted, while jobs go on. Where the disk has no
         room for it, the journal goes on without."""
         if self.disk.engine.growth_due and not (self._growth and self._growth.is_alive()):
             self._growth = threading.Thread(

@@ -63,7 +63,7 @@ class Backlog(SenderQueue):
     `streams`: the fan-out's, in its order. `clock`: monotonic ns. `behind_time` and `full_time`
     accumulate for how long messages waited, and were dropped.
 
-    `untold`: a loss has not been announced yet. `overflowing`: the queue became full and has not
+    `unannounced`: a loss is to be announced. `overflowing`: the queue became full and has not
     been empty since. `numbers_late`: messages are numbered as they are sent, so that drops leave no
     gap; else as they come. `given_up`: all that comes is dropped, until the receiver is there
     again.
@@ -81,7 +81,7 @@ class Backlog(SenderQueue):
     full_time: Readonly[object]
     numbers_late: cython.bint
     notices: object
-    untold: Readonly[cython.bint]
+    unannounced: Readonly[cython.bint]
     following: cython.ulonglong
     dropped: Readonly[cython.ulonglong]
     dropped_bytes: Readonly[cython.ulonglong]
@@ -117,7 +117,7 @@ class Backlog(SenderQueue):
         self.queue = deque()
         self.numbers_late = True
         self.notices = deque()
-        self.untold = False
+        self.unannounced = False
         self.following = 0
         self.dropped = self.dropped_bytes = self.overflows = 0
         self.conflated = self.conflated_bytes = self.books_sent = 0
@@ -220,7 +220,7 @@ class Backlog(SenderQueue):
 
     def _may_send(self) -> cython.bint:
         """Return whether nothing has to be sent before a new message, and the link takes one."""
-        return not self.queue and not self.untold and not self._first() and self.sender.ready()
+        return not self.queue and not self.unannounced and not self._first() and self.sender.ready()
 
     def _send(self, outgoing: OutgoingMessage) -> cython.int:
         """Assign the number of a message and send it; the caller has checked room and readiness."""
@@ -291,7 +291,7 @@ class Backlog(SenderQueue):
         self.conflation.clean(key)
         self.queued_bytes = self.conflation.bytes
         self.loss_trackers[key[0]].miss_book()
-        self.untold = True
+        self.unannounced = True
 
     def _set_overflowing(self, full: bool) -> None:
         """Record that the queue became full, or empty."""
@@ -361,10 +361,10 @@ class Backlog(SenderQueue):
         """Queue the notice that nothing waits any more, for services where something was
         conflated."""
         for service, loss_tracker in self.loss_trackers.items():
-            if loss_tracker.conflating and not loss_tracker.conflation_untold:
+            if loss_tracker.conflating and not loss_tracker.conflation_unannounced:
                 stream: Stream = self.by_service[service]
                 self.notices.append((service, *loss_tracker.caught_up(stream.next_sequence)))
-                self.untold = True
+                self.unannounced = True
 
     # -- what goes --------------------------------------------------------------------------
 
@@ -401,7 +401,7 @@ class Backlog(SenderQueue):
     def _count_drop(self, outgoing: OutgoingMessage) -> None:
         self.dropped += 1
         self.dropped_bytes += len(outgoing.data)
-        self.untold = True
+        self.unannounced = True
 
     def _note_backlog(self) -> cython.int:
         """Record at the connection and the link whether anything waits for credit or room."""
@@ -415,22 +415,22 @@ class Backlog(SenderQueue):
 
     def _is_behind(self) -> cython.bint:
         waits: cython.bint = len(self.queue) > 0 or len(self.open_batches) > 0
-        return waits or self.untold or self.catching > 0
+        return waits or self.unannounced or self.catching > 0
 
     def drain(self) -> cython.int:
         """Send what waits, as far as credit, room and the engine allow."""
         if self.given_up:
             return 0
-        if self._anything_to_tell() and not self._first():
+        if self._must_announce() and not self._first():
             self._report()
-        while self.queue and not self.untold and not self._first() and self.sender.ready():
+        while self.queue and not self.unannounced and not self._first() and self.sender.ready():
             if self.conflation is not None and self._fetch_books():
                 continue
             size: cython.Py_ssize_t = self._next_size()
             if size < 0 or not self._room(size):
                 break
             self._send(self._pop())
-        if self.conflation is not None and not (self.queue or self.untold or self.overrun):
+        if self.conflation is not None and not (self.queue or self.unannounced or self.overrun):
             self._report_caught_up()
             self._report()
         if not self.queue:
@@ -454,13 +454,13 @@ class Backlog(SenderQueue):
         outgoing: OutgoingMessage = self.queue[0]
         return len(outgoing.data)
 
-    def _anything_to_tell(self) -> cython.bint:
+    def _must_announce(self) -> cython.bint:
         """Return whether a notice must be sent before any later data."""
-        if self.conflation is not None and not self.untold:
+        if self.conflation is not None and not self.unannounced:
             for loss_tracker in self.loss_trackers.values():
-                if loss_tracker.conflation_untold:
-                    self.untold = True
-        return self.untold
+                if loss_tracker.conflation_unannounced:
+                    self.unannounced = True
+        return self.unannounced
 
     def _report(self) -> None:
         """Send the notices of what the receiver lacks, before any later data."""
@@ -470,19 +470,19 @@ class Backlog(SenderQueue):
             service, reason, body = self.notices.popleft()
             stream: Stream = self.by_service[service]
             self._send_note(self._note(service, stream.next_sequence, reason, body))
-        self.untold = False
+        self.unannounced = False
 
     def _gather_notices(self) -> bool:
         """Return whether there are notices to send; gathers new ones once all are sent."""
         if self.notices:
             return True
         for service, loss_tracker in self.loss_trackers.items():
-            if loss_tracker.untold:
+            if loss_tracker.unannounced:
                 notices = [(service, reason, body) for reason, body in loss_tracker.notices()]
                 stream: Stream = self.by_service[service]
                 if self in stream.concerned:
                     self.notices.extend(notices)
-            if loss_tracker.conflation_untold:
+            if loss_tracker.conflation_unannounced:
                 self.notices.append((service, *loss_tracker.conflated_notice()))
         return len(self.notices) > 0
 

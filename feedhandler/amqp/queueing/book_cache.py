@@ -135,7 +135,7 @@ def check_conflatable(feed: Feed) -> None:
         if does & BY_POSITION:
             raise UsageError(f"{feed.name}: {given.name} names levels by position, no book does")
         if changes and does & {"status", "directory"}:
-            raise UsageError(f"{feed.name}: {given.name} tells more than a change of a book")
+            raise UsageError(f"{feed.name}: {given.name} carries more than a change of a book")
     levels = [feed.layout(message.name) for message in feed.book.messages if _sets_levels(message)]
     if levels and all(layout.conflate == "latest" for layout in levels):
         raise UsageError(f"{feed.name}: of its levels the latest messages are enough")

@@ -323,7 +323,7 @@ class Conflation:
     # -- too much ---------------------------------------------------------------------------
 
     def squeeze(self) -> bool:
-        """Give up something that can be given up without loss; return whether there was
+        """Drop an entry that can be dropped without loss; return whether there was
         anything."""
         for key in self.orders:
             self._soil(key)

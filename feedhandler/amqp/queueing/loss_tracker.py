@@ -50,9 +50,9 @@ EPOCH_REASONS = ("start", "reset")
 class LossTracker:
     """Loss tracker of one destination and service.
 
-    `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`: a
-    drop has not been announced yet. `healed`: what was lost in this epoch, a snapshot has
-    repaired.
+    `skipping`: the rest of a snapshot block is to be dropped, up to and with its end.
+    `unannounced`: a drop has not been announced yet. `healed`: what was lost in this epoch, a
+    snapshot has repaired.
     """
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class LossTracker:
         self.fresh = RangeSet()
         self.doubt: str | None = None
         self.skipping = False
-        self.untold = False
+        self.unannounced = False
         self.healed = False
         self.lost_ranges = self.lost_total = 0
         self._quality: dict[str, Any] = {}
         self._epoch_began: bytes | None = None
         self._broken_last = -1
-        self.conflating = self.conflation_untold = False
+        self.conflating = self.conflation_unannounced = False
         self.conflated = self.unsequenced = 0
         self._conflated_range: list[int] = []
 
@@ -74,7 +74,7 @@ class LossTracker:
 
     def drop(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was dropped before it was sent."""
-        self.untold = True
+        self.unannounced = True
         if outgoing.block:
             self.skipping = True
             self.doubt = BROKEN_BLOCK
@@ -88,20 +88,20 @@ class LossTracker:
     def refuse(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was sent, and refused for good."""
         if outgoing.block:
-            self.untold = True
+            self.unannounced = True
             self.doubt = BROKEN_BLOCK
             self._broken_last = (outgoing.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
         elif not outgoing.reason:
             self.drop(outgoing)
         else:
-            # Its content is in `_told`, and so in the next message.
-            self.untold = True
+            # Its content is in `_quality`, and so in the next message.
+            self.unannounced = True
             if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
     def miss_book(self) -> None:
         """Record that a book that was to be sent will not be."""
-        self.untold = True
+        self.unannounced = True
         self.doubt = BROKEN_BLOCK
 
     def skips(self, block: bool, reason: str, body: bytes) -> bool:
@@ -135,7 +135,7 @@ class LossTracker:
         """End the dropping of a block: other receivers are healed by it, this one keeps its
         losses."""
         self.skipping = False
-        self.untold = True
+        self.unannounced = True
         self.doubt = BROKEN_BLOCK
         for first, last in self._quality.get("stale", ()):
             self.lost.add(first, last)
@@ -145,7 +145,7 @@ class LossTracker:
 
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is
-        untold."""
+        unannounced."""
         notices = [] if self._epoch_began is None else [("", self._epoch_began)]
         self._epoch_began = None
         dropped = self.fresh.latest(RANGES_REPORTED_MAX)
@@ -154,7 +154,7 @@ class LossTracker:
         for first, last in self.fresh:
             self.lost.add(first, last)
         self.fresh.clear()
-        self.untold = False
+        self.unannounced = False
         outside = {"unsequenced": self.unsequenced} if self.unsequenced else {}
         self.unsequenced = 0
         return [*notices, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped, **outside)))]
@@ -170,7 +170,7 @@ class LossTracker:
         """Record that `count` market messages of packets `first` to `last` were replaced by newer
         ones."""
         if not self.conflating:
-            self.conflating = self.conflation_untold = True
+            self.conflating = self.conflation_unannounced = True
             self._conflated_range = [first, last]
         self.conflated += count
         begin, end = self._conflated_range
@@ -178,13 +178,13 @@ class LossTracker:
 
     def conflated_notice(self) -> tuple[str, bytes]:
         """Return the message (reason, body) to send before the first data that lacks something."""
-        self.conflation_untold = False
+        self.conflation_unannounced = False
         return CONFLATED, self._worse(self._conflation_body(CONFLATED))
 
     def caught_up(self, next_sequence: int) -> tuple[str, bytes]:
         """Return the message (reason, body) after which nothing waits, and the stream is complete
         again."""
-        self.conflating = self.conflation_untold = False
+        self.conflating = self.conflation_unannounced = False
         body = self._conflation_body(CAUGHT_UP)
         self.conflated = 0
         return CAUGHT_UP, self._worse({**body, "next": next_sequence or body.get("next")})

@@ -11,8 +11,8 @@ concern all (FENCE), and `conflate` speaks for the rest.
 Where a change of an order does not name the symbol, the book cache knows it. A message about an
 order that it does not know, or not any more, waits (NEVER): that order is in no book
 that is sent later, so a receiver that has the book drops the message. Changes of a symbol whose
-prices have no scale yet wait at their position, and so does what tells scales: no book is sent past
-them (FENCE).
+prices have no scale yet wait at their position, and so do messages that carry scales: no book
+is sent past them (FENCE).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
@@ -121,7 +121,7 @@ class Rule:
 class MessageSplitter:
     """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
     changes of them may be conflated; else they wait at their position. `known`: what is known of
-    symbols and orders; it may be left out for feeds whose messages tell it."""
+    symbols and orders; it may be left out for feeds whose messages carry it."""
 
     table: FeedTable
     order: str

@@ -107,7 +107,7 @@ class NodeConnection(Peer):
         self.members: list[Member] = []
         self.parted = False
         self.orderly = False
-        self.goodbye = False  # the client closed of its own accord: nothing it had has failed
+        self.goodbye = False  # the client closed by itself: nothing has failed
         self.leave_by: float | None = None
         self.open_by: float | None = node.loop.time() + node.open_seconds
         self.admission = admission
@@ -322,7 +322,7 @@ class NodeConnection(Peer):
             self._detach_overruns()
 
     def _drain(self) -> bool:
-        """Let waiting messages into the engine; return whether any went."""
+        """Move waiting messages into the engine; return whether any went."""
         for queue_link in list(self.queue_links.values()):
             if queue_link.blocked:
                 queue_link.flow()
@@ -623,7 +623,7 @@ class NodeConnection(Peer):
             self.node.links -= 1
 
     def leave(self, queue: deque[bytes]) -> None:
-        """Have the messages of a queue freed in shares: there may be many, of many links."""
+        """Free the messages of a queue in shares: there may be many, of many links."""
         self.node.leftovers.leave(queue)
 
     def _leave_group(self, member: Member) -> None:

@@ -206,7 +206,7 @@ class _AnyMember(SenderLink):
         return not self.group.waiting and any(each.accepts_more() for each in self.group.members)
 
 
-class _Nobody(Peer):
+class _GroupPeer(Peer):
     """The peer of the group's own sender queue, without a connection. Reports that the group has
     overrun."""
 
@@ -232,8 +232,8 @@ class Group(SenderQueue):
         queue_bytes_max: int,
         batch_bytes_max: int,
     ) -> None:
-        nobody = _Nobody(dirty_peers, self._on_overrun)
-        super().__init__(nobody, _AnyMember(self), subscription, queue_bytes_max, batch_bytes_max)
+        peer = _GroupPeer(dirty_peers, self._on_overrun)
+        super().__init__(peer, _AnyMember(self), subscription, queue_bytes_max, batch_bytes_max)
         self.name = name
         self.members: list[Member] = []
         self.homes: dict[str, Member] = {}

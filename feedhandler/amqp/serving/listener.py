@@ -3,7 +3,7 @@
 What it promises: no call blocks, and many clients at once are accepted in shares (`budget`), for a
 hundred take the event loop 50 ms; no client is accepted while what ended connections left is still
 to be freed (`crowded`); clients do not get the process's last descriptors (they are closed at once,
-and the operator is told), and where there is none at all it pauses rather than spins. What becomes
+the operator is informed), and where there is none at all it pauses rather than spins. What becomes
 of a client is the node's (`node`).
 """
 

@@ -11,8 +11,8 @@ exhaust neither the event loop nor the machine's memory.
 
 What it promises: a refusal takes `REFUSAL_SECONDS` whatever was wrong, and does not reveal what
 was; an address that fails too often is ignored for a while, on open connections as on new ones; a
-client whose credentials are not checked, because too many wait, is told to try again, and no single
-address can fill the queue; each refusal is reported to the operator, without a password in it.
+client whose credentials are not checked, because too many wait, is asked to try again, and no
+single address can fill the queue; the operator sees each refusal, without a password.
 
 What it leaves to others: bytes (`sasl`, `security`), users (`users`), connections (`connection`).
 """
@@ -65,7 +65,7 @@ class _Check:
 
 
 def _nobody() -> None:
-    """Do nothing: no connection stands behind this admission."""
+    """Do nothing: this admission has no connection."""
 
 
 @dataclass(slots=True, eq=False)
@@ -191,7 +191,7 @@ class Gate:
         if self.shut(admission.address):
             return Decision(None, SHUT, temporary=True)
         if asked.mechanism == "ANONYMOUS":
-            return Decision(self.users.anonymous, "nobody may come in without a name")
+            return Decision(self.users.anonymous, "anonymous clients are not admitted")
         if asked.mechanism == "EXTERNAL":
             assert admission.tls is not None
             names = admission.tls.peer_names

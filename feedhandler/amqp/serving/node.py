@@ -58,10 +58,10 @@ class Node:
 
     `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
     `message_type` turns a word of `types=` into a number. `pump(bytes)` delivers a share of what
-    the ring holds and tells whether more waits: the core's. `snapshots`: links may ask for them by
-    `snapshot=1`, and `on_attach(sender_queue, streams)` is called for each that does, after its
-    first quality messages; it may send the blocks at once or later. `observer` is told of links and
-    log-ins. `gate` decides who is admitted; without one every client is. `conflates`: the feed,
+    the ring holds and returns whether more waits: the core's. `snapshots`: links may ask for them
+    by `snapshot=1`, and `on_attach(sender_queue, streams)` is called for each that does, after its
+    first quality messages; it may send the blocks at once or later. `observer` is notified of links
+    and log-ins. `gate` decides who is admitted; without one every client is. `conflates`: the feed,
     where links may be conflated.
     """
 
@@ -213,7 +213,7 @@ class Node:
         return len(self.connections) - len(self.gate.strangers) >= self.settings.max_connections
 
     def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
-        """Have a password checked beside the loop; `connection.decided` gets the decision."""
+        """Check a password outside the loop; `connection.decided` is called with the decision."""
 
         async def check() -> None:
             try:
@@ -248,7 +248,7 @@ class Node:
         return more
 
     def send_snapshots(self, sender_queue: SenderQueue, streams: list[Stream]) -> None:
-        """Have snapshots of these services sent to a link."""
+        """Request snapshots of these services for a link."""
         if self.on_attach is not None:
             self.on_attach(sender_queue, streams)
 

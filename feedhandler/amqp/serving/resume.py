@@ -4,10 +4,10 @@ What it is for: for each service of which a link names a tag, its history says f
 be served (`History.find`); the link gets a quality message with the reason `resume` first, and then
 reads on (`catchup`).
 
-What it promises: a link is told which numbers it will not get, as exactly as they are known, before
-anything that follows them. Where it has asked for snapshots, one is sent instead of what is left of
-the history. A link without quality messages that is overtaken is given up: the loss could not be
-announced to it.
+What it promises: the numbers that a link will not get are announced to it, as exactly as they are
+known, before anything that follows them. Where it has asked for snapshots, one is sent instead of
+what is left of the history. A link without quality messages that is overtaken is given up: the loss
+could not be announced to it.
 
 What it leaves to others: sockets and turns (`node`), where snapshots come from (`on_attach`).
 """

@@ -56,8 +56,7 @@ class Intake:
             self.attachment.work()
 
     def drain(self) -> None:
-        """Have the node send all that it has for this link now; `drained` is set when that has
-        come."""
+        """Drain the link: the node sends all that it has for it; `drained` is set afterwards."""
         if not self.over:
             self.draining = True
             self.link.drain()

@@ -101,7 +101,7 @@ class Message:
     service         service number
     sequence        the packet's sequence number (also as `seq`); of a snapshot's packets the number
                     that their tag has instead: above any live one, ascending; of packets outside
-                    the sequence the one that tells them apart, above any live one, too
+                    the sequence one that distinguishes them, above any live one, too
     number          the message's index in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
                     for a quality message
     received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
@@ -150,7 +150,7 @@ class Message:
     @property
     def unsequenced(self) -> bool:
         """Whether its packet stands outside the feed's sequence: then `sequence` is no sequence
-        number, and only tells the packet from others."""
+        number, and only distinguishes the packet from others."""
         return self.sequence >> 62 == 1
 
     @property
@@ -196,8 +196,8 @@ class Message:
 
     @property
     def symbols(self) -> Mapping[int, str]:
-        """The symbols of instruments by instrument id, as far as this subscription has told them:
-        normalised records have the ids only. A view, which grows as more are told."""
+        """The symbols of instruments by instrument id, as far as this subscription has sent them:
+        normalised records have the ids only. A view, which grows as more arrive."""
         self._read_records()
         return MappingProxyType(self._instruments())
 
@@ -205,7 +205,7 @@ class Message:
         return self.references.setdefault((self.feed_number, self.service), {})
 
     def _read_records(self) -> Any:
-        """Decode normalised records, and learn the symbols that are told between them. Raises
+        """Decode normalised records, and learn the symbols that come between them. Raises
         UsageError for other content, PeerError where they cannot be read."""
         if self.content != "records":
             raise UsageError(f"a {self.content} body holds no normalised records")
@@ -579,7 +579,7 @@ class Inbox:
         self, link: ReceiverLink, first: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Copy the bodies of a link's messages `first` .. `end` - 1, until a quality message, or
-        where a snapshot block begins or ends (`snapshot` tells which they are of).
+        where a snapshot block begins or ends (`snapshot` says whether they are in one).
 
         Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is seven
         arrays of `end - first` one behind the other: each body's start in `bodies`, size, receive

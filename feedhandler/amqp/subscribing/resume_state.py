@@ -4,7 +4,7 @@ What it is for: one `ResumeState` for each gateway that a subscriber is attached
 far each service was read when the connection was lost, names the tags to resume from, and processes
 every quality message. The first one of a service on the new link decides what was lost:
 
-    resumed         the node goes on right behind the tag: nothing is lost; it says so itself, with
+    resumed         the node goes on right behind the tag: nothing is lost; it reports that, with
                     reason `resume`
     too late        the node says that, too: the range, or why it is not known
     not offered     the node begins where it is now: what lies between is lost, as far as the
@@ -16,7 +16,7 @@ A loss of this subscriber alone makes every later quality message of the service
 connection's end has cut in two is asked for again; so is one where the link was behind and
 conflated as the connection was lost: which books were still to come is unknown. Where each link
 begins with the state as it is, as those of normalised records do that ask for it, that state makes
-good what was lost: the loss is told, and the service is `REFRESHED`.
+good what was lost: the loss is announced, and the service is `REFRESHED`.
 
 No I/O, no engine.
 """

@@ -78,8 +78,8 @@ class Shape(Protocol):
 class Lane:
     """One gateway's part in one service.
 
-    `told` is its latest quality message, None until one has come on this connection; `block` is a
-    snapshot block that is not complete yet.
+    `quality` is its latest quality message, None until one has come on this connection; `block` is
+    a snapshot block that is not complete yet.
     """
 
     def __init__(self) -> None:

@@ -417,7 +417,7 @@ class Subscriber:
         return messages
 
     def _heard(self, messages: Iterable[Message]) -> list[Message]:
-        """Replace the quality messages among these by what the upstream makes of them."""
+        """Replace the quality messages among these by the upstream's own."""
         found: list[Message] = []
         for message in messages:
             if message.content == "quality":

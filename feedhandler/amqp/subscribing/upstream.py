@@ -247,8 +247,7 @@ class Upstream:
             return bool(asked) if tags else None
 
     def _on_end(self, intake: Intake) -> None:
-        """Have the owner take what was received on a link that has ended, then reconnect or end for
-        good."""
+        """Hand over what was received on an ended link, then reconnect or end for good."""
         overlap = self.overlap
         concerned = (self.intake,) if overlap is None else (overlap.old, overlap.new)
         if intake not in concerned or self.state is State.CLOSED:

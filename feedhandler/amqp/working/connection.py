@@ -285,11 +285,11 @@ class KeptConnection(abc.ABC):
 
     @abc.abstractmethod
     def _lost(self) -> None:
-        """Act on the end of a connection, which takes what was in hand with it."""
+        """Handle the end of a connection: messages in hand are lost with it."""
 
     @abc.abstractmethod
     def _end(self, error: Ended) -> None:
-        """Act on an end for good."""
+        """Handle the final end."""
 
     async def _begin(self) -> None:
         """Connect, and keep that up until `_keeper` is cancelled. Raises `Ended` where the first

@@ -69,7 +69,7 @@ class BrokerJDeclares(Declares):
             self.api("POST", "exchange", f"{exchange}/bind", body)
 
     def delete(self, queue: str) -> None:
-        """Remove a queue with what is in it."""
+        """Remove a queue and its messages."""
         self.api("DELETE", "queue", queue)
 
     def delete_exchange(self, name: str) -> None:

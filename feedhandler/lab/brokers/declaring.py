@@ -78,7 +78,7 @@ class Declares:
         raise AssertionError("each kind has its own")
 
     def delete(self, queue: str) -> None:
-        """Remove a queue with what is in it."""
+        """Remove a queue and its messages."""
         raise AssertionError("each kind has its own")
 
     def delete_exchange(self, name: str) -> None:

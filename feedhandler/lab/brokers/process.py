@@ -29,7 +29,7 @@ LINES = 200
 
 
 def end_with_us() -> None:
-    """Have the kernel kill this child when the thread that started it ends; called in the child."""
+    """Make the kernel kill this child when the thread that started it ends; called in the child."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

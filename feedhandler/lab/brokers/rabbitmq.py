@@ -86,7 +86,7 @@ class RabbitMQDeclares(Declares):
         self.api("DELETE", f"{self._in('bindings')}/e/{words}")
 
     def delete(self, queue: str) -> None:
-        """Remove a queue with what is in it."""
+        """Remove a queue and its messages."""
         self.api("DELETE", self._in("queues", queue))
 
     def delete_exchange(self, name: str) -> None:
@@ -123,7 +123,7 @@ class RabbitMQ4Declares(RabbitMQDeclares):
 
 
 class RabbitMQ(RabbitMQDeclares, Broker):
-    """The process of RabbitMQ, as both versions have it."""
+    """The process of RabbitMQ, common to both versions."""
 
     READY = "Starting broker... completed"
     PLUGINS: ClassVar[str]

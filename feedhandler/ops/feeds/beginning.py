@@ -78,9 +78,9 @@ FRAMINGS = {
         "nul",
         "nyse-integrated-xdp",
         """\
-# NYSE XDP: a packet's length includes its header. Numbers count messages. DeliveryFlag tells what a
-# packet is for. Whether a heartbeat's number is the last or the next one, the exchange's own
-# specification tells.
+# NYSE XDP: a packet's length includes its header. Numbers count messages. DeliveryFlag gives the
+# packet's kind. Whether a heartbeat's number is the last or the next one, the exchange's own
+# specification says.
 """,
         "# A message's size includes itself.\n",
         "100",
@@ -126,7 +126,7 @@ FRAMINGS = {
 _SKELETON = """\
 # {name}: a description of a feed, begun for {framing}. It loads as it is.
 #
-# codecs/FORMAT.md tells every key; `feedhandler feeds NAME` shows a built-in feed as a model.
+# codecs/FORMAT.md lists every key; `feedhandler feeds NAME` shows a built-in feed as a model.
 # What to fill in next, from the exchange's specification:
 #   1. title, zone and source below, and a number of your own, 1000 or above;
 #   2. what the comments on [packet] and [message] leave open;
@@ -153,7 +153,7 @@ type = {type}
 name = "add_order"
 title = "Add order"
 symbol = "Symbol" # the field that names the instrument
-conflate = "never" # "latest" where a newer one tells all that the older one did
+conflate = "never" # "latest" where a newer one carries all that the older one did
 fields = [
     {{ type = "u64", name = "Timestamp", doc = "nanoseconds since 1970" }},
     {{ type = "u64", name = "OrderId" }},

@@ -265,8 +265,8 @@ class Importer:
         return [
             f"# {_line(title)}: made of an SBE schema, framed as {self.framing}.",
             "#",
-            "# Names are the schema's. What it does not tell is to be filled in: zone, number, and",
-            "# of each message whether a newer one replaces it (`conflate`). Every key is told in",
+            "# Names are the schema's. What it does not give is to be filled in: zone, number, and",
+            "# of each message whether a newer one replaces it (`conflate`). Every key is in",
             "# codecs/FORMAT.md; `feedhandler feeds check` holds it against real packets.",
             "",
             f"name = {toml_value(self.name)}",

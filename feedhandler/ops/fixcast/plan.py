@@ -48,7 +48,7 @@ def make_plan(wanted: Wanted) -> int:
     """
     if not wanted.feed:
         if wanted.busiest or wanted.by_service:
-            raise UsageError("a table tells neither minutes nor services", "give a capture: --feed")
+            raise UsageError("a table has neither minutes nor services", "give a capture: --feed")
         return _plan_of(wanted, read_volumes(wanted.measured))
     meter, whole = _measured(wanted)
     day, minute = meter.volumes(), meter.busiest_volumes()

@@ -23,7 +23,7 @@ REMEDIES = {
     "fragments": "left unreplicated: messages of one datagram each",
     "segmented": "left unreplicated: have the program not use UDP_SEGMENT",
     "options": "left unreplicated: IP options",
-    "no_neighbour": "not sent: no route to a target, or nobody answers there",
+    "no_neighbour": "not sent: no route to a target, or no answer there",
     "failed": "the kernel had no memory for a copy",
 }
 

@@ -39,7 +39,7 @@ class Wanted:
 def measure(wanted: Wanted, as_json: bool) -> int:
     """Measure and print; `FOUND` where a receiver never got a message.
 
-    Where io_uring is refused, a line says so in place of its row. Raises `UsageError`.
+    Where io_uring is refused, a line reports it in place of its row. Raises `UsageError`.
     """
     if wanted.messages < 2 * INTERVALS:
         raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")

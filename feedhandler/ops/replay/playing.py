@@ -159,7 +159,7 @@ def _source(options: Options) -> Pipeline:
         raise UsageError("a dry run writes nothing", "leave --dry-run or --write out")
     passes = options.loop
     if not passes and (options.dry_run or options.write is not None):
-        raise UsageError("a loop for ever has no end to tell or to write", "give --loop a number")
+        raise UsageError("a loop for ever has no end to print or to write", "give --loop a number")
     return Pipeline(
         captures,
         selection=selection,

@@ -379,7 +379,7 @@ def tree_of(lake: Path) -> set[str]:
 def test_a_lake_that_cannot_be_read_is_reported(session: Path, tmp_path: Path) -> None:
     (written,) = fill_lake([str(session)], UTP, tmp_path)
     (Path(written.folder) / "_about.json").write_text("{}")
-    with pytest.raises(UsageError, match="tells nothing of its capture"):
+    with pytest.raises(UsageError, match="has no readable account of its capture"):
         outcome_of(tmp_path, UTP)
 
 

@@ -183,7 +183,7 @@ def test_iex_rows_have_symbols_as_text(captures: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({}, "feed is not told"),
+        ({}, "no feed is given"),
         ({"feed": "iex-deep", "rows": "books"}, "rows: 'books'"),
         ({"feed": "iex-deep", "from": "09:00"}, "no full time"),
         ({"feed": "iex-deep", "service": "one"}, "is no number"),

@@ -49,7 +49,7 @@ def test_who_may_come_in_without_a_name(text: str, anonymous: bool) -> None:
         ('[amqp]\nlisten = ""\n', "amqp.listen: empty"),
         (TLS, "amqp.listen: 127.0.0.1:5672 is not loopback"),
         ("[amqp]\nanonymous = false\n", "who may log in?"),
-        (ANN, "amqp.users[0]: nobody could log in"),
+        (ANN, "amqp.users[0]: no user could log in"),
         ('[amqp.tls]\nlisten = "5671"\n', "amqp.tls.listen: '5671' is not host:port"),
         ('[amqp.tls]\nlisten = "h:5671"\nkey = "k"\n', "amqp.tls.certificate: missing"),
         ('[amqp.tls]\nlisten = "h:5671"\ncertificate = "c"\n', "amqp.tls.key: missing"),

@@ -140,7 +140,7 @@ def test_what_gives_way_reaches_the_destination_by_the_configuration(policy: str
 
 
 def test_a_policy_that_tells_by_quality_messages_wants_them() -> None:
-    assert "publish[0].when_full: conflate tells" in refusal(when_full="conflate", quality=False)
+    assert "[0].when_full: conflate announces" in refusal(when_full="conflate", quality=False)
 
 
 def test_a_journal_is_for_destinations_and_not_for_links() -> None:

@@ -76,7 +76,7 @@ listen = "0.0.0.0:5672"
 name = "a"
 password_file = "plain"
 services = ["*"]
-""", 4, "amqp.users[0]", "nobody could log in"),
+""", 4, "amqp.users[0]", "no user could log in"),
         ("""
 [amqp]
 plain_without_tls = true

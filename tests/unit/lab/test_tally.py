@@ -147,7 +147,7 @@ def test_what_was_not_sent_is_a_stranger(module: ModuleType, position: Position)
     tally.record(batch_of([position, *packets()]), NOW_NS)
     assert tally.strangers == 1
     assert wrong(tally, ONES) == (0, 1, 0)
-    assert "nobody sent it" in tally.named[0]
+    assert "never sent" in tally.named[0]
 
 
 def test_only_the_first_few_are_named(module: ModuleType) -> None:

@@ -44,13 +44,13 @@ def test_what_was_dropped_is_announced_as_ranges_and_makes_the_state_stale() -> 
     _, loss_tracker = begun()
     for sequence in (4, 5, 6, 9):
         loss_tracker.drop(data(sequence))
-    assert loss_tracker.untold
+    assert loss_tracker.unannounced
     body = notice(loss_tracker)
     assert body["state"] == "STALE"
     assert body["lost"] == [[4, 6], [9, 9]]
     assert body["stale"] == [[4, 6], [9, 9]]
     assert (body["lost_ranges"], body["lost_total"]) == (2, 4)
-    assert not loss_tracker.untold
+    assert not loss_tracker.unannounced
 
 
 def test_later_messages_of_the_service_keep_what_the_destination_lacks() -> None:
