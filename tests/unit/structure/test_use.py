@@ -29,7 +29,6 @@ PROBES = {
     "SLOT": "an entry of a kernel map, whose size is compared with the C program's",
     "extra_bytes": "what a spill queue holds, against its bound",
     "knows_flags": "flags of packets, by the description",
-    "pending_ids": "what a queue has not delivered, against a model",
     "run_test": "a program run in the kernel on one packet",
     "serve_tls": "a broker's listener, for tests of foreign clients",
     "tls_url": "its address",
