@@ -23,8 +23,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.results import Sent
 from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.captures.packet_headers import write_sequences
-from feedhandler.replay.playing.blocks import PlainBlock
 from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
+from feedhandler.replay.playing.plain_block import PlainBlock
 from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 from feedhandler.replay.playing.senders import UdpSender

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from feedhandler.replay.generating.packets import Outgoing
-from feedhandler.replay.playing.blocks import PlainBlock
 from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
+from feedhandler.replay.playing.plain_block import PlainBlock
 
 
 class Send(NamedTuple):

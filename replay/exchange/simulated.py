@@ -43,7 +43,7 @@ from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
-from feedhandler.replay.playing.blocks import PlainBlock
+from feedhandler.replay.playing.plain_block import PlainBlock
 from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
 from feedhandler.replay.playing.senders import UdpSender

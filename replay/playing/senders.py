@@ -10,13 +10,14 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from feedhandler.replay.playing.blocks import Block, PlainBlock
 from feedhandler.replay.playing.frame_lines import interface_of, open_frame_socket
 from feedhandler.replay.playing.sender import Sender
 from feedhandler.replay.playing.sender_lines import OpenLines, open_multicast_sender
 
 if TYPE_CHECKING:
+    from feedhandler.replay.playing.blocks import Block
     from feedhandler.replay.playing.frames import RawSender
+    from feedhandler.replay.playing.plain_block import PlainBlock
 
 #: A player's own longest spin (`sender_loop.SPIN_NS`): exact before sparing. At more than a
 #: thousand packets a second it never sleeps. On a virtual machine at 15,000 a second, 1.2 % were
@@ -27,7 +28,7 @@ PLAYER_SPIN_NS = 1_000_000
 class UdpSender(Sender):
     """Blocks through UDP sockets."""
 
-    def send(self, block: Block | PlainBlock, anchor_ns: int) -> int:
+    def send(self, block: "Block | PlainBlock", anchor_ns: int) -> int:
         """Send the block, each datagram at `anchor_ns + shift_ns + due_ns` of the monotonic clock;
         return how many were sent: fewer than all only after a stop or a drop."""
         return self.send_block(block.buffers, *block.udp_columns(), anchor_ns)

@@ -12,7 +12,7 @@ from feedhandler.lab import feeder
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.replayer import generated
 from feedhandler.lab.workload import Stretch, Workload, workload_of
-from feedhandler.replay.playing.blocks import PlainBlock
+from feedhandler.replay.playing.plain_block import PlainBlock
 from feedhandler.replay.playing.sender_lines import MulticastLine
 
 UTP = load_feed("euronext-utp-md")
