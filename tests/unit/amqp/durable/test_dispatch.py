@@ -109,6 +109,6 @@ def test_tries_that_were_counted_first_are_forgotten_first(monkeypatch: pytest.M
 def test_everybody_is_asked_about_drains() -> None:
     management, consumer = Dispatch(0), Consumer(1)
     management.join(consumer)
-    for each in management.everybody():
+    for each in management.consumers():
         each.settle_drain()
     assert consumer.drained == 1
