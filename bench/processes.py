@@ -1,4 +1,4 @@
-"""What a process costs, from `/proc`, looks at it beside what is measured, and rates of work."""
+"""Costs of processes, from `/proc`, sampled beside what is measured, and rates of work."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, cdivision=True
-"""What was traded of a generated market's instruments, kept as messages.
+"""Trades of a generated market's instruments, kept as messages.
 
 `Deals` has each instrument's day: the last, highest and lowest price, how often and how much was
 traded. A deal changes them, patches the instrument's trade message, and puts it on the tape; so

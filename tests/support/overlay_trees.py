@@ -3,6 +3,7 @@ receiver must have held to at the end."""
 
 import heapq
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ class Timeline:
         self.now = until
 
 
-class TreeWorld(Timeline):
+class TreeWorld(Timeline, ABC):
     """Members, their clocks and what receivers had; time in ns from `BEGIN_NS`.
 
     A subclass has the links (`send`) and the faults, and says what a member is known by: its name,
@@ -57,9 +58,9 @@ class TreeWorld(Timeline):
         self.deadlines: list[int] = []
         self.had: dict[Any, list[Event]] = {}
 
+    @abstractmethod
     def send(self, source: Any, sends: Sends) -> None:
         """Put datagrams on their way."""
-        raise NotImplementedError
 
     def clock(self, at: Any) -> int:
         """A member's own clock."""

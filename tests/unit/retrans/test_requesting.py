@@ -1,4 +1,4 @@
-"""What every client does with the ranges that it is asked for, whatever the protocol's bytes."""
+"""Every client checks and bounds the ranges that it is asked for, whatever its protocol."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from tests.unit.retrans.protocols import (
 
 class Asked(NamedTuple):
     """A protocol: what makes a client that may ask (of `RecoverySettings`), for which service, the
-    first number that no packet can have (0: not to be told from others), and whether the client
+    first number that no packet can have (0: it is like any other), and whether the client
     has snapshots too."""
 
     make: Callable[..., Any]
