@@ -27,7 +27,7 @@ async def test_stop_delivers_what_waits_and_says_why() -> None:
         await in_thread(quick.attached, links[0])
         await in_thread(slow.attached, links[1])
         await rig.stream(1, 2000)  # more than socket and engine hold
-        stopping = asyncio.create_task(rig.node.stop(15))
+        stopping = asyncio.create_task(rig.node.stop(PATIENCE_S))
         conditions = await asyncio.gather(in_thread(goodbye_of, quick), in_thread(goodbye_of, slow))
         assert conditions == ["amqp:connection:forced"] * 2
         for client, link in zip((quick, slow), links, strict=True):
@@ -50,7 +50,7 @@ async def test_a_client_that_talks_until_the_end_still_hears_all_of_it() -> None
         link = client.receiver("euronext.104?quality=0", 5000)
         await in_thread(client.attached, link)
         await rig.stream(1, 3000)
-        stopping = asyncio.create_task(rig.node.stop(15))
+        stopping = asyncio.create_task(rig.node.stop(PATIENCE_S))
         await rig.until(lambda: not rig.node.listening, "stop has begun")
 
         def talk_and_listen() -> str:
