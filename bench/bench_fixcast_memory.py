@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.fixcast_load import Load, as_json, book_updates
-from bench.processes import resident_bytes
 from feedhandler.codecs import load_feed
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.fixcast.datagrams import Packer
@@ -29,6 +28,7 @@ from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support.processes import resident_bytes
 
 GROUPS = ("239.192.82.1", "239.192.82.2")
 PORT = 31_982

@@ -7,7 +7,7 @@ over TCP, 336-byte bodies): what a straightforward gateway in Python would be bu
 import multiprocessing
 import statistics
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.rig import MESSAGES_A_PACKET, Outcome, Rig
 
@@ -77,25 +77,35 @@ def holds(grain: str, subscribers: int, rate: int, seconds: float) -> tuple[bool
     return outcome.passed, outcome
 
 
-def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tuple[int, str]:
-    """Return the highest rate found by bisection (unique packets/s), and why the next one failed.
+class Highest(NamedTuple):
+    """The highest rate that held (unique packets/s; 0: none), why the next one failed, and the
+    faults of a search in which none held: that it was too slow is no fault, losses are."""
+
+    rate: int
+    why: str
+    faults: list[str]
+
+
+def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> Highest:
+    """Return the highest rate, found by bisection.
 
     From the bar up by `STEP` until a rate fails (or down until one holds), then between the last
     that held and the first that did not.
     """
     good, bad, why = 0, 0, ""
     rate = bar_rate
+    faults: list[str] = []
     for _ in range(STEPS_MAX):
         passed, outcome = holds(grain, subscribers, rate, seconds)
         if passed:
             good = rate
         else:
-            bad, why = rate, outcome.why
+            bad, why, faults = rate, outcome.why, outcome.problems
         if good and bad:
             break
         rate = int(rate * STEP) if passed else int(rate / STEP)
     if not good or not bad:
-        return good, why or "not searched further"
+        return Highest(good, why or "not searched further", [] if good else faults)
     for _ in range(HALVINGS):
         middle = (good + bad) // 2
         outcome = trial(grain, subscribers, middle, seconds)
@@ -103,7 +113,7 @@ def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tupl
             good = middle
         else:
             bad, why = middle, outcome.why
-    return good, why
+    return Highest(good, why, [])
 
 
 def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str, Any]:
@@ -139,9 +149,8 @@ def run(quick: bool = False) -> dict[str, Any]:
             passed, outcome = holds(grain, subscribers, bar_rate, seconds)
             rate, why = (bar_rate, "") if passed else (0, outcome.why)
         else:
-            rate, why = highest(grain, subscribers, bar_rate, seconds)
-            if not rate:
-                problems.append(f"{name}: no rate held: {why}")
+            rate, why, faults = highest(grain, subscribers, bar_rate, seconds)
+            problems += [f"{name}: no rate held: {fault}" for fault in faults]
         found[name] = {
             "rate": rate * scale, "unit": unit, "bar": bar, "to_bar": rate * scale / bar,
             "unique_packets_a_second": rate, "next_failed": why,

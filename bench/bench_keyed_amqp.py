@@ -24,9 +24,9 @@ import numpy
 
 from bench.keyed_site import KEYS, QUEUE, Site, body
 from bench.keyed_work import syncs_a_second
-from bench.processes import cpu_seconds_of
 from bench.programs import compiled
 from feedhandler import keyed
+from tests.support.processes import cpu_seconds_of
 
 COUNT, QUICK_COUNT = 300_000, 50_000
 HOT_COUNT, QUICK_HOT_COUNT = 50_000, 10_000

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy
 
-from bench.processes import resident_bytes
 from feedhandler.keyed.dispatch import Dispatch
+from tests.support.processes import resident_bytes
 
 KEYS = 10_000
 #: Messages of a hand-over, and how many are with workers at a time.

@@ -30,9 +30,9 @@ from bench.keyed_work import (
     rounds,
     syncs_a_second,
 )
-from bench.processes import cpu_seconds_of
 from feedhandler.lab.brokers import BrokerFailed
 from feedhandler.lab.brokers.process import end_with_us
+from tests.support.processes import cpu_seconds_of
 
 #: The peers.
 NAMES = tuple(PEERS)

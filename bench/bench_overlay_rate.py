@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.processes import resident_bytes
 from bench.programs import compiled
 from feedhandler.overlay.members import Sender
 from feedhandler.overlay.port import hand_over
 from feedhandler.overlay.topology import make_topology
 from feedhandler.overlay.topology_file import write_topology
 from feedhandler.overlay.tree import Shape
+from tests.support.processes import resident_bytes
 
 TARGETS = 10
 PAYLOAD = b"x" * 200

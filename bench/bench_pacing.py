@@ -35,7 +35,7 @@ from bench.replay_kit import (
     tcpreplay_version,
     write_numbered,
 )
-from bench.veth import NoNamespace, StampRing, namespace
+from tests.support.veth import NoNamespace, StampRing, namespace
 
 #: Our p99 against tcpreplay's.
 BAR = 0.5

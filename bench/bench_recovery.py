@@ -8,7 +8,7 @@ run.
 import statistics
 from typing import Any
 
-from bench.bench_gateway import TRIES, highest
+from bench.bench_gateway import TRIES, Highest, highest
 from bench.rig import MESSAGES_A_PACKET, Outcome, Rig
 
 SECONDS = 5.0
@@ -55,17 +55,18 @@ def lossy(rate: int, seconds: float) -> Outcome:
     return outcome
 
 
-def share_left(clean: int, seconds: float) -> tuple[float, int, str]:
+def share_left(clean: int, seconds: float) -> tuple[float, Highest]:
     """Return the share of the loss-free rate that holds with losses; steps of 5 % from the top."""
     why = ""
+    faults: list[str] = []
     for percent in (100, 95, 90, 85, 80, 70, 50):
         rate = clean * percent // 100
         for _ in range(TRIES):
             outcome = lossy(rate, seconds)
             if outcome.passed:
-                return percent / 100, rate, why
-        why = outcome.why
-    return 0.0, 0, why
+                return percent / 100, Highest(rate, why, [])
+        why, faults = outcome.why, outcome.problems
+    return 0.0, Highest(0, why, faults)
 
 
 def run(quick: bool = False) -> dict[str, Any]:
@@ -79,20 +80,20 @@ def run(quick: bool = False) -> dict[str, Any]:
         f" {P50_MS}), p90 {middle['p90']:.2f}, p99 {middle['p99']:.2f} ms (bar {P99_MS}),"
         f" {sum(run['filled'] for run in runs):,} gaps"
     )
-    clean, why = highest("packet", 1, FIRST_RATE, seconds)
-    share, rate, why = share_left(clean, seconds) if clean else (0.0, 0, why)
-    if not rate:
-        problems.append(f"no rate held {'with' if clean else 'without'} losses: {why}")
+    clean = highest("packet", 1, FIRST_RATE, seconds)
+    share, held = share_left(clean.rate, seconds) if clean.rate else (0.0, clean)
+    which = "with" if clean.rate else "without"
+    problems += [f"no rate held {which} losses: {fault}" for fault in held.faults]
     print(
-        f"  1 % lost on both lines: {rate:,} of {clean:,} unique packets/s without loss,"
-        f" {share:.0%} (bar {SHARE:.0%}) {why}"
+        f"  1 % lost on both lines: {held.rate:,} of {clean.rate:,} unique packets/s without loss,"
+        f" {share:.0%} (bar {SHARE:.0%}) {held.why}"
     )
     return {
         "gap_to_recovery_ms": middle,
         "bars_ms": {"p50": P50_MS, "p99": P99_MS},
         "runs": runs,
-        "rate_without_loss": clean,
-        "rate_with_loss": rate,
+        "rate_without_loss": clean.rate,
+        "rate_with_loss": held.rate,
         "share": share,
         "share_bar": SHARE,
         "problems": problems,

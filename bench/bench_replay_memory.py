@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from bench.replay_kit import BASE_NS, GROUP, PORT, account_of, ours
-from bench.veth import NoNamespace, namespace
 from feedhandler.replay.captures.records import file_header, frame_headers
+from tests.support.veth import NoNamespace, namespace
 
 BAR_BYTES = 300_000_000
 CAPTURE_BYTES, QUICK_CAPTURE_BYTES = 1_000_000_000, 100_000_000

@@ -33,7 +33,7 @@ from bench.replay_kit import (
     tcpreplay_version,
     write_numbered,
 )
-from bench.veth import NoNamespace, namespace
+from tests.support.veth import NoNamespace, namespace
 
 RAW_BAR, UDP_BAR = 0.8, 0.9
 PACKETS, ROUNDS = 1_000_000, 3

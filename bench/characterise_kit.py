@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.processes import every, resident_bytes
+from bench.processes import every
 from feedhandler.characterise import register
 from feedhandler.characterise.cluster import SparkRunner, spark_session
 from feedhandler.characterise.files import look_at
@@ -27,6 +27,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture
+from tests.support.processes import resident_bytes
 
 FEED, PROFILE, ZONE = "euronext-utp-md", "euronext-2011-03", "Europe/Lisbon"
 #: The source paper's session.

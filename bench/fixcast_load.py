@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.processes import resident_bytes
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.messages import Cutter
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.sending import SendingSettings
+from tests.support.processes import resident_bytes
 
 CHANNEL = "c"
 #: How often messages are given where a rate is offered.

@@ -27,7 +27,7 @@ from typing import Any
 import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, order, packet_of
-from bench.processes import resident_bytes
+from tests.support.processes import resident_bytes
 
 SENDS, CONNECTS, RECONNECTS = 10_000_000, 10_000, 10_000
 #: Memory may grow by so much for a million sends, and for a connect or reconnect.

@@ -23,10 +23,10 @@ from typing import Any
 import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, message_of, packet_of
-from bench.processes import cpu_seconds_of
 from feedhandler.amqp.publishing.publisher import Publishers, State
 from feedhandler.config.publishing import PublishConfig
 from tests.support.brokers import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
+from tests.support.processes import cpu_seconds_of
 
 EXCHANGE = "bench"
 #: The key of messages that no feed description knows: they have no symbol.

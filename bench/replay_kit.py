@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.veth import NEAR
 from feedhandler.replay.captures.writer import CaptureWriter
+from tests.support.veth import NEAR
 
 GROUP, PORT = "239.1.1.1", 5_001
 #: When captures begin.

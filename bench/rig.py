@@ -20,7 +20,6 @@ from typing import Any
 
 import zmq
 
-from bench.processes import cpu_seconds_of, resident_bytes
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.config import (
@@ -40,6 +39,7 @@ from feedhandler.ports import free_ports
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support.load import LoadGenerator, LoadResult, LoadTemplate
+from tests.support.processes import cpu_seconds_of, resident_bytes
 
 SERVICE = 104
 MESSAGES_A_PACKET = 5
@@ -302,7 +302,7 @@ class Rig:
         expected = self.numbers_sent - numbers
         if published != expected or lost:
             outcome.problems.append(f"{expected - published} packets not published")
-        drops = _kernel_drops(after) - _kernel_drops(before)
+        drops = kernel_drops(after) - kernel_drops(before)
         if drops and published != expected:
             outcome.problems.append(f"{drops} kernel drops")
         if busy["node"]["queued_bytes"] > QUEUED_BYTES_MAX:
@@ -349,7 +349,8 @@ class Rig:
         return resident_bytes(self.gateway.pid)
 
 
-def _kernel_drops(snapshot: dict[str, Any]) -> int:
+def kernel_drops(snapshot: dict[str, Any]) -> int:
+    """Return the datagrams that the kernel dropped before the gateway read them, of both lines."""
     lines = snapshot["channels"][0]["lines"].values()
     return sum(line.get("kernel_drops", 0) for line in lines)
 

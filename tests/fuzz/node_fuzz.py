@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.processes import resident_bytes
 from feedhandler.amqp import proton
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.leftovers import Leftovers
@@ -38,6 +37,7 @@ from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Mutator
 from tests.support.amqp import decoded
 from tests.support.node import NodeRig, Settings
+from tests.support.processes import resident_bytes
 
 #: Conversations that are open at a time: they see one another's traffic.
 OPEN_CONVERSATIONS = 8

@@ -1,7 +1,7 @@
 """A network namespace of a test's own with a veth pair: what goes in at one end comes out byte for
 byte at the other, and nothing of it is seen elsewhere.
 
-The pair is the benches' (`bench.veth`). It needs root and iproute2; without them a test skips with
+The pair is `tests.support.veth`'s. It needs root and iproute2; without them a test skips with
 the reason.
 """
 
@@ -12,10 +12,10 @@ import struct
 import time
 from collections.abc import Iterator
 
-from bench import veth
-from bench.veth import FAR
 from feedhandler.ingest.lines import set_receive_buffer
+from tests.support import veth
 from tests.support.needs import absent
+from tests.support.veth import FAR
 
 # From <linux/if_ether.h>, <linux/if_packet.h>, <linux/capability.h>.
 _ETH_P_ALL = 3

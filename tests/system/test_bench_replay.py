@@ -8,13 +8,13 @@ import pytest
 from bench.bench_pacing import errors_of
 from bench.bench_replay_memory import anonymous_bytes, measure, write_large
 from bench.replay_kit import GROUP, PORT, ours, payload_sizes, write_numbered
-from bench.veth import NEAR, StampRing
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.senders import raw
 from tests.support.frames import namespace
+from tests.support.veth import NEAR, StampRing
 
 
 def test_the_ring_has_each_packets_number_and_a_time_that_rises(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import proton
 import pytest
 
-from bench.processes import resident_bytes
 from feedhandler.amqp.durable import intake, queue
 from feedhandler.amqp.serving import connection
 from tests.support import amqp_wire as wire
 from tests.support.durable import orders, running
 from tests.support.node import PATIENCE_S, in_thread
+from tests.support.processes import resident_bytes
 
 
 class RawSender:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.replay.captures.frames import LinkType
 from feedhandler.replay.captures.records import frame_headers
@@ -27,6 +26,7 @@ from feedhandler.replay.playing.frame_lines import (
 from feedhandler.replay.playing.frame_sender import FrameSender
 from feedhandler.replay.playing.progress import Progress
 from tests.support.frames import FrameReceiver, namespace, without_net_raw
+from tests.support.veth import FAR, NEAR, ip, wait_for_link
 
 AS_CAPTURED = Destination()
 MOVED = Destination("239.7.7.7", 7_007, bytes.fromhex("020000000007"), "10.7.7.7")

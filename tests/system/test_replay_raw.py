@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.cli import app as cli
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.replay.captures.frames import LinkType
@@ -24,6 +23,7 @@ from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.captures import PcapngBytes
 from tests.support.frames import PATIENCE_S, FrameReceiver, namespace
 from tests.support.replay import joined
+from tests.support.veth import FAR, NEAR, ip, wait_for_link
 
 GENTLE = Pace(PaceKind.PACKETS, 20_000)
 LATE_NS = 3_600 * 10**9

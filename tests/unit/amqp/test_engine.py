@@ -5,7 +5,6 @@ import socket
 
 import pytest
 
-from bench.processes import resident_bytes
 from feedhandler.amqp import proton
 from feedhandler.amqp.proton import (
     DESCRIPTION_CHARS_MAX,
@@ -15,6 +14,7 @@ from feedhandler.amqp.proton import (
 )
 from tests.support import amqp_wire as wire
 from tests.support.amqp_pair import Pair
+from tests.support.processes import resident_bytes
 
 PAYLOAD = b"\x00\x53\x75\xb0\x00\x00\x01\x2c" + bytes(300)
 

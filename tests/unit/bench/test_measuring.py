@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as bench_main
-from bench import bench_publish, bench_receive, bench_routing, bench_stall, leaks, peers, rig
+from bench import (
+    bench_gateway,
+    bench_publish,
+    bench_receive,
+    bench_routing,
+    bench_stall,
+    leaks,
+    peers,
+    rig,
+)
 from bench.local import FEED, KEY, message_of, packet_of
 from tests.support.brokers import Absent
 
@@ -123,6 +132,19 @@ def test_a_rate_that_was_not_kept_does_not_pass_and_is_no_fault() -> None:
     outcome = rig.Outcome(1, 1, False, [], {}, slow=["sender late"])
     assert not outcome.passed
     assert (outcome.problems, outcome.why) == ([], "sender late")
+
+
+@pytest.mark.parametrize("lost", [[], ["3 packets not published"]])
+def test_a_search_without_a_rate_is_a_fault_only_where_something_was_lost(
+    monkeypatch: pytest.MonkeyPatch, lost: list[str]
+) -> None:
+    def trial(grain: str, subscribers: int, rate: int, seconds: float) -> rig.Outcome:
+        return rig.Outcome(rate, 1, False, [], {}, problems=list(lost), slow=["sender late"])
+
+    monkeypatch.setattr(bench_gateway, "trial", trial)
+    found = bench_gateway.highest("packet", 1, 3_000, 0.1)
+    assert (found.rate, found.faults) == (0, lost)
+    assert "sender late" in found.why
 
 
 def test_a_search_tells_0_where_no_rate_holds() -> None:

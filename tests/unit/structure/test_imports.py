@@ -52,6 +52,15 @@ def test_rooms_stand_behind_those_that_they_import(rooms: list[Room]) -> None:
         assert not room.may_import & set(order[order.index(room.name) :]), room.name
 
 
+@pytest.mark.parametrize("folder", ["support", "fuzz"])
+def test_helpers_of_tests_and_fuzzers_need_no_bench(folder: str) -> None:
+    """Benches import helpers of tests; a fuzzer runs from a copy that has no benches."""
+    paths = list((CHECKOUT / "tests" / folder).rglob("*.py"))
+    assert paths
+    for path in paths:
+        assert not [name for name, _ in checker.imports_of(path) if name.startswith("bench")], path
+
+
 def test_no_circle_leads_through_modules(tree: Tree) -> None:
     assert checker.circles_of_modules(tree) == []
 
