@@ -103,8 +103,8 @@ class Reference(msgspec.Struct, frozen=True):
         """Return the decimal places of the symbol's prices that the message has, by their name."""
         if len(message) < self.least_size:
             return {}
-        told = ((name, self._decimals(message, field)) for name, field in self.scales.items())
-        return {name: decimals for name, decimals in told if decimals is not None}
+        read = ((name, self._decimals(message, field)) for name, field in self.scales.items())
+        return {name: decimals for name, decimals in read if decimals is not None}
 
     def _decimals(self, message: bytes | memoryview, field: Field) -> int | None:
         """Return the decimal places that a field of the message gives; None for nonsense."""
@@ -721,8 +721,8 @@ class Feed:
         if not table.message_length_size:
             return True
         index = slice(table.message_length_at, table.message_length_at + table.message_length_size)
-        told = int.from_bytes(message[index], self._int_order)
-        return told + table.message_length_add == len(message)
+        length = int.from_bytes(message[index], self._int_order)
+        return length + table.message_length_add == len(message)
 
     def symbol_of(self, message: bytes, code: int | None = None) -> int:
         """Return the symbol of a whole message, as the scanner gives it.

@@ -215,17 +215,17 @@ class FieldBuilder:
             return None
         if kind not in "uic" or width != 1:
             self.refuse(where, "decimals are of a field of one byte")
-        told: dict[int, int] = {}
+        places_of: dict[int, int] = {}
         for value, places in spec.decimals.items():
             if not 0 <= places <= SCALE_MAX:
                 self.refuse(f"{where}.decimals.{value}", f"{places} is not within 0..{SCALE_MAX}")
             if kind == "c" and len(value) == 1 and value.isascii():
-                told[ord(value)] = places
+                places_of[ord(value)] = places
             elif kind != "c" and re.fullmatch(r"-?\d{1,3}", value) and -128 <= int(value) <= 255:
-                told[int(value) & 0xFF] = places
+                places_of[int(value) & 0xFF] = places
             else:
                 self.refuse(f"{where}.decimals.{value}", f"{value!r} is no value of {spec.type}")
-        return scale_codes(told)
+        return scale_codes(places_of)
 
     def _bits(self, where: str, spec: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
         """Return the named bits of a field by attribute name: (lowest bit's number, how many)."""

@@ -479,21 +479,21 @@ class _Builder:
         taken = {*names_of(fields), *(part.name for part in parts)}
         times: dict[str, TimeReader] = {}
         for index, rule in enumerate(self.description.times):
-            told = _time_parts(rule)
-            if not told:
+            parts_of_time = _time_parts(rule)
+            if not parts_of_time:
                 self.refuse(f"times[{index}]", "names no field")
             if fault := fault_of_name(rule.name):
                 self.refuse(f"times[{index}].name", fault)
             if rule.name == SYMBOL:
                 self.refuse(f"times[{index}].name", "'symbol' is reserved")
-            if not all(field in positions for field, _ in told):
+            if not all(field in positions for field, _ in parts_of_time):
                 continue
             self._fitting.add(index)
             if rule.name not in times:
                 self._applied.add(index)
                 if rule.name in taken:
                     self.refuse(f"times[{index}].name", f"{rule.name!r} is the name of a field")
-                units = [(positions[field], unit) for field, unit in told]
+                units = [(positions[field], unit) for field, unit in parts_of_time]
                 nulls = [
                     (index, null) for index, _ in units if (null := named[index].null) is not None
                 ]

@@ -248,13 +248,15 @@ class Group(Part):
         if self.length is None:
             return data
         try:
-            told = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
+            length = self.length.integer_bytes(
+                len(data) - self.length_add, self.elements.byte_order
+            )
         except struct.error:
             reason = (
                 f"an element of {self.name} has {len(data)} bytes, which its length cannot express"
             )
             raise UsageError(reason) from None
-        return data[: self.length.at] + told + data[self.length.at + self.length.size :]
+        return data[: self.length.at] + length + data[self.length.at + self.length.size :]
 
 
 class Text(Part):

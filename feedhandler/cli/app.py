@@ -255,7 +255,7 @@ def demo(
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(help="The gateway's TOML file.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The gateway's TOML file.")],
 ) -> Work:
     """Run a gateway.
 
@@ -345,7 +345,9 @@ def exchange(
 
 @app.command()
 def decode(
-    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain, gzip or zstd.")],
+    capture: Annotated[
+        Path, typer.Argument(metavar="CAPTURE", help="pcap or pcapng, plain, gzip or zstd.")
+    ],
     feed: FeedName = "euronext-utp-md",
     service: Annotated[int | None, typer.Option(help="Only this service.", min=0)] = None,
     symbol: Annotated[str | None, typer.Option(help="Only this symbol.")] = None,
@@ -407,9 +409,14 @@ def decode(
 def subscribe(
     login: "Login",
     url: Annotated[
-        str, typer.Argument(help="The node: amqp://host:5672; several of the same, with commas.")
+        str,
+        typer.Argument(
+            metavar="URL", help="The node: amqp://host:5672; several of the same, with commas."
+        ),
     ],
-    pattern: Annotated[str, typer.Argument(help="A key; * is one word, # any number of words.")],
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="A key; * is one word, # any number of words.")
+    ],
     granularity: Annotated[
         Granularity | None,
         typer.Option("--as", help="The unit to receive; message, unless the address says."),
@@ -464,7 +471,7 @@ def subscribe(
 
 @app.command()
 def user(
-    name: Annotated[str, typer.Argument(help="The user's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")],
 ) -> Work:
     """Make the hash of a password for a gateway's [[amqp.users]].
 
@@ -547,7 +554,9 @@ def control(
 
 @app.command()
 def doctor(
-    config: Annotated[Path | None, typer.Argument(help="A gateway's TOML file.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG]", help="A gateway's TOML file.")
+    ] = None,
     interface: Annotated[
         str | None, typer.Option(help="The interface the lines arrive on.")
     ] = None,
@@ -578,7 +587,7 @@ def doctor(
 
 @config_app.command("check")
 def config_check(
-    config: Annotated[Path, typer.Argument(help="The gateway's TOML file.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The gateway's TOML file.")],
 ) -> Work:
     """Check a configuration against itself and its feed: print ok, or the wrong line and why.
 
@@ -593,7 +602,9 @@ def config_check(
 
 @config_app.command("show")
 def config_show(
-    config: Annotated[Path | None, typer.Argument(help="The file; else an example.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG]", help="The file; else an example.")
+    ] = None,
     comments: Annotated[bool, typer.Option(help="Say what each setting means.")] = False,
 ) -> Work:
     """Print the configuration in force, defaults included, as TOML.

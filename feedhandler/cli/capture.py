@@ -104,7 +104,9 @@ def capture(
 
 
 def replay_control(
-    endpoint: Annotated[str, typer.Argument(help="The replay's --control.")],
+    endpoint: Annotated[
+        str, typer.Argument(metavar="CONTROL-ENDPOINT", help="The replay's --control.")
+    ],
     verb: Annotated[ReplayVerb, typer.Argument(help="What it is to do.")],
     to: Annotated[
         str | None,

@@ -15,11 +15,16 @@ def _feed(text: str) -> str:
 
 
 Captures = Annotated[
-    list[str], typer.Argument(help="Captures, folders of them, patterns, s3a://bucket/key.")
+    list[str],
+    typer.Argument(
+        metavar="CAPTURE...", help="Captures, folders of them, patterns, s3a://bucket/key."
+    ),
 ]
 LakeOrCaptures = Annotated[
     list[str] | None,
-    typer.Argument(help="Captures, folders of them, patterns, s3a://bucket/key."),
+    typer.Argument(
+        metavar="[CAPTURE]...", help="Captures, folders of them, patterns, s3a://bucket/key."
+    ),
 ]
 Lake = Annotated[
     Path | None, typer.Option(help="Instead of captures: all of the feed's in this lake.")

@@ -97,6 +97,7 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
+            metavar="[FEED]",
             help="A feed, or a description's path: its messages and fields.",
             autocompletion=feed_names,
         ),
@@ -125,7 +126,9 @@ def check(
             autocompletion=feed_names,
         ),
     ],
-    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain, gzip or zstd.")],
+    capture: Annotated[
+        Path, typer.Argument(metavar="CAPTURE", help="pcap or pcapng, plain, gzip or zstd.")
+    ],
     limit: Annotated[int, typer.Option(help="Stop after so many packets; 0: all.", min=0)] = 0,
     as_json: Json = False,
 ) -> Work:
@@ -148,7 +151,9 @@ def check(
 
 @feeds.command("new")
 def new(
-    name: Annotated[str, typer.Argument(help="The feed's name: lower-case words with hyphens.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The feed's name: lower-case words with hyphens.")
+    ],
     framing: Annotated[
         NewFraming, typer.Option(help="How its packets and messages begin; sbe: as CME does.")
     ],

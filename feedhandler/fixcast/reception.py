@@ -9,10 +9,10 @@ where later messages wait). The action on a message follows from its kind and it
 
               FIRST  BELOW     KNOWN   MISSING  NEXT     AHEAD          FAR
 APPLICATION   join   evidence  ignore  fill     deliver  open, deliver  evidence
-TELLS         join   evidence                   whole    open           evidence
+NEXT_NUMBER   join   evidence                   whole    open           evidence
 FILL          join             ignore  skip     skip     open, skip     evidence
 
-TELLS are Heartbeat, Logon and Logout, which carry the next number. A gap goes
+NEXT_NUMBER are Heartbeat, Logon and Logout, which carry the next number. A gap goes
 
     SEEN ──each line has passed it, or `gap_wait_ns` is over──▶ ASKED
     ASKED ──`recovery_wait_ns` is over──▶ lost
@@ -102,7 +102,7 @@ class Group(enum.Enum):
     """Groups of message kinds with the same treatment."""
 
     APPLICATION = "application"
-    TELLS = "tells"
+    NEXT_NUMBER = "next number"
     FILL = "fill"
 
 
@@ -129,11 +129,11 @@ ACTIONS = {
     (Group.APPLICATION, NumberPosition.NEXT): Action.DELIVER,
     (Group.APPLICATION, NumberPosition.AHEAD): Action.OPEN_DELIVER,
     (Group.APPLICATION, NumberPosition.FAR): Action.EVIDENCE,
-    (Group.TELLS, NumberPosition.FIRST): Action.JOIN,
-    (Group.TELLS, NumberPosition.BELOW): Action.EVIDENCE,
-    (Group.TELLS, NumberPosition.NEXT): Action.WHOLE,
-    (Group.TELLS, NumberPosition.AHEAD): Action.OPEN,
-    (Group.TELLS, NumberPosition.FAR): Action.EVIDENCE,
+    (Group.NEXT_NUMBER, NumberPosition.FIRST): Action.JOIN,
+    (Group.NEXT_NUMBER, NumberPosition.BELOW): Action.EVIDENCE,
+    (Group.NEXT_NUMBER, NumberPosition.NEXT): Action.WHOLE,
+    (Group.NEXT_NUMBER, NumberPosition.AHEAD): Action.OPEN,
+    (Group.NEXT_NUMBER, NumberPosition.FAR): Action.EVIDENCE,
     (Group.FILL, NumberPosition.FIRST): Action.JOIN,
     (Group.FILL, NumberPosition.KNOWN): Action.IGNORE,
     (Group.FILL, NumberPosition.MISSING): Action.SKIP,
@@ -144,9 +144,9 @@ ACTIONS = {
 
 GROUPS = {
     Kind.APPLICATION: Group.APPLICATION,
-    Kind.HEARTBEAT: Group.TELLS,
-    Kind.LOGON: Group.TELLS,
-    Kind.LOGOUT: Group.TELLS,
+    Kind.HEARTBEAT: Group.NEXT_NUMBER,
+    Kind.LOGON: Group.NEXT_NUMBER,
+    Kind.LOGOUT: Group.NEXT_NUMBER,
     Kind.GAP_FILL: Group.FILL,
 }
 

@@ -461,8 +461,8 @@ cdef class Receiver:
         """Handle what the event loop has put into the inlet, until it is empty."""
         cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
         cdef unsigned long long position, first
-        cdef unsigned long long told
-        read(self.inlet_fd, &told, 8)
+        cdef unsigned long long wakeups
+        read(self.inlet_fd, &wakeups, 8)
         while True:
             position = self.inlet.tail_bytes
             while position < self.inlet.readable():

@@ -71,13 +71,13 @@ cdef extern from * nogil:
         }
         return 0;
     }
-    static inline void journal_tell(int event) {
+    static inline void journal_notify(int event) {
         uint64_t one = 1;
         while (write(event, &one, 8) < 0 && errno == EINTR) {}
     }
     static inline void journal_wait(int event) {
-        uint64_t told;
-        while (read(event, &told, 8) < 0 && errno == EINTR) {}
+        uint64_t count;
+        while (read(event, &count, 8) < 0 && errno == EINTR) {}
     }
     static inline long long journal_load(long long *where) {
         return __atomic_load_n(where, __ATOMIC_ACQUIRE);
@@ -93,7 +93,7 @@ cdef extern from * nogil:
         size_t iov_len
     int journal_sync(int file) noexcept
     int journal_read(int file, iovec *parts, int count, size_t total, long long at) noexcept
-    void journal_tell(int event) noexcept
+    void journal_notify(int event) noexcept
     void journal_wait(int event) noexcept
     long long journal_load(long long *where) noexcept
     void journal_store(long long *where, long long value) noexcept

@@ -6,7 +6,7 @@ running thread releases it, and then the event loop waits for the thread; at ten
 second that costs more than the syncs. So segments are handed over as plain memory: the thread
 writes and syncs one after the other, and notifies the loop by a descriptor that the loop watches.
 
-    event loop   write(file, data, at)   goes on with other things   `told` is readable: done()
+    event loop   write(file, data, at)   goes on with other things   `event_fd` readable: done()
     thread                          pwritev2(RWF_DSYNC)
 
 Several operations may be in flight: the next one follows as soon as the one before is on the disk.
@@ -31,9 +31,9 @@ import cython
 if cython.compiled:
     from cython.cimports.feedhandler.journal.system_calls import (
         journal_load,
+        journal_notify,
         journal_store,
         journal_sync,
-        journal_tell,
         journal_wait,
         journal_write,
     )
@@ -69,7 +69,7 @@ Asked = cython.struct(
 class Writer:
     """The writer thread; see the module. Only one thread at a time may call its methods.
 
-    `told`: the descriptor that becomes readable when an operation was done or has failed;
+    `event_fd`: the descriptor that becomes readable when an operation was done or has failed;
     `error_number`: errno of a failed operation, 0: none; `failure`: the exception of a failed call.
     """
 
@@ -153,7 +153,7 @@ class Writer:
         self._kept[self._asked % _RING_ENTRIES] = kept
         if cython.compiled:
             journal_store(cython.address(self._asked), self._asked + 1)
-            journal_tell(self._wake)
+            journal_notify(self._wake)
         else:
             self._asked += 1
             os.eventfd_write(self._wake, 1)
@@ -174,7 +174,7 @@ class Writer:
         return self._done
 
     def clear_wakeup(self) -> None:
-        """Reset `told`, so that it becomes readable again only when something more was done."""
+        """Reset `event_fd`, so that it becomes readable again only when something more was done."""
         if cython.compiled:
             journal_wait(self.event_fd)  # does not block: the descriptor is non-blocking
             return
@@ -221,7 +221,7 @@ class Writer:
             return False
         if cython.compiled:
             journal_store(cython.address(self._done), self._done + 1)
-            journal_tell(self.event_fd)
+            journal_notify(self.event_fd)
         else:
             self._done += 1
             os.eventfd_write(self.event_fd, 1)
@@ -251,12 +251,12 @@ class Writer:
                         cython.address(self._flagged),
                     )
                 if self.error_number != 0:
-                    journal_tell(self.event_fd)
+                    journal_notify(self.event_fd)
                     return
                 more: cython.bint = self._ring[index].more
                 journal_store(cython.address(self._done), self._done + 1)
                 if not more:
-                    journal_tell(self.event_fd)
+                    journal_notify(self.event_fd)
         else:
             while self._asked == self._done:
                 os.eventfd_read(self._wake)

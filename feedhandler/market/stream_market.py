@@ -220,8 +220,8 @@ class Market:
         for event in records[records["action"] == b"T"]:
             price, size, moment = (int(event[name]) for name in ("price", "size", "ts_event"))
             side = (event["side"] or b"N")[0]
-            told = (message.service, price, size, side, moment)
-            self._reader.put(self._reader.trades, int(event["instrument_id"]), told)
+            trade = (message.service, price, size, side, moment)
+            self._reader.put(self._reader.trades, int(event["instrument_id"]), trade)
 
     def _trade_of(self, instrument: int) -> Trade | None:
         if instrument not in self._reader.trades:
@@ -231,8 +231,8 @@ class Market:
         return Trade(signed, size, chr(side), time_ns)
 
     def _state_of(self, instrument: int) -> str | None:
-        told = self._reader.states.get(instrument)
-        return None if told is None else _STATE_OF[told[1]]
+        state = self._reader.states.get(instrument)
+        return None if state is None else _STATE_OF[state[1]]
 
     # -- what it knows ----------------------------------------------------------------------
 

@@ -159,8 +159,8 @@ class StreamReader:
 
     def drop(self, service: int) -> None:
         """Forget the trades and the states of a service."""
-        self.trades = {each: told for each, told in self.trades.items() if told[0] != service}
-        self.states = {each: told for each, told in self.states.items() if told[0] != service}
+        self.trades = {each: trade for each, trade in self.trades.items() if trade[0] != service}
+        self.states = {each: state for each, state in self.states.items() if state[0] != service}
 
     def note(self, service: cython.uint) -> cython.int:
         """Keep the trades and states of what was read last, which was of a service."""
@@ -179,6 +179,6 @@ class StreamReader:
                 )  # fmt: skip
         if self.records.statuses:
             for status in self.records.of("status"):
-                told = (service, int(status["action"]))
-                self.put(self.states, int(status["instrument_id"]), told)
+                state = (service, int(status["action"]))
+                self.put(self.states, int(status["instrument_id"]), state)
         return 0

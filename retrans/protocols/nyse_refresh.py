@@ -211,8 +211,8 @@ class RefreshAssembler(LineAssembly[_Answers]):
 
     @staticmethod
     def _belongs(answers: _Answers, symbol: int) -> bool:
-        """Return whether a message belongs to the part under way, whose symbol the first tells
-        that has one."""
+        """Return whether a message belongs to the part under way. The first message with a
+        symbol gives the part its own."""
         part = answers.part
         assert part is not None
         if symbol == NO_SYMBOL:
