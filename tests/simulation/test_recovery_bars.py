@@ -25,8 +25,9 @@ FORGED = int(os.environ.get("FORGED", "10000"))
 HEAL_NS = 2 * SECOND
 #: Sessions of the pool that are not renumbered: at a reset, what is still missing is let go.
 PLAIN = (0, 1, 3, 4)
-#: How many packets a blackout of 1.7 s costs; copies of each packet that make it so many.
-DARK = int(os.environ.get("DARK", "50000"))
+#: How many packets a blackout of 1.7 s costs, and copies of each packet that make it so many. With
+#: fewer than by default the gateway asks for them, as it should, and nothing is refreshed.
+DARK = max(50_000, int(os.environ.get("DARK", "0")))
 COPIES = 68 * DARK // 100_000
 #: Seeds of each bar.
 PLAYED = int(os.environ.get("BAR_SEEDS", "1"))
