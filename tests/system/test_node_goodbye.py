@@ -5,6 +5,8 @@ import asyncio
 import proton
 import pytest
 
+from feedhandler.amqp.serving import connection
+from feedhandler.amqp.serving.connection import unsent_bytes
 from tests.support.node import PATIENCE_S, RawClient, in_thread, running
 
 pytestmark = pytest.mark.gateways_loop
@@ -39,12 +41,17 @@ async def test_stop_delivers_what_waits_and_says_why() -> None:
         assert rig.count("connections_failed") == 0
 
 
-async def test_a_client_that_talks_until_the_end_still_hears_all_of_it() -> None:
+async def test_a_client_that_talks_until_the_end_still_hears_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A client that sends until the end still gets every message and the node's close.
 
     Were the socket closed while the client still speaks, the kernel would answer its next word
     with a reset and drop what it had not sent yet.
     """
+    # However long it stands still, it is a client that reads.
+    monkeypatch.setattr(connection, "LINGER_SECONDS", PATIENCE_S)
+    monkeypatch.setattr(connection, "LINGER_SECONDS_MAX", PATIENCE_S)
     async with running() as rig:
         client = RawClient(rig.port, receive_buffer=4096)
         link = client.receiver("euronext.104?quality=0", 5000)
@@ -65,6 +72,40 @@ async def test_a_client_that_talks_until_the_end_still_hears_all_of_it() -> None
         assert [each.sequence for each in client.got(link)] == list(range(1, 3001))
         await in_thread(client.close)
         await stopping
+
+
+@pytest.mark.parametrize("bound_is_over", [False, True])
+async def test_a_client_is_waited_for_as_long_as_it_reads_and_within_a_bound(
+    monkeypatch: pytest.MonkeyPatch, bound_is_over: bool
+) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", PATIENCE_S)
+    monkeypatch.setattr(connection, "LINGER_SECONDS_MAX", 0.0 if bound_is_over else PATIENCE_S)
+    async with running() as rig:
+        client = RawClient(rig.port, receive_buffer=4096)
+        await in_thread(client.attached, client.receiver("euronext.104?quality=0", 5000))
+        await rig.stream(1, 200)
+        stopping = asyncio.create_task(rig.node.stop(PATIENCE_S))
+        await rig.until(lambda: any(each.leave_by for each in rig.node.connections), "it leaves")
+        (leaving,) = rig.node.connections
+        unsent = unsent_bytes(leaving.sock)
+        assert unsent > 4096
+
+        def read_on() -> bool:
+            client._read()
+            return unsent_bytes(leaving.sock) < unsent
+
+        await rig.until(read_on, "some of it is read")
+        assert _tick_overdue(leaving) is bound_is_over
+        await rig.until(lambda: _tick_overdue(leaving), "nothing more is read")
+        await stopping
+        client.drop()
+
+
+def _tick_overdue(leaving: connection.NodeConnection) -> bool:
+    """Let the time until which a client is waited for be over; return whether it has ended."""
+    leaving.leave_by = 0.001
+    leaving.on_tick(0)
+    return leaving.gone
 
 
 async def test_stop_finishes_in_time_though_clients_neither_read_nor_answer() -> None:

@@ -12,7 +12,10 @@ What it leaves to others: who may connect and when time is up (`node`), what an 
 """
 
 import contextlib
+import fcntl
 import socket
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -46,8 +49,10 @@ from feedhandler.counters import NodeCounter
 if TYPE_CHECKING:
     from feedhandler.amqp.serving.node import Node
 
-#: How long a client may take to close its side once we have closed ours.
+#: How long a client may take to close its side once we have closed ours: from the last byte that it
+#: has taken, and in all.
 LINGER_SECONDS = 2.0
+LINGER_SECONDS_MAX = 30.0
 #: Bytes per read, and reads at a time, of what a client sends after the goodbye.
 LEAVING_BYTES = 1 << 16
 LEAVING_READS = 16
@@ -76,6 +81,13 @@ KEPT_BYTES = 4096
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
 #: Condition for a message without credit (AMQP 1.0, 2.8.17).
 OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
+
+
+def unsent_bytes(sock: socket.socket) -> int:
+    """Return how many bytes the kernel has not sent yet, or not had acknowledged (tcp(7),
+    SIOCOUTQ)."""
+    found = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(found, sys.byteorder)
 
 
 def _contained(method: Callable[..., None]) -> Callable[..., None]:
@@ -109,6 +121,8 @@ class NodeConnection(Peer):
         self.orderly = False
         self.goodbye = False  # the client closed by itself: nothing has failed
         self.leave_by: float | None = None
+        self._leave_end = 0.0
+        self._unsent_bytes = 0  # what the kernel still had to send when that was looked at last
         self.open_by: float | None = node.loop.time() + node.open_seconds
         self.admission = admission
         admission.crowd_out = self._crowd_out
@@ -174,7 +188,7 @@ class NodeConnection(Peer):
         if self.gone:
             return
         due = self.leave_by or self.open_by
-        if due is not None and self.node.loop.time() >= due:
+        if due is not None and self.node.loop.time() >= due and not self._still_reads():
             self.node.counts[NodeCounter.LOGINS_LATE] += self.leave_by is None
             self.end()
         elif self.leave_by is None:
@@ -685,7 +699,9 @@ class NodeConnection(Peer):
         self._part()
         self._stop_waiting()
         self.leaving = True
-        self.leave_by = self.node.loop.time() + LINGER_SECONDS
+        now = self.node.loop.time()
+        self.leave_by, self._leave_end = now + LINGER_SECONDS, now + LINGER_SECONDS_MAX
+        self._unsent_bytes = unsent_bytes(self.sock)
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:  # the client is gone already
@@ -693,6 +709,18 @@ class NodeConnection(Peer):
             return
         if self.engine.broken:
             self.end()
+
+    def _still_reads(self) -> bool:
+        """Return whether a client that we are leaving has taken some of what the kernel still had
+        to send; it is given `LINGER_SECONDS` more."""
+        now = self.node.loop.time()
+        if self.leave_by is None or now >= self._leave_end:
+            return False
+        before, self._unsent_bytes = self._unsent_bytes, unsent_bytes(self.sock)
+        if self._unsent_bytes >= before:
+            return False
+        self.leave_by = min(now + LINGER_SECONDS, self._leave_end)
+        return True
 
     def _read_to_the_end(self) -> None:
         """Discard what the client still sends until it closes; the loop calls again for more."""
