@@ -105,7 +105,7 @@ def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> High
             break
         rate = int(rate * STEP) if passed else int(rate / STEP)
     if not good or not bad:
-        return Highest(good, why or "not searched further", [] if good else faults)
+        return Highest(good, why or "not searched further", faults)
     for _ in range(HALVINGS):
         middle = (good + bad) // 2
         outcome = trial(grain, subscribers, middle, seconds)

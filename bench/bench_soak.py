@@ -94,10 +94,10 @@ class Soak:
             sequence_offset=SEQUENCE_OFFSET,
         )
 
-    def lost_max(self, kernel_drops: int) -> int:
+    def lost_max(self, dropped: int) -> int:
         """Return how many numbers may be lost while the server is away: those left out in the
-        seconds that it takes to come back, and those that the kernel dropped."""
-        return self.restarts * int(START_SECONDS * RATE / LOST_EVERY) + kernel_drops
+        seconds that it takes to come back, and the `dropped` of the kernel."""
+        return self.restarts * int(START_SECONDS * RATE / LOST_EVERY) + dropped
 
     def run(self, periods: int) -> None:
         """Run `periods` slices, each with the next fault."""

@@ -73,12 +73,10 @@ class Doubts:
             return
         key = (stream, packet.service)
         session, expected = self._streams.get(key, (packet.session, 0))
-        number_next = (
-            packet.next_sequence if packet.kind == PacketKind.HEARTBEAT else packet.sequence
-        )
+        found = packet.next_sequence if packet.kind == PacketKind.HEARTBEAT else packet.sequence
         is_reset = packet.kind == PacketKind.RESET or session != packet.session
-        if expected and number_next and number_next != expected and not is_reset:
-            _count(self.numbers, number, 0, "number", f"{number_next:,}", f"{expected:,}")
+        if expected and found and found != expected and not is_reset:
+            _count(self.numbers, number, 0, "number", f"{found:,}", f"{expected:,}")
         if packet.next_sequence and (key in self._streams or len(self._streams) < STREAMS_MAX):
             self._streams[key] = packet.session, packet.next_sequence
 

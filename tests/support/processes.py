@@ -1,4 +1,4 @@
-"""What processes have used, from `/proc`."""
+"""Processor time and resident memory of processes, from `/proc`."""
 
 import os
 from pathlib import Path

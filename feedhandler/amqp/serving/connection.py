@@ -188,7 +188,7 @@ class NodeConnection(Peer):
         if self.gone:
             return
         due = self.leave_by or self.open_by
-        if due is not None and self.node.loop.time() >= due and not self._still_reads():
+        if due is not None and self.node.loop.time() >= due and not self._linger_on():
             self.node.counts[NodeCounter.LOGINS_LATE] += self.leave_by is None
             self.end()
         elif self.leave_by is None:
@@ -710,9 +710,9 @@ class NodeConnection(Peer):
         if self.engine.broken:
             self.end()
 
-    def _still_reads(self) -> bool:
-        """Return whether a client that we are leaving has taken some of what the kernel still had
-        to send; it is given `LINGER_SECONDS` more."""
+    def _linger_on(self) -> bool:
+        """Give a client that we are leaving `LINGER_SECONDS` more, within its bound, where it has
+        taken some of what the kernel still had to send; return whether it got them."""
         now = self.node.loop.time()
         if self.leave_by is None or now >= self._leave_end:
             return False
