@@ -525,7 +525,7 @@ def status(
 
 @app.command()
 def control(
-    verb: Annotated[GatewayVerb, typer.Argument(help="What it is to do.")],
+    verb: Annotated[GatewayVerb, typer.Argument(metavar="VERB", help="resume-requests.")],
     gateway: ControlEndpoint = None,
     server: Annotated[str, typer.Option(help="This [[server]] only, by its name.")] = "",
     timeout: Timeout = 2.0,

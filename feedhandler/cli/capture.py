@@ -107,7 +107,10 @@ def replay_control(
     endpoint: Annotated[
         str, typer.Argument(metavar="CONTROL-ENDPOINT", help="The replay's --control.")
     ],
-    verb: Annotated[ReplayVerb, typer.Argument(help="What it is to do.")],
+    verb: Annotated[
+        ReplayVerb,
+        typer.Argument(metavar="VERB", help="status, pause, resume, seek or stop."),
+    ],
     to: Annotated[
         str | None,
         typer.Argument(

@@ -33,7 +33,9 @@ hooks = typer.Typer(
 
 @hooks.command("attach")
 def attach(
-    role: Annotated[Role, typer.Argument(help="What the hook does.")],
+    role: Annotated[
+        Role, typer.Argument(metavar="ROLE", help="What the hook does: send, forward or receive.")
+    ],
     device: Device,
     match: Annotated[
         str,
