@@ -461,7 +461,7 @@ class RecoveryManager:
         channel.closed = channel.joined = True
         self.counts["mid_day_starts"] += 1
         self._io.close_stream(channel_index)
-        channel.evicted_before = 0 if channel.store is None else channel.store.evicted
+        channel.closed_serial = 0 if channel.store is None else channel.store.next_serial
         lost = channel.before = (min(max(self._first, channel.base), sequence - 1), sequence)
         self._io.quality(channel_index, channel.quality.recovering([lost], sequence, reason))
         if channel.early is not None and channel.base > sequence:
@@ -710,11 +710,11 @@ class RecoveryManager:
 
     def _report_evicted(self, channel_index: int, channel: Channel, now_ns: int) -> None:
         """Declare lost what was evicted from a closed stream's store: it was never published."""
-        assert channel.store is not None
-        _, joined = channel.before
-        if channel.store.evicted == channel.evicted_before:
-            return
-        for first, last in channel.quality.lost.missing_in(joined, channel.store.gone_next - 1):
+        store, (_, joined) = channel.store, channel.before
+        assert store is not None
+        if store.next_serial - store.held <= channel.closed_serial:
+            return  # what gave way, if anything, was history of an earlier sequence epoch
+        for first, last in channel.quality.lost.missing_in(joined, store.gone_next - 1):
             gap = channel.quality.control_event(StreamEventKind.GAP, 0, first, last + 1)
             self._io.quality(channel_index, gap)
             channel.recovery.lost(first, last + 1, now_ns)

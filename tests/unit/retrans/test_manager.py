@@ -77,7 +77,7 @@ class NotedCore(GatewayCore):
     """The core that ships, with its ring and its streams; what recovery has it do is noted, in
     order, and goes no further where it would leave the core."""
 
-    def __init__(self, channels, settings=SETTINGS):
+    def __init__(self, channels, settings=SETTINGS, history_bytes=0):
         self.done = []
         self.withheld = set()
         self.gone = set()
@@ -88,7 +88,7 @@ class NotedCore(GatewayCore):
             servers=tuple(ServerConfig(name=name, address="127.0.0.1:1") for name in (RTS, RFS)),
             recovery=settings,
             gateway=GatewaySettings(feed=FEED.name),
-            amqp=AmqpConfig(history_bytes=0),
+            amqp=AmqpConfig(history_bytes=history_bytes),
         )
         super().__init__(config, FEED, self.ring, Idle(), self.now, seed=1)
         self.cutter = SnapshotCutter(FEED)
@@ -213,10 +213,10 @@ class NotedCore(GatewayCore):
         return done
 
 
-def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
+def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS, history_bytes=0):
     """One channel, joined and at number 10."""
     channels = [channel(104, retransmission, refresh, RFS if refresh else "")]
-    core = NotedCore(channels, settings)
+    core = NotedCore(channels, settings, history_bytes)
     core.recovery.server_up(RTS, core.now)
     core.control_event(RecordKind.START, first, first)
     if first == 1:
@@ -420,6 +420,19 @@ def test_a_closed_stream_tells_lost_what_gave_way_in_its_store():
     assert 100 < kept[0] < kept[-1] == 100 + count - 1
     assert ("quality", 0, "STALE", "gap") in story
     assert core.qualities[0].lost.within(100, kept[0]) == [(100, kept[0] - 1)]
+
+
+@pytest.mark.parametrize("first", [50, 5000])
+def test_a_closed_stream_does_not_tell_lost_what_gives_way_of_the_epoch_before(first):
+    core = joined(history_bytes=SETTINGS.store_bytes)
+    core.packets(10, SETTINGS.store_bytes // len(packet(1)) * 2)
+    assert core.recovery.store(0).evicted
+    core.control_event(RecordKind.RESET, 0, first)
+    core.packets(first, first + 10)
+    core.wait(10 * SETTINGS.refresh_timeout_us / 1000)
+    story = core.story()
+    assert ("open", 0, list(range(first, first + 10))) in story
+    assert not [step for step in story if step[3:] == ("gap",)]
 
 
 def test_a_closed_stream_whose_store_fills_up_opens_before_anything_is_lost():
