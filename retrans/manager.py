@@ -688,8 +688,9 @@ class RecoveryManager:
         waiting, self._deferred = self._deferred, []
         for channel_index in waiting:
             channel = self._channels[channel_index]
-            if channel.deferred is not None and not channel.recovery.lost_ranges:
-                channel.recovery.lost(*channel.deferred, now_ns)
+            if channel.deferred is not None:
+                lost, channel.deferred = channel.deferred, None
+                channel.recovery.lost(*lost, now_ns)
                 self._settle(channel_index, now_ns)
 
     def _watch_closed(self, channel_index: int, channel: Channel, now_ns: int) -> None:

@@ -650,6 +650,26 @@ def test_a_gap_while_the_reference_data_is_waited_for_does_not_jump_the_queue():
     assert core.recovery.snapshot(1)["lost"][-1][1] == 106
 
 
+def test_a_gap_behind_the_reference_data_is_lost_like_any_other():
+    channels = [
+        channel(101, RTS, True, RFS, reference=True),
+        channel(104, RTS, True, RFS),
+    ]
+    core = NotedCore(channels)
+    core.recovery.server_up(RTS, core.now)
+    core.control_event(RecordKind.START, 100, 100, channel_index=1)
+    core.snapshot(7, channel_index=0)
+    core.packets(100, 110, channel_index=1)
+    core.control_event(RecordKind.MISSING, 110, 112, channel_index=1)
+    core.control_event(RecordKind.GAP, 110, 112, channel_index=1)
+    core.packets(112, 115, channel_index=1)
+    core.snapshot(110, channel_index=1)
+    recovery = core.recovery.snapshot(1)
+    assert (recovery["lost"], recovery["requested"]) == ([[1, 99], [110, 111]], [])
+    counts = recovery["counts"]
+    assert (counts["lost"], counts["snapshots_old"], core.recovery.counts["overflows"]) == (101, 1, 0)
+
+
 def test_a_snapshot_of_the_epoch_before_a_reset_heals_nothing_after_it():
     core = joined()
     core.control_event(RecordKind.RESET, 0, 2)
