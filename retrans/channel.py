@@ -38,6 +38,8 @@ class Channel:
     epoch: int = 0
     #: The latest refresh request's id; all others are retransmissions'.
     refresh_id: int = 0
+    #: That of the one accepted last, of which a snapshot may still come; 0 for none.
+    accepted_id: int = 0
     joined: bool = False
     closed: bool = False
     base: int = 0
@@ -89,4 +91,4 @@ class Channel:
         """Forget the old sequence epoch: a new one begins."""
         self.deferred = self.latest = self.pending = self.early = None
         self.untold, self.well_ns = False, NEVER
-        self.base = 0
+        self.base = self.accepted_id = 0

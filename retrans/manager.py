@@ -322,6 +322,7 @@ class RecoveryManager:
         elif isinstance(event, Answered):
             recovery.answered(request_id, now_ns)
         elif isinstance(event, RefreshAccepted):
+            channel.accepted_id = request_id
             recovery.refresh_accepted(request_id, now_ns)
         elif isinstance(event, RefreshRejected):
             self.counts["refresh_rejected"] += 1
@@ -496,6 +497,8 @@ class RecoveryManager:
             self._open_stale(channel_index, channel, "no snapshot", now_ns)
         channel.joined = True
         channel.recovery.reset(now_ns)
+        if channel.accepted_id:  # its snapshot would be of the epoch before
+            self._io.cancel(channel.plan.refresh_server, channel.accepted_id)
         channel.void()
         channel.young_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
         if channel.store is not None:

@@ -22,6 +22,7 @@ from feedhandler.retrans.events import (
     Accepted,
     Answered,
     Packet,
+    RefreshAccepted,
     RefreshPacket,
     RefreshRejected,
     Rejected,
@@ -79,6 +80,7 @@ class NotedCore(GatewayCore):
 
     def __init__(self, channels, settings=SETTINGS, history_bytes=0):
         self.done = []
+        self.cancelled = []
         self.withheld = set()
         self.gone = set()
         self.now = 1_000 * MS
@@ -101,11 +103,13 @@ class NotedCore(GatewayCore):
         self.asked = request
 
     def cancel(self, server, request_id):
+        self.cancelled.append((server, request_id))
         if server == RTS:  # that a refresh came otherwise is no news here
             self.done.append(("cancel", server))
 
     def ask_refresh(self, server, request, now_ns):
         self.done.append(("ask refresh", server, request.service))
+        self.asked = request
 
     def fill(self, channel_index, data, epoch):
         self.done.append(("fill", channel_index, FEED.decode_packet(data).sequence, epoch))
@@ -684,6 +688,22 @@ def test_a_snapshot_of_the_epoch_before_a_reset_heals_nothing_after_it():
     assert not [done for done in core.story() if done[0] == "block"]
     core.snapshot(450)
     assert [done[2] for done in core.story() if done[0] == "block"] == [450]
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+def test_a_snapshot_that_a_server_has_accepted_to_send_is_cancelled_by_a_new_epoch(asked_again):
+    core = joined()
+    core.control_event(RecordKind.GAP, 10, 12)
+    accepted = core.asked.request_id
+    core.recovery.client_events(RFS, [RefreshAccepted(accepted)], core.now)
+    if asked_again:
+        core.wait(SETTINGS.refresh_timeout_us / 1000 + 1)
+    core.cancelled.clear()
+    core.control_event(RecordKind.RESET, 0, 2)
+    assert (RFS, accepted) in core.cancelled
+    core.cancelled.clear()
+    core.control_event(RecordKind.RESET, 0, 2)
+    assert core.cancelled == []
 
 
 @pytest.mark.parametrize(
