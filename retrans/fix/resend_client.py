@@ -99,7 +99,8 @@ class _Kept:
 
     messages: OrderedDict[int, tuple[int, bytes, int]] = field(default_factory=OrderedDict)
     size: int = 0
-    epoch: int = -1
+    #: The first one where nothing was asked for yet: what came in another is not known to be of it.
+    epoch: int = 0
 
     def add(self, number: int, data: bytes, end: int, now_ns: int) -> None:
         """Keep a message, and drop what is too old or too much."""
@@ -123,7 +124,7 @@ class _Kept:
 
     def begin(self, epoch: int) -> None:
         """Drop what was kept in another sequence epoch."""
-        if epoch != self.epoch and self.epoch >= 0:
+        if epoch != self.epoch:
             self.messages.clear()
             self.size = 0
         self.epoch = epoch

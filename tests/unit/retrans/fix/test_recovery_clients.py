@@ -257,6 +257,13 @@ def test_what_is_old_or_of_another_epoch_is_not_used(now_ns, epoch):
     assert made.counts["asked"] == 2
 
 
+def test_what_came_before_a_new_epoch_is_not_used_for_the_first_loss_of_all_either():
+    made = client()
+    made.datagram(message(3), 0)
+    made.ask(Ask(1, SERVICE, 3, 4, 1), MS)
+    assert made.counts["asked"] == 1
+
+
 def test_a_group_that_brings_what_is_not_missing_costs_a_bounded_memory():
     made = client()
     for number in range(1, 3 * KEPT_MAX):
