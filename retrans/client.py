@@ -15,8 +15,8 @@ handed on unchanged.
 
 A server answers in order, and slowly at times: requests that were cancelled or are done stay known,
 so that an answer to them counts as late, not as wrong. A packet that answers a cancelled request
-but is waited for by another one is handed on for that one. Each packet is handed on once per
-request.
+but is waited for by another one is handed on for that one, unless that one is of a later sequence
+epoch. Each packet is handed on once per request.
 
 Left to others: time-outs and retries of requests (`recovery`), connecting (`tcp`), whether a
 snapshot makes sense (`refresh`).
@@ -134,6 +134,7 @@ class _Request:
     service: Readonly[object]
     first: Readonly[object]
     end: Readonly[object]
+    epoch: Readonly[object]
     refresh: Readonly[cython.bint]
     over: Readonly[cython.bint]
     due: Readonly[bytearray]
@@ -146,9 +147,9 @@ class _Request:
         self.service = request.service
         self.refresh = isinstance(request, AskRefresh)
         self.over = False
-        self.first = self.end = 0
+        self.first = self.end = self.epoch = 0
         if isinstance(request, Ask):
-            self.first, self.end = request.first, request.end
+            self.first, self.end, self.epoch = request.first, request.end, request.epoch
         self.due, self.due_count = bytearray(), 0
         self.wanted_count = self.end - self.first
         self.wanted = bytearray(b"\1") * self.wanted_count
@@ -222,6 +223,7 @@ class RequestClient:
     _ids: dict
     _due: dict
     _granted: dict
+    _epochs: dict
     _refreshing: set
     _output: bytearray
 
@@ -254,6 +256,8 @@ class RequestClient:
         self._due: dict[int, list[_Request]] = {}
         self._due_requests = 0
         self._granted: dict[int, RangeSet] = {}
+        #: By service, the sequence epoch of the request accepted last: that of the packets.
+        self._epochs: dict[int, int] = {}
         self._first_number = self._number + 1
         self._refreshing: set[int] = set()
         self._output = bytearray()
@@ -471,6 +475,7 @@ class RequestClient:
             raise WireError("never_sent", f"no packets for {REQUESTS_MAX} requests it accepted")
         known.accept()
         service = known.service
+        self._epochs[service] = known.epoch
         self._due.setdefault(service, []).append(known)
         self._due_requests += 1
         granted = self._granted.get(service)
@@ -509,8 +514,11 @@ class RequestClient:
         self._note_sent(service, first, end)
         self._check(packet)
         late = True
+        epoch = self._epochs.get(service)
         for known in list(self._ids.values()):
             if known.service != service or first >= known.end or end <= known.first:
+                continue
+            if known.epoch != epoch:
                 continue
             if not known.given(first, end):
                 continue

@@ -62,9 +62,11 @@ class Lone:
         self.client.connected(self.now)
         self.number = 0
 
-    def ask(self, request_id: int, first: int, end: int, service: int = 104) -> int:
+    def ask(
+        self, request_id: int, first: int, end: int, service: int = 104, epoch: int = 0
+    ) -> int:
         """Ask; the PacketSeqNum that the request went out with."""
-        assert self.client.ask(Ask(request_id, service, first, end, 0), self.now)
+        assert self.client.ask(Ask(request_id, service, first, end, epoch), self.now)
         self.number += 1
         return self.number
 
@@ -221,6 +223,17 @@ def test_a_late_packet_serves_the_request_that_waits_for_it_now(lone: Lone) -> N
         got(2, 9),
         Answered(2),
     ]
+    assert lone.client.counts["late_packets"] == 3
+
+
+def test_a_late_packet_does_not_serve_a_request_of_another_epoch(lone: Lone) -> None:
+    first = lone.ask(1, 5, 8)
+    lone.client.cancel(1)
+    second = lone.ask(2, 6, 8, epoch=1)
+    assert lone.feed(answer(first), *map(sent_again, (5, 6, 7))) == []
+    assert lone.feed(answer(second), *map(sent_again, (6, 7))) == [
+        Accepted(2), got(2, 6), got(2, 7), Answered(2)
+    ]  # fmt: skip
     assert lone.client.counts["late_packets"] == 3
 
 
