@@ -15,7 +15,10 @@ class Reaction(Enum):
     """Reactions to a refused retransmission; the values are the words of the documentation."""
 
     ABANDON = "abandon the range"
-    DISPROVE = "report to arbitration that its last number was not sent yet; abandon the range"
+    DISPROVE = (
+        "report to arbitration that its last number was not sent yet; ask again after a back-off, as "
+        "long as there are tries and few ranges wait, for the server may lag; else abandon the range"
+    )
     NARROW = (
         "ask for half as much at a time, from now on; abandon everything if that was one packet"
     )
@@ -52,7 +55,8 @@ RETRANSMISSION: dict[int, Reply] = {
     RetransReject.PERMISSION: Reply(
         Reaction.ALERT, "no permission; compare source_id with what the exchange has registered"
     ),
-    # If the server was only a moment behind the lines, the next packet shows the gap again.
+    # A server that is a moment behind the lines has the packets a moment later; and where two lines
+    # have shown what follows them, arbitration does not believe that they were not sent.
     RetransReject.INVALID_RANGE: Reply(Reaction.DISPROVE, "numbers that were not sent yet"),
     # Its limit lies below our request_packets_max. Half as much costs one more round trip, a
     # refresh a whole snapshot; ten halvings reach a single packet.

@@ -50,6 +50,9 @@ MISSING_RANGES_MAX = 1 << 16
 NEVER = (1 << 63) - 1
 #: A range is requested while more than one part in so many of its time is left.
 RESERVE_PARTS = 8
+#: Most runs that wait when another is refused as not sent yet, so that it is asked for again: what a
+#: server lacks that lags by a moment are the latest gaps, and a long blackout is not asked for twice.
+LAGGING_RUNS_MAX = 8
 #: Limit of the set of all claims: never reached, since runs and requests are bounded.
 _CLAIMS_MAX = 1 << 20
 
@@ -329,7 +332,11 @@ class Retransmission:
             self._refused_today(request, now_ns)
         elif reply.reaction is Reaction.DISPROVE:
             self._actions.append(Disprove(request.end - 1, self.epoch))
-            self._abandon(request.first, request.end)
+            # Where arbitration believes that, nothing is missing any more; else the server lags.
+            if len(self._later) < LAGGING_RUNS_MAX:
+                self._again(request, now_ns)
+            else:
+                self._abandon(request.first, request.end)
         elif reply.reaction is Reaction.NARROW and width > 1:
             self._served.narrow(width)
             self._count("narrowed")

@@ -407,13 +407,28 @@ def test_what_was_not_sent_yet_is_announced_and_asked_for_when_it_is_missing_aga
     recovery.missing(10, 20, 1, 0)
     recovery.pop_actions()
     recovery.rejected(1, RetransReject.INVALID_RANGE, MS)
-    assert recovery.pop_actions() == [Disprove(19, 1), GiveUp(20, 1)]
+    assert recovery.pop_actions() == [Disprove(19, 1)]
     recovery.closed(10, 2 * MS)  # arbitration believes the server
     assert recovery.state.name == "IN_SYNC"
+    assert recovery.deadline_ns == NEVER
     recovery.missing(12, 14, 1, 3 * MS)
     assert recovery.pop_actions() == [Ask(2, SERVICE, 12, 14, 1)]
     recovery.rejected(2, RetransReject.INVALID_RANGE, 4 * MS)
-    assert recovery.pop_actions() == [Disprove(13, 1), GiveUp(14, 1)]
+    assert recovery.pop_actions() == [Disprove(13, 1)]
+
+
+def test_a_server_that_lags_is_asked_again_until_the_tries_are_used_up() -> None:
+    recovery = make(retries=1)
+    recovery.missing(10, 20, 1, 0)
+    recovery.pop_actions()
+    recovery.rejected(1, RetransReject.INVALID_RANGE, MS)
+    assert recovery.pop_actions() == [Disprove(19, 1)]
+    recovery.missing(10, 20, 1, MS)  # arbitration does not believe the server
+    assert recovery.pop_actions() == []
+    recovery.tick(recovery.deadline_ns)
+    assert recovery.pop_actions() == [Ask(2, SERVICE, 10, 20, 1)]
+    recovery.rejected(2, RetransReject.INVALID_RANGE, 50 * MS)
+    assert recovery.pop_actions() == [Disprove(19, 1), GiveUp(20, 1)]
 
 
 def test_what_cannot_be_had_is_abandoned_without_a_word() -> None:
