@@ -36,8 +36,9 @@ class RecoveryIO(Protocol):
     def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
         """Send a refresh request."""
 
-    def fill(self, channel_index: int, data: bytes, epoch: int) -> None:
-        """Give the arbiter a packet that was missing."""
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
+        """Give the arbiter a packet that was missing; return False where there is no room."""
+        ...
 
     def give_up(self, channel_index: int, until: int, epoch: int) -> None:
         """Have the arbiter announce what is missing below `until`."""

@@ -312,8 +312,9 @@ class RecoveryManager:
             self.counts["retransmitted_bytes"] += len(event.data)
             if channel.untold:
                 self._report_missing(channel_index, channel)  # before what it concerns
-            self._io.fill(channel_index, event.data, channel.epoch)
-            recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
+            # Without room it is still missing: the end of the answer has it asked for again.
+            if self._io.fill(channel_index, event.data, channel.epoch):
+                recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
         elif isinstance(event, Accepted):
             recovery.accepted(request_id, now_ns)
         elif isinstance(event, Rejected):

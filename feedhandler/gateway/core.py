@@ -444,10 +444,11 @@ class GatewayCore:
         """Send a refresh request."""
         self.servers[server].ask_refresh(request, now_ns)
 
-    def fill(self, channel_index: int, data: bytes, epoch: int) -> None:
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
         """Give the arbiter a packet that was missing; without room it will be asked for again."""
-        if not self._io.fill(channel_index, data, epoch):
-            self.counts["inlet_full"] += 1
+        has_room = self._io.fill(channel_index, data, epoch)
+        self.counts["inlet_full"] += not has_room
+        return has_room
 
     def disprove(self, channel_index: int, number: int, epoch: int) -> None:
         """Inform the arbiter that nothing from `number` on was sent; without room the server's next

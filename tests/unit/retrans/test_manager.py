@@ -81,6 +81,7 @@ class NotedCore(GatewayCore):
     def __init__(self, channels, settings=SETTINGS, history_bytes=0):
         self.done = []
         self.cancelled = []
+        self.room = True
         self.withheld = set()
         self.gone = set()
         self.now = 1_000 * MS
@@ -113,6 +114,7 @@ class NotedCore(GatewayCore):
 
     def fill(self, channel_index, data, epoch):
         self.done.append(("fill", channel_index, FEED.decode_packet(data).sequence, epoch))
+        return self.room
 
     def give_up(self, channel_index, until, epoch):
         self.done.append(("give up", channel_index, until, epoch))
@@ -253,6 +255,20 @@ def test_what_is_missing_is_announced_and_asked_for_and_filled():
     assert core.recovery.state(0) == State.IN_SYNC
     assert core.recovery.counts["retransmitted"] == 2
     assert core.recovery.counts["requests"] == 1
+
+
+def test_what_found_no_room_on_its_way_to_the_arbiter_is_asked_for_again():
+    core = joined()
+    core.control_event(RecordKind.MISSING, 10, 12)
+    asked = core.asked.request_id
+    for number in (10, 11):
+        core.room = number == 10
+        event = Packet(asked, 104, number, number + 1, packet(number))
+        core.recovery.client_events(RTS, [event], core.now)
+    core.recovery.client_events(RTS, [Answered(asked)], core.now)
+    core.story()
+    core.wait(SETTINGS.backoff_us / 1000)
+    assert core.story() == [("ask", RTS, 11, 12)]
 
 
 def test_requests_of_two_channels_are_told_apart():
