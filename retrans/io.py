@@ -27,8 +27,9 @@ class RecoveryChannel:
 class RecoveryIO(Protocol):
     """I/O of the recovery manager. `channel_index` is a channel's index."""
 
-    def ask(self, server: str, request: Ask, now_ns: int) -> None:
-        """Send a retransmission request."""
+    def ask(self, server: str, request: Ask, now_ns: int) -> bool:
+        """Send a retransmission request; return False where it cannot be sent."""
+        ...
 
     def cancel(self, server: str, request_id: int) -> None:
         """Forget a request."""

@@ -676,8 +676,9 @@ class RecoveryManager:
             self._begin_deferred(now_ns)
         if channel.closed:
             self._watch_closed(channel_index, channel, now_ns)
-        for action in channel.recovery.pop_actions():
-            self._act(channel_index, channel, action, now_ns)
+        while actions := channel.recovery.pop_actions():
+            for action in actions:
+                self._act(channel_index, channel, action, now_ns)
         self._deadlines[channel_index] = channel.deadline_ns(now_ns)
         self.deadline_ns = min(self._deadlines)
 
@@ -728,7 +729,9 @@ class RecoveryManager:
         io, plan = self._io, channel.plan
         if isinstance(action, Ask):
             self.counts["requests"] += 1
-            io.ask(plan.retransmission, action, now_ns)
+            if not io.ask(plan.retransmission, action, now_ns):
+                # Nothing will come of it, which says nothing of the server.
+                channel.recovery.answered(action.request_id, now_ns)
         elif isinstance(action, Cancel):
             refresh = action.request_id == channel.refresh_id
             server = plan.refresh_server if refresh else plan.retransmission

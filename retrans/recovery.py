@@ -47,7 +47,7 @@ COUNTS: dict[str, str] = {
     "accepted": "requests that the server accepted",
     "rejected": "requests that it refused",
     "narrowed": "refusals of a range as too wide, after which half as much is asked for",
-    "partial": "answers that left something out",
+    "partial": "answers that left something out, and requests that could not be sent",
     "timed_out": "requests without an answer, or without the next packet of one",
     "cancelled": "requests cancelled: timed out, or everything in them came otherwise",
     "late": "answers to requests that were over",

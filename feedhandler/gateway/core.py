@@ -432,9 +432,9 @@ class GatewayCore:
 
     # -- what recovery has carried out (`RecoveryIO`) -----------------------------------------
 
-    def ask(self, server: str, request: Ask, now_ns: int) -> None:
-        """Send a retransmission request."""
-        self.servers[server].ask(request, now_ns)
+    def ask(self, server: str, request: Ask, now_ns: int) -> bool:
+        """Send a retransmission request; return False where it cannot be sent."""
+        return self.servers[server].ask(request, now_ns)
 
     def cancel(self, server: str, request_id: int) -> None:
         """Forget a request."""

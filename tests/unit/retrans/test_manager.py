@@ -102,6 +102,7 @@ class NotedCore(GatewayCore):
     def ask(self, server, request, now_ns):
         self.done.append(("ask", server, request.first, request.end))
         self.asked = request
+        return self.room
 
     def cancel(self, server, request_id):
         self.cancelled.append((server, request_id))
@@ -269,6 +270,24 @@ def test_what_found_no_room_on_its_way_to_the_arbiter_is_asked_for_again():
     core.story()
     core.wait(SETTINGS.backoff_us / 1000)
     assert core.story() == [("ask", RTS, 11, 12)]
+
+
+def test_requests_that_cannot_be_sent_say_nothing_of_the_server():
+    """As where they name a session, which the channel has not shown yet."""
+    channels = [channel(service, RTS) for service in (103, 104)]
+    core = NotedCore(channels)
+    core.recovery.server_up(RTS, core.now)
+    core.room = False
+    for first in (10, 20):
+        core.control_event(RecordKind.MISSING, first, first + 1)
+        core.wait(SETTINGS.recovery_wait_us / 1000)
+        core.control_event(RecordKind.GAP, first, first + 1)
+    story = core.story()
+    assert story.count(("ask", RTS, 10, 11)) == 1 + SETTINGS.retries
+    assert ("give up", 0, 11, 0) in story
+    assert core.recovery.snapshot(0)["counts"]["timed_out"] == 0
+    core.control_event(RecordKind.MISSING, 30, 31, channel_index=1)
+    assert ("ask", RTS, 30, 31) in core.story()
 
 
 def test_requests_of_two_channels_are_told_apart():
