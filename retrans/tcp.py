@@ -34,6 +34,9 @@ WRITE_BUFFER_LOW_BYTES = 16 << 10
 #: Shortest and longest wait for a deadline: loops have millisecond timers.
 TIMER_LEAST_NS = 1_000_000
 TIMER_MOST_NS = 3_600_000_000_000
+#: Longest wait for a connection to be made: a server that may be silent for minutes (NYSE) still
+#: answers a handshake at once, and until it is known not to be there the secondary is not asked.
+CONNECT_SECONDS_MAX = 5.0
 #: How long an orderly close may take before the connection is aborted.
 GOODBYE_SECONDS = 1.0
 
@@ -155,8 +158,9 @@ class RequestConnection:
         """Connect and stay until the end; return why it could not be made, or ""."""
         host, port = self.address
         loop = asyncio.get_running_loop()
+        seconds = min(self.server.settings.dead_us / 1e6, CONNECT_SECONDS_MAX)
         try:
-            async with asyncio.timeout(self.server.settings.dead_us / 1e6):
+            async with asyncio.timeout(seconds):
                 _, link = await loop.create_connection(lambda: _ClientLink(self), host, port)
         except TimeoutError:
             return f"cannot connect to {host}:{port}: no answer"

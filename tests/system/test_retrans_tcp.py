@@ -1,6 +1,7 @@
 """Recovery over real sockets: many clients, reconnecting, and peers that are hostile or dead."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -194,6 +195,24 @@ async def test_a_server_that_cannot_be_reached_is_reported_once_and_tried_again(
     await owner.connection.close()
     await listener.close()
     assert len(owner.downs) == 1
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for_as_long_as_it_may_be_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tcp, "CONNECT_SECONDS_MAX", 0.05)
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.socket())
+        full.bind((HOST, 0))
+        full.listen(0)
+        for _ in range(8):  # more than wait to be accepted: the kernel drops further ones
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        owner = Owner(full.getsockname()[1], RecoverySettings(dead_us=3_600_000_000))
+        await owner.until(lambda: owner.downs, "the server is reported")
+        assert "no answer" in owner.downs[0]
+        await owner.connection.close()
 
 
 async def test_a_server_that_restarts_is_found_again() -> None:
