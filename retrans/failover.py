@@ -114,8 +114,8 @@ _LAST = (Answered, Rejected, RefreshRejected, RefreshSnapshot, RefreshFailed)
 
 @dataclass(slots=True)
 class _Asked:
-    """A request under way at an end: since when, whether the end is still judged by its silence
-    about it, and whether the other end has refused it before."""
+    """A request under way at an end: since when it was asked or accepted, whether the end is still
+    judged by its silence about it, and whether the other end has refused it before."""
 
     request: Ask | AskRefresh
     end: int
@@ -162,7 +162,8 @@ class FailoverPair:
         self._counts = dict.fromkeys(COUNTS, 0)
         self._failback_ns = settings.failback_us * 1_000
         self._silent_ns = settings.request_timeout_us * 1_000 // SILENT_PART
-        self._refresh_silent_ns = settings.refresh_timeout_us * 1_000 // SILENT_PART
+        self._refresh_ns = settings.refresh_timeout_us * 1_000
+        self._refresh_silent_ns = self._refresh_ns // SILENT_PART
         self._asked: dict[int, _Asked] = {}
         #: Whether each can be asked; and whether each is there, as far as the table knows.
         self._up = [self.on_demand, self.on_demand]
@@ -270,7 +271,7 @@ class FailoverPair:
         if asked is None or asked.end != end:
             return False
         if isinstance(event, Accepted | RefreshAccepted):
-            asked.judged = False
+            asked.judged, asked.asked_ns = False, now_ns
         elif isinstance(event, _LAST):
             del self._asked[asked.request.request_id]
             return self._passed_on(asked, event, now_ns)
@@ -336,8 +337,13 @@ class FailoverPair:
         )
 
     def _move(self, left: int, now_ns: int) -> None:
-        """Ask the other end for what waits at the one that failed."""
+        """Ask the other end for what waits at the one that failed.
+
+        A snapshot that was accepted long ago has come by lines, or is not waited for any more.
+        """
         for asked in [each for each in self._asked.values() if each.end == left]:
-            del self._asked[asked.request.request_id]
-            self.ends[left].cancel(asked.request.request_id)
-            self._counts["moved"] += self._ask(_Asked(asked.request, self.asked_end, now_ns))
+            request = asked.request
+            del self._asked[request.request_id]
+            self.ends[left].cancel(request.request_id)
+            if isinstance(request, Ask) or now_ns < asked.asked_ns + self._refresh_ns:
+                self._counts["moved"] += self._ask(_Asked(request, self.asked_end, now_ns))

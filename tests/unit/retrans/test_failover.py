@@ -353,6 +353,17 @@ def test_a_refused_refresh_is_asked_of_the_other_and_an_accepted_one_moves_with_
     assert len(story.pair._asked) == 1, "of snapshots by lines no event tells the end"
 
 
+def test_a_refresh_that_was_accepted_long_ago_does_not_move_with_its_server() -> None:
+    """Where snapshots come by lines, no event says that it has come."""
+    story = Story()
+    story.pair.ask_refresh(AskRefresh(1, 7), story.now)
+    story.says(P, RefreshAccepted(1))
+    story.at(SETTINGS.refresh_timeout_us // 1_000)
+    story.down(P)
+    assert story.asked() == (set(), set())
+    assert story.pair.counts["moved"] == 0
+
+
 def test_events_of_requests_that_have_moved_or_are_unknown_are_handed_on() -> None:
     story = Story()
     story.ask(1)
