@@ -209,6 +209,20 @@ class Epochs:
 
     @cython.ccall
     @cython.nogil
+    @cython.exceptval(check=False)
+    def sent_before(self, header: PacketHeader) -> cython.bint:
+        """Return whether a packet's send time says that it is from before the epoch.
+
+        To be called while `mixed`. It was sent before the reset, and perhaps before the stream was
+        joined. Only times that count from midnight can be lower and later, and then they are lower
+        by far.
+        """
+        return 0 < header.send_time < self.reset_time and (
+            header.send_time >= self.old_first_time or header.send_time > self.reset_time // 2
+        )
+
+    @cython.ccall
+    @cython.nogil
     @cython.exceptval(-1, check=True)
     def straggles(
         self,
@@ -224,12 +238,7 @@ class Epochs:
         sequence: cython.ulonglong = header.sequence
         if header.send_time > 0 and self.reset_time > 0:
             if header.send_time < self.reset_time:
-                # Sent before the reset, and perhaps before the stream was joined. Only times that
-                # count from midnight can be lower and later, and then they are lower by far.
-                return (
-                    header.send_time >= self.old_first_time
-                    or header.send_time > self.reset_time // 2
-                )
+                return self.sent_before(header)
             if header.send_time > self.reset_time:
                 if header.kind != kinds.RESET:
                     self.line_epoch[line] = self.number

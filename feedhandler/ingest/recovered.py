@@ -3,7 +3,9 @@
 
 The arbiter reports gaps that its lines did not fill (`MISSING` records, see `sequencer.py`), with
 the epoch they belong to. Recovery's answers may come at any time, also after a reset has begun a
-new epoch: an answer of another epoch changes nothing.
+new epoch: an answer of another epoch changes nothing. It is known by the epoch that was asked
+about, by its session, and for a while after a reset by its send time, since lines bring answers to
+earlier requests as well.
 
 A packet brought back is judged like one of a line, by its number alone, but it can neither begin an
 epoch nor move the window, and it counts on a separate line (index `line_count`).
@@ -41,6 +43,7 @@ def recover(
         or arbiter.pending_cause != 0
         or (header.kind != kinds.DATA and header.kind != kinds.SKIP)
         or header.session != arbiter.session
+        or (arbiter.epochs.mixed(now_ns) and arbiter.epochs.sent_before(header))
     ):
         arbiter.out.count_line(line, columns.LINE_STALE)
         return states.STALE

@@ -155,6 +155,20 @@ def test_an_answer_of_another_epoch_changes_nothing(channel):
     assert channel.story() == [*packets(2, 3), ("closed", 4)]
 
 
+def test_a_late_answer_is_known_by_its_send_time_for_a_while_after_a_reset(channel):
+    channel.data(0, 3, send_time=5)
+    channel.wait(GAP_WAIT)
+    channel.reset(0, send_time=9)
+    channel.feed(0, 3, send_time=10)
+    channel.story()
+    assert channel.recover(2, epoch=1, send_time=6) == Verdict.STALE
+    assert channel.story() == []
+    assert channel.recover(2, epoch=1, send_time=9) == Verdict.PUBLISHED
+    channel.wait(QUICK.epoch_window_us / 1000)
+    channel.feed(0, 5, send_time=12)
+    assert channel.recover(4, epoch=1, send_time=6) == Verdict.PUBLISHED
+
+
 def test_what_recovery_brings_beyond_the_window_is_refused_and_never_quarantined(channel):
     assert channel.recover(1_000_000) == Verdict.REFUSED
     assert channel.line(RECOVERED, LineCounter.REFUSED) == 1
