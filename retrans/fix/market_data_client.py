@@ -300,6 +300,7 @@ class MarketDataClient:
         ask = self._asks.pop(request, None)
         if ask is not None:
             self._under_way.pop(ask.id, None)
+            ask.collected = None  # what is left of a part that is being read is no one's
 
     # -- the connection --------------------------------------------------------------------------
 

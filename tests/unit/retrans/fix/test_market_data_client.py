@@ -339,6 +339,17 @@ def test_a_request_that_is_cancelled_has_no_owner() -> None:
     assert client.feed(answer([ONE, TWO, THREE]), 1) == []
 
 
+@pytest.mark.parametrize("before", [1, len(ONE)])
+def test_nor_has_one_that_is_cancelled_in_the_midst_of_its_answer(before: int) -> None:
+    client, data = asking(), answer([ONE, TWO, THREE])
+    assert client.feed(data[:-before], 1) == []
+    client.cancel(1)
+    assert client.feed(data[-before:], 1) == []
+    client.ask("c", 1, begin_ns=0)
+    client.tick(1)
+    assert kinds(client.feed(answer([ONE, TWO, THREE], id=b"r2-1"), 1)) == ["Complete"]
+
+
 def test_an_answer_is_bounded() -> None:
     client = asking({"answer_bytes_max": len(ONE) + 1, "tries_max": 1})
     (event,) = client.feed(answer([ONE, TWO, THREE]), 1)
