@@ -295,7 +295,7 @@ class Recovery:
             Action.TAKE: lambda now, each, first, end: asked.record_answer(each, first, end, now),
             Action.CHECK: lambda now, each: asked.check(each, now),
             Action.COUNT_LATE: lambda now, *about: asked.count_late(),
-            Action.CONNECT: lambda now: asked.connect(),
+            Action.CONNECT: asked.connect,
             Action.DISCONNECT: asked.disconnect,
             Action.AWAIT_REFRESH: lambda now, each: healing.accept(each, now),
             Action.REACT_REFRESH: lambda now, each, reason: healing.react(each, reason, now),

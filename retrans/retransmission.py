@@ -20,7 +20,8 @@ worth more to a younger gap.
 A server that is down is waited for once, for as long as a gap may hold the stream back
 (`recovery_wait_us`); after that, and while a server is silent (`quota`), everything is abandoned as
 soon as it is reported, so that a dead server does not hold the stream back again and again. Its
-first sign of life ends that.
+first sign of life ends that: an answer, or a connection that lasts as long. One that takes
+connections and drops them, as where it refuses the login, is asked, but not waited for anew.
 
 Bounds: `RUNS_MAX` runs that wait; a channel with more gaps than that is better healed by a
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
@@ -109,6 +110,8 @@ class Retransmission:
     _timeout_ns: cython.longlong
     _quota_due_ns: cython.longlong
     _grace_end_ns: cython.longlong
+    _connected_ns: cython.longlong
+    _heard: cython.bint
     _gather_ns: cython.longlong
     _asked_ns: cython.longlong
     _gathered_ns: cython.longlong
@@ -154,6 +157,9 @@ class Retransmission:
         # Until when a server that is down is waited for: from a disconnect on, or from the first
         # range reported before there was any connection; NEVER where that has not begun.
         self._grace_end_ns = NEVER
+        # Since when there is a connection, and whether the server has answered on it.
+        self._connected_ns = 0
+        self._heard = False
         self._reported_end = 0
         self._given_up = 0
         self._quota_due_ns = NEVER
@@ -178,7 +184,7 @@ class Retransmission:
         due = self._quota_due_ns
         for request in self.requests.values():
             due = min(due, request.due_ns)
-        if self._ready:
+        if self._ready and not self.connected:
             due = min(due, self._grace_end_ns)
         for waiting in (self._later, self._reported, self._closing):
             if waiting:
@@ -246,11 +252,11 @@ class Retransmission:
 
     # -- the server -------------------------------------------------------------------------
 
+    @cython.locals(now_ns=cython.longlong)
     @cython.ccall
-    def connect(self) -> None:
+    def connect(self, now_ns: int) -> None:
         """Note that the server can be reached; a silent one gets another chance."""
-        self.connected = True
-        self._grace_end_ns = NEVER
+        self.connected, self._connected_ns, self._heard = True, now_ns, False
         if self.quota is not None:
             self.quota.give_chance()
 
@@ -258,7 +264,11 @@ class Retransmission:
     @cython.ccall
     def disconnect(self, now_ns: int) -> None:
         """Turn the requests under way into runs that wait for the server, spending no try."""
-        if self.connected:
+        if self.connected and (
+            self._heard
+            or self._grace_end_ns == NEVER
+            or now_ns >= self._connected_ns + self._wait_ns
+        ):
             self._grace_end_ns = now_ns + self._wait_ns
         self.connected = False
         for request_id, request in list(self.requests.items()):
@@ -422,7 +432,8 @@ class Retransmission:
 
     @cython.cfunc
     def _hear(self) -> None:
-        """Note in the quota that the server has said something."""
+        """Note, in the quota as well, that the server has said something."""
+        self._heard = True
         if self.quota is not None:
             self.quota.hear()
 

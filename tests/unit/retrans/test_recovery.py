@@ -276,6 +276,30 @@ def test_a_server_that_never_was_there_is_waited_for_once() -> None:
     assert recovery.pop_actions() == [GiveUp(22, 1)]
 
 
+@pytest.mark.parametrize(("answers", "lasts_ms"), [(False, 100), (True, 100), (False, 1000)])
+def test_a_server_that_drops_its_connections_is_waited_for_once(
+    answers: bool, lasts_ms: int
+) -> None:
+    recovery = make(retries=0)
+    recovery.server_down(MS)
+    now_ns = 2 * SECOND
+    recovery.server_up(now_ns)
+    if answers:
+        recovery.missing(5, 6, 1, now_ns)
+        recovery.accepted(1, now_ns)
+        recovery.arrived(1, 5, 6, now_ns)
+        recovery.closed(6, now_ns)
+    now_ns += lasts_ms * MS
+    recovery.server_down(now_ns)
+    recovery.pop_actions()
+    recovery.missing(10, 12, 1, now_ns + MS)
+    alive = answers or lasts_ms == 1000
+    assert recovery.pop_actions() == ([] if alive else [GiveUp(12, 1)])
+    recovery.server_up(now_ns + 2 * MS)
+    recovery.missing(20, 22, 1, now_ns + 3 * MS)
+    assert (20, 22) in asks(recovery)
+
+
 def fall_silent(recovery: Recovery) -> int:
     """Let the server leave three requests without a word, one after another; when that is so."""
     now_ns = 0
