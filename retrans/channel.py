@@ -20,13 +20,14 @@ class Channel:
     """State of one channel in the recovery manager.
 
     `early` is a snapshot that was sent before the stream was joined: everything below `base` is in
-    it. `before` is what was sent before the stream was joined in mid-day, `closed_serial` the serial
-    of the first packet that the store got from then on, `deferred` is the same as `before` while it
-    is not asked for yet, since reference data comes first. `pending` is a snapshot ahead of its stream,
-    worth waiting for until `pending_until_ns`. `untold`: subscribers know that something is
-    missing, but not of the latest ranges. `well_ns`: when they are to be notified that nothing is
-    missing any more. Until `young_until_ns` a snapshot may still be one of the sequence epoch
-    before. `waiting`: links that attached with snapshot=1 and get nothing before their snapshot.
+    it. `before` is what was sent before the stream was joined in mid-day, `closed_serial` the
+    serial of the first packet that the store got from then on, `deferred` is the same as `before`
+    while it is not asked for yet, since reference data comes first. `pending` is a snapshot ahead
+    of its stream, worth waiting for until `pending_until_ns`. `untold`: subscribers know that
+    something is missing, but not of the latest ranges. `well_ns`: when they are to be notified that
+    nothing is missing any more. Until `young_until_ns` a snapshot may still be one of the sequence
+    epoch before. `waiting`: links that attached with snapshot=1 and get nothing before their
+    snapshot.
     """
 
     plan: RecoveryChannel

@@ -16,8 +16,9 @@ class Reaction(Enum):
 
     ABANDON = "abandon the range"
     DISPROVE = (
-        "report to arbitration that its last number was not sent yet; ask again after a back-off, as "
-        "long as there are tries and few ranges wait, for the server may lag; else abandon the range"
+        "report to arbitration that its last number was not sent yet; ask again after a back-off, "
+        "as long as there are tries and few ranges wait, for the server may lag; else abandon the "
+        "range"
     )
     NARROW = (
         "ask for half as much at a time, from now on; abandon everything if that was one packet"

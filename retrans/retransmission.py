@@ -51,8 +51,8 @@ MISSING_RANGES_MAX = 1 << 16
 NEVER = (1 << 63) - 1
 #: A range is requested while more than one part in so many of its time is left.
 RESERVE_PARTS = 8
-#: Most runs that wait when another is refused as not sent yet, so that it is asked for again: what a
-#: server lacks that lags by a moment are the latest gaps, and a long blackout is not asked for twice.
+#: Most runs that wait when another is refused as not sent yet, so that it is asked for again: what
+#: a server lacks that lags by a moment are the latest gaps; a long blackout is not asked for twice.
 LAGGING_RUNS_MAX = 8
 #: Limit of the set of all claims: never reached, since runs and requests are bounded.
 _CLAIMS_MAX = 1 << 20

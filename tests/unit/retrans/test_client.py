@@ -62,9 +62,7 @@ class Lone:
         self.client.connected(self.now)
         self.number = 0
 
-    def ask(
-        self, request_id: int, first: int, end: int, service: int = 104, epoch: int = 0
-    ) -> int:
+    def ask(self, request_id: int, first: int, end: int, service: int = 104, epoch: int = 0) -> int:
         """Ask; the PacketSeqNum that the request went out with."""
         assert self.client.ask(Ask(request_id, service, first, end, epoch), self.now)
         self.number += 1
