@@ -185,7 +185,7 @@ class Upstream:
             self.state = State.WAITING
             self._tries += 1
             await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
-            await self.owner.ready_to_attach()
+            lost_at += await self._wait_for_owner()
             limit = self.how.give_up_seconds
             if limit is not None and self._loop.time() - lost_at > limit:
                 raise PeerError(
@@ -200,6 +200,12 @@ class Upstream:
                 self.reason = error.message
                 if error.final:
                     raise
+
+    async def _wait_for_owner(self) -> float:
+        """Wait until the owner can take what a connection brings; return for how many seconds."""
+        began = self._loop.time()
+        await self.owner.ready_to_attach()
+        return self._loop.time() - began
 
     async def _attach(self, tags: dict[int, bytes] | None) -> None:
         """Connect and attach; `tags`: the last ones read, None at the very start. Raises Ended."""
