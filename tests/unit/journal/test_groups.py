@@ -190,6 +190,15 @@ def test_of_too_many_producers_the_longest_idle_are_forgotten(queue: Queue, monk
     assert queue.store.producers.forgotten >= 1
 
 
+def test_producers_come_back_from_a_crash_longest_idle_first(queue: Queue) -> None:
+    for name in (b"a", b"b", b"c"):
+        commit(queue, producers={name: (0, 1)})
+    queue.open()  # writes a snapshot
+    commit(queue, producers={b"a": (0, 2)})
+    queue.open()
+    assert list(queue.store.producers.latest) == [b"b", b"c", b"a"]
+
+
 def test_what_queues_have_sent_is_never_forgotten(queue: Queue, monkeypatch) -> None:
     monkeypatch.setattr("feedhandler.journal.producer_states.PRODUCERS_MAX", 2)
     own = OWN + b"queue"
