@@ -265,7 +265,8 @@ def test_a_parked_message_holds_its_key_until_it_is_tried_again(tmp_path: Path) 
     assert play(again, config)["parked"] == 0
 
 
-async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED])
+async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path, outcome: int) -> None:
     key = Definition(fields=("account",), timeout_ms=50)
     async with running(keyed(tmp_path, key)) as rig:
         slow, quick = await rig.client(), await rig.client()
@@ -280,10 +281,11 @@ async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
         # A busy machine may let more time-outs pass before they are seen.
         assert quick.of(second)[0][0].delivery_count >= 1
         delivery = slow.of(first)[0][1]
-        delivery.update(ACCEPTED)  # and hears what the node says of it
+        delivery.update(outcome)  # and hears what the node says of it
         await in_thread(slow.pump, lambda: delivery.settled, "the answer")
         assert delivery.remote_state == RELEASED
         assert (rig.figure("stale"), rig.figure("delivered"), rig.figure("depth")) == (1, 0, 2)
+        assert rig.figure("returned") == 0
 
 
 @pytest.mark.parametrize("wrong", list(Wrong))
