@@ -238,7 +238,7 @@ class Upstream:
         await attachment.connect()
         while True:
             state = self.request.holds_state and (self.request.snapshot or extra)
-            self.resume_state.attached(asked, state)
+            self.resume_state.attached(asked, state, self.request.snapshot or extra)
             hears = again or self.merged
             address = self.request.address(asked, snapshot=extra, quality=hears)
             try:
