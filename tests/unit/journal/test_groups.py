@@ -323,6 +323,18 @@ def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
     assert queue.take(10) == [1, 2, 3, 6]
 
 
+def test_a_walk_over_the_blocks_meets_what_was_moved_by_its_own_id_alone(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.put(b"c")
+    queue.delivery.move(queue.store.live[-1], 2, 1 << 20)
+    queue.flush()
+    queue.put(b"e")
+    for _ in range(2):
+        met = [(1, b"a"), (2, b"b"), (3, b"c"), (4, None), (5, None), (6, b"e")]
+        assert list(queue.delivery.walk_blocks(1)) == met
+        queue.open()
+
+
 def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:
     queue.put(b"a", b"b", b"c")
     block = queue.store.live[-1]
