@@ -435,7 +435,7 @@ class Delivery:
         if not 1 <= number < self._store.visible_end:
             return CancelAnswer.UNKNOWN, False
         with self._holding(number) as (block, slot):
-            if block is None:
+            if block is None or block.byte_of(slot) == Status.MOVED:
                 status = self._status_ended(number)
                 return ANSWERS[Status.DELIVERED if status is None else status], False
             if number in self.handed and block.is_pending(slot):

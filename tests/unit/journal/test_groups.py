@@ -335,6 +335,32 @@ def test_a_walk_over_the_blocks_meets_what_was_moved_by_its_own_id_alone(queue: 
         queue.open()
 
 
+def test_the_end_of_what_was_moved_outlives_the_block_that_it_was_moved_to() -> None:
+    queue = Queue(replace(SMALL, blocks=3))
+    queue.put(b"moved", b"stays")
+    assert queue.take(2) == [1, 2]
+    first = queue.store.live[-1]
+    while queue.store.live[-1] is first:
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    queue.delivery.move(first, 1, 1 << 20)
+    queue.flush()
+    second = queue.store.live[-1]
+    queue.delivery.release(1)
+    queue.delivery.cancel(1)
+    queue.flush()
+    use = second.incarnation
+    while second.incarnation == use:
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    assert first in queue.store.live
+    for _ in range(3):
+        assert queue.delivery.status(1) is Status.CANCELLED
+        assert queue.delivery.cancel(1).name == "CANCELLED"
+        assert queue.delivery.status(2) is Status.PENDING
+        queue.open()
+
+
 def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:
     queue.put(b"a", b"b", b"c")
     block = queue.store.live[-1]
