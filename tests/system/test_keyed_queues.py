@@ -463,6 +463,23 @@ def test_a_second_creation_that_differs_is_refused(tmp_path: Path) -> None:
     asyncio.run(scenario(orders(tmp_path / "plain", key=ACCOUNT), "without keys"))
 
 
+async def test_the_link_on_which_a_queue_was_created_asks_about_it(tmp_path: Path) -> None:
+    definition = msgspec.json.encode(ACCOUNT).decode()
+
+    def talk(client: QueueClient) -> None:
+        answers, asking = client.management("made")
+        address, heard = answers.remote_source.address, []
+        for operation in ("stat", "create", "create", "stat", "cancel-all"):
+            asked = {"operation": operation, "definition": definition}
+            client.put(asking, proton.Message(reply_to=address, properties=asked))
+            client.wait_for(answers, len(heard) + 1)
+            heard.append(client.of(answers)[-1][0].properties["answer"])
+        assert heard == ["unknown", "created", "exists", "stat", "cancelled"]
+
+    async with running(folder=str(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
+
+
 def test_publishers_create_queues_that_are_kept(tmp_path: Path) -> None:
     definition = msgspec.json.encode(ACCOUNT).decode()
     other = msgspec.json.encode(Definition(fields=("symbol",))).decode()
