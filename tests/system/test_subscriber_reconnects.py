@@ -7,6 +7,7 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp import client as client_module
+from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError
 from feedhandler.ingest.records import RecordKind
@@ -173,6 +174,30 @@ async def test_more_unread_than_a_connection_brings_is_consumed_before_it_comes_
         await story.consume(messages, form, 40)
         assert story.sequences == [*range(1, 41)]
         assert messages.reconnects == 1
+
+
+async def test_an_end_for_good_in_the_midst_of_attaching_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story()
+    async with subscribed(**story.options) as (rig, messages):
+        await rig.stream(1, 3)
+        await story.consume(messages, "messages", 3)
+        attach = NodeConnection._attach
+
+        def attach_and_end(connection: NodeConnection, link: Any) -> None:
+            attach(connection, link)
+            connection._detach(link)
+            link.close("amqp:not-allowed", "the test says so")
+
+        monkeypatch.setattr(NodeConnection, "_attach", attach_and_end)
+        cut_off(rig)
+        with pytest.raises(PeerError, match="the test says so"):
+            await story.consume(messages, "messages", 4)
+        keeper = messages._upstream._task
+        assert keeper is not None
+        await rig.until(keeper.done, "the end of trying")
+        assert messages.state is State.CLOSED
 
 
 async def test_it_gives_up_after_the_time_it_was_given() -> None:

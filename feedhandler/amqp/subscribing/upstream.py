@@ -169,6 +169,8 @@ class Upstream:
             while True:
                 if self.state is State.UP:
                     await self._over
+                if self.state is State.CLOSED:  # for good, just as it was attached
+                    return
                 lost_at = self._loop.time()
                 if lost_at - self._up_since > GOOD_SECONDS:
                     self._tries = 0
