@@ -164,7 +164,7 @@ class NodeCounter(Counter):
     DROPPED = 30, "messages dropped on links that drop the oldest; announced as lost"
     DROPPED_BYTES = 31, "bytes of those messages"
     OVERFLOWS = 32, "times the queue of a link became full that is not detached for it"
-    CONFLATED = 33, "market messages that newer ones or a book replaced while they waited"
+    CONFLATED = 33, "messages, and levels, that newer ones or a book replaced while they waited"
     CONFLATED_BYTES = 34, "bytes of those messages"
     BOOKS = 35, "books sent anew in place of orders that waited"
     BEHIND_US = 36, "microseconds that such links were behind, added up"

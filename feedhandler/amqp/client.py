@@ -153,7 +153,7 @@ class ClientConnection:
     async def close(self) -> None:
         """Close the connection and wait `CLOSE_SECONDS` at most for the node's close; messages not
         taken yet are dropped."""
-        if self._sock is not None and not self.over:
+        if self._engine is not None and not self.over:
             self._closing = True
             self._engine.close()
             self.work()

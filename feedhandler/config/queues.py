@@ -12,6 +12,7 @@ from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.journal.layout import Geometry
 from feedhandler.journal.settings import BLOCKS_LIMIT, QueueSettings, item_bytes_max
 from feedhandler.keyed.definition import Definition
+from feedhandler.keyed.envelope import overhead
 from feedhandler.keyed.settings import TRIES_MAX, Wrong
 
 #: Queues of one node: each has a thread that writes, and blocks on the disk.
@@ -129,6 +130,21 @@ def check_queues(queues: tuple[DurableQueueConfig, ...]) -> None:
             raise WrongKey((number, "dead"), f"{queue.dead!r} has keys", "a queue without")
         with within(number):
             _check_bounds(queue)
+    by_name = {queue.name: queue for queue in queues}
+    for number, queue in enumerate(queues):
+        if queue.dead:
+            with within(number):
+                _check_dead(queue, by_name[queue.dead])
+
+
+def _check_dead(queue: DurableQueueConfig, dead: DurableQueueConfig) -> None:
+    """Check that the queue of dead messages can hold the largest one."""
+    most = item_bytes_max(Geometry(dead.block_bytes))
+    largest = queue.message_bytes_max + (0 if queue.key is None else overhead(0))
+    if largest > most:
+        reason = f"a block of {dead.name!r} holds {most} bytes, and a message may have {largest}"
+        hint = "a larger block_bytes there, or a smaller message_bytes_max here"
+        raise WrongKey(("dead",), reason, hint)
 
 
 def _check_bounds(queue: DurableQueueConfig) -> None:

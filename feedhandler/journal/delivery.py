@@ -346,13 +346,15 @@ class Delivery:
     def walk_blocks(self, first: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield (slot, content) of all items in the blocks in use, from slot `first` on.
 
-        Whatever their status; None where they do not verify. An item that was moved is met at both
-        its slots. For an owner that keeps an index, before the queue is used. Raises `OSError`.
+        Whatever their status; None where they do not verify. An item that was moved is met at its
+        first slot, which is its id; None at the one where it stands now, which is no item's id. For
+        an owner that keeps an index, before the queue is used. Raises `OSError`.
         """
         reader = SegmentReader(self._files)
         for block in self._store.live:
             for slot in range(max(block.first_id, first), block.next_id):
-                yield slot, reader.content(block, slot)
+                moved = slot in self._store.numbers
+                yield slot, None if moved else reader.content(block, slot)
 
     # -- ending items -----------------------------------------------------------------------
 
@@ -433,7 +435,7 @@ class Delivery:
         if not 1 <= number < self._store.visible_end:
             return CancelAnswer.UNKNOWN, False
         with self._holding(number) as (block, slot):
-            if block is None:
+            if block is None or block.byte_of(slot) == Status.MOVED:
                 status = self._status_ended(number)
                 return ANSWERS[Status.DELIVERED if status is None else status], False
             if number in self.handed and block.is_pending(slot):

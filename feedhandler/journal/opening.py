@@ -6,12 +6,12 @@ simulated disks alike. What it leaves to others: ownership (`owner.py`) and thre
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from feedhandler.journal.block import Lock
+from feedhandler.journal.block import Block, Lock
 from feedhandler.journal.delivery import Delivery
 from feedhandler.journal.files import Create, Files, Replace, Step, Sync, Write, carry_out
 from feedhandler.journal.layout import (
@@ -19,6 +19,7 @@ from feedhandler.journal.layout import (
     TAIL_MAGIC,
     VERSION,
     BlockHeader,
+    Status,
     pack_control,
     pack_header,
     pages,
@@ -33,7 +34,7 @@ from feedhandler.journal.recovery import (
 )
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import Store, creation
-from feedhandler.journal.tombstone_index import KEEP_NS, READ_BYTES_MAX, TombstoneIndex
+from feedhandler.journal.tombstone_index import KEEP_NS, READ_BYTES_MAX, TombstoneIndex, runs_of
 from feedhandler.journal.tombstone_index import NAME as ENDED_NAME
 
 
@@ -82,8 +83,10 @@ def open_store(
     data = files.pread(path, READ_BYTES_MAX, 0)
     shorter = tombstones.load(data, since_ns)
     for block in found.live:
-        # The block was about to be recycled when a crash came: its own statuses count.
-        tombstones.forget(block.first_id, block.next_id)
+        # The block was about to be recycled when a crash came: its own statuses count, but for
+        # what was moved elsewhere.
+        for first, count in _own(block):
+            tombstones.forget(first, first + count)
     if tombstones.damaged:
         found.report.problems.append(damaged_pages(path, tombstones.damaged))
     if shorter is not None:
@@ -98,6 +101,16 @@ def open_store(
         carry_out(files, flush.steps)
         store.complete_flush()
     return Opened(store, delivery, found.report, expired)
+
+
+def _own(block: Block) -> Iterator[tuple[int, int]]:
+    """Yield runs (first id, count) of a block's items that were not moved to another one."""
+    if Status.MOVED not in block.statuses:
+        yield block.first_id, len(block.statuses)
+        return
+    for first, count, status in runs_of(block.first_id, block.statuses):
+        if status != Status.MOVED:
+            yield first, count
 
 
 def _renewal(found: Recovered) -> list[Step]:

@@ -453,6 +453,7 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
     if segment.version != SEGMENT_PLAIN and segment.sequence > recovered.snapshot.roll.sequence:
         for producer, state in producers_in(segment.statuses):
             recovered.producers.record({producer: state}, segment.sequence)
+            recovered.producers.latest.pop(producer, None)  # it is the one heard last
             recovered.producers.latest[producer] = state
     report.changes_damaged += segment.statuses_lost
     if segment.repaired or not segment.whole or segment.damaged or segment.statuses_lost:

@@ -10,6 +10,8 @@ import pytest
 
 from feedhandler.amqp.durable import links
 from feedhandler.journal import BlockingQueue, QueueSettings
+from feedhandler.keyed.definition import Definition
+from feedhandler.keyed.settings import Format
 from tests.support.durable import (
     ACCEPTED,
     MODIFIED,
@@ -195,6 +197,58 @@ async def test_dead_messages_go_to_the_queue_for_them(tmp_path: Path) -> None:
         await in_thread(talk, await rig.client())
         await rig.until(lambda: rig.figure("depth") == 1, "the dead one's end")
         assert rig.figure("dead") == 1
+
+
+async def test_what_is_dead_is_kept_where_the_queue_for_it_has_stopped(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1, 2)
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        client.settle_all(link, REJECTED)
+        client.close()
+
+    def talk_again(client: QueueClient) -> None:
+        link = client.taker(credit=2)
+        assert client.wait_for(link, 2) == [1, 2]
+
+    dead = orders(tmp_path / "dead", name="dead")
+    queue = orders(tmp_path / "orders", dead="dead")
+    async with running(queue, dead) as rig:
+        rig.queues.all["dead"].stop("its disk is gone")
+        await in_thread(talk, await rig.client())
+        await rig.until(lambda: rig.figure("in_hand") == 1, "the live one is given back")
+    async with running(queue, dead) as rig:
+        await in_thread(talk_again, await rig.client())
+
+
+BY_GROUP = Definition(format=Format.AMQP, fields=("properties.group-id",))
+
+
+@pytest.mark.parametrize("key", [None, BY_GROUP])
+async def test_what_is_too_large_for_the_queue_of_the_dead_does_not_stop_that_queue(
+    tmp_path: Path, key: Definition | None
+) -> None:
+    def talk(client: QueueClient) -> None:
+        sending = client.sender()
+        client.put(sending, proton.Message(id="big", group_id="a", body=bytes(1 << 20)))
+        client.put(sending, proton.Message(id="small", group_id="a", body=b"2"))
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        client.settle_all(link, REJECTED)
+        link.flow(1)
+        client.wait_for(link, 1)
+        client.settle_all(link, REJECTED)
+        buried = client.taker("queue.dead", credit=9)
+        client.wait_for(buried, 1)
+        assert client.of(buried)[0][0].id == "small"
+
+    dead = orders(tmp_path / "dead", name="dead")
+    large = {"message_bytes_max": 2 << 20, "block_bytes": 4 << 20}
+    queue = orders(tmp_path / "orders", dead="dead", key=key, **large)
+    async with running(queue, dead) as rig:
+        await in_thread(talk, await rig.client())
+        assert not rig.queues.all["dead"].fault
+        assert rig.figure("dead") == 2
 
 
 async def test_credit_is_honoured_and_drained(tmp_path: Path) -> None:

@@ -265,7 +265,8 @@ def test_a_parked_message_holds_its_key_until_it_is_tried_again(tmp_path: Path) 
     assert play(again, config)["parked"] == 0
 
 
-async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED])
+async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path, outcome: int) -> None:
     key = Definition(fields=("account",), timeout_ms=50)
     async with running(keyed(tmp_path, key)) as rig:
         slow, quick = await rig.client(), await rig.client()
@@ -280,10 +281,11 @@ async def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
         # A busy machine may let more time-outs pass before they are seen.
         assert quick.of(second)[0][0].delivery_count >= 1
         delivery = slow.of(first)[0][1]
-        delivery.update(ACCEPTED)  # and hears what the node says of it
+        delivery.update(outcome)  # and hears what the node says of it
         await in_thread(slow.pump, lambda: delivery.settled, "the answer")
         assert delivery.remote_state == RELEASED
         assert (rig.figure("stale"), rig.figure("delivered"), rig.figure("depth")) == (1, 0, 2)
+        assert rig.figure("returned") == 0
 
 
 @pytest.mark.parametrize("wrong", list(Wrong))
@@ -459,6 +461,23 @@ def test_a_second_creation_that_differs_is_refused(tmp_path: Path) -> None:
 
     play(put, plain)
     asyncio.run(scenario(orders(tmp_path / "plain", key=ACCOUNT), "without keys"))
+
+
+async def test_the_link_on_which_a_queue_was_created_asks_about_it(tmp_path: Path) -> None:
+    definition = msgspec.json.encode(ACCOUNT).decode()
+
+    def talk(client: QueueClient) -> None:
+        answers, asking = client.management("made")
+        address, heard = answers.remote_source.address, []
+        for operation in ("stat", "create", "create", "stat", "cancel-all"):
+            asked = {"operation": operation, "definition": definition}
+            client.put(asking, proton.Message(reply_to=address, properties=asked))
+            client.wait_for(answers, len(heard) + 1)
+            heard.append(client.of(answers)[-1][0].properties["answer"])
+        assert heard == ["unknown", "created", "exists", "stat", "cancelled"]
+
+    async with running(folder=str(tmp_path)) as rig:
+        await in_thread(talk, await rig.client())
 
 
 def test_publishers_create_queues_that_are_kept(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from feedhandler import keyed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.keyed.definition import Definition
-from feedhandler.keyed.settings import Wrong
+from feedhandler.keyed.settings import Full, Wrong
 from tests.support.durable import QueueRig, orders, running
 
 ACCOUNT = Definition(fields=("account",))
@@ -232,6 +232,65 @@ async def test_a_worker_that_is_refused_hears_why(tmp_path: Path) -> None:
             await put.put(body(1, 1))
     with pytest.raises(UsageError, match="workers = 0"):
         keyed.consume("amqp://localhost", "orders", Ledger(1), workers=0)
+
+
+async def test_a_put_whose_caller_leaves_keeps_no_other_from_its_answer(tmp_path: Path) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig, asyncio.timeout(SECONDS):
+        async with keyed.producer(url(rig), "orders") as put:
+            sent = [await put.put_soon(body(1, number)) for number in range(10)]
+            sent[3].cancel()
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+            assert [*answers[:3], *answers[4:]] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+        assert rig.figure("put") == 10
+
+
+async def test_a_producer_behind_a_gap_that_nothing_fills_is_over(tmp_path: Path) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig, asyncio.timeout(SECONDS):
+        async with keyed.producer(url(rig), "orders", id="one") as put:
+            await put.put(body(1, 1))
+            with pytest.raises(keyed.Refused, match="takes messages of 262144 bytes"):
+                await put.put(body(1, 2) + b" " * 300_000)
+            for number in (3, 4):
+                with pytest.raises(PeerError, match="is over: sequence 3: something before it"):
+                    await put.put(body(1, number))
+        async with keyed.producer(url(rig), "orders", id="two", sequence=5) as put:
+            with pytest.raises(PeerError, match="is over: sequence 5: something before it"):
+                await put.put(body(1, 5))
+
+
+async def test_a_producer_waits_for_room_where_the_queue_rejects(tmp_path: Path) -> None:
+    key = Definition(fields=("account",), key_messages_max=1, full=Full.REJECT)
+    async with (
+        asyncio.timeout(SECONDS),
+        running(orders(tmp_path, key=key)) as rig,
+        keyed.producer(url(rig), "orders") as put,
+    ):
+        await put.put(body(1, 1))
+        sent = [await put.put_soon(body(account, 2)) for account in (1, 2)]
+        await rig.until(lambda: rig.figure("refused") > 0, "no room")
+        ledger = Ledger(3)
+        async with keyed.consume(url(rig), "orders", ledger):
+            await until(ledger.all_done)
+        assert await asyncio.gather(*sent) == [2, 3]
+        assert put.refused == 0
+
+
+async def test_who_asks_and_leaves_while_it_connects_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    connecting = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        connecting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(loop, "sock_connect", never)
+    asking = loop.create_task(keyed.ask("amqp://127.0.0.1:1", "orders", operation="stat"))
+    await connecting.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
 
 
 async def test_a_queue_is_created_and_looked_at_by_the_api(tmp_path: Path) -> None:

@@ -144,6 +144,25 @@ async def test_a_link_without_quality_messages_that_is_overtaken_is_detached() -
         assert link.remote_condition.name == "amqp:resource-limit-exceeded"
 
 
+async def test_a_link_that_leaves_in_the_midst_of_a_history_delays_no_other_of_its_connection() -> (
+    None
+):
+    async with running(history_bytes=HISTORY) as rig:
+        await published(rig, 300)
+        client = rig.raw()
+        leaving = client.receiver(f"euronext.104?from={tag(10)}", credit=5)
+        for _ in range(63):  # each session has less room, so that the other link is behind
+            client.new_session()
+        other = client.receiver("euronext.104", credit=3000)
+        await in_thread(client.pump, lambda: len(client.got(leaving)) == 5, "five")
+        leaving.close()
+        await in_thread(client.sync)
+        rig.packets(301, 1500)
+        await rig.deliver()
+        assert rig.count("waited") > 0
+        await in_thread(client.pump, lambda: client.got(other)[-1].sequence == 1500, "the rest")
+
+
 async def test_where_no_history_is_kept_resuming_is_refused() -> None:
     async with running() as rig:
         client = rig.raw()

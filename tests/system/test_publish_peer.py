@@ -1,6 +1,7 @@
 """The publisher against a broker that does what brokers should not."""
 
 import random
+import time
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -336,6 +337,28 @@ async def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_
             assert any("nothing was said of a message" in line for line in rig.reported)
         # On a busy machine the confirmations, too, may come too late, and all again.
         assert sequences(peer.messages)[:10] == [*range(1, 6)] * 2
+
+
+async def test_a_broker_without_credit_is_not_left_for_messages_that_it_was_not_sent_again() -> (
+    None
+):
+    async with broker(lambda number, message: None) as peer:
+        async with publishing(peer.url, quality=False) as rig:
+            await rig.stream(1, 3)
+            await rig.until(lambda: len(peer.messages) == 3, "sent")
+            for outgoing in rig.publisher.destination.unsettled.held.values():
+                outgoing.tried_ns -= 1000 * rig.publisher.config.confirm_timeout_us
+            peer.credit, peer.answer = 0, lambda number, message: Delivery.ACCEPTED
+            peer.break_off()
+            await rig.until(
+                lambda: rig.seen["connects"] == 2 and rig.seen["state"] == "UP", "up again"
+            )
+            rig.publisher.tick(time.monotonic_ns() // 1_000_000)
+            assert not rig.publisher.gone
+            peer.credit = 10
+            peer.break_off()
+            await rig.confirmed()
+        assert sequences(peer.messages) == [1, 2, 3, 1, 2, 3]
 
 
 async def test_a_connection_that_breaks_with_each_message_is_reported_once() -> None:

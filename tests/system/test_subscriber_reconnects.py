@@ -1,11 +1,13 @@
 """`feedhandler.subscribe` comes back after a lost connection, and says what is lacking."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import feedhandler
 from feedhandler.amqp import client as client_module
+from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError
 from feedhandler.ingest.records import RecordKind
@@ -149,6 +151,53 @@ async def test_a_slow_consumer_that_was_detached_comes_back() -> None:
         assert got[-3:] == [1001, 1002, 1003]
         assert got[:-3] == list(range(1, len(got) - 2))
         assert ("resume", "STALE", [[got[-4] + 1, 1000]]) in story.seen
+
+
+@pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
+async def test_more_unread_than_a_connection_brings_is_consumed_before_it_comes_back(
+    form: str,
+) -> None:
+    story = Story()
+    kit = subscribed(
+        node={"history_bytes": 1 << 20}, credit=10, give_up_seconds=0.2, **story.options
+    )
+    async with kit as (rig, messages):
+        rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+        await rig.stream(1, 40)
+        link = messages._upstream.intake.link
+        for count in (9, 10):  # the credit is given back where a read is taken, not consumed
+            story.receive(await anext(messages))
+            await rig.until(lambda count=count: link.count == count, "all that the credit allows")
+        cut_off(rig)
+        await rig.until(lambda: messages._crowded, "ready but for what is unread")
+        await asyncio.sleep(0.3)  # the consumer's time is not the gateway's
+        await story.consume(messages, form, 40)
+        assert story.sequences == [*range(1, 41)]
+        assert messages.reconnects == 1
+
+
+async def test_an_end_for_good_in_the_midst_of_attaching_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story()
+    async with subscribed(**story.options) as (rig, messages):
+        await rig.stream(1, 3)
+        await story.consume(messages, "messages", 3)
+        attach = NodeConnection._attach
+
+        def attach_and_end(connection: NodeConnection, link: Any) -> None:
+            attach(connection, link)
+            connection._detach(link)
+            link.close("amqp:not-allowed", "the test says so")
+
+        monkeypatch.setattr(NodeConnection, "_attach", attach_and_end)
+        cut_off(rig)
+        with pytest.raises(PeerError, match="the test says so"):
+            await story.consume(messages, "messages", 4)
+        keeper = messages._upstream._task
+        assert keeper is not None
+        await rig.until(keeper.done, "the end of trying")
+        assert messages.state is State.CLOSED
 
 
 async def test_it_gives_up_after_the_time_it_was_given() -> None:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answer_of
+from feedhandler.amqp.durable.management import (
+    STEPS_A_TURN,
+    Management,
+    Reply,
+    Steps,
+    answer_of,
+)
 from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
@@ -125,11 +131,15 @@ class Unmade:
 
 
 class CreationManagement:
-    """Handles the request that creates a queue."""
+    """Handles the request that creates a queue, and once it is there those about it. `may_cancel`:
+    as of `Management`."""
 
-    def __init__(self, queues: "DurableQueues", name: str, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, queues: "DurableQueues", name: str, flush: Callable[[], None], may_cancel: bool
+    ) -> None:
         self.queue = Unmade(name, flush)
         self._queues = queues
+        self._may_cancel = may_cancel
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, steps: Steps) -> None:
@@ -140,9 +150,12 @@ class CreationManagement:
                 return
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
-        """Create the queue; `reply` is called once, later."""
-        if arguments.get("operation") != "create":
-            name = self.queue.name
+        """Create the queue, or ask it; `reply` is called once, later."""
+        name = self.queue.name
+        made = self._queues.all.get(name)
+        if arguments.get("operation") != "create" and made is not None:
+            yield from Management(made, self._may_cancel).do(arguments, reply, heard)
+        elif arguments.get("operation") != "create":
             reply(answer_of("unknown", f"no queue is named {name!r}: create it first"), None)
         else:
             making = self._make(arguments, reply)

@@ -296,7 +296,8 @@ class KeyedDurableQueue(StoredQueue):
         number = self._numbers.pop(taker)
         del self._taker_of[number]
         if not self.fault:
-            self.counts[QueueCounter.RETURNED] += len(fences)
+            held = sum(self.core.holds(number, fence) for fence in fences)
+            self.counts[QueueCounter.RETURNED] += held
             self.core.gone(number, failed and not self.closing)
             self.push_soon()
 
@@ -502,8 +503,7 @@ class KeyedDurableQueue(StoredQueue):
         message."""
         number = self._numbers.get(taker, 0)
         for fence in fences:
-            self.counts[QueueCounter.RETURNED] += 1
-            self.core.give_back(number, fence, failed)
+            self.counts[QueueCounter.RETURNED] += self.core.give_back(number, fence, failed)
         taker.finished(fences)
         self.push_soon()
 

@@ -13,7 +13,7 @@ from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal import PersistentQueue
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.producers import Stamp, Standing
-from feedhandler.keyed.queue import Outcome
+from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Outcome
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.links import Producer
@@ -82,7 +82,9 @@ class KeyedIntake(BaseIntake):
             source.refused(number, FULL, answer.reason, again=True)
             return False
         if answer.outcome is Outcome.REJECTED:
-            source.refused(number, CONDITIONS[answer.standing], answer.reason)
+            full = answer.reason in (FULL_OF_MESSAGES, FULL_OF_KEY)
+            condition = FULL if full else CONDITIONS[answer.standing]
+            source.refused(number, condition, answer.reason)
             return False
         self._added(answer.number, content, read)
         reason = answer.reason if answer.outcome is Outcome.NOTED else ""

@@ -36,6 +36,7 @@ from feedhandler.amqp.durable.values import (
     encode,
     fields_of,
     sections,
+    skip,
     symbol,
 )
 from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp
@@ -161,23 +162,31 @@ def delivery_annotations(token: str, fence: int, after: tuple[int, ...] = ()) ->
 def with_reason(data: bytes, queue: str, reason: str) -> bytes:
     """Annotate a message for the dead queue with its queue and the reason; bytes that are no
     message are returned as they are."""
-    added = {ORIGIN: queue, REASON: reason}
+    added = {symbol(ORIGIN): encode(queue), symbol(REASON): encode(reason)}
     before, rest = b"", data
     try:
         for code, at, value, end in sections(data):
             if code == MESSAGE_ANNOTATIONS:
-                added = _map(decode(data, value)[0]) | added
+                added = _encoded_map(data, value, end) | added
                 before, rest = data[:at], data[end:]
             elif code < MESSAGE_ANNOTATIONS:
                 before, rest = data[:end], data[end:]
     except SectionError:
         return data
-    return before + b"\x00\x53\x72" + encode_annotations(added) + rest
+    pairs = {Encoded(key): Encoded(value) for key, value in added.items()}
+    return before + b"\x00\x53\x72" + encode(pairs) + rest
 
 
-def encode_annotations(values: dict[Any, Any]) -> bytes:
-    """Encode a map; keys that are text become symbols."""
-    return encode({
-        Encoded(symbol(key)) if isinstance(key, str) else key: value
-        for key, value in values.items()
-    })  # fmt: skip
+def _encoded_map(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
+    """Return the keys and values of a map as they are encoded. Raises `SectionError`."""
+    widths = {0xC1: 1, 0xD1: 4}
+    if data[at] not in widths:
+        raise SectionError("annotations that are no map")
+    at += 1 + 2 * widths[data[at]]
+    found = {}
+    while at < end:
+        value = skip(data, at)
+        after = skip(data, value)
+        found[data[at:value]] = data[value:after]
+        at = after
+    return found

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from feedhandler.amqp.durable.keyed_sections import with_reason
+from feedhandler.counters import QueueCounter
 from feedhandler.keyed.envelope import OutboxEntry
 from feedhandler.keyed.producers import OWN, Stamp
+from feedhandler.operator_log import log_event
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import StoredQueue
@@ -81,6 +83,10 @@ class Outbox:
                 content = entry.message
                 if entry.reason:
                     content = with_reason(content, self._queue.name, entry.reason)
+                if target is not None and not target.fault and len(content) > target.room_bytes:
+                    entries.popleft()
+                    self._cancel(number, entry, len(content))
+                    continue
                 self._out.add(number)
                 if target is None or not target.accept_forwarded(content, stamp, arrived):
                     self._out.discard(number)
@@ -89,6 +95,14 @@ class Outbox:
                 entries.popleft()
             if not entries:
                 del self._waiting[name]
+
+    def _cancel(self, number: int, entry: OutboxEntry, size: int) -> None:
+        """End an entry that no block of the other queue can hold: that queue would stop at it."""
+        queue = self._queue
+        queue.counts[QueueCounter.DEAD] += 1
+        text = f"queue {queue.name}: {size} bytes are too many for queue {entry.queue}: cancelled"
+        log_event("queue_dead", text, queue=queue.name)
+        self._arrived(number, entry._replace(reason=""))
 
     def _arrived(self, number: int, entry: OutboxEntry) -> None:
         self._out.discard(number)

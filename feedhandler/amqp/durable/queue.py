@@ -470,7 +470,12 @@ class DurableQueue(StoredQueue):
         """Move dead messages to the queue of dead messages, or cancel them where there is none."""
         self.counts[QueueCounter.DEAD] += len(numbers)
         dead = self._find(self.config.dead)
-        where = f"moved to queue {dead.name}" if dead is not None else "cancelled"
+        if dead is None:
+            where = "cancelled"
+        elif dead.fault:
+            where = f"kept, for queue {dead.name} has stopped"
+        else:
+            where = f"moved to queue {dead.name}"
         for number in numbers:
             text = f"queue {self.name}: message {number} {why}: {where}"
             log_event("queue_dead", text, queue=self.name, message=number)
@@ -507,7 +512,10 @@ class DurableQueue(StoredQueue):
     async def _move(
         self, dead: "DurableQueue", holder: Consumer | None, numbers: list[int]
     ) -> None:
-        """Put messages into the queue of dead messages, durably; then end them here."""
+        """Put messages into the queue of dead messages, durably; then end them here.
+
+        Where that queue has stopped they stay, in hand, and come again at the next start.
+        """
         for number in numbers:
             block = self.store.engine.find(number)
             if block is None:
@@ -515,7 +523,13 @@ class DurableQueue(StoredQueue):
             content = await self._loop.run_in_executor(
                 self._threads, self._reader.content, block, number
             )
-            if content is not None and not dead.fault:
+            if dead.fault:
+                return
+            if content is not None and len(content) > dead.room_bytes:
+                size = f"{len(content)} bytes are too many for queue {dead.name}"
+                text = f"queue {self.name}: message {number}: {size}: cancelled"
+                log_event("queue_dead", text, queue=self.name, message=number)
+            elif content is not None:
                 moved = asyncio.Event()
                 dead.intake.add(Arrival(moved.set), 0, content, b"")
                 dead.push()

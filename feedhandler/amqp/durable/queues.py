@@ -222,7 +222,8 @@ class DurableQueues:
                 raise AddressError(reason, "amqp:unauthorized-access")
             from feedhandler.amqp.durable.creation import CreationManagement
 
-            making = CreationManagement(self, name, self._flush)
+            may_cancel = grants(user.queues.cancel, name)
+            making = CreationManagement(self, name, self._flush, may_cancel)
             return Requests(peer, link, forget, making, answers)
         queue = self._find(address.removesuffix(MANAGEMENT))
         if not address.endswith(MANAGEMENT):

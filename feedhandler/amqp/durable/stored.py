@@ -103,6 +103,8 @@ class StoredQueue(abc.ABC):
         self.config = config
         self.name = config.name
         self.message_bytes_max = config.message_bytes_max
+        #: Bytes of the largest message that its blocks hold, whoever sends it.
+        self.room_bytes = config.message_bytes_max
         self.counts = counter_array(QueueCounter, 1)[0]
         self.fault = "it is not open"
         self.links: dict[QueueEnd, None] = {}
@@ -148,8 +150,8 @@ class StoredQueue(abc.ABC):
                 open_index, engine, self._files, self._message_in
             )
             self._reader = engine.new_reader()
-            room = engine.item_bytes_max - self._overhead()
-            self.message_bytes_max = min(self.config.message_bytes_max, room)
+            self.room_bytes = engine.item_bytes_max - self._overhead()
+            self.message_bytes_max = min(self.config.message_bytes_max, self.room_bytes)
             await self._begin()
         except (FeedhandlerError, OSError) as error:
             self.fault = str(error)

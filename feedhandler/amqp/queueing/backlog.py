@@ -201,8 +201,7 @@ class Backlog(SenderQueue):
             frame.number(cython.cast(cython.uint, self._number(template.key)))
         following: cython.ulonglong = self.following
         if following == 0:
-            stream: Stream = self.by_service[service]
-            following = sequence + 1 if self.catching else stream.next_sequence
+            following = self._next_of(self.by_service[service])
         block: cython.bint = sequence >= _BLOCK_BIT
         if sequence >= _UNSEQUENCED and not block:
             following = sequence  # it holds no sequence numbers
@@ -213,6 +212,15 @@ class Backlog(SenderQueue):
         if self.numbers_late:
             outgoing.number_at = template.sequence_at
         return outgoing
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def _next_of(self, stream: Stream) -> cython.ulonglong:
+        """Return the number after the packet of this service that is being delivered: a live one,
+        or one of the history that the link still reads."""
+        if self.catching and self not in stream.concerned:
+            stream = stream.past
+        return stream.next_sequence
 
     def accepts_more(self) -> cython.bint:
         """Return whether a message delivered now would be sent at once."""
@@ -505,11 +513,10 @@ class Backlog(SenderQueue):
         size: cython.Py_ssize_t,
     ) -> cython.int:
         """Add a packet to the batch of its service, and record which number follows it."""
-        source: Stream = self.streams[stream]
         SenderQueue.batch(self, stream, template, sequence, received_ns, data, start, size)
         batch: Batch = self.batches.get(stream)
         if batch is not None:
-            batch.following = source.next_sequence
+            batch.following = self._next_of(self.streams[stream])
         return 0
 
     def _close(self, batch: Batch) -> cython.int:

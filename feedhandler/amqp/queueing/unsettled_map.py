@@ -225,10 +225,11 @@ class UnsettledMap:
 
     @property
     def oldest_ns(self) -> int | None:
-        """When the oldest unconfirmed message was sent last, or came back; None without any."""
+        """When the oldest unconfirmed message was sent last, or came back; None without any, and
+        where it has still to be sent again."""
         outgoing: OutgoingMessage
-        for outgoing in self.held.values():
-            return outgoing.tried_ns
+        for number, outgoing in self.held.items():
+            return None if self.again and self.again[0] == number else outgoing.tried_ns
         return None
 
     def lost(self) -> int:

@@ -213,6 +213,7 @@ class CatchUps:
                 skip = 0
                 cursor.sender_queue.close_batch(cursor.past.index)
             skip = max(cursor.skip, skip)
+            cursor.past.next_sequence = store.table[word + NEXT]
             self._deliver(
                 cursor,
                 number,

@@ -627,13 +627,13 @@ class NodeConnection(Peer):
             add_sender_queue(self.node.counts, sender_queue)
             if self.node.observer is not None:
                 self.node.observer.ended(sender_queue)
-            self.backlog -= sender_queue.behind
             if isinstance(sender_queue, Member):
                 self._leave_group(sender_queue)
             else:
                 self.node.resumption.catch_ups.remove(sender_queue)
                 self.node.fanout.remove(sender_queue)
                 self.leave(sender_queue.queue)
+            self.backlog -= sender_queue.behind  # only now: leaving a history or a group changes it
             self.node.links -= 1
 
     def leave(self, queue: deque[bytes]) -> None:

@@ -248,11 +248,12 @@ class Group(SenderQueue):
     # -- members ----------------------------------------------------------------------------
 
     def join(self, peer: Peer, sender: SenderLink) -> Member:
-        """Add a link as a member. Raises AddressError where the group has `MEMBERS_MAX`."""
-        if len(self.members) >= MEMBERS_MAX:
-            raise AddressError(
-                f"group {self.name!r} has {MEMBERS_MAX} members", "amqp:resource-limit-exceeded"
-            )
+        """Add a link as a member. Raises AddressError where the group has `MEMBERS_MAX`, or is
+        over and its members are about to be detached."""
+        if self.overrun or len(self.members) >= MEMBERS_MAX:
+            full = f"group {self.name!r} has {MEMBERS_MAX} members"
+            over = f"more than {self.queue_bytes_max} bytes waited for group {self.name!r}"
+            raise AddressError(over if self.overrun else full, "amqp:resource-limit-exceeded")
         self.joined += 1
         member = Member(self, peer, sender, self.joined)
         self.members.append(member)

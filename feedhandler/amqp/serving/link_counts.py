@@ -61,3 +61,5 @@ def add_sender_queue(counts: numpy.ndarray, sender_queue: SenderQueue) -> None:
         counts[NodeCounter.BOOKS] += sender_queue.books_sent
         counts[NodeCounter.BEHIND_US] += sender_queue.behind_time.total_ns(now_ns) // 1000
         counts[NodeCounter.FULL_US] += sender_queue.full_time.total_ns(now_ns) // 1000
+    else:  # links of levels conflate, too; their module is loaded where there are any
+        counts[NodeCounter.CONFLATED] += getattr(sender_queue, "conflated", 0)

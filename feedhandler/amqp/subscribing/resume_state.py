@@ -33,6 +33,8 @@ from feedhandler.retrans.ranges import RangeSet
 #: The reason of quality messages that announce what a resumed stream has lost.
 RESUME = "resume"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
+#: The reason that says that a link gets no snapshot.
+NO_SNAPSHOT = "no snapshot"
 #: Why the stream is in doubt where no range of losses is known.
 NEW_EPOCH = "a new sequence epoch began while the subscriber was not connected"
 BROKEN_BLOCK = "the connection was lost in the middle of a snapshot"
@@ -117,6 +119,9 @@ class ResumeState:
         self._lacks: dict[int, Lack] = {}
         self._open_blocks: set[int] = set()
         self._behind: set[int] = set()
+        #: Services that were lost in the midst of a block, or behind, and have had none since.
+        self._owed: set[int] = set()
+        self._renews = False
         #: Services whose first quality message on this link is still to come: their last number.
         self._pending: dict[int, int] = {}
         self._asked: frozenset[int] = frozenset()
@@ -134,25 +139,29 @@ class ResumeState:
         for service in self._behind:
             lack = self._lacks.setdefault(service, Lack())
             lack.doubt = lack.doubt or BEHIND
+        self._owed |= self._open_blocks | self._behind
+        self._open_blocks.clear()
+        self._behind.clear()
 
     def ask(self, tags: dict[int, bytes]) -> list[bytes]:
         """Return the tags to resume from: of services whose state is whole, `TAGS_MAX` at most."""
-        broken = self._open_blocks | self._behind
-        chosen = [service for service in tags if service not in broken][:TAGS_MAX]
+        chosen = [service for service in tags if service not in self._owed][:TAGS_MAX]
         return [tags[service] for service in chosen]
 
     @property
     def wants_snapshot(self) -> bool:
         """Whether a snapshot block was cut in two, or one is needed for what was conflated."""
-        return bool(self._open_blocks or self._behind)
+        return bool(self._owed)
 
-    def attached(self, tags: list[bytes], begins_with_state: bool = False) -> None:
+    def attached(
+        self, tags: list[bytes], begins_with_state: bool = False, snapshot: bool = False
+    ) -> None:
         """Record that a link is attached again with these `tags`, from which the node resumes or
-        says that it cannot; or that it begins with the state as it is."""
+        says that it cannot; or that it begins with the state as it is. `snapshot`: it has asked for
+        snapshots; it may end, or be refused, before they have come."""
         self._begins_with_state = begins_with_state
+        self._renews = snapshot and not begins_with_state
         self._asked = frozenset(int.from_bytes(tag[6:8]) for tag in tags)
-        self._open_blocks.clear()
-        self._behind.clear()
 
     # -- what the node says -----------------------------------------------------------------
 
@@ -164,6 +173,8 @@ class ResumeState:
         """
         quality = msgspec.json.decode(body, type=dict)
         reason = quality["reason"]
+        if not self._renews or reason in (BLOCK_END, NO_SNAPSHOT):
+            self._owed.discard(service)
         if reason == BLOCK_BEGIN:
             self._open_blocks.add(service)
         elif reason == BLOCK_END:

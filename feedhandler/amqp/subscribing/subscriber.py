@@ -91,6 +91,8 @@ class Subscriber:
         self._error: Exception | None = None
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
+        #: Whether an upstream waits for the consumer to take what is unread.
+        self._crowded = False
         self._callback: Callable[[Batch], object] | None = None
         self._fast_dispatch: FastDispatch | None = None
         self._upstreams: list[Upstream] = []
@@ -239,7 +241,14 @@ class Subscriber:
     async def ready_to_attach(self) -> None:
         """Wait while more is unread than one connection may bring."""
         while len(self._ready) > self.credit and not (self._ended or self._changing):
+            self._crowded = True
             await self._wait()
+
+    def _make_way(self) -> None:
+        """Wake the upstreams that wait to attach, once no more is unread than they wait for."""
+        if len(self._ready) <= self.credit:
+            self._crowded = False
+            self._notify()
 
     def tags(self, upstream: Upstream) -> dict[int, bytes]:
         """Return the last tag read of each service; none where another gateway goes on with the
@@ -359,10 +368,17 @@ class Subscriber:
 
     def _deliver_ready(self, callback: Callable[[Batch], object]) -> None:
         while self._ready:
-            batch = pack(self._ready, self.feed, self.grain, self._workspace)
-            self._note_all(batch.notes)
+            batch = self._pack_ready()
             if batch.count or batch.notes:
                 callback(batch)
+
+    def _pack_ready(self) -> Batch:
+        """Take the next batch of what is unread."""
+        batch = pack(self._ready, self.feed, self.grain, self._workspace)
+        if self._crowded:
+            self._make_way()
+        self._note_all(batch.notes)
+        return batch
 
     def _notify(self) -> None:
         for waiting in self._waiting:
@@ -391,6 +407,8 @@ class Subscriber:
                     raise StopAsyncIteration
                 await self._wait()
             message = ready.popleft()
+            if self._crowded:
+                self._make_way()
             if message.content != "quality" or self._note(message):
                 return message
 
@@ -464,8 +482,7 @@ class Subscriber:
         self._check_packets()
         while True:
             while self._ready:
-                batch = pack(self._ready, self.feed, self.grain, self._workspace)
-                self._note_all(batch.notes)
+                batch = self._pack_ready()
                 if batch.count or batch.notes:
                     yield batch
             if self._multi_source is not None or self._upstream.overlap is not None:

@@ -169,6 +169,8 @@ class Upstream:
             while True:
                 if self.state is State.UP:
                     await self._over
+                if self.state is State.CLOSED:  # for good, just as it was attached
+                    return
                 lost_at = self._loop.time()
                 if lost_at - self._up_since > GOOD_SECONDS:
                     self._tries = 0
@@ -185,7 +187,7 @@ class Upstream:
             self.state = State.WAITING
             self._tries += 1
             await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
-            await self.owner.ready_to_attach()
+            lost_at += await self._wait_for_owner()
             limit = self.how.give_up_seconds
             if limit is not None and self._loop.time() - lost_at > limit:
                 raise PeerError(
@@ -200,6 +202,12 @@ class Upstream:
                 self.reason = error.message
                 if error.final:
                     raise
+
+    async def _wait_for_owner(self) -> float:
+        """Wait until the owner can take what a connection brings; return for how many seconds."""
+        began = self._loop.time()
+        await self.owner.ready_to_attach()
+        return self._loop.time() - began
 
     async def _attach(self, tags: dict[int, bytes] | None) -> None:
         """Connect and attach; `tags`: the last ones read, None at the very start. Raises Ended."""
@@ -232,7 +240,7 @@ class Upstream:
         await attachment.connect()
         while True:
             state = self.request.holds_state and (self.request.snapshot or extra)
-            self.resume_state.attached(asked, state)
+            self.resume_state.attached(asked, state, self.request.snapshot or extra)
             hears = again or self.merged
             address = self.request.address(asked, snapshot=extra, quality=hears)
             try:

@@ -8,10 +8,12 @@ stored twice, however often it is run.
 
     outcome                        then
     accepted                       it counts
-    rejected: gap                  what is before it is sent again, and it behind that
-    released (no room)             the same, after a wait
+    rejected: gap                  what is before it is sent again, and it behind that; where there
+                                   is nothing before it, the producer is over
+    released or rejected: no room  the same, after a wait
     rejected: replaced             the producer is over: another one has its id
-    rejected: anything else        `Refused`; its sequence number has been used
+    rejected: anything else        `Refused`; its sequence number has been used, unless the message
+                                   was too large: then the next one is behind a gap
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from msgspec import Struct
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.client import Ended
+from feedhandler.amqp.durable.intake import FULL
 from feedhandler.amqp.durable.keyed_intake import CONDITIONS
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.request import parse_endpoint
@@ -48,6 +51,8 @@ class _Sent(Struct):
     body: bytes
     future: asyncio.Future[int]
     tries: int = 0
+    #: What the node said of it last, where that was a gap before it.
+    gap: str = ""
 
 
 class Producer(KeptConnection):
@@ -161,28 +166,44 @@ class Producer(KeptConnection):
                 continue
             if outcome == proton.ACCEPTED:
                 self.accepted += 1
-                message.future.set_result(sequence)
+                if not message.future.done():  # its caller may have left
+                    message.future.set_result(sequence)
             elif condition == REPLACED:
                 self._again.append(message)
                 self._fail(PeerError(f"producer {self.id!r} is over: {reason}", "another id"))
                 return
-            elif outcome == proton.REJECTED and condition != GAP:
+            elif outcome == proton.REJECTED and condition not in (GAP, FULL):
                 self.refused += 1
-                message.future.set_exception(Refused(f"message {sequence}: {reason}", ""))
+                if not message.future.done():
+                    message.future.set_exception(Refused(f"message {sequence}: {reason}", ""))
             else:
                 message.tries += condition != GAP
+                message.gap = reason if condition == GAP else ""
                 self._again.append(message)
         if self._again and not self._sent:
             self._go_back()
-        while self._room and len(self._unsent) + len(self._sent) < WINDOW:
-            self._room.popleft().set_result(None)
+        if len(self._unsent) + len(self._sent) < WINDOW:
+            self._make_room()
         self._send_soon()
 
+    def _make_room(self) -> None:
+        """Wake all that wait for room; some may have left."""
+        while self._room:
+            room = self._room.popleft()
+            if not room.done():
+                room.set_result(None)
+
     def _go_back(self) -> None:
-        """Queue messages to be sent again, in order, all that were sent being answered."""
-        again, self._again = self._again, []
+        """Queue messages to be sent again, in order, all that were sent being answered. End the
+        producer where a gap is before the first of them: nothing will ever fill it."""
+        again = sorted(self._again, key=lambda each: -each.sequence)
+        if again[-1].gap:
+            hint = "begin anew with a higher epoch"
+            self._fail(PeerError(f"producer {self.id!r} is over: {again[-1].gap}", hint))
+            return
+        self._again = []
         tries = max(each.tries for each in again)
-        self._unsent.extendleft(sorted(again, key=lambda each: -each.sequence))
+        self._unsent.extendleft(again)
         if tries:
             delay = self._backoff.delay_ns(tries) / 1e9
             self._pause = asyncio.get_running_loop().call_later(delay, self._go_on)
@@ -199,8 +220,7 @@ class Producer(KeptConnection):
                 message.future.set_exception(fault)
         for waiting in (self._sent, self._again, self._unsent):
             waiting.clear()
-        while self._room:
-            self._room.popleft().set_result(None)
+        self._make_room()
 
     # -- kept attached ----------------------------------------------------------------------
 
@@ -213,7 +233,7 @@ class Producer(KeptConnection):
         self._again += self._sent.values()
         self._sent.clear()
         for message in self._again:
-            message.tries = 0
+            message.tries, message.gap = 0, ""
         if self._again:
             self._go_back()
 

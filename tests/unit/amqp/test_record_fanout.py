@@ -16,6 +16,7 @@ from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
+from feedhandler.amqp.serving.link_counts import add_sender_queue
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import (
     FLAG_MAYBE_BAD_BOOK,
@@ -25,6 +26,7 @@ from feedhandler.codecs.dbn import (
     encode_symbol_mapping,
 )
 from feedhandler.codecs.kinds import PacketKind
+from feedhandler.counters import NodeCounter, counter_array
 from feedhandler.ingest.records import RecordKind
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
@@ -274,6 +276,9 @@ def test_a_slow_link_of_levels_gets_those_of_the_moment_once() -> None:
     sender_queue.drain()
     assert not sender_queue.behind
     assert sender_queue.conflated > 50
+    counts = counter_array(NodeCounter, 1)[0]
+    add_sender_queue(counts, sender_queue)
+    assert counts[NodeCounter.CONFLATED] == sender_queue.conflated
     last = {int(each["instrument_id"]): levels_of(each) for each in records_of(link, "mbp10")}
     assert last == books_of(market.fanout.records.records.book)
     market.go_on(1000)

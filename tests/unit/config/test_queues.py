@@ -49,6 +49,15 @@ def test_what_is_shown_is_read_back() -> None:
         ((table().replace("/q/orders", ""),), r"queue\[0\].folder: empty"),
         ((table('dead = "orders"'),), r"queue\[0\].dead: no other queue is named 'orders'"),
         ((table('dead = "graves"'),), r"queue\[0\].dead: no other queue is named 'graves'"),
+        (
+            (
+                table('dead = "graves"'),
+                table("message_bytes_max = 1024", "block_bytes = 1048576").replace(
+                    "orders", "graves"
+                ),
+            ),
+            r"queue\[0\].dead: a block of 'graves' holds 1011712 bytes, and a message .* 1048576",
+        ),
         ((table("blocks = 9", "blocks_max = 3"),), r"queue\[0\].blocks_max: 3 is less than"),
         ((table('day_zone = "UTC"'),), r"queue\[0\].day_end: empty, though there is a day_zone"),
         (

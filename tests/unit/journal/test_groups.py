@@ -190,6 +190,15 @@ def test_of_too_many_producers_the_longest_idle_are_forgotten(queue: Queue, monk
     assert queue.store.producers.forgotten >= 1
 
 
+def test_producers_come_back_from_a_crash_longest_idle_first(queue: Queue) -> None:
+    for name in (b"a", b"b", b"c"):
+        commit(queue, producers={name: (0, 1)})
+    queue.open()  # writes a snapshot
+    commit(queue, producers={b"a": (0, 2)})
+    queue.open()
+    assert list(queue.store.producers.latest) == [b"b", b"c", b"a"]
+
+
 def test_what_queues_have_sent_is_never_forgotten(queue: Queue, monkeypatch) -> None:
     monkeypatch.setattr("feedhandler.journal.producer_states.PRODUCERS_MAX", 2)
     own = OWN + b"queue"
@@ -312,6 +321,44 @@ def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
         commit(queue, marks=[(4, 1)])
     queue.open()
     assert queue.take(10) == [1, 2, 3, 6]
+
+
+def test_a_walk_over_the_blocks_meets_what_was_moved_by_its_own_id_alone(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.put(b"c")
+    queue.delivery.move(queue.store.live[-1], 2, 1 << 20)
+    queue.flush()
+    queue.put(b"e")
+    for _ in range(2):
+        met = [(1, b"a"), (2, b"b"), (3, b"c"), (4, None), (5, None), (6, b"e")]
+        assert list(queue.delivery.walk_blocks(1)) == met
+        queue.open()
+
+
+def test_the_end_of_what_was_moved_outlives_the_block_that_it_was_moved_to() -> None:
+    queue = Queue(replace(SMALL, blocks=3))
+    queue.put(b"moved", b"stays")
+    assert queue.take(2) == [1, 2]
+    first = queue.store.live[-1]
+    while queue.store.live[-1] is first:
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    queue.delivery.move(first, 1, 1 << 20)
+    queue.flush()
+    second = queue.store.live[-1]
+    queue.delivery.release(1)
+    queue.delivery.cancel(1)
+    queue.flush()
+    use = second.incarnation
+    while second.incarnation == use:
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    assert first in queue.store.live
+    for _ in range(3):
+        assert queue.delivery.status(1) is Status.CANCELLED
+        assert queue.delivery.cancel(1).name == "CANCELLED"
+        assert queue.delivery.status(2) is Status.PENDING
+        queue.open()
 
 
 def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:

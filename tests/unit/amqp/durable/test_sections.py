@@ -6,6 +6,7 @@ import uuid
 import proton
 import pytest
 
+from feedhandler.amqp.durable.keyed_sections import with_reason
 from feedhandler.amqp.durable.sections import (
     Look,
     Request,
@@ -182,6 +183,34 @@ def test_a_reply_goes_back_with_the_requests_correlation_id(correlation: object)
 def test_a_request_without_anything_is_one() -> None:
     assert read_request(b"\x00\x53\x77\x40") == Request()
     assert encode([]) == b"\xd0" + (4).to_bytes(4, "big") + bytes(4)
+
+
+def test_a_dead_messages_annotations_are_its_producers_and_where_it_died() -> None:
+    given = {
+        proton.symbol("x-opt-when"): proton.timestamp(1700),
+        proton.symbol("x-opt-tries"): proton.ubyte(7),
+        proton.symbol("x-opt-legs"): proton.Array(proton.UNDESCRIBED, proton.Data.INT, 1, 2),
+        proton.symbol("x-opt-dead-queue"): "another",
+    }
+    sent = message(annotations=given, durable=True)
+    for count in (1, 2):  # one that dies again says where it died last
+        data = with_reason(sent.encode(), "orders", f"failed {count} times")
+        died = {"x-opt-dead-queue": "orders", "x-opt-dead-reason": f"failed {count} times"}
+        found = decoded(data)
+        assert found.annotations == {**given, **died}
+        assert type(found.annotations["x-opt-when"]) is proton.timestamp
+        assert type(found.annotations["x-opt-tries"]) is proton.ubyte
+        assert (found.body, found.properties) == (sent.body, sent.properties)
+        sent.annotations = found.annotations
+    bare = decoded(with_reason(message().encode(), "orders", "rejected"))
+    assert bare.annotations == {"x-opt-dead-queue": "orders", "x-opt-dead-reason": "rejected"}
+    assert with_reason(b"no message", "orders", "rejected") == b"no message"
+
+
+@pytest.mark.parametrize("body", ["c1 03 01 a3 00", "c1 03 03 40 40 40", "c0 03 02 40 40"])
+def test_a_dead_message_whose_annotations_are_no_map_stays_as_it_is(body: str) -> None:
+    data = b"\0\x53\x72" + bytes.fromhex(body)
+    assert with_reason(data, "orders", "rejected") == data
 
 
 @pytest.mark.parametrize("value", [1.5, True, -1, 1 << 64, [1], None])

@@ -124,6 +124,15 @@ def test_after_a_lost_connection_everything_unconfirmed_is_sent_again_in_order()
     assert not made.due(10**9), "what waited is on its way again and does not come twice"
 
 
+def test_what_waits_for_credit_to_be_sent_again_is_not_waited_for() -> None:
+    made = filled(2)
+    assert made.oldest_ns == 0
+    made.lost()
+    assert made.oldest_ns is None
+    assert made.next_again() == 1
+    assert made.oldest_ns == 0
+
+
 def test_a_connection_lost_while_sending_again_begins_from_the_first_unconfirmed() -> None:
     made = filled(4)
     made.lost()

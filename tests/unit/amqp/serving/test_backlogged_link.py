@@ -9,19 +9,25 @@ from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
-from tests.support.amqp import FakeLink, Rig
+from tests.support.amqp import FEED, FakeLink, Rig, packet, prefix_of
 
 
 class SlowLink:
     """A fan-out of one link that drops the oldest; `grants` is the credit."""
 
     def __init__(
-        self, address: str = "#", queue_bytes: int = 20_000, services: tuple[int, ...] = (104,)
+        self,
+        address: str = "#",
+        queue_bytes: int = 20_000,
+        services: tuple[int, ...] = (104,),
+        history_bytes: int = 0,
     ) -> None:
-        self.rig = Rig(services)
+        self.rig = Rig(services, history_bytes=history_bytes)
         self.link = FakeLink(0)
         self.now_ns = 0
-        asked = parse_address(address, self.rig.feed.type_code, snapshots=True)
+        asked = parse_address(
+            address, self.rig.feed.type_code, snapshots=True, history=history_bytes > 0
+        )
         self.sender_queue = BackloggedLink(
             self.rig.peer, self.link, asked, self.rig.fanout.streams, queue_bytes, 2000,
             lambda: self.now_ns,
@@ -34,6 +40,15 @@ class SlowLink:
 
     def stream(self, first: int, last: int, channel: int = 0) -> None:
         self.rig.packets(first, last, channel)
+        self.rig.pump()
+
+    def stream_by_fives(self, count: int, channel: int) -> None:
+        """Packets as of a feed that counts messages."""
+        for sequence in range(1, 5 * count, 5):
+            assert self.rig.ring.put(
+                RecordKind.PACKET, channel=channel, count=5, sequence=sequence,
+                next_sequence=sequence + 5, payload=packet(sequence, service=105),
+            )  # fmt: skip
         self.rig.pump()
 
     def grant(self, count: int) -> None:
@@ -59,6 +74,30 @@ def test_a_link_that_keeps_up_gets_what_an_ordinary_one_gets() -> None:
     assert slow.link.frames == ordinary.frames
     assert slow.sender_queue.waited == 0
     assert slow.rig.peer.backlog == 0
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_a_range_is_announced_whole_while_another_service_is_read_from_its_history(
+    grain: str,
+) -> None:
+    tag = prefix_of(FEED, 104) + (1).to_bytes(8) + b"\xff\xff"
+    slow = SlowLink(f"#?as={grain}&from={tag.hex()}", services=(104, 105), history_bytes=1 << 20)
+    rig, sender_queue = slow.rig, slow.sender_queue
+    slow.begin(0)
+    slow.begin(1)
+    slow.stream(1, 3)
+    rig.fanout.remove(sender_queue)
+    found = rig.resumption.find(sender_queue.subscription)
+    rig.fanout.add(sender_queue, list(found))
+    rig.resumption.join(sender_queue, found)
+    assert sender_queue.catching
+    slow.stream_by_fives(300, 1)
+    slow.grant(10_000)
+    first = next(m.sequence for m in slow.link.data if m.key.startswith("euronext.105"))
+    (overflow,) = [each for each in slow.notes if each["reason"] == "overflow"]
+    assert overflow["service"] == 105
+    # Of a packet of which a part was dropped all is named.
+    assert overflow["lost"] in ([[1, first - 1]], [[1, first + 4]])
 
 
 def test_the_oldest_give_way_and_the_range_is_announced_before_what_follows() -> None:

@@ -228,6 +228,8 @@ def test_a_group_that_overruns_its_bound_is_over_for_every_member() -> None:
     assert rig.group.waiting_bytes == 0
     rig.packets(101, 101)
     rig.pump()
+    with pytest.raises(AddressError, match="more than 20000 bytes waited"):
+        rig.member()  # it would never get anything
     for member, _ in members:
         rig.group.leave(member)
     assert sum(len(link.frames) for _, link in members) == 6

@@ -132,8 +132,8 @@ def test_a_snapshot_that_broke_off_is_asked_for_again_and_announced() -> None:
         asked = resume.ask({104: tag(50), 105: tag(7, 105)})
         assert asked == [tag(7, 105)]
         resume.attached([tag(50), *asked] if resumed else asked)
-        assert not resume.wants_snapshot
         story = heard(resume, quality("attached", 51))
+        assert not resume.wants_snapshot
         assert story[0] == ("resume", "STALE", [], [], BROKEN_BLOCK)
         assert resume.process_quality(quality("attached", 8), 105) is None
         assert heard(resume, quality("snapshot-begin", 51, last=50))[0][1] == "STALE"
@@ -151,9 +151,31 @@ def test_a_link_that_was_conflated_as_it_broke_does_not_go_on_but_wants_a_snapsh
         assert resume.wants_snapshot is not caught_up
         assert resume.ask({104: tag(50)}) == ([tag(50)] if caught_up else [])
         resume.attached([])
-        assert not resume.wants_snapshot
         expected = [] if caught_up else [("resume", "STALE", [], [], BEHIND)]
         assert heard(resume, quality("attached", 51))[:-1] == expected
+        assert not resume.wants_snapshot
+
+
+def test_a_snapshot_is_asked_for_until_one_has_come() -> None:
+    resume = ResumeState()
+    resume.process_quality(quality("attached", 1), 104)
+    resume.process_quality(quality("snapshot-begin", 40, last=39), 104)
+    for first_word in (False, True):  # the next link ends before it says anything, or after that
+        resume.lose({104: tag(50)})
+        assert resume.wants_snapshot
+        assert resume.ask({104: tag(50)}) == []
+        resume.attached([], snapshot=True)
+        if first_word:
+            heard(resume, quality("attached", 51))
+    heard(resume, quality("snapshot-begin", 51, last=50))
+    assert heard(resume, quality("snapshot-end", 51, last=50))[0][1] == "REFRESHED"
+    assert not resume.wants_snapshot
+    resume.process_quality(quality("snapshot-begin", 60, last=59), 104)
+    resume.lose({104: tag(50)})
+    resume.attached([], snapshot=True)
+    heard(resume, quality("no snapshot", 61))
+    resume.lose({104: tag(60)})
+    assert resume.ask({104: tag(60)}) == [tag(60)]
 
 
 def test_a_second_loss_before_the_first_word_does_not_move_the_position() -> None:
