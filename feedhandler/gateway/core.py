@@ -533,7 +533,7 @@ class GatewayCore:
 
     def recovery_snapshot(self, now_ns: int) -> dict[str, Any]:
         """Return what recovery did for all channels, and each server's own counts."""
-        self.counts["untold"] = self._alerts.untold
+        self.counts["untold"] = self._alerts.suppressed
         return {
             **self.recovery.counts,
             **self.counts,

@@ -46,7 +46,7 @@ class KeyedIntake(BaseIntake):
         self._format = definition.format
         self._core = core
         self._journal_store = journal_store
-        self._heard: dict["Producer", None] = {}
+        self._to_settle: dict["Producer", None] = {}
         self._names: deque[tuple[int, bytes]] = deque()
 
     @property
@@ -129,7 +129,7 @@ class KeyedIntake(BaseIntake):
         else:
             self.confirmed += 1
             source.accepted(number)
-        self._heard[source] = None
+        self._to_settle[source] = None
 
     def confirm(self, durable_id: int) -> None:
         """Add message-ids up to `durable_id` to the index, and notify producers that all outcomes
@@ -137,6 +137,6 @@ class KeyedIntake(BaseIntake):
         while self._names and self._names[0][0] <= durable_id:
             self._ids.add(*self._names.popleft())
         self._write_page()
-        heard, self._heard = self._heard, {}
-        for source in heard:
+        sources, self._to_settle = self._to_settle, {}
+        for source in sources:
             source.settled()

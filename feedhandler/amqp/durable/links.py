@@ -216,7 +216,7 @@ class Producer(QueueEnd):
         if more <= window // 4 and self._credit:
             return
         if not self._queue.accepts_more:
-            intake.starve(self)
+            intake.wait_for_room(self)
         elif more > 0:
             self.link.flow(more)
             self._credit += more
