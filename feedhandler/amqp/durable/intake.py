@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.values import SectionError
@@ -35,9 +36,6 @@ RECENT_BYTES_MAX = 4 << 20
 #: Producers' credit is computed from the sizes of what they sent before: where these grow suddenly,
 #: more may wait than the bound, but not more than so many times the bound.
 OVERFULL = 2
-UNDECODABLE = "amqp:decode-error"
-FULL = "amqp:resource-limit-exceeded"
-REFUSED = "amqp:precondition-failed"
 #: What each message costs beside its bytes while it waits.
 ENTRY_BYTES = 100
 
@@ -189,7 +187,7 @@ class Intake(BaseIntake):
         try:
             found = look(content)
         except SectionError as error:
-            source.refused(number, UNDECODABLE, f"no AMQP message: {error}")
+            source.refused(number, conditions.DECODE_ERROR, f"no AMQP message: {error}")
             return False
         self.add(source, number, content, found.message_id)
         return True

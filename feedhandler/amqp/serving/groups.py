@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.framing import QUALITY_NOTE, Frame
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import AddressError, Subscription
@@ -251,7 +251,7 @@ class Group(SenderQueue):
         """Add a link as a member. Raises AddressError where the group has `MEMBERS_MAX`."""
         if len(self.members) >= MEMBERS_MAX:
             raise AddressError(
-                f"group {self.name!r} has {MEMBERS_MAX} members", "amqp:resource-limit-exceeded"
+                f"group {self.name!r} has {MEMBERS_MAX} members", conditions.RESOURCE_LIMIT_EXCEEDED
             )
         self.joined += 1
         member = Member(self, peer, sender, self.joined)
