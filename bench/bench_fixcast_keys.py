@@ -15,7 +15,7 @@ from typing import Any
 from feedhandler.fixcast.crypto import AESGCM, private_key, public_bytes
 from feedhandler.fixcast.keys import ChannelKey, KeyRing
 from feedhandler.fixcast.sealing import HEADER_BYTES, PLAIN_BYTES_MAX
-from feedhandler.fixcast.signing import Plain, ReceiverSettings, SealedReceiver, SigningSealer
+from feedhandler.fixcast.signing import Plain, SealedReceiver, SigningSealer, VerificationSettings
 
 DATAGRAMS = 20_000
 ROUNDS = 5
@@ -67,7 +67,7 @@ def _sent(signer: Any) -> list[bytes]:
 
 def _received(datagrams: list[bytes], publisher: bytes, verify: Any) -> int:
     """Return datagrams that were delivered from one line."""
-    to = SealedReceiver(_ring(), [publisher], ReceiverSettings(verify))
+    to = SealedReceiver(_ring(), [publisher], VerificationSettings(verify))
     delivered = 0
     for each in datagrams:
         delivered += sum(isinstance(event, Plain) for event in to.datagram(each, 0, NOW_NS))

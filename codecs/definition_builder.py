@@ -1,12 +1,12 @@
 """The `definition` of a directory rule, checked and resolved: which fields give a contract's terms.
 
-Keys are the names of DBN's definition (`codecs.dbn.DEFINITION`), and `maturity` for those of the
-month or the date that a contract is called by. Refused are a key that a definition has not, with
-the nearest one that it has, and what a key has no use for or lacks.
+Keys are the names of DBN's definition (`codecs.dbn.DEFINITION`), and `maturity` for the month or
+the date that names a contract. An unknown key is refused, with the nearest known one; so is a
+sub-key that means nothing for its key, and a missing one.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -48,12 +48,6 @@ DATES: Mapping[str, tuple[str, ...]] = {
 }
 #: All keys.
 KEYS = (*PRICES, *INTEGERS, *TEXTS, *DEFINITION_CODES, *DATES)
-#: Characters of a number in one of the forms.
-_DIGITS_OF: Mapping[str, TermKind] = {
-    "yyyymmdd": "yyyymmdd",
-    "yymmdd": "yymmdd",
-    "yyyymm": "yyyymm",
-}
 _PARTS = ("year", "month", "day", "week")
 
 
@@ -74,9 +68,9 @@ class DefinitionBuilder:
             if name in DEFINITION_CODES and isinstance(given, str):
                 found.append(Term(name, "constant", text=self._word(key, name, given)))
             else:
-                whole = self._whole(key, given)
-                self._check_keys(key, name, whole)
-                found.append(self._term(key, name, whole))
+                described = self._described(key, given)
+                self._check_keys(key, name, described)
+                found.append(self._term(key, name, described))
         if isinstance(rule.depth, str):
             place = self.look.number(f"{self.key.rpartition('.')[0]}.depth", rule.depth)
             found.append(Term("market_depth", "integer", (place,)))
@@ -84,8 +78,8 @@ class DefinitionBuilder:
             found.append(Term("market_depth", "constant", text=str(rule.depth)))
         return tuple(found)
 
-    def _whole(self, key: str, given: Any) -> TermDescription:
-        """Return what a key has: the name of a field, or a table."""
+    def _described(self, key: str, given: Any) -> TermDescription:
+        """Return a key's value as a table; the name of a field alone is short for one."""
         if isinstance(given, str):
             return TermDescription(field=given)
         if not isinstance(given, dict):
@@ -97,7 +91,7 @@ class DefinitionBuilder:
             self.look.refuse(f"{key}.{path_text(wrong.path)}", wrong.reason + hint)
 
     def _check_keys(self, key: str, name: str, given: TermDescription) -> None:
-        """Refuse keys that mean nothing for a term, and what it lacks."""
+        """Refuse a term with sub-keys that mean nothing for it, or without those it needs."""
         if bool(given.field) == bool(given.year):
             self.look.refuse(key, "needs field" if name not in DATES else "needs field, or year")
         used = {"field", "at", "size", "none"}
@@ -143,7 +137,7 @@ class DefinitionBuilder:
         if given.form in _UNITS:
             return Term(name, "moment", (place,), none, unit_ns=_UNITS[given.form])
         if given.form:
-            return Term(name, _DIGITS_OF[given.form], (place,), none)
+            return Term(name, cast(TermKind, given.form), (place,), none)  # one of `DATES[name]`
         return Term(name, self._kind(name, place), (place,), none)
 
     def _kind(self, name: str, place: FieldLocation) -> TermKind:
@@ -153,7 +147,7 @@ class DefinitionBuilder:
         return "whole" if has_scale else "integer"
 
     def _place(self, key: str, given: TermDescription) -> FieldLocation:
-        """Return where a term's field stands, or the part of its text, with its scale."""
+        """Return the location of a term's field, or of the part of its text, with its scale."""
         place = self.look.term(key, given.field)
         if given.at or given.size:
             if not place.text:
@@ -178,7 +172,7 @@ class DefinitionBuilder:
     def _codes(
         self, key: str, name: str, place: FieldLocation, given: TermDescription
     ) -> dict[int, str]:
-        """Return what each value of a field means: the text of the definition."""
+        """Return the definition's text for each value of the field."""
         if place.size > 8:
             self.look.refuse(key, f"{given.field!r} has more than 8 bytes")
         codes: dict[int, str] = {}
@@ -193,7 +187,7 @@ class DefinitionBuilder:
         return codes
 
     def _word(self, key: str, name: str, word: str) -> str:
-        """Return the text that a word of a description is in the definition."""
+        """Return the definition's text for a word of the description."""
         words = DEFINITION_CODES.get(name)
         if words is not None and word not in words:
             self.look.refuse(key, f"{name} is not {word!r}{nearest(word, words) or _or(words)}")

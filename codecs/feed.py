@@ -28,6 +28,7 @@ from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.layouts import (
     Block,
+    ByteOrder,
     CutShort,
     Field,
     Layout,
@@ -73,7 +74,7 @@ class Reference(msgspec.Struct, frozen=True):
     separator: str
     scales: dict[str, Field]
     """the fields with decimal places, by what prices say to have them: `reference.USE`"""
-    byte_order: str
+    byte_order: ByteOrder
     least_size: int
     """messages shorter than this give nothing"""
     table: Any
@@ -119,7 +120,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     def _integer(self, message: bytes | memoryview, field: Field) -> int:
         data = message[field.at : field.at + field.size]
-        return int.from_bytes(data, "big" if self.byte_order == "big" else "little")
+        return int.from_bytes(data, self.byte_order)
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ class Clock(msgspec.Struct, frozen=True):
     field: Field
     unit_ns: int
     from_midnight: bool
-    byte_order: str
+    byte_order: ByteOrder
 
     def read(self, message: bytes | memoryview, midnights: Midnights | None) -> int | None:
         """Return the moment in ns since 1970; None where it is not known or not whole."""
@@ -142,11 +143,11 @@ class Clock(msgspec.Struct, frozen=True):
         return None if midnights is None else midnights.moment_ns(value_ns)
 
 
-def _symbol_in(table: Any, field: Field, data: bytes, byte_order: str) -> int:
+def _symbol_in(table: Any, field: Field, data: bytes, byte_order: ByteOrder) -> int:
     """Return the symbol that the bytes of a field name, as the scanner gives it."""
     if field.kind == "c":
         return int(scanner.symbol_at(table, data, 0, field.size, 2))
-    return int.from_bytes(data, "big" if byte_order == "big" else "little")
+    return int.from_bytes(data, byte_order)
 
 
 def _stripped(message: bytes | memoryview, field: Field) -> str:
@@ -252,8 +253,8 @@ class Feed:
             or (layout.symbols is not None and layout.symbols[1].kind == "c")
             for layout in self._by_name.values()
         )
-        #: The layouts of which messages were longer than described, as those of a later version
-        #: are, by name: the fixed bytes of the first one, and those that are described.
+        #: Layouts whose messages were longer than described, as those of a later version are:
+        #: by name, the fixed bytes of the first such message, and the bytes described.
         self.longer: dict[str, tuple[int, int]] = {}
         self._scratch: list[tuple[feed_table.PacketHeader, feed_table.MessageIndex]] = []
         self._header_names: dict[str, str] = {}
@@ -389,9 +390,11 @@ class Feed:
         return str(symbol)
 
     def symbols_named(self, name: str) -> tuple[int, ...]:
-        """Return the symbols of which `symbol_name` is `name`: texts of up to eight characters with
-        either padding, the digest of a longer one in hexadecimal, or the index. None for a longer
-        text, which only messages have."""
+        """Return the symbols whose `symbol_name` is `name`.
+
+        A text of up to eight characters gives two, one for each padding; an index, or the digest of
+        a longer text in hexadecimal, gives one. A longer text gives none: only messages have it.
+        """
         if not self.symbols_are_text:
             return (int(name),) if name.isdecimal() and len(name) <= _INDEX_DIGITS else ()
         if self.table.long_symbols and re.fullmatch("[89a-f][0-9a-f]{15}", name):
@@ -422,17 +425,18 @@ class Feed:
         learns from the reference messages in the packet. Raises `BadPacket` where the scanner
         rejects the packet.
         """
-        header, index = lent = self._lend()
+        header, index = scratch = self._take_scratch()
         try:
             return self._decode(bytes(data), header, index, day, scales or {}, known)
         finally:
-            self._scratch.append(lent)
+            self._scratch.append(scratch)
 
-    def _lend(self) -> tuple[feed_table.PacketHeader, feed_table.MessageIndex]:
-        """Return a header and an index to scan with, which take longer to make than to use."""
+    def _take_scratch(self) -> tuple[feed_table.PacketHeader, feed_table.MessageIndex]:
+        """Take a header and an index from the spare ones, as they take longer to make than to use;
+        the caller puts them back."""
         try:
             return self._scratch.pop()
-        except IndexError:  # none is free, whichever thread took the last one
+        except IndexError:  # none is spare, perhaps because another thread took the last one
             return feed_table.PacketHeader(), feed_table.MessageIndex()
 
     def _decode(
@@ -502,7 +506,8 @@ class Feed:
     def _scales_by_field(
         self, scales: Mapping[int, int], known: "ReferenceData | None"
     ) -> "Callable[[Field, bytes], Mapping[str, int | None]] | None":
-        """Return what gives the scales of the symbol that a field of an element names."""
+        """Return a function from a field of an element and its bytes to the scales of the symbol
+        that they name; None where no prices have their scales in reference data."""
         if not self.scale_names:
             return None
 
@@ -557,19 +562,22 @@ class Feed:
         context: DecodeContext,
         scales: Mapping[str, int | None],
     ) -> Record | UnknownMessage:
-        chosen = None
-        for layout in self.layouts.get(code, ()):
-            if layout.least_size <= size:
-                chosen = layout
-        reason = "shorter than its layout" if code in self.layouts else "unknown message type"
-        if chosen is not None:
-            if size > chosen.size and chosen.name not in self.longer:
-                self._note_longer(chosen, data, at, size)
+        layout = self._layout_for(code, size)
+        if layout is None:
+            reason = "shorter than its layout" if code in self.layouts else "unknown message type"
+        else:
+            if size > layout.size and layout.name not in self.longer:
+                self._note_longer(layout, data, at, size)
             try:
-                return chosen.decode(data, at, size, context, scales)
+                return layout.decode(data, at, size, context, scales)
             except CutShort as short:
                 reason = f"ends inside {short}"
         return UnknownMessage(self.type_label(code), data[at : at + size], reason)
+
+    def _layout_for(self, code: int, size: int) -> Layout | None:
+        """Return the largest layout of a type that a message of `size` bytes can have."""
+        fitting = [each for each in self.layouts.get(code, ()) if each.least_size <= size]
+        return fitting[-1] if fitting else None
 
     def _note_longer(self, layout: Layout, data: bytes, at: int, size: int) -> None:
         """Note a message whose fixed part is longer than its layout's, to be reported once."""
@@ -581,7 +589,7 @@ class Feed:
             self.longer[layout.name] = fixed, layout.size
 
     def _refusal(self, verdict: int, data: bytes, where: str = "packet") -> BadPacket:
-        """Return the error of a datagram, whose fault is searched for when its text is asked."""
+        """Return the error of a datagram; its fault is looked for only when the text is read."""
 
         def fault() -> str:
             from feedhandler.codecs.explain import explain
@@ -589,7 +597,7 @@ class Feed:
             found = explain(self, kept)
             return "" if found is None else str(found)
 
-        kept = bytes(data)  # the caller may use his buffer again; bytes are not copied
+        kept = bytes(data)  # a copy of a buffer that the caller may reuse; of bytes none is made
         return BadPacket(Reject(verdict), where, fault)
 
     def messages_of(self, data: bytes) -> Iterator[bytes]:
@@ -605,14 +613,14 @@ class Feed:
 
     def sequence_of(self, data: bytes) -> int:
         """Return the number of a datagram's first packet. Raises `BadPacket`."""
-        header, _ = lent = self._lend()
+        header, _ = scratch = self._take_scratch()
         try:
             verdict = scanner.parse_next(self.table, data, 0, len(data), header)
             if verdict != Reject.FINE:
                 raise self._refusal(verdict, data)
             return header.sequence
         finally:
-            self._scratch.append(lent)
+            self._scratch.append(scratch)
 
     def leaves(self, data: bytes) -> Iterator[Leaf]:
         """Yield each field of a packet as it stands in the bytes, from the header on.
@@ -637,7 +645,7 @@ class Feed:
 
         Header and messages are good until the next step.
         """
-        header, index = lent = self._lend()
+        header, index = scratch = self._take_scratch()
         begin = 0
         try:
             while begin < len(data) or begin == 0:
@@ -649,15 +657,15 @@ class Feed:
                 yield begin, header, index
                 begin += header.length
         finally:
-            self._scratch.append(lent)
+            self._scratch.append(scratch)
 
     def _message_leaves(self, data: bytes, code: int, at: int, size: int) -> Iterator[Leaf]:
         yield from self.message_header.leaves(data, at, at + size, self.message_header.size, {})
-        ways = [layout for layout in self.layouts.get(code, ()) if layout.least_size <= size]
-        if ways:
+        layout = self._layout_for(code, size)
+        if layout is not None:
             with contextlib.suppress(CutShort):
-                fixed = ways[-1].fixed(data, at, size)
-                yield from ways[-1].leaves(data, at, at + size, fixed, {})
+                fixed = layout.fixed(data, at, size)
+                yield from layout.leaves(data, at, at + size, fixed, {})
 
     def decode_message(
         self,
@@ -708,20 +716,20 @@ class Feed:
         """Return the type of a whole message that gives it itself, as the scanner does."""
         table = self.table
         index = slice(table.message_type_at, table.message_type_at + table.message_type_size)
-        code = int.from_bytes(message[index], self._int_order)
+        code = int.from_bytes(message[index], self.byte_order)
         if table.type_second_size:
             code = code << 8 | message[table.type_second_at]
         return code
 
     def is_whole(self, message: bytes) -> bool:
-        """Return whether a message ends where its own length, if it gives one, says."""
+        """Return whether a message is complete, and as long as its length field, if any, says."""
         table = self.table
         if len(message) < table.message_header_size:
             return False
         if not table.message_length_size:
             return True
         index = slice(table.message_length_at, table.message_length_at + table.message_length_size)
-        length = int.from_bytes(message[index], self._int_order)
+        length = int.from_bytes(message[index], self.byte_order)
         return length + table.message_length_add == len(message)
 
     def symbol_of(self, message: bytes, code: int | None = None) -> int:
@@ -780,7 +788,7 @@ class Feed:
             raise self._refusal(Reject.LENGTH_MISMATCH, data, "inflated packet")
         packet = bytearray(data[:begin] + body)
         size = table.count_size
-        count = int.from_bytes(packet[table.count_at : table.count_at + size], self._int_order)
+        count = int.from_bytes(packet[table.count_at : table.count_at + size], self.byte_order)
         scanner.patch_header(table, packet, 0, len(packet), count)
         return bytes(packet)
 
@@ -851,10 +859,6 @@ class Feed:
 
     # -- encoding -------------------------------------------------------------------------------
 
-    @property
-    def _int_order(self) -> Any:
-        return self.byte_order
-
     def encode_message(
         self,
         type: int | str | Record,
@@ -907,7 +911,7 @@ class Feed:
     def _put(self, message: bytearray, at: int, size: int, value: int) -> None:
         """Write an integer of a message's header; of size 0: none."""
         if size:
-            message[at : at + size] = value.to_bytes(size, self._int_order)
+            message[at : at + size] = value.to_bytes(size, self.byte_order)
 
     def encode_control(self, packet_type: int, **fields: Any) -> bytes:
         """Encode the body of a control packet, for `encode_packet(kind="control", body=...)`.

@@ -11,7 +11,7 @@ import msgspec
 
 from feedhandler.codecs.book_rules import FieldLocation, Test
 from feedhandler.codecs.field_values import fault_of_integer, fault_of_text, nearest, snake_case
-from feedhandler.codecs.layouts import Block, Field, Layout, in_reference
+from feedhandler.codecs.layouts import Block, ByteOrder, Field, Layout, in_reference
 from feedhandler.codecs.parts import Group
 from feedhandler.codecs.prices import COUNTS, DIGITS
 
@@ -25,7 +25,7 @@ class Refuse(Protocol):
     def __call__(self, key: str, reason: str) -> NoReturn: ...
 
 
-def location_of(field: Field, byte_order: str, *, in_element: bool = False) -> FieldLocation:
+def location_of(field: Field, byte_order: ByteOrder, *, in_element: bool = False) -> FieldLocation:
     """Return where a field stands, without its scale; `byte_order` is the feed's."""
     width = 8 * field.size
     return FieldLocation(
@@ -44,7 +44,7 @@ class FieldLookup:
     """Finds fields by name: in the element of a rule's group first, then in its message."""
 
     def __init__(
-        self, layout: Layout, group: Group | None, byte_order: str, refuse: Refuse
+        self, layout: Layout, group: Group | None, byte_order: ByteOrder, refuse: Refuse
     ) -> None:
         self.layout = layout
         self.group = group

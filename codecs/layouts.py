@@ -16,7 +16,7 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -26,6 +26,8 @@ from feedhandler.codecs.times import DecodeContext, TimeReader
 
 if TYPE_CHECKING:
     from feedhandler.codecs.parts import Group, Part
+
+ByteOrder = Literal["big", "little"]
 
 #: struct letters of integers, by size; other sizes are converted one by one.
 _LETTERS = {1: "b", 2: "h", 4: "i", 8: "q"}
@@ -63,7 +65,7 @@ class Field(msgspec.Struct, frozen=True):
     """what is written where no value is given"""
     bits: dict[str, tuple[int, int]] = {}
     """named bits: the lowest one's number, and how many they are"""
-    byte_order: str = ""
+    byte_order: Literal["", "big", "little"] = ""
     """the field's own, where it differs from its block's"""
     decimals: ScaleCodes | None = None
     """of a scale's field: what its values mean, where they are codes"""
@@ -97,14 +99,13 @@ class Field(msgspec.Struct, frozen=True):
             return self.constant
         return 0 if self.null is None else self.null
 
-    def integer(self, data: bytes, byte_order: str) -> int:
-        """Return the integer that is all of `data`, in its own byte order or else `byte_order`."""
-        order: Any = self.byte_order or byte_order
-        return int.from_bytes(data, order, signed=self.kind == "i")
+    def integer(self, data: bytes, byte_order: ByteOrder) -> int:
+        """Return the integer in `data`, by the field's own byte order or else by `byte_order`."""
+        return int.from_bytes(data, self.byte_order or byte_order, signed=self.kind == "i")
 
-    def integer_bytes(self, value: int, byte_order: str) -> bytes:
+    def integer_bytes(self, value: int, byte_order: ByteOrder) -> bytes:
         """Return the bytes of an integer. Raises `struct.error` where it does not fit."""
-        order: Any = self.byte_order or byte_order
+        order = self.byte_order or byte_order
         try:
             return int(value).to_bytes(self.size, order, signed=self.kind == "i")
         except OverflowError:
@@ -216,7 +217,7 @@ class Block:
         name: str,
         size: int,
         fields: Sequence[Field],
-        byte_order: str,
+        byte_order: ByteOrder,
         times: Sequence[tuple[str, TimeReader]] = (),
         parts: "Sequence[Part]" = (),
     ) -> None:
@@ -244,7 +245,7 @@ class Block:
         self.bit_names = [name for field in self.named for name in field.bits]
         self.record = self._record_class()
 
-    def _format(self, byte_order: str) -> str:
+    def _format(self, byte_order: ByteOrder) -> str:
         codes = [">" if byte_order == "big" else "<"]
         at = 0
         for field in self.fields:
@@ -538,7 +539,7 @@ class Layout(Block):
         name: str,
         size: int,
         fields: Sequence[Field],
-        byte_order: str,
+        byte_order: ByteOrder,
         *,
         code: int,
         label: int | str,

@@ -21,6 +21,7 @@ import msgspec
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.layouts import (
     Block,
+    ByteOrder,
     CutShort,
     Field,
     Leaf,
@@ -63,7 +64,7 @@ class Dimensions(msgspec.Struct, frozen=True):
     size: int
     count: Field
     block_length: Field | None
-    byte_order: str
+    byte_order: ByteOrder
 
     def read(self, data: bytes, at: int) -> tuple[int, int | None]:
         """Return the number of elements, and the size of each; None where that is not given."""

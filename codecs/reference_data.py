@@ -1,9 +1,9 @@
 """State that decoding a stream needs: names of symbols, scales of prices, the clock.
 
-Some feeds give a price's decimal places only in the message that names the symbol, or a message's
-time only as counted from what an earlier message gave. A reader of a stream keeps one
-`ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or `decode_message` as
-`known`: it learns from the messages that are decoded, and prices and times after them are whole.
+Some feeds give a price's decimal places only in the message that names the symbol, or count a
+message's time from a moment that an earlier message gave. A reader of a stream keeps one
+`ReferenceData` and passes it to each `Feed.decode_packet`, `to_dicts` or `decode_message` as
+`known`: it learns from the messages that are decoded, so later prices and times are complete.
 """
 
 from typing import Any
@@ -15,8 +15,9 @@ from feedhandler.codecs.feed_table import MessageIndex
 class ReferenceData:
     """Names and price scales by symbol, as far as they were received, and clocks by service.
 
-    The owner may add to all. `clocks` are ns since 1970, of the last clock message. Where prices
-    have scales by use, `scales` are those of the first use; `all_scales` has each by its name.
+    The owner may add to all of them. `clocks`: the moment that the last clock message gave, ns
+    since 1970. `all_scales`: by the use that prices name (`reference.USE`); `scales`: of the first
+    use.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -24,7 +25,7 @@ class ReferenceData:
         self.all_scales: dict[str, dict[int, int]] = {name: {} for name in feed.scale_names}
         self.scales: dict[int, int] = next(iter(self.all_scales.values()), {})
         self.clocks: dict[int, int] = {}
-        #: How often a name came that was not known so.
+        #: How many names were new or changed.
         self.changes = 0
         #: The feed's reference messages by type; empty where it has none.
         self.references = feed.references

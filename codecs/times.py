@@ -51,7 +51,7 @@ class Midnights(NamedTuple):
 
 
 class DecodeContext:
-    """What decoding takes from outside a message's bytes, and notes beside the record.
+    """Inputs of decoding beside the message's bytes, and a callback for what it notices.
 
     For times: the midnights, the packet's send time, and the moment that the last clock message
     gave. For prices: `scales_of` returns the scales of the symbol that a field of an element names,
@@ -76,7 +76,7 @@ TimeReader = Callable[[Sequence[int], DecodeContext], int | None]
 def time_reader(
     since: str, parts: Sequence[tuple[int, int]], nulls: Sequence[tuple[int, int]] = ()
 ) -> TimeReader:
-    """Return a reader that adds up `parts` and counts the sum from what `since` names.
+    """Return a reader that adds up `parts` and counts the sum from the moment `since`.
 
     `parts` are pairs of (position among the raw values, ns a unit); `since` is `midnight`, `epoch`,
     `clock` or `send_second`. For `send_second` the parts are less than a second and belong to the

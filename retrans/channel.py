@@ -23,13 +23,15 @@ class Channel:
     it. `before` is what was sent before the stream was joined in mid-day, `closed_serial` the
     serial of the first packet that the store got from then on, `deferred` is the same as `before`
     while it is not asked for yet, since reference data comes first. `pending` is a snapshot ahead
-    of its stream, worth waiting for until `pending_until_ns`. `untold`: subscribers know that
-    something is missing, but not of the latest ranges. `well_ns`: when they are to be notified that
-    nothing is missing any more. Until `young_until_ns` a snapshot may still be one of the sequence
-    epoch before. `waiting`: links that attached with snapshot=1 and get nothing before their
-    snapshot.
+    of its stream, worth waiting for until `pending_until_ns`. `unreported`: subscribers know that
+    something is missing, but not of the latest ranges. `report_recovered_ns`: when they are to be
+    notified that nothing is missing any more. Until `young_until_ns` a snapshot may still be one of
+    the sequence epoch before. `waiting`: links that attached with snapshot=1 and get nothing before
+    their snapshot.
     """
 
+    #: The channel's position in the configuration.
+    index: int
     plan: RecoveryChannel
     recovery: Recovery
     quality: QualityState
@@ -51,8 +53,8 @@ class Channel:
     latest: Snapshot | None = None
     pending: Snapshot | None = None
     pending_until_ns: int = NEVER
-    untold: bool = False
-    well_ns: int = NEVER
+    unreported: bool = False
+    report_recovered_ns: int = NEVER
     young_until_ns: int = 0
     waiting: list[Any] = field(default_factory=list)
 
@@ -81,7 +83,7 @@ class Channel:
 
     def deadline_ns(self, now_ns: int) -> int:
         """Return when something of this channel is due, ns."""
-        deadline = min(self.recovery.deadline_ns, self.well_ns)
+        deadline = min(self.recovery.deadline_ns, self.report_recovered_ns)
         for assembler in self.assemblers:
             deadline = min(deadline, assembler.deadline_ns)
         if self.closed or self.pending is not None:
@@ -91,5 +93,5 @@ class Channel:
     def void(self) -> None:
         """Forget the old sequence epoch: a new one begins."""
         self.deferred = self.latest = self.pending = self.early = None
-        self.untold, self.well_ns = False, NEVER
+        self.unreported, self.report_recovered_ns = False, NEVER
         self.base = self.accepted_id = 0

@@ -308,7 +308,7 @@ class FailoverPair:
         if self.state is not before:
             returning = self.state is State.RETURNING
             self._due_ns = now_ns + self._failback_ns if returning else NEVER_NS
-        # Subscribers of the state hear of the end before requests are made of it.
+        # The owner is notified of the change before requests are made of the other end.
         self._report(reason, now_ns)
         if self.asked_end != asked_before:
             self._switch(reason, now_ns)
@@ -317,7 +317,7 @@ class FailoverPair:
         self._on_deadline(now_ns)
 
     def _report(self, reason: str, now_ns: int) -> None:
-        """Say whether there is a server to ask."""
+        """Notify the owner when the server that is asked now comes up or goes down."""
         up = self._up[self.asked_end]
         if up == self._reported_up:
             return

@@ -57,10 +57,10 @@ from feedhandler.retrans.stream_events import StreamEvent, StreamEventKind
 CHANNEL_INDEX_SHIFT = 32
 #: A closed stream opens when its store is so full: what comes until the next look must fit.
 CLOSED_SHARE_MAX = 0.5
-#: How long nothing may have been missing before subscribers are notified: where every hundredth
-#: packet is lost, gaps follow one another so closely that reporting each end would double what
-#: they get.
-WELL_NS = 10_000_000
+#: Nothing must have been missing for this long before subscribers are notified: where every
+#: hundredth packet is lost, gaps follow one another so closely that reporting each end would double
+#: what they get.
+RECOVERED_AFTER_NS = 10_000_000
 #: A snapshot ahead of a sequence epoch that is young may be one of the epoch before: it is waited
 #: for only as long as live lines may lag behind refresh lines.
 LAG_NS = 700_000_000
@@ -124,6 +124,8 @@ class RecoveryManager:
             self._channel(channel_index, plan, quality, self._quotas.get(plan.retransmission), seed)
             for channel_index, (plan, quality) in enumerate(zip(channels, qualities, strict=True))
         ]
+        #: Packets of refresh servers name the service.
+        self._by_service = {channel.plan.service: channel for channel in self._channels}
         # A reset packet may be the day's first: who joins behind it has missed nothing.
         self._first = feed.first_sequence
         kind = feed.description.packet.kind
@@ -132,7 +134,7 @@ class RecoveryManager:
         self._reference_until_ns = NEVER
         self._reference_asked = False
         #: Channels whose own refresh waits for the reference data.
-        self._deferred: list[int] = []
+        self._deferred: list[Channel] = []
         self._deadlines = [NEVER] * len(self._channels)
         self.deadline_ns = NEVER
 
@@ -155,7 +157,7 @@ class RecoveryManager:
             first_id=(channel_index << CHANNEL_INDEX_SHIFT) + 1,
             trading_day=self._trading_day,
         )
-        channel = Channel(plan, recovery, quality)
+        channel = Channel(channel_index, plan, recovery, quality)
         if plan.refresh:
             channel.store = PacketStore(self._store_bytes)
             if self._cutter is not None:
@@ -223,97 +225,96 @@ class RecoveryManager:
         channel = self._channels[event.channel]
         _BY_KIND[event.kind](self, channel, event, now_ns)
         if event.kind != StreamEventKind.GAP_NOTICED:  # nothing comes of it yet
-            self._settle(event.channel, now_ns)
+            self._settle(channel, now_ns)
 
     def _gap_noticed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         channel.recovery.noticed(now_ns)
 
     def _passed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
-        channel.recovery.progress(self._following(event.channel, channel), now_ns)
+        channel.recovery.progress(self._following(channel), now_ns)
 
     def _gap_closed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         channel.recovery.closed(event.sequence, now_ns)
-        channel.untold = False
+        channel.unreported = False
         if len(channel.quality.missing):
-            channel.well_ns = now_ns + WELL_NS
+            channel.report_recovered_ns = now_ns + RECOVERED_AFTER_NS
 
     def _numbers_missing(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         channel.epoch = event.epoch
-        channel.recovery.progress(self._following(event.channel, channel), now_ns)
+        channel.recovery.progress(self._following(channel), now_ns)
         channel.recovery.missing(event.sequence, event.next_sequence, event.epoch, now_ns)
-        channel.well_ns = NEVER
+        channel.report_recovered_ns = NEVER
         if len(channel.quality.missing):
             channel.quality.missing.add(event.sequence, event.next_sequence - 1)
-            channel.untold = True
+            channel.unreported = True
         else:
-            self._report_missing(event.channel, channel)
+            self._report_missing(channel)
 
     def _line_changed(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
-        if channel.untold:
-            self._report_missing(event.channel, channel)
-        self._io.quality(event.channel, _notice(channel, event))
+        if channel.unreported:
+            self._report_missing(channel)
+        self._io.quality(channel.index, _notice(channel, event))
 
     def _skipped(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
-        channel.recovery.progress(self._following(event.channel, channel), now_ns)
-        self._io.quality(event.channel, _notice(channel, event))
+        channel.recovery.progress(self._following(channel), now_ns)
+        self._io.quality(channel.index, _notice(channel, event))
 
     def _gap_declared(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         self._line_changed(channel, event, now_ns)
-        self._lost(channel, event.sequence, event.next_sequence, now_ns)
+        self._add_loss(channel, event.sequence, event.next_sequence, now_ns)
 
     def _loss_withdrawn(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
         if channel.closed:
-            self._open_stale(event.channel, channel, "no snapshot", now_ns)
-            self._io.quality(event.channel, _notice(channel, event))
+            self._open_stale(channel, "no snapshot", now_ns)
+            self._io.quality(channel.index, _notice(channel, event))
         else:
             self._line_changed(channel, event, now_ns)
-        self._withdraw(event.channel, channel, now_ns)
+        self._withdraw(channel, now_ns)
 
     def _started(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
-        if channel.untold:
-            self._report_missing(event.channel, channel)
+        if channel.unreported:
+            self._report_missing(channel)
         notice = _notice(channel, event)
         if self._needs_snapshot(channel, event.next_sequence):
-            self._start_closed(event.channel, channel, event.next_sequence, "start", now_ns)
+            self._start_closed(channel, event.next_sequence, "start", now_ns)
         else:
-            self._io.quality(event.channel, notice)
+            self._io.quality(channel.index, notice)
         channel.joined = True
 
     def _epoch_reset(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
-        self._reset(event.channel, channel, now_ns)
-        self._io.quality(event.channel, _notice(channel, event))
+        self._reset(channel, now_ns)
+        self._io.quality(channel.index, _notice(channel, event))
         # An epoch whose beginning was not received is joined in its middle, as at a start.
         if self._needs_snapshot(channel, event.next_sequence):
-            self._start_closed(event.channel, channel, event.next_sequence, "missing", now_ns)
+            self._start_closed(channel, event.next_sequence, "missing", now_ns)
         channel.joined = True
 
     def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
         """Apply a server's answers."""
-        touched: set[int] = set()
+        touched: dict[int, Channel] = {}
         for event in events:
             if isinstance(event, RefreshPacket):
-                channel_index = self._channel_index_of(event.service)
-                if channel_index >= 0:
-                    self._assemble(channel_index, TCP, event.sequence, event.data, now_ns)
-                    touched.add(channel_index)
-                continue
-            channel_index = event.request_id >> CHANNEL_INDEX_SHIFT
-            self._answer(channel_index, event.request_id, event, now_ns)
-            touched.add(channel_index)
-        for channel_index in touched:
-            self._settle(channel_index, now_ns)
+                channel = self._by_service.get(event.service)
+                if channel is None:
+                    continue
+                self._assemble(channel, TCP, event.sequence, event.data, now_ns)
+            else:
+                channel = self._channels[event.request_id >> CHANNEL_INDEX_SHIFT]
+                self._answer(channel, event.request_id, event, now_ns)
+            touched[channel.index] = channel
+        for channel in touched.values():
+            self._settle(channel, now_ns)
 
-    def _answer(self, channel_index: int, request_id: int, event: Any, now_ns: int) -> None:
-        """One answer to one of a channel's requests."""
-        channel = self._channels[channel_index]
+    def _answer(self, channel: Channel, request_id: int, event: Any, now_ns: int) -> None:
+        """Apply an answer to one of a channel's requests."""
         recovery = channel.recovery
         if isinstance(event, Packet):
             self.counts["retransmitted"] += 1
             self.counts["retransmitted_bytes"] += len(event.data)
-            if channel.untold:
-                self._report_missing(channel_index, channel)  # before what it concerns
+            if channel.unreported:
+                self._report_missing(channel)  # before what it concerns
             # Without room it is still missing: the end of the answer has it asked for again.
-            if self._io.fill(channel_index, event.data, channel.epoch):
+            if self._io.fill(channel.index, event.data, channel.epoch):
                 recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
         elif isinstance(event, Accepted):
             recovery.accepted(request_id, now_ns)
@@ -329,9 +330,9 @@ class RecoveryManager:
             self.counts["refresh_rejected"] += 1
             recovery.refresh_rejected(request_id, event.reason, now_ns)
         elif isinstance(event, RefreshSnapshot):
-            self._came(channel_index, channel, self._snapshots.whole(event), now_ns)
+            self._snapshot_arrived(channel, self._snapshots.whole(event), now_ns)
         elif isinstance(event, RefreshFailed):
-            self._failed(channel, event.reason, now_ns)
+            self._snapshot_failed(channel, event.reason, now_ns)
 
     def server_up(self, server: str, now_ns: int) -> None:
         """Note that the connection to `server` is up."""
@@ -351,8 +352,9 @@ class RecoveryManager:
 
     def refresh_packet(self, channel_index: int, sequence: int, data: bytes, now_ns: int) -> None:
         """Take the next packet of the channel's refresh lines."""
-        self._assemble(channel_index, LINES, sequence, data, now_ns)
-        self._settle(channel_index, now_ns)
+        channel = self._channels[channel_index]
+        self._assemble(channel, LINES, sequence, data, now_ns)
+        self._settle(channel, now_ns)
 
     def refresh_datagram(self, channel_index: int, line: int, data: bytes, now_ns: int) -> None:
         """Take the next datagram of a refresh line that is not arbitrated.
@@ -366,87 +368,90 @@ class RecoveryManager:
             assembler.idle()
             return
         assembler.datagram(line, data, now_ns)
-        self._outcomes(channel_index, assembler, now_ns)
-        self._settle(channel_index, now_ns)
+        self._apply_outcomes(channel, assembler, now_ns)
+        self._settle(channel, now_ns)
 
     def refresh_line_event(self, channel_index: int, kind: StreamEventKind, now_ns: int) -> None:
         """Apply an event of the channel's refresh lines: a snapshot with a gap is void."""
-        if not self._channels[channel_index].assemblers:
+        channel = self._channels[channel_index]
+        if not channel.assemblers:
             return
-        assembler = self._channels[channel_index].assemblers[LINES]
+        assembler = channel.assemblers[LINES]
         if kind == StreamEventKind.GAP:
             assembler.gap(now_ns)
         elif kind == StreamEventKind.RESET:
             assembler.reset(now_ns)
-        self._outcomes(channel_index, assembler, now_ns)
-        self._settle(channel_index, now_ns)
+        self._apply_outcomes(channel, assembler, now_ns)
+        self._settle(channel, now_ns)
 
     def attached(self, link: Any, channel_indices: Sequence[int], now_ns: int) -> None:
         """Take a link that wants each service's state first: it gets nothing of it before."""
         for channel_index in channel_indices:
             channel = self._channels[channel_index]
             if channel.store is None:
-                self._io.quality(channel_index, channel.quality.no_snapshot("no refresh"), [link])
-            elif not channel.closed and not self._send_latest(channel_index, channel, [link]):
-                self._io.withhold(channel_index, link)
-                self._io.quality(channel_index, channel.quality.awaiting_snapshot(), [link])
+                self._io.quality(channel.index, channel.quality.no_snapshot("no refresh"), [link])
+            elif not channel.closed and not self._send_latest(channel, [link]):
+                self._io.withhold(channel.index, link)
+                self._io.quality(channel.index, channel.quality.awaiting_snapshot(), [link])
                 channel.waiting = [each for each in channel.waiting if self._io.is_here(each)]
                 channel.waiting.append(link)
                 channel.recovery.want_snapshot(now_ns)
-                self._settle(channel_index, now_ns)
+                self._settle(channel, now_ns)
 
     def open_all(self, reason: str, now_ns: int) -> None:
         """Publish what closed streams have stored, as stale: the gateway stops."""
-        for channel_index, channel in enumerate(self._channels):
+        for channel in self._channels:
             if channel.closed:
-                self._open_stale(channel_index, channel, reason, now_ns)
+                self._open_stale(channel, reason, now_ns)
 
-    def _admit(self, channel_index: int, channel: Channel, why_not: str) -> list[Any]:
-        """Let the links take part that waited for a snapshot; with `why_not` they get none."""
+    def _admit(self, channel: Channel, why_not: str) -> list[Any]:
+        """Admit the links that waited for a snapshot and return them; where there is none, for the
+        reason `why_not`, they are informed."""
         waiting, channel.waiting = channel.waiting, []
         for link in waiting:
-            self._io.admit(channel_index, link)
+            self._io.admit(channel.index, link)
         if why_not and waiting:
-            self._io.quality(channel_index, channel.quality.no_snapshot(why_not), waiting)
+            self._io.quality(channel.index, channel.quality.no_snapshot(why_not), waiting)
         return waiting
 
     def tick(self, now_ns: int) -> None:
         """Let time pass."""
-        for channel_index, channel in enumerate(self._channels):
-            if self._deadlines[channel_index] > now_ns:
+        for channel in self._channels:
+            if self._deadlines[channel.index] > now_ns:
                 continue
             if channel.recovery.deadline_ns <= now_ns:
                 channel.recovery.tick(now_ns)
             for assembler in channel.assemblers:
                 if assembler.deadline_ns <= now_ns:
                     assembler.tick(now_ns)
-                    self._outcomes(channel_index, assembler, now_ns)
+                    self._apply_outcomes(channel, assembler, now_ns)
             if channel.pending is not None:
-                self._try_pending(channel_index, channel, now_ns)
-            if channel.well_ns <= now_ns:
-                self._report_well(channel_index, channel)
-            self._settle(channel_index, now_ns)
+                self._try_pending(channel, now_ns)
+            if channel.report_recovered_ns <= now_ns:
+                self._report_recovered(channel)
+            self._settle(channel, now_ns)
 
     # -- starts and resets ------------------------------------------------------------------
 
-    def _lost(self, channel: Channel, first: int, end: int, now_ns: int) -> None:
-        """Announced lost; a channel that waits for the reference data asks for all at once."""
+    def _add_loss(self, channel: Channel, first: int, end: int, now_ns: int) -> None:
+        """Have a declared loss healed; a channel that waits for reference data asks for all of it
+        at once."""
         if channel.deferred is not None:
             channel.deferred = (channel.deferred[0], end)
         else:
             channel.recovery.lost(first, end, now_ns)
 
-    def _withdraw(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+    def _withdraw(self, channel: Channel, now_ns: int) -> None:
         """Begin recovery anew with what else is lost: the announced range was not."""
         channel.recovery.reset(now_ns)
-        channel.untold, channel.latest = False, None
+        channel.unreported, channel.latest = False, None
         for first, last in channel.quality.lost:
             channel.recovery.lost(first, last + 1, now_ns)
         following = channel.quality.next or 0
         if channel.quality.doubt is not None and following > 1:
             # Nothing is lost, but what was published is in doubt: any snapshot from here on heals.
             channel.recovery.lost(following - 1, following, now_ns)
-        self._admit(channel_index, channel, "withdrawn")
+        self._admit(channel, "withdrawn")
 
     def _needs_snapshot(self, channel: Channel, sequence: int) -> bool:
         """Return whether a stream that was joined at `sequence` lacks its state.
@@ -456,16 +461,14 @@ class RecoveryManager:
         """
         return channel.plan.refresh and sequence > self._first_joined and sequence != channel.base
 
-    def _start_closed(
-        self, channel_index: int, channel: Channel, sequence: int, reason: str, now_ns: int
-    ) -> None:
+    def _start_closed(self, channel: Channel, sequence: int, reason: str, now_ns: int) -> None:
         """Close a stream that was joined in mid-day: its state must come by snapshot."""
         channel.closed = channel.joined = True
         self.counts["mid_day_starts"] += 1
-        self._io.close_stream(channel_index)
+        self._io.close_stream(channel.index)
         channel.closed_serial = 0 if channel.store is None else channel.store.next_serial
         lost = channel.before = (min(max(self._first, channel.base), sequence - 1), sequence)
-        self._io.quality(channel_index, channel.quality.recovering([lost], sequence, reason))
+        self._io.quality(channel.index, channel.quality.recovering([lost], sequence, reason))
         if channel.early is not None and channel.base > sequence:
             channel.pending, channel.early = channel.early, None
             channel.pending_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
@@ -474,14 +477,14 @@ class RecoveryManager:
             channel.recovery.lost(*lost, now_ns)
             return
         channel.deferred = lost
-        self._deferred.append(channel_index)
+        self._deferred.append(channel)
         if not self._reference_asked:
             # Reference data is quiet in mid-day: its stream may not say anything for long.
             self._reference_asked = True
             self._reference_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
             if not reference.joined:
                 reference.recovery.want_snapshot(now_ns)
-                self._settle(self._channels.index(reference), now_ns)
+                self._settle(reference, now_ns)
 
     def _reference_ready(self, now_ns: int) -> bool:
         """Return whether the reference data is there, or was waited for long enough."""
@@ -492,10 +495,10 @@ class RecoveryManager:
             return not reference.closed
         return reference.base > 0
 
-    def _reset(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+    def _reset(self, channel: Channel, now_ns: int) -> None:
         """Begin a new sequence epoch: what was lost before it no longer matters."""
         if channel.closed:
-            self._open_stale(channel_index, channel, "no snapshot", now_ns)
+            self._open_stale(channel, "no snapshot", now_ns)
         channel.joined = True
         channel.recovery.reset(now_ns)
         if channel.accepted_id:  # its snapshot would be of the epoch before
@@ -504,50 +507,47 @@ class RecoveryManager:
         channel.young_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
         if channel.store is not None:
             channel.store.clear()
-        self._io.renumber(channel_index)
+        self._io.renumber(channel.index)
         for assembler in channel.assemblers:
             assembler.reset(now_ns)
             assembler.pop_events()
-        self._admit(channel_index, channel, "")
+        self._admit(channel, "")
 
     def _open(
         self,
-        channel_index: int,
         channel: Channel,
         packets: list[tuple[int, int, bytes]],
         following: int,
     ) -> None:
         channel.closed = False
-        self._io.open_stream(channel_index, packets, following)
+        self._io.open_stream(channel.index, packets, following)
 
     # -- snapshots --------------------------------------------------------------------------
 
     def _assemble(
-        self, channel_index: int, which: int, sequence: int, data: bytes, now_ns: int
+        self, channel: Channel, which: int, sequence: int, data: bytes, now_ns: int
     ) -> None:
-        channel = self._channels[channel_index]
         if channel.assemblers:
             assembler = channel.assemblers[which]
             assembler.packet(data, sequence, now_ns)
-            self._outcomes(channel_index, assembler, now_ns)
+            self._apply_outcomes(channel, assembler, now_ns)
 
-    def _outcomes(self, channel_index: int, assembler: Assembler, now_ns: int) -> None:
-        """Apply the outcomes of snapshots."""
-        channel = self._channels[channel_index]
+    def _apply_outcomes(self, channel: Channel, assembler: Assembler, now_ns: int) -> None:
+        """Apply what an assembler reports: snapshots that began, are complete or have failed."""
         for outcome in assembler.pop_events():
             if isinstance(outcome, SnapshotBegan):
                 channel.recovery.snapshot_began(now_ns)
             elif isinstance(outcome, SnapshotFailed):
-                self._failed(channel, outcome.reason, now_ns)
+                self._snapshot_failed(channel, outcome.reason, now_ns)
             else:
-                self._came(channel_index, channel, outcome, now_ns)
+                self._snapshot_arrived(channel, outcome, now_ns)
 
-    def _failed(self, channel: Channel, reason: str, now_ns: int) -> None:
+    def _snapshot_failed(self, channel: Channel, reason: str, now_ns: int) -> None:
         """Note that a snapshot failed."""
         self.counts["snapshots_failed"] += 1
         channel.recovery.snapshot_failed(reason, now_ns)
 
-    def _came(self, channel_index: int, channel: Channel, snapshot: Snapshot, now_ns: int) -> None:
+    def _snapshot_arrived(self, channel: Channel, snapshot: Snapshot, now_ns: int) -> None:
         """Take a complete snapshot."""
         self.counts["snapshots"] += 1
         channel.pending = snapshot
@@ -555,9 +555,9 @@ class RecoveryManager:
         if now_ns < channel.young_until_ns:
             patience_ns = min(patience_ns, LAG_NS)
         channel.pending_until_ns = now_ns + patience_ns
-        self._try_pending(channel_index, channel, now_ns)
+        self._try_pending(channel, now_ns)
 
-    def _try_pending(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+    def _try_pending(self, channel: Channel, now_ns: int) -> None:
         """Use the newest snapshot once its stream has come as far as it has."""
         snapshot = channel.pending
         assert snapshot is not None
@@ -567,7 +567,7 @@ class RecoveryManager:
             self.counts["foreign"] += 1
             channel.recovery.snapshot_failed("foreign", now_ns)
             return
-        following = self._following(channel_index, channel)
+        following = self._following(channel)
         reach = max(snapshot.last, snapshot.highest)
         if reach >= following if channel.joined else reach > snapshot.last:
             # The snapshot overtook the live lines, or belongs to another epoch.
@@ -577,7 +577,7 @@ class RecoveryManager:
             return
         channel.pending = None
         if not channel.joined:
-            self._before_joining(channel_index, channel, snapshot, now_ns)
+            self._before_joining(channel, snapshot, now_ns)
             return
         lost = channel.lost()
         if lost and snapshot.last + 1 < max(end for _, end in lost):
@@ -590,13 +590,13 @@ class RecoveryManager:
         channel.latest = snapshot
         channel.deferred = None
         channel.recovery.snapshot(snapshot.last, now_ns)
-        waiting = self._admit(channel_index, channel, "")
+        waiting = self._admit(channel, "")
         if channel.closed:
-            self._open_with(channel_index, channel, snapshot, following)
+            self._open_with(channel, snapshot, following)
         elif lost:
-            self._send_latest(channel_index, channel, None)
+            self._send_latest(channel, None)
         elif waiting:
-            self._send_latest(channel_index, channel, waiting)
+            self._send_latest(channel, waiting)
 
     def _has_since(self, channel: Channel, first: int, end: int) -> bool:
         """Return whether everything published from number `first` on can be repeated in a block.
@@ -609,112 +609,107 @@ class RecoveryManager:
             or channel.store.bytes_of(first, end) <= self.settings.store_bytes
         )
 
-    def _before_joining(
-        self, channel_index: int, channel: Channel, snapshot: Snapshot, now_ns: int
-    ) -> None:
-        """State of a service whose live lines have said nothing yet: once, for all."""
-        waiting = self._admit(channel_index, channel, "")
+    def _before_joining(self, channel: Channel, snapshot: Snapshot, now_ns: int) -> None:
+        """Send the snapshot of a service whose live lines have brought nothing yet: once to all,
+        later to each link that waits for one."""
+        waiting = self._admit(channel, "")
         if channel.base and not waiting:
             return
         links = waiting if channel.base else None
         if links is None:
             channel.base, channel.early = snapshot.last + 1, snapshot
         channel.recovery.snapshot(snapshot.last, now_ns)
-        self._block(channel_index, channel, snapshot, [], snapshot.last + 1, links)
+        self._block(channel, snapshot, [], snapshot.last + 1, links)
 
-    def _open_with(
-        self, channel_index: int, channel: Channel, snapshot: Snapshot, following: int
-    ) -> None:
+    def _open_with(self, channel: Channel, snapshot: Snapshot, following: int) -> None:
         """Publish the first snapshot of a closed stream, then what was stored behind it."""
         assert channel.store is not None
         packets = self._snapshots.since(snapshot, channel.store, following)
         # Of parts that reach further, what lies before is part of the block.
         reach = max(snapshot.last, snapshot.highest)
         before = [data for first, _, data in packets if first <= reach]
-        self._block(channel_index, channel, snapshot, before, reach + 1, None)
+        self._block(channel, snapshot, before, reach + 1, None)
         behind = [packet for packet in packets if packet[0] > reach]
-        self._open(channel_index, channel, behind, reach + 1)
+        self._open(channel, behind, reach + 1)
 
-    def _send_latest(self, channel_index: int, channel: Channel, links: list[Any] | None) -> bool:
+    def _send_latest(self, channel: Channel, links: list[Any] | None) -> bool:
         """Send the latest snapshot and what was published since; False where it cannot serve."""
         snapshot = channel.latest
         assert channel.store is not None
-        following = self._io.next_sequence(channel_index)
+        following = self._io.next_sequence(channel.index)
         if snapshot is None or not self._has_since(channel, snapshot.last + 1, following):
             return False
         since = [data for _, _, data in self._snapshots.since(snapshot, channel.store, following)]
-        self._block(channel_index, channel, snapshot, since, following, links)
+        self._block(channel, snapshot, since, following, links)
         return True
 
     def _block(
         self,
-        channel_index: int,
         channel: Channel,
         snapshot: Snapshot,
         since: list[bytes],
         following: int,
         links: list[Any] | None,
     ) -> None:
-        if channel.untold:
-            self._report_missing(channel_index, channel)  # it may be beyond the snapshot
+        if channel.unreported:
+            self._report_missing(channel)  # it may be beyond the snapshot
         packets = [*snapshot.packets, *since]
         begin = channel.quality.snapshot_begin(snapshot.last, len(packets))
         if links is None:
             self.counts["refreshes"] += 1
         end = channel.quality.snapshot_end(following, heals=links is None)
-        self._io.block(channel_index, begin, packets, snapshot.last, end, links)
+        self._io.block(channel.index, begin, packets, snapshot.last, end, links)
 
-    def _following(self, channel_index: int, channel: Channel) -> int:
-        return channel.following(self._io.next_sequence(channel_index))
+    def _following(self, channel: Channel) -> int:
+        return channel.following(self._io.next_sequence(channel.index))
 
     # -- what is to be done -----------------------------------------------------------------
 
-    def _settle(self, channel_index: int, now_ns: int) -> None:
+    def _settle(self, channel: Channel, now_ns: int) -> None:
         """Carry out what the channel's recovery wants, and find the next deadline."""
-        channel = self._channels[channel_index]
         if self._deferred:
             self._begin_deferred(now_ns)
         if channel.closed:
-            self._watch_closed(channel_index, channel, now_ns)
+            self._watch_closed(channel, now_ns)
         while actions := channel.recovery.pop_actions():
             for action in actions:
-                self._act(channel_index, channel, action, now_ns)
-        self._deadlines[channel_index] = channel.deadline_ns(now_ns)
+                self._act(channel, action, now_ns)
+        self._deadlines[channel.index] = channel.deadline_ns(now_ns)
         self.deadline_ns = min(self._deadlines)
 
     def _settle_all(self, now_ns: int) -> None:
-        for channel_index in range(len(self._channels)):
-            self._settle(channel_index, now_ns)
+        for channel in self._channels:
+            self._settle(channel, now_ns)
 
     def _begin_deferred(self, now_ns: int) -> None:
-        """Once the reference data is there, the channels that waited for it ask for their own."""
+        """Have the channels that waited for the reference data ask for their own snapshots, once it
+        is there."""
         if not self._reference_ready(now_ns):
             return
         waiting, self._deferred = self._deferred, []
-        for channel_index in waiting:
-            channel = self._channels[channel_index]
+        for channel in waiting:
             if channel.deferred is not None:
                 lost, channel.deferred = channel.deferred, None
                 channel.recovery.lost(*lost, now_ns)
-                self._settle(channel_index, now_ns)
+                self._settle(channel, now_ns)
 
-    def _watch_closed(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+    def _watch_closed(self, channel: Channel, now_ns: int) -> None:
         """Open a closed stream as stale when no snapshot comes or its store fills up."""
         assert channel.store is not None
         if channel.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX:
-            self._open_stale(channel_index, channel, "overflow", now_ns)
+            self._open_stale(channel, "overflow", now_ns)
         elif channel.recovery.state == State.STALE:
-            self._open_stale(channel_index, channel, "no snapshot", now_ns)
+            self._open_stale(channel, "no snapshot", now_ns)
 
-    def _open_stale(self, channel_index: int, channel: Channel, reason: str, now_ns: int) -> None:
-        """Publish what a closed stream has stored, without being sure of it."""
+    def _open_stale(self, channel: Channel, reason: str, now_ns: int) -> None:
+        """Publish what a closed stream has stored, marked stale: it has no snapshot."""
         assert channel.store is not None
         self.counts["opened_stale"] += 1
-        self._io.quality(channel_index, channel.quality.stale(reason))
-        self._report_evicted(channel_index, channel, now_ns)
-        self._open(channel_index, channel, channel.store.packets(0, NEVER), 0)
+        self._io.quality(channel.index, channel.quality.stale(reason))
+        self._report_evicted(channel, now_ns)
+        self._open(channel, channel.store.packets(0, NEVER), 0)
 
-    def _report_evicted(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+    def _report_evicted(self, channel: Channel, now_ns: int) -> None:
         """Declare lost what was evicted from a closed stream's store: it was never published."""
         store, (_, joined) = channel.store, channel.before
         assert store is not None
@@ -722,10 +717,10 @@ class RecoveryManager:
             return  # what gave way, if anything, was history of an earlier sequence epoch
         for first, last in channel.quality.lost.missing_in(joined, store.gone_next - 1):
             gap = channel.quality.control_event(StreamEventKind.GAP, 0, first, last + 1)
-            self._io.quality(channel_index, gap)
+            self._io.quality(channel.index, gap)
             channel.recovery.lost(first, last + 1, now_ns)
 
-    def _act(self, channel_index: int, channel: Channel, action: Any, now_ns: int) -> None:
+    def _act(self, channel: Channel, action: Any, now_ns: int) -> None:
         io, plan = self._io, channel.plan
         if isinstance(action, Ask):
             self.counts["requests"] += 1
@@ -738,47 +733,38 @@ class RecoveryManager:
             if server:
                 io.cancel(server, action.request_id)
         elif isinstance(action, GiveUp):
-            io.give_up(channel_index, action.until, action.epoch)
+            io.give_up(channel.index, action.until, action.epoch)
         elif isinstance(action, Disprove):
-            io.disprove(channel_index, action.number, action.epoch)
+            io.disprove(channel.index, action.number, action.epoch)
         elif isinstance(action, AskRefresh):
             channel.refresh_id = action.request_id
             if plan.refresh_server:
                 self.counts["refresh_requests"] += 1
                 io.ask_refresh(plan.refresh_server, action, now_ns)
         elif isinstance(action, NoSnapshot):
-            self._admit(channel_index, channel, action.reason)
+            self._admit(channel, action.reason)
         elif isinstance(action, Alert):
             io.alert(f"service {plan.service}: {action.text}", now_ns)
 
-    def _recovering(self, channel_index: int, channel: Channel) -> bytes:
+    def _recovering(self, channel: Channel) -> bytes:
         """Return a quality message with what is missing now."""
-        return channel.quality.recovering(
-            channel.missing(), self._following(channel_index, channel)
-        )
+        return channel.quality.recovering(channel.missing(), self._following(channel))
 
-    def _report_missing(self, channel_index: int, channel: Channel) -> None:
+    def _report_missing(self, channel: Channel) -> None:
         """Report to subscribers all that is missing now."""
-        channel.untold = False
-        self._io.quality(channel_index, self._recovering(channel_index, channel))
+        channel.unreported = False
+        self._io.quality(channel.index, self._recovering(channel))
 
-    def _report_well(self, channel_index: int, channel: Channel) -> None:
-        """Nothing is missing any more, though the stream may be stale, or closed, all the same."""
-        channel.well_ns = NEVER
+    def _report_recovered(self, channel: Channel) -> None:
+        """Report to subscribers that nothing is missing any more. The stream may still be stale or
+        closed."""
+        channel.report_recovered_ns = NEVER
         if not len(channel.quality.missing):
             return
         if channel.closed:
-            self._io.quality(channel_index, self._recovering(channel_index, channel))
+            self._io.quality(channel.index, self._recovering(channel))
         else:
-            self._io.quality(
-                channel_index, channel.quality.recovered(self._following(channel_index, channel))
-            )
-
-    def _channel_index_of(self, service: int) -> int:
-        for channel_index, channel in enumerate(self._channels):
-            if channel.plan.service == service:
-                return channel_index
-        return -1
+            self._io.quality(channel.index, channel.quality.recovered(self._following(channel)))
 
 
 def _notice(channel: Channel, event: StreamEvent) -> bytes:

@@ -1,6 +1,6 @@
 """The client's side of every recovery protocol: connection, silence, and requests under way.
 
-A `Client` has successive connections to one server and `Broken` ends one; a `StreamClient` has them
+A `Client` has successive connections to one server and `Broken` ends one; a `TcpClient` has them
 over TCP, and a `PacketClient` reads what comes packet by packet; a `DatagramClient` has a socket
 over UDP. `UnderWay` are the requests that its owner waits for. What is said, and when a heartbeat
 is due, is the protocols'; `retrans.protocols.setup` says what a client must do.
@@ -126,7 +126,7 @@ class Client(ABC):
         return self._break(name, f"the server {did} for {lasted_ms} ms")
 
 
-class StreamClient(Client):
+class TcpClient(Client):
     """A client over TCP: output, and when either end was heard last."""
 
     def _begin(self, now_ns: int) -> None:
@@ -159,7 +159,7 @@ class StreamClient(Client):
         return [self._late("silent", self._heard_ns, "was silent", now_ns)]
 
 
-class PacketClient(StreamClient):
+class PacketClient(TcpClient):
     """A client over TCP that reads the server's bytes packet by packet."""
 
     @abstractmethod

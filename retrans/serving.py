@@ -1,9 +1,9 @@
-"""The server's side of every protocol: who is admitted, and a client's session.
+"""The server's side of every protocol: admission of clients, and a client's session.
 
 A `SessionServer` admits clients up to a bound and counts. A `ClientSession` is one client's
 connection: whether it is paused or silent, and how it ends; a `PacketSession` also reads what comes
-packet by packet; a `DatagramSession` is a client over UDP, of which nothing is known but that it
-asks. `sessions` says what the owner of the sockets relies on; what is said is the protocols'.
+packet by packet; a `DatagramClientSession` is a client over UDP, known only by its requests.
+`sessions` defines what the owner of the sockets relies on; the messages are the protocols'.
 
 Sans-IO: bytes and the time are arguments.
 """
@@ -226,19 +226,19 @@ class PacketSession(ClientSession[ServerT]):
         return bytes(output)
 
 
-class DatagramServer(ClientsServer[ServingSettings, "DatagramSession"], ABC):
+class DatagramServer(ClientsServer[ServingSettings, "DatagramClientSession"], ABC):
     """A server whose clients ask by datagrams; `too_many_waiting` is counted where it can be."""
 
     @abstractmethod
     def answer(self, data: bytes) -> Iterable[bytes]:
         """Return the datagrams that answer a request; none where it is ignored."""
 
-    def session(self, peer: str, now_ns: int) -> "DatagramSession":
+    def session(self, peer: str, now_ns: int) -> "DatagramClientSession":
         """Return the session of a client that sent its first datagram; `closed`: too many."""
-        return self.admit(DatagramSession(self, now_ns))
+        return self.admit(DatagramClientSession(self, now_ns))
 
 
-class DatagramSession:
+class DatagramClientSession:
     """A client of a `DatagramServer`: nothing is known of it but what it waits for."""
 
     def __init__(self, server: DatagramServer, now_ns: int) -> None:

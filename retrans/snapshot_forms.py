@@ -77,7 +77,7 @@ class Snapshots(Protocol):
     def since(
         self, snapshot: Snapshot, store: PacketStore, following: int
     ) -> list[tuple[int, int, bytes]]:
-        """(first number, number after, packet) of what was published from the snapshot on."""
+        """Return the packets published since the snapshot: (first number, number after, packet)."""
 
 
 class PacketSnapshots:
@@ -88,7 +88,7 @@ class PacketSnapshots:
         self.fit: Callable[[Snapshot, PacketStore], bool] = SendTimes(feed, settings).fit
 
     def assemblers(self, service: int) -> tuple[Assembler, ...]:
-        """One for the refresh lines, one for the connection."""
+        """Return an assembler for the refresh lines, and one for the connection."""
         return tuple(RefreshAssembler(self._feed, service, self._settings) for _ in (LINES, TCP))
 
     def whole(self, event: RefreshSnapshot) -> Snapshot:
@@ -98,7 +98,7 @@ class PacketSnapshots:
     def since(
         self, snapshot: Snapshot, store: PacketStore, following: int
     ) -> list[tuple[int, int, bytes]]:
-        """Whole packets: a snapshot ends where one does."""
+        """Return whole packets: a snapshot ends at the end of a packet."""
         return store.packets(snapshot.last + 1, following)
 
 
@@ -127,11 +127,11 @@ class WholeSnapshots:
         self._cutter = PacketCutter(feed)
 
     def assemblers(self, service: int) -> tuple[Assembler, ...]:
-        """None: there is nothing to assemble."""
+        """Return none: there is nothing to assemble."""
         return ()
 
     def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """Its packets."""
+        """Return a complete snapshot as packets outside the sequence."""
         framer = PacketFramer(self._feed, event.service, 0)
         runs = runs_of(event.messages, self._feed.table.header_size)
         packets = tuple(framer.packet(0, b"".join(run), len(run)) for run in runs)
@@ -144,7 +144,7 @@ class WholeSnapshots:
     def since(
         self, snapshot: Snapshot, store: PacketStore, following: int
     ) -> list[tuple[int, int, bytes]]:
-        """Whole messages: the first packet may begin with some that are in the snapshot."""
+        """Return packets of whole messages: messages in the snapshot are cut off the first one."""
         first = snapshot.last + 1
         packets = store.packets(first, following)
         if packets and packets[0][0] < first:

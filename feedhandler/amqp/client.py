@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.identity import Identity, refusal
 from feedhandler.codecs import PeerError
 
@@ -32,13 +32,13 @@ RECEIVE_BUFFER_BYTES = 1 << 20
 #: sends. After any other end a new connection may help.
 FINAL_CONDITIONS = frozenset(
     {
-        "amqp:decode-error",
-        "amqp:invalid-field",
-        "amqp:not-allowed",
-        "amqp:not-found",
-        "amqp:not-implemented",
-        "amqp:unauthorized-access",
-        "amqp:link:message-size-exceeded",
+        conditions.DECODE_ERROR,
+        conditions.INVALID_FIELD,
+        conditions.NOT_ALLOWED,
+        conditions.NOT_FOUND,
+        conditions.NOT_IMPLEMENTED,
+        conditions.UNAUTHORIZED_ACCESS,
+        conditions.MESSAGE_SIZE_EXCEEDED,
     }
 )
 

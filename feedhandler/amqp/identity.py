@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from feedhandler.addresses import is_loopback
+from feedhandler.amqp import conditions
 from feedhandler.amqp.request import Endpoint
 from feedhandler.amqp.security import ClientTls, TlsFault, TlsSession
 from feedhandler.codecs.errors import ConfigError, UsageError
 
 #: A password file longer than this is something else.
 PASSWORD_BYTES_MAX = 4096
-#: The engine's word for a log-in that was refused.
-REFUSED = "amqp:unauthorized-access"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class Identity:
 def refusal(condition: str, text: str, user: str, encrypted: bool) -> TlsFault | None:
     """Return what a connection's end says of a refused log-in, with a remedy; None where it was
     none."""
-    if condition == REFUSED:
+    if condition == conditions.UNAUTHORIZED_ACCESS:  # so the engine reports a refused log-in
         if "mech=none" not in text.lower().replace(" ", ""):
             who = f"user {user}" if user else "our certificate" if encrypted else "us"
             return TlsFault(f"it refused {who}", "check user, password and certificate")

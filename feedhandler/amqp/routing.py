@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.framing import TAG_BYTES
 from feedhandler.amqp.patterns import WILDCARDS, PatternTrie
 from feedhandler.amqp.policies import CONFLATE, DETACH, JOURNAL, LINK_POLICIES, POLICIES
@@ -56,7 +57,7 @@ class Grain(IntEnum):
 class AddressError(UsageError):
     """An address that cannot be served; `condition` is the AMQP error to answer with."""
 
-    def __init__(self, message: str, condition: str = "amqp:invalid-field") -> None:
+    def __init__(self, message: str, condition: str = conditions.INVALID_FIELD) -> None:
         super().__init__(message)
         self.condition = condition
 
@@ -160,7 +161,7 @@ def parse_address(
     full = _full(options, quality, policies)
     for known in ("snapshot", "from"):
         if known in options:
-            raise AddressError(f"{known}= is not offered by this node", "amqp:not-implemented")
+            raise AddressError(f"{known}= is not offered by this node", conditions.NOT_IMPLEMENTED)
     if options:
         raise AddressError(
             f"unknown key {next(iter(options))!r}: "
@@ -182,7 +183,7 @@ def _content(options: dict[str, str], records: bool) -> tuple[Grain, str]:
         raise AddressError(f"as={name}: it is one of {known}")
     if not records:
         reason = f"as={name} is not offered by this node: records = true of its [amqp] does so"
-        raise AddressError(reason, "amqp:not-implemented")
+        raise AddressError(reason, conditions.NOT_IMPLEMENTED)
     if "types" in options:
         raise AddressError(f"types= chooses among the feed's messages, not records of {name}")
     if "from" in options:
@@ -208,7 +209,7 @@ def _pattern(text: str) -> tuple[str, ...]:
     if len(words) > WORDS_MAX:
         raise AddressError(f"a pattern has at most {WORDS_MAX} words; a key has three")
     if words[0] == RESERVED_WORD:
-        raise AddressError("addresses that start with 'queue.' are reserved", "amqp:not-found")
+        raise AddressError("addresses that start with 'queue.' are reserved", conditions.NOT_FOUND)
     for word in words:
         if len(word) > 1 and ("*" in word or "#" in word):
             raise AddressError(f"pattern {text!r}: a wildcard stands for whole words")
@@ -262,7 +263,7 @@ def _full(options: dict[str, str], quality: bool, offered: tuple[str, ...]) -> s
         return None
     if word not in offered:
         known = word in (*POLICIES, JOURNAL)
-        condition = "amqp:not-implemented" if known else "amqp:invalid-field"
+        condition = conditions.NOT_IMPLEMENTED if known else conditions.INVALID_FIELD
         raise AddressError(f"full={word}: this node offers {', '.join(offered)}", condition)
     if word != DETACH and not quality:
         raise AddressError(f"full={word} needs the quality messages that announce what was dropped")

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.routing import AddressError, Subscription
 
 #: Cost of a hash that `hash_password` makes: 16 MiB and some 50 ms, for each guess of a password.
@@ -230,7 +231,7 @@ def admit(user: User, subscription: Subscription) -> tuple[Subscription, bool]:
         if not entitlement.meets(pattern):
             raise AddressError(
                 f"user {user.name} is not entitled to {'.'.join(pattern)}",
-                "amqp:unauthorized-access",
+                conditions.UNAUTHORIZED_ACCESS,
             )
     narrowed = not all(entitlement.covers(pattern) for pattern in subscription.patterns)
     return replace(subscription, entitlement=entitlement), narrowed

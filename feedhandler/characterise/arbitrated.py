@@ -45,7 +45,8 @@ from feedhandler.codecs.feed import Feed
 #: Tables that are about lines, also where the others are about the arbitrated stream.
 OF_LINES = ("channels", "gaps", "skew", "left_out")
 
-Wanted = dict[tuple[int, int], ranges.Ranges]
+#: Numbers by service and sequence epoch.
+Numbers = dict[tuple[int, int], ranges.Ranges]
 
 
 class Task(NamedTuple):
@@ -122,14 +123,14 @@ def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
     realtime = {index for index in range(len(channels)) if index not in refresh}
     addresses = frozenset((channels[index].group, channels[index].port) for index in realtime)
     plans: list[Plan] = []
-    seen: Wanted = {}
+    seen: Numbers = {}
     for starts, runs in lines.stretches:
         epochs = {
             (channels[index].group, channels[index].port, channels[index].service): epoch
             for index, epoch in starts.items()
             if index in realtime
         }
-        wanted: Wanted = {}
+        wanted: Numbers = {}
         for service, epoch, numbers in _numbers(runs, lines, realtime):
             before = seen.get((service, epoch), ranges.NOTHING)
             new = ranges.minus(numbers, before)

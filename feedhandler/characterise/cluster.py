@@ -28,11 +28,11 @@ from msgspec import Struct
 
 from feedhandler.characterise.digest import FineHistogram
 from feedhandler.characterise.job import (
-    Joined,
     Request,
+    SliceRun,
     Tallied,
-    join_all,
-    joined_slice,
+    merge_runs,
+    tally_run,
     tally_slice,
 )
 from feedhandler.characterise.slices import Slice
@@ -150,18 +150,17 @@ class SparkRunner:
                 raise worker_error(error) from None
         return iter(found)
 
-    def joined(self, slices: Sequence[Slice], request: Request) -> list[Joined]:
-        """Tally slices and merge their digests by a tree, in order.
+    def merged_runs(self, slices: Sequence[Slice], request: Request) -> list[SliceRun]:
+        """Tally slices and merge neighbours in a tree of tasks, in order.
 
-        Workers merge the digests of neighbours, so that the driver is sent a few, however many
-        slices there are; slices that continue nothing stay apart. Raises `UsageError` as a call
-        does.
+        So the driver is sent a few digests, however many slices there are; slices that continue
+        nothing stay separate. Raises `UsageError` as a call does.
         """
         if not slices:
             return []
         count = len(slices)
         tasks = self._context.parallelize(list(enumerate(slices)), count)
-        runs = tasks.map(lambda each: (each[0], [_joined_in_worker(each[1], request)]))
+        runs = tasks.map(lambda each: (each[0], [_run_in_worker(each[1], request)]))
         while count > FAN:
             count = -(-count // FAN)
             runs = runs.map(lambda each: (each[0] // FAN, each)).groupByKey(count).map(_merged)
@@ -205,22 +204,22 @@ class SparkRunner:
 def _in_worker(part: Slice, request: Request) -> Tallied:
     """Tally one slice in a worker."""
     tallied = tally_slice(part, request)
-    _settle()
+    _freeze_imports()
     return tallied
 
 
-def _joined_in_worker(part: Slice, request: Request) -> Joined:
-    """Return one slice's digest, to be merged with others."""
-    joined = joined_slice(part, request)
-    _settle()
-    return joined
+def _run_in_worker(part: Slice, request: Request) -> SliceRun:
+    """Tally one slice in a worker, as a run to be merged with others."""
+    run = tally_run(part, request)
+    _freeze_imports()
+    return run
 
 
-def _merged(group: tuple[int, Iterable[tuple[int, list[Joined]]]]) -> tuple[int, list[Joined]]:
+def _merged(group: tuple[int, Iterable[tuple[int, list[SliceRun]]]]) -> tuple[int, list[SliceRun]]:
     """Merge neighbouring runs; Spark brings them in any order."""
     number, members = group
     ordered = sorted(members, key=lambda each: each[0])
-    return number, join_all(run for _, runs in ordered for run in runs)
+    return number, merge_runs(run for _, runs in ordered for run in runs)
 
 
 def disk_fault_or(function: Callable[[Any], Any], value: Any) -> Any:
@@ -249,11 +248,11 @@ class DiskFault(Struct, frozen=True):
 
 
 @functools.cache
-def _settle() -> None:
-    """Exempt what a worker's imports made from garbage collection, once in its life.
+def _freeze_imports() -> None:
+    """Exempt the objects of a worker's imports from garbage collection, once in its life.
 
-    Spark's worker collects garbage after each task, which over all of that takes longer than
-    starting the next one.
+    Spark's worker collects garbage after each task; going through those objects each time would
+    take longer than starting the next task.
     """
     gc.freeze()
 

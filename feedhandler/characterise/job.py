@@ -1,11 +1,11 @@
 """The job: makes one digest of captures, and an account of each file, wherever slices are read.
 
 `characterise` finds the captures, cuts them into slices, has a runner tally each slice, puts the
-pieces of each file together in order and has read again what did not fit. A runner is a function
+pieces of each file together in order and reads again what did not fit. A runner is a function
 from slices to their results in the same order; `in_process` is the one that needs nothing, the one
-for a cluster is `cluster`'s. A runner that has many workers has them put slices together as well
-(`joined`), and answers with the few digests that are left. What is wrong with one file is
-reported in its account, and the rest counts.
+for a cluster is `cluster`'s. The workers of a `MergingRunner` also merge the digests of neighbours,
+so that only a few `SliceRun`s are left. A fault of one file is reported in its account, and the
+rest counts.
 
 Captures follow one another in the order in which they are named (folders and patterns: in the order
 of names), which for the interarrival should be the order of time.
@@ -14,7 +14,7 @@ of names), which for the interarrival should be the order of time.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct, structs
 
@@ -83,14 +83,27 @@ Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 Runner = Callable[[Sequence[Slice], Request], Iterable[Tallied]]
 
 
-class Joined(NamedTuple):
-    """Slices that follow one another, put together. `head`: the first one, without its file's
-    content; `path`: the file of the last one."""
+class SliceRun(NamedTuple):
+    """Consecutive slices and their merged digest.
+
+    `head`: the first slice, without its file's content; `path`: the file of the last one.
+    """
 
     head: Slice
     path: str
     reports: list[SliceReport]
     digest: Digest
+
+
+@runtime_checkable
+class MergingRunner(Protocol):
+    """A runner whose workers also merge neighbouring slices."""
+
+    def __call__(self, slices: Sequence[Slice], request: Request) -> Iterable[Tallied]:
+        """Tally the slices; results in their order."""
+
+    def merged_runs(self, slices: Sequence[Slice], request: Request) -> Iterable[SliceRun]:
+        """Tally the slices and merge neighbours, as far as they continue each other."""
 
 
 class FileAccount(Struct):
@@ -159,21 +172,21 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     return Tallied(reader.report, tally.columns())
 
 
-def joined_slice(part: Slice, request: Request) -> Joined:
-    """Read one slice, to be joined with its neighbours, in a worker."""
+def tally_run(part: Slice, request: Request) -> SliceRun:
+    """Read one slice and return it as a run, to be merged with its neighbours; runs in a worker."""
     tallied = tally_slice(part, request)
     digest = Digest(request.channels)
     digest.add(tallied.columns)
     file = structs.replace(part.file, header=b"", frames=())
-    return Joined(structs.replace(part, file=file), file.path, [tallied.report], digest)
+    return SliceRun(structs.replace(part, file=file), file.path, [tallied.report], digest)
 
 
-def join_all(runs: Iterable[Joined]) -> list[Joined]:
-    """Join runs of slices that are given in order: each to the one that it continues.
+def merge_runs(runs: Iterable[SliceRun]) -> list[SliceRun]:
+    """Merge runs, which are given in order, each into the one that it continues.
 
-    A slice that continues nothing (it began at a wrong guess) stays apart. Associative.
+    A run that continues nothing (it began at a wrong guess) stays separate. Associative.
     """
-    kept: list[Joined] = []
+    kept: list[SliceRun] = []
     for run in runs:
         if kept:
             last = kept[-1]
@@ -237,8 +250,9 @@ def characterise(
         slices = cut_for_tallying(files, workers)
     digest = Digest(request.channels)
     by_path = {account.path: account for account in accounts}
-    if joined := getattr(runner, "joined", None):
-        _add_joined(digest, joined(slices, request), slices, by_path, runner, request)
+    if isinstance(runner, MergingRunner):
+        runs = runner.merged_runs(slices, request)
+        _add_runs(digest, runs, slices, by_path, runner, request)
         return Outcome(digest, accounts)
     results = iter(runner(slices, request))
     for group in by_file(slices):
@@ -249,16 +263,16 @@ def characterise(
     return Outcome(digest, accounts)
 
 
-def _add_joined(
+def _add_runs(
     digest: Digest,
-    runs: Iterable[Joined],
+    runs: Iterable[SliceRun],
     slices: Sequence[Slice],
     accounts: dict[str, FileAccount],
     runner: Runner,
     request: Request,
 ) -> None:
-    """Add runs of slices in order; one that does not go on from what is before it is read again,
-    slice by slice."""
+    """Add runs in order; one that does not continue what is before it is read again, slice by
+    slice."""
     stitchers: dict[str, Stitcher] = {}
     for run in runs:
         parts = slices[run.head.number : run.head.number + len(run.reports)]

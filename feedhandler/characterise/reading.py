@@ -106,41 +106,43 @@ class SliceReader:
     def _plain(self) -> Iterator[DatagramBatch]:
         part = self.part
         scanner = pcap_scanner(part.file.header, part.file.path)
-        going = _Walk(scanner, part.file.big_endian, part.start, self._lasting, part.waiting)
+        reader = _RecordReader(
+            scanner, part.file.big_endian, part.start, self._lasting, part.waiting
+        )
         with open_capture_at(part.file, part.start) as file:
             if part.exact:
                 began = part.start
             else:
-                began = self._begin(file, going)
+                began = self._begin(file, reader)
             position = began
             if began < part.end:
-                yield from going.to(file, part.end)
-                position = going.position
-        damage, cut = going.damage, going.cut
+                yield from reader.read_to(file, part.end)
+                position = reader.position
+        damage, cut = reader.damage, reader.cut
         not_inflated: str = getattr(file, "damage", "")
         if position < part.end and not_inflated:
             damage, cut = not_inflated, ""
-        made = going.make
+        maker = reader.maker
         if position >= part.file.length or damage or cut:
-            made.finish()
+            maker.finish()
         self.report = SliceReport(
             began,
             position,
             scanner.records,
-            going.datagrams,
-            _skips(made.skipped),
-            made.cut_payloads,
+            reader.datagrams,
+            _skips(maker.skipped),
+            maker.cut_payloads,
             damage,
             cut,
-            made.slowly,
-            made.joined,
-            made.stand_ins,
+            maker.slowly,
+            maker.joined,
+            maker.stand_ins,
             part.waiting,
-            made.waiting,
+            maker.waiting,
         )
 
-    def _begin(self, file: Any, going: "_Walk") -> int:
-        """Find where a record seems to begin first, else the slice's end; move `going` there."""
+    def _begin(self, file: Any, reader: "_RecordReader") -> int:
+        """Find where a record seems to begin first, else the slice's end; move `reader` there."""
         part = self.part
         size = min(CHUNK_BYTES + RECORD_MAX, part.file.length - part.start)
         look = np.empty(size, np.uint8)
@@ -151,9 +153,9 @@ class SliceReader:
         )
         if found < 0:
             return part.end
-        going.position = part.start + found
-        file.seek(going.position)
-        return going.position
+        reader.position = part.start + found
+        file.seek(reader.position)
+        return reader.position
 
 
 class _Room:
@@ -170,8 +172,8 @@ class _Room:
         return DatagramColumns(BATCH_DATAGRAMS_MAX)
 
 
-class _Walk:
-    """A walk over a plain capture from `position`, which moves on from record to record."""
+class _RecordReader:
+    """Reads a plain capture's records from `position` on, which advances with them."""
 
     def __init__(
         self,
@@ -184,13 +186,13 @@ class _Walk:
         self.position = position
         self._room = None if lasting else _Room()
         self.datagrams = 0
-        self.make = BatchMaker(scanner.frames, waiting)
+        self.maker = BatchMaker(scanner.frames, waiting)
         self.damage = ""
         self.cut = ""
         self._scanner = scanner
         self._big_endian = big_endian
 
-    def to(self, file: Any, end: int) -> Iterator[DatagramBatch]:
+    def read_to(self, file: Any, end: int) -> Iterator[DatagramBatch]:
         """Yield all records that begin before `end`; `file` must stand at `position`."""
         rest = np.empty(0, np.uint8)
         while self.position < end:
@@ -223,7 +225,7 @@ class _Walk:
             columns = (self._room or _Room()).columns
             columns.clear()
             position = self._scanner.scan(chunk.data, position, limit, columns)
-            batch = self.make(chunk, columns)
+            batch = self.maker(chunk, columns)
             self.datagrams += len(batch)
             if len(batch):
                 yield batch

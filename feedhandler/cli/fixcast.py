@@ -271,7 +271,7 @@ def plan(
     """
     from feedhandler.ops.fixcast import plan as ops
 
-    wanted = ops.Wanted(
+    options = ops.Options(
         measured=measured,
         feed=feed,
         channels=channels,
@@ -281,4 +281,4 @@ def plan(
         port=port,
         sources=(source_a, source_b),
     )
-    return lambda: ops.make_plan(wanted)
+    return lambda: ops.make_plan(options)

@@ -112,7 +112,7 @@ def plan(
     costs = Costs(level_us, child_us) if level_us or child_us else None
     if measured is not None:
         refuse_beside(context, "beside --measured", "level_us", "child_us", "depth", "fan_out")
-    wanted = ops.Wanted(
+    options = ops.Options(
         receivers,
         hedging,
         depth,
@@ -123,7 +123,7 @@ def plan(
         port,
         measured,
     )
-    return lambda: ops.plan(wanted, topology, as_json)
+    return lambda: ops.plan(options, topology, as_json)
 
 
 @overlay.command("send")

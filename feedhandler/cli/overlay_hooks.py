@@ -79,7 +79,7 @@ def attach(
     from feedhandler.ops.overlay import hooks as ops
 
     return lambda: ops.attach(
-        ops.Wanted(role, device, match, to, tree, key_file, hold_us, messages_per_second, mode)
+        ops.Options(role, device, match, to, tree, key_file, hold_us, messages_per_second, mode)
     )
 
 

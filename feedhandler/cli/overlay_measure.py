@@ -130,11 +130,11 @@ def measure(
 
     if shape:
         refuse_beside(context, "beside --shape", "hedging")
-    wanted = ops.Wanted(
+    options = ops.Options(
         receivers, hedging or [0, 1, 2], messages, rate or 50, Spikes(spikes, spike_us * 1_000),
         fair, seed, [depth_and_fan_out(each) for each in shape or ()],
     )  # fmt: skip
-    return lambda: ops.measure(wanted, as_json)
+    return lambda: ops.measure(options, as_json)
 
 
 def depth_and_fan_out(text: str) -> tuple[int, int]:

@@ -247,7 +247,7 @@ def replay(
         as_recorded=as_recorded,
         maps=arguments.line_maps(maps or ()),
         tcp=tcp,
-        wanted=arguments.wanted(from_, until, zone, group, port, service, sequence),
+        part=arguments.recording_part(from_, until, zone, group, port, service, sequence),
         pace=arguments.pace(speed),
         merge=merge,
         loop=loop,

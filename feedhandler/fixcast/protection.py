@@ -24,9 +24,9 @@ from feedhandler.fixcast.signing import (
     Event,
     Mode,
     Plain,
-    ReceiverSettings,
     SealedReceiver,
     SigningSealer,
+    VerificationSettings,
 )
 
 #: A folder that changed less than this ago is read again: clocks of file systems have steps of some
@@ -155,7 +155,7 @@ class Protection:
     def opener(self, channel: str, verify: Mode) -> ChannelOpener:
         """Return an opener of a channel's datagrams."""
         publishers = self.folder.publishers(channel)
-        receiver = SealedReceiver(self._ring(channel), publishers, ReceiverSettings(verify))
+        receiver = SealedReceiver(self._ring(channel), publishers, VerificationSettings(verify))
         made = ChannelOpener(receiver, self._offset_ns)
         self._made.append(made)
         return made

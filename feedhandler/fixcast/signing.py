@@ -237,7 +237,7 @@ Event = Plain | Alarm
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiverSettings:
+class VerificationSettings:
     """Settings of receiving sealed datagrams.
 
     verify      check signatures: "before" delivery, "after", or "off"
@@ -281,9 +281,12 @@ class SealedReceiver:
     """
 
     def __init__(
-        self, ring: KeyRing, publishers: Iterable[bytes], settings: ReceiverSettings | None = None
+        self,
+        ring: KeyRing,
+        publishers: Iterable[bytes],
+        settings: VerificationSettings | None = None,
     ) -> None:
-        self.settings = settings or ReceiverSettings()
+        self.settings = settings or VerificationSettings()
         self.opener = Opener(ring, self.settings.lines, self.settings.age_ns_max)
         self.counts: Counter[str] = Counter()
         self._channel = ring.channel

@@ -1,10 +1,10 @@
 """Alerts to the operator about servers and services: each once, and never without end.
 
-A server that takes every connection and drops it again would fill a disk with the same line. So for
-each subject (a server, or what else a line is about) the same line is written once, and at most
-`LINES_MAX` different ones, until the subject was *well*: it gave a useful answer, or a connection
-lasted. A subject that is well and broken by turns gets at most `LINES_MAX` lines in `WINDOW_NS`.
-Lines that are not written are counted.
+A server that accepts every connection and drops it again would fill a disk with the same line. So
+for each subject (a server, or a service) the same line is written once, and at most `LINES_MAX`
+different ones, until the subject was *well*: it gave a useful answer, or a connection lasted. A
+subject that is alternately well and broken gets at most `LINES_MAX` lines in `WINDOW_NS`. Lines
+that are not written are counted.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ SUBJECTS_MAX = 4096
 
 @dataclass(slots=True)
 class _Subject:
-    """Of one server: what was reported since it was well, how often since `since_ns`."""
+    """A server or service: the lines reported since it was well; their number since `since_ns`."""
 
     since_ns: int
     reported: set[str] = field(default_factory=set)
@@ -40,17 +40,17 @@ class AlertLimiter:
         self._subjects: dict[str, _Subject] = {}
         self._up_ns: dict[str, int] = {}
         #: Lines that were not reported.
-        self.untold = 0
+        self.suppressed = 0
 
     def report(self, about: str, text: str, now_ns: int) -> None:
-        """Inform the operator, unless that was done, or enough was."""
+        """Report a line, unless it was reported already or its subject has reached a limit."""
         subject = self._subjects.get(about)
         if subject is None and len(self._subjects) < SUBJECTS_MAX:
             subject = self._subjects[about] = _Subject(now_ns)
         if subject is not None and subject.well and now_ns - subject.since_ns >= WINDOW_NS:
             subject.since_ns, subject.lines = now_ns, 0
         if subject is None or text in subject.reported or subject.lines >= LINES_MAX:
-            self.untold += 1
+            self.suppressed += 1
             return
         subject.well = False
         subject.reported.add(text)
@@ -58,14 +58,14 @@ class AlertLimiter:
         self._report(text)
 
     def well(self, about: str) -> None:
-        """Note that it has done something useful: its next fault is news again."""
+        """Note that the subject works: its next fault is reported again."""
         subject = self._subjects.get(about)
         if subject is not None:
             subject.well = True
             subject.reported.clear()
 
     def connected(self, server: str, now_ns: int) -> None:
-        """Note that a connection is up; that alone means nothing."""
+        """Note that a connection is up; that alone does not make the server well."""
         self._up_ns[server] = now_ns
 
     def disconnected(self, server: str, reason: str, now_ns: int) -> None:

@@ -293,8 +293,8 @@ class GatewayCore:
     def _apply(
         self, event: ControlEvent | RefreshLinePacket | ReferenceMessages, now_ns: int
     ) -> None:
-        """Let recovery know: subscribers hear of a gap, a reset or a silent line before any later
-        packet."""
+        """Apply an event: subscribers get the quality message of a gap, a reset or a silent line
+        before any later packet."""
         recovery, live = self.recovery, len(self.streams)
         if isinstance(event, ReferenceMessages):
             self._learn(event.messages)
@@ -343,7 +343,7 @@ class GatewayCore:
         return min([self.recovery.deadline_ns, *(pair.deadline_ns for pair in self._pairs)])
 
     def tick(self, now_ns: int) -> None:
-        """Do what is due; connections to servers have deadlines of their own."""
+        """Do what is due in recovery; connections to servers have deadlines of their own."""
         for pair in self._pairs:
             if pair.deadline_ns <= now_ns:
                 pair.tick(now_ns)
@@ -351,12 +351,12 @@ class GatewayCore:
         self._after(now_ns)
 
     def finish(self, now_ns: int) -> None:
-        """Publish what closed streams hold back, as stale: the gateway stops."""
+        """Publish what closed streams hold back, as stale, when the gateway stops."""
         self.recovery.open_all("stopping", now_ns)
 
     def resume_requests(self, server: str, now_ns: int) -> list[str]:
-        """Ask `server`, or every one for "", again that is not asked any more today; which those
-        were. Raises `UsageError` for a server that there is not."""
+        """Request again from `server` (from all for ""), although it refused further requests for
+        today; return the names of those that had. Raises `UsageError` for an unknown server."""
         if server and server not in self.servers:
             known = ", ".join(self.servers)
             remedy = f"servers: {known}" if known else "no [[server]] is configured"
@@ -534,7 +534,7 @@ class GatewayCore:
 
     def recovery_snapshot(self, now_ns: int) -> dict[str, Any]:
         """Return what recovery did for all channels, and each server's own counts."""
-        self.counts["untold"] = self._alerts.untold
+        self.counts["untold"] = self._alerts.suppressed
         return {
             **self.recovery.counts,
             **self.counts,

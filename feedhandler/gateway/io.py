@@ -24,7 +24,7 @@ from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
 from feedhandler.retrans.udp import DatagramConnection
 
-#: Datagrams of a retransmission group that are read before anything else gets its turn.
+#: Datagrams of one group that are read before the event loop does anything else.
 TURN_DATAGRAMS = 64
 DATAGRAM_BYTES_MAX = 65_535
 
@@ -32,8 +32,8 @@ DATAGRAM_BYTES_MAX = 65_535
 class CoreRunner:
     """Runs a gateway's core; `start` in the event loop, `close` at the end.
 
-    `renumbered` hears that a new sequence epoch begins, before anything of it is sent;
-    `line_changed(kind, channel_index, line)` hears every control event of the ring.
+    `renumbered()` is called when a new sequence epoch begins, before anything of it is sent, and
+    `line_changed(kind, channel_index, line)` at each control event of the ring.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class CoreRunner:
         self._receiver: Receiver
 
     def bind(self, core: GatewayCore, node: Node, receiver: Receiver) -> None:
-        """Whom to work with; before `start`."""
+        """Set the core and its neighbours; to be called before `start`."""
         self._core, self._node, self._receiver = core, node, receiver
 
     def start(self) -> None:
-        """Connect to the servers."""
+        """Connect to the servers, and join the groups by which servers answer."""
         self._loop = asyncio.get_running_loop()
         for config in self._core.config.servers:
             server = self._core.servers[config.name]
@@ -105,11 +105,11 @@ class CoreRunner:
         self._core.attached(sender_queue, streams, self.now_ns())
 
     def finish(self) -> None:
-        """Publish what closed streams hold back: the gateway stops."""
+        """Publish what closed streams hold back, when the gateway stops."""
         self._core.finish(self.now_ns())
 
     async def close(self) -> None:
-        """Leave the servers."""
+        """Leave the groups, and close the connections to servers."""
         if self._timer is not None:
             self._timer.cancel()
         for sock in self._groups:
@@ -134,7 +134,7 @@ class CoreRunner:
         return self._receiver.give_up(channel_index, until, epoch)
 
     def flush_soon(self) -> None:
-        """Write to links after what the loop is at."""
+        """Schedule a write to all links that have something new."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -144,7 +144,8 @@ class CoreRunner:
         self._node.flush()
 
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
-        """Wake at the deadline; a timer that is too early is left to ring for nothing."""
+        """Call the core's `tick` at the deadline, or earlier: an earlier timer is kept, because its
+        `tick` sets the next one."""
         if deadline_ns >= self._timer_ns:
             return
         if self._timer is not None:

@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from feedhandler.ingest.tcp.lines import TcpLines
     from feedhandler.overlay.lines import OverlayLines
 
-#: How long the orderly end may take: what waits is sent, then connections are closed regardless.
+#: How long stopping may take: what waits is sent meanwhile, then connections are closed.
 STOP_SECONDS = 5.0
 #: Longest rest between two hand-overs, however many connections there are.
 REST_NS_MAX = 5_000_000
-#: Whether the trading day has turned is looked at so often at least: the clock may be set.
+#: Longest time between two checks whether the trading day has changed: the clock may be set.
 DAY_CHECK_SECONDS = 1.0
 #: The first word of a statistics message.
 STATS_TOPIC = b"stats"
 
 
 class Gateway:
-    """One gateway process's whole: `await Gateway(config).run(ready, stop)`.
+    """A gateway process: `await Gateway(config).run(ready, stop)`.
 
     Raises ConfigError for a feed, line or address that cannot be had.
     """
@@ -174,7 +174,7 @@ class Gateway:
             raise
 
     def _record_published(self) -> None:
-        """Let the recorder have what goes out, and know of what it had no room for."""
+        """Connect the recorder to what is published, and to the counts of what was dropped."""
         self.fanout.tap = self.recorder.tap("published")
         self.recorder.count_refused("lines", lambda: self.receiver.tap_drops)
         self.recorder.count_refused("published", lambda: self.fanout.tap_drops)
@@ -206,8 +206,8 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _attended(self) -> AsyncIterator[None]:
-        """With the recorder, the watch and the control socket, from before the first packet to
-        after the last."""
+        """Run the watch, the recorder and the control socket while the context lasts: from before
+        the first packet until after the last."""
         async with contextlib.AsyncExitStack() as ending:
             await ending.enter_async_context(self.watch.run())
             if self.config.record.series:
@@ -259,7 +259,7 @@ class Gateway:
             await self._finish(publisher)
 
     async def _follow_days(self) -> None:
-        """Look again and again whether the trading day has turned."""
+        """Begin the next trading day when its time has come."""
         while True:
             left_s = (self.core.day.turns_ns - time.time_ns()) / 1e9
             await asyncio.sleep(max(0.0, min(left_s, DAY_CHECK_SECONDS)))

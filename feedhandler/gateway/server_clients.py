@@ -18,7 +18,7 @@ from feedhandler.ingest.tcp.clients import client_of as tcp_client_of
 from feedhandler.retrans.protocols.fix import topic_of
 from feedhandler.retrans.protocols.moldudp64 import check_feed as check_moldudp64
 from feedhandler.retrans.protocols.registry import protocol_of
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, settled
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, settled
 from feedhandler.retrans.reconnection import RecoveryClient
 
 
@@ -33,9 +33,9 @@ def names_session(feed: Feed) -> bool:
     return facts is not None and facts.names_session
 
 
-def served(channel: ChannelConfig) -> ServedChannel:
-    """Return a channel as servers know it."""
-    return ServedChannel(channel.service, channel.topic, channel.target)
+def names_of(channel: ChannelConfig) -> ChannelNames:
+    """Return the names by which servers know a channel."""
+    return ChannelNames(channel.service, channel.topic, channel.target)
 
 
 def fix_fault_of(config: Config) -> WrongKey | None:
@@ -66,7 +66,7 @@ def _same_targets(config: Config) -> WrongKey | None:
         if not channel.retransmission:
             continue
         first = known.setdefault(
-            (channel.retransmission, topic_of(served(channel)).target), channel_index
+            (channel.retransmission, topic_of(names_of(channel)).target), channel_index
         )
         if first != channel_index:
             reason = f"answers of {channel.retransmission} are those of channel[{first}] as well"
@@ -129,8 +129,8 @@ def client_of(
         feed,
         settled(config.recovery, feed),
         server.source_id,
-        retransmission=tuple(served(c) for c in channels if c.retransmission == server.name),
-        refresh=tuple(served(c) for c in channels if c.refresh == server.name),
+        retransmission=tuple(names_of(c) for c in channels if c.retransmission == server.name),
+        refresh=tuple(names_of(c) for c in channels if c.refresh == server.name),
         latest=latest,
         seed=seed,
         product=server.product,

@@ -27,17 +27,17 @@ from feedhandler.config.publishing import PublishConfig
 from feedhandler.lab.brokers import (
     Absent,
     Artemis,
-    ArtemisDeclares,
+    ArtemisAdmin,
     Broker,
+    BrokerAdmin,
     BrokerFailed,
     BrokerJ,
-    BrokerJDeclares,
-    Declares,
+    BrokerJAdmin,
     RabbitMQ3,
-    RabbitMQ3Declares,
+    RabbitMQ3Admin,
     RabbitMQ4,
-    RabbitMQ4Declares,
-    RabbitMQDeclares,
+    RabbitMQ4Admin,
+    RabbitMQAdmin,
 )
 from feedhandler.lab.results import Exchange
 from feedhandler.lab.sampling import pids_listening
@@ -51,12 +51,12 @@ STARTED: dict[str, tuple[type[Broker], ...]] = {
     "qpid": (BrokerJ,),
 }
 #: By the same names: the management of a broker at a URL.
-GIVEN: dict[str, type[Declares]] = {
-    "rabbitmq": RabbitMQDeclares,
-    "rabbitmq-3": RabbitMQ3Declares,
-    "rabbitmq-4": RabbitMQ4Declares,
-    "artemis": ArtemisDeclares,
-    "qpid": BrokerJDeclares,
+GIVEN: dict[str, type[BrokerAdmin]] = {
+    "rabbitmq": RabbitMQAdmin,
+    "rabbitmq-3": RabbitMQ3Admin,
+    "rabbitmq-4": RabbitMQ4Admin,
+    "artemis": ArtemisAdmin,
+    "qpid": BrokerJAdmin,
 }
 #: First part of the name of everything that is declared.
 PREFIX = "feedhandler-lab"
@@ -93,11 +93,11 @@ class LabBroker:
     far as they run on this machine; `started` is true where the laboratory started it.
     """
 
-    def __init__(self, declares: Declares, started: Broker | None, pids: Sequence[int]) -> None:
-        self.declares = declares
+    def __init__(self, admin: BrokerAdmin, started: Broker | None, pids: Sequence[int]) -> None:
+        self.admin = admin
         self.started = started is not None
-        self.kind = declares.kind
-        self.version = declares.version()
+        self.kind = admin.kind
+        self.version = admin.version()
         self.pids = list(pids)
         self._process = started
         self._queues: list[str] = []
@@ -106,13 +106,13 @@ class LabBroker:
     @property
     def hostname(self) -> str:
         """The hostname that clients send in the AMQP open frame."""
-        vhost = "" if self.kind == "artemis" else self.declares.vhost
-        return hostname_of(self.kind, self.declares.host, vhost)
+        vhost = "" if self.kind == "artemis" else self.admin.vhost
+        return hostname_of(self.kind, self.admin.host, vhost)
 
     @property
     def url(self) -> str:
         """The URL for clients: with the password, without the virtual host."""
-        return self.declares.base_url
+        return self.admin.base_url
 
     def prepare(self, binding: Binding, clients: int, limit_bytes: int) -> list[list[str]]:
         """Declare the exchange and the queues of a step; return each client's source addresses.
@@ -124,17 +124,17 @@ class LabBroker:
         found: list[list[str]] = []
         self.clear()
         with self._asking():
-            self.declares.exchange(binding.exchange, binding.kind)
+            self.admin.exchange(binding.exchange, binding.kind)
             self._exchange = binding.exchange
             for client in range(clients):
                 sources = []
                 for index, keys in enumerate(bindings):
                     name = f"{PREFIX}-{client + 1}-{index + 1}"
-                    self.declares.queue(
+                    self.admin.queue(
                         name, binding.exchange, *keys, durable=False, bytes_max=limit_bytes
                     )
                     self._queues.append(name)
-                    sources.append(self.declares.source(name))
+                    sources.append(self.admin.source(name))
                 found.append(sources)
         return found
 
@@ -142,9 +142,9 @@ class LabBroker:
         """Remove the queues and the exchange that were declared. Raises PeerError."""
         with self._asking():
             while self._queues:
-                self.declares.delete(self._queues.pop())
+                self.admin.delete(self._queues.pop())
             if self._exchange and self.kind != "artemis":
-                self.declares.delete_exchange(self._exchange)
+                self.admin.delete_exchange(self._exchange)
         self._exchange = ""
 
     @contextlib.contextmanager
@@ -157,14 +157,14 @@ class LabBroker:
     @property
     def password(self) -> str:
         """Password of the user that publishes and consumes; empty where there is none."""
-        return self.declares.password
+        return self.admin.password
 
     def publish(
         self, binding: Binding, grain: str, feed_key: str, queue_bytes: int, password_file: str
     ) -> PublishConfig:
         """Return the gateway's destination; a password, if any, is read from `password_file`."""
-        at = self.declares.url.partition("://")[2].rpartition("@")[2]
-        user = f"{quote(self.declares.user, safe='')}@" if self.declares.user else ""
+        at = self.admin.url.partition("://")[2].rpartition("@")[2]
+        user = f"{quote(self.admin.user, safe='')}@" if self.admin.user else ""
         artemis = self.kind == "artemis"
         return PublishConfig(
             name="lab",
@@ -236,9 +236,9 @@ def _given(name: str, url: str, management_port: int) -> LabBroker:
     address = (host, port, management_port or kind.HTTP_PORT, user, password, vhost)
     made = kind(*address)
     made.patience_s = 0.0
-    if kind is RabbitMQDeclares:
+    if kind is RabbitMQAdmin:
         major = made.version().rpartition(" ")[2].partition(".")[0]
-        made = (RabbitMQ3Declares if major == "3" else RabbitMQ4Declares)(*address)
+        made = (RabbitMQ3Admin if major == "3" else RabbitMQ4Admin)(*address)
         made.patience_s = 0.0
     return LabBroker(made, None, pids_listening(port) if _is_here(host) else [])
 

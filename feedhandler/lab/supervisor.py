@@ -40,7 +40,7 @@ class RoleFailed(HostFault):
 
 
 class Supervisor(Family):
-    """All roles of a run, and requests to them; `progress` holds what each last said of its own."""
+    """All roles of a run, and requests to them; `progress` has the latest report of each role."""
 
     def __init__(self, silent_s: float = SILENT_S) -> None:
         super().__init__()

@@ -390,10 +390,11 @@ class Market:
             yield repr((self._symbol_of(instrument), sides, instrument in through)).encode()
             for side in (BID, ASK):
                 for order, price, size in sides[side][1]:
-                    yield self._told_by(instrument, Entry(order, side, price, size))
+                    yield self._details_of(instrument, Entry(order, side, price, size))
 
-    def _told_by(self, instrument: int, entry: Entry) -> bytes:
-        """Return what the message about an order says, but for the figures of its level."""
+    def _details_of(self, instrument: int, entry: Entry) -> bytes:
+        """Return the order's latest message, rewritten to its present price and size; b"" where
+        none is kept."""
         known = self._orders.message(instrument, entry.order)
         if known is None or self._writer is None:
             return b""

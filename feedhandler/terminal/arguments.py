@@ -37,7 +37,7 @@ class TcpAddress(Struct, frozen=True):
     port: int
 
 
-class Wanted(Struct, frozen=True):
+class RecordingPart(Struct, frozen=True):
     """The part of a recording that is asked for; moments are still relative to the recording."""
 
     begin: "TimeSpec | None" = None
@@ -122,7 +122,7 @@ def line_maps(texts: Sequence[str]) -> "tuple[LineMap, ...]":
     return tuple(parse_map(text) for text in texts)
 
 
-def wanted(
+def recording_part(
     begin: str | None,
     end: str | None,
     zone: str | None,
@@ -130,12 +130,12 @@ def wanted(
     ports: Sequence[int] | None,
     services: Sequence[int] | None,
     sequence: str | None,
-) -> Wanted:
+) -> RecordingPart:
     """Parse the options that choose a part of a recording."""
     from feedhandler.replay.playing.selection import parse_group, parse_sequences
     from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
 
-    return Wanted(
+    return RecordingPart(
         begin=parse_time_spec(begin) if begin is not None else None,
         end=parse_time_spec(end) if end is not None else None,
         zone=check_zone(zone) if zone is not None else None,

@@ -37,7 +37,7 @@ CUTS_PER_STEP = 2
 DAY_MS = 86_400_000
 
 
-class Snapshot(NamedTuple):
+class CutSnapshot(NamedTuple):
     """One snapshot as cut: its packets leave from `due_ns` on."""
 
     due_ns: int
@@ -64,7 +64,7 @@ class RefreshFlow:
         start_ns: int = 0,
         packets_per_s: int = PACKETS_PER_S,
         services: Sequence[int] = SERVICES,
-        on_snapshot: Callable[[Snapshot], object] | None = None,
+        on_snapshot: Callable[[CutSnapshot], object] | None = None,
     ) -> None:
         if cycle_ns < 0 or packets_per_s < 1:
             raise UsageError(
@@ -156,7 +156,7 @@ class RefreshFlow:
             self._waiting.append(Outgoing(due_ns + number * self._gap_ns, service, packet, 0))
         self._free_ns = due_ns + len(packets) * self._gap_ns
         if self.on_snapshot is not None:
-            self.on_snapshot(Snapshot(due_ns, service, last, packets))
+            self.on_snapshot(CutSnapshot(due_ns, service, last, packets))
 
     def _release(self, until_ns: int) -> list[Outgoing]:
         answer, waiting = [], self._waiting

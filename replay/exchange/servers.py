@@ -33,8 +33,8 @@ from feedhandler.replay.exchange.plan import FEED_NAME, ExchangePlan
 from feedhandler.replay.exchange.refresh import (
     BACKLOG_PACKETS,
     PACKETS_PER_S,
+    CutSnapshot,
     RefreshFlow,
-    Snapshot,
 )
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
@@ -175,21 +175,21 @@ class SnapshotRequests:
 
         return leave
 
-    def on_snapshot(self, snapshot: Snapshot) -> None:
+    def on_snapshot(self, snapshot: CutSnapshot) -> None:
         """Schedule a snapshot for its subscribers, at the time at which it begins to leave.
 
         Called from the exchange's thread."""
         if self._callbacks.get(snapshot.service):
             self._loop.call_soon_threadsafe(self._schedule, snapshot)
 
-    def _schedule(self, snapshot: Snapshot) -> None:
+    def _schedule(self, snapshot: CutSnapshot) -> None:
         if self._waiting >= SNAPSHOTS_WAITING_MAX:
             return
         self._waiting += 1
         delay_s = max(0, snapshot.due_ns - self._elapsed_ns()) / 1e9
         self._loop.call_later(delay_s, self._hand_out, snapshot)
 
-    def _hand_out(self, snapshot: Snapshot) -> None:
+    def _hand_out(self, snapshot: CutSnapshot) -> None:
         self._waiting -= 1
         for callback in list(self._callbacks.get(snapshot.service, ())):
             callback(snapshot.packets)

@@ -31,7 +31,7 @@ from feedhandler.replay.playing.blocks import Block, make_preparer
 from feedhandler.replay.playing.pace import Pace
 from feedhandler.replay.playing.pipeline import BatchSource, Pipeline
 from feedhandler.replay.playing.rates import PlayProgress, Sample, Watch
-from feedhandler.replay.playing.reading import ReadAhead
+from feedhandler.replay.playing.reading import BlockPrefetcher
 from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 from feedhandler.replay.playing.senders import Transport, udp
@@ -155,7 +155,7 @@ class Player:
         except BaseException:
             self._open.close()
             raise
-        self._reading = ReadAhead(
+        self._reading = BlockPrefetcher(
             self._preparer, self._chunks(source), lambda: self._sender.shift_ns
         )
         self._thread: threading.Thread | None = None

@@ -1,9 +1,9 @@
 """The reading side of a player: blocks prepared ahead on a thread of their own.
 
-`ReadAhead` keeps a few blocks (`PREFETCH_BLOCKS`) ready for the sender. The schedule's anchor is
-set once a *turn*, when its first chunk has been read: a turn is a source read from somewhere to its
-end, and `turn_to` begins another one, at once, with chunks that lead elsewhere. What of an earlier
-turn still waits in the queue carries that turn's number, so that the sender can pass it over.
+`BlockPrefetcher` keeps a few blocks (`PREFETCH_BLOCKS`) ready for the sender. A *turn* is the
+source read from some position to its end; `turn_to` ends it and begins another one with other
+chunks. The schedule's anchor is set once a turn, when its first chunk has been read. Each block in
+the queue carries its turn's number, so that the sender can skip those of an earlier turn.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Ready:
     error: BaseException | None = None
 
 
-class ReadAhead:
+class BlockPrefetcher:
     """Prepares blocks of `chunks` on a thread; see the module's text.
 
     `shift_ns` returns how long the sender's clock has stood still so far (its pauses): due times

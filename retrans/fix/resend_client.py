@@ -36,7 +36,7 @@ from feedhandler.retrans.events import Accepted, Answered, Event, Packet
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.ranges import RangeSet
-from feedhandler.retrans.requesting import StreamClient, UnderWay
+from feedhandler.retrans.requesting import TcpClient, UnderWay
 from feedhandler.retrans.settings import RecoverySettings
 
 #: Most messages of a channel kept before they are requested, and their bytes: what a busy group
@@ -137,7 +137,7 @@ class _Kept:
                 yield number, after, data
 
 
-class ResendClient(StreamClient):
+class ResendClient(TcpClient):
     """The client's end of successive connections to one server; `topics`: the channel by service.
 
     Raises `UsageError` for channels that have the same target.

@@ -330,7 +330,7 @@ class CboeSession(PacketSession[CboeServer]):
         return self._due_ns() <= self._now_ns
 
     def _drop(self) -> None:
-        """Nothing waits."""
+        """Discard what waits to be sent; here nothing does."""
 
     @property
     def deadline_ns(self) -> int:

@@ -144,7 +144,7 @@ def template_of(packet: bytes) -> int:
     return template
 
 
-class PacketStream:
+class PacketBuffer:
     """Cuts what a server sends into packets; holds one that is incomplete.
 
     `feed` returns the packets that are whole now. Where a length makes no sense, `failure` says so,
@@ -232,7 +232,7 @@ class ReplayClient(PacketClient):
 
     def _begin(self, now_ns: int) -> None:
         super()._begin(now_ns)
-        self._stream = PacketStream()
+        self._stream = PacketBuffer()
         #: What was requested: channel, first number, number after; and the number that comes next.
         self._span = (0, 0, 0)
         self._next = 0

@@ -4,13 +4,13 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.retrans.fix.resend_client import ResendClient, Topic
 from feedhandler.retrans.fix.snapshots import FixSnapshots
 from feedhandler.retrans.fix.state_client import StateClient
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup
 from feedhandler.retrans.reconnection import RecoveryClient
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshot_forms import Snapshots
 
 
-def topic_of(channel: ServedChannel) -> Topic:
+def topic_of(channel: ChannelNames) -> Topic:
     """Return a channel as requests and answers name it."""
     return Topic(channel.topic, (channel.target or channel.topic).encode())
 
@@ -28,5 +28,5 @@ def state_client(setup: ClientSetup) -> RecoveryClient:
 
 
 def snapshots(feed: Feed, settings: RecoverySettings) -> Snapshots:
-    """Return the form of its snapshots: states of books, which come whole."""
+    """Return the form in which snapshots come: states of books, each whole."""
     return FixSnapshots()

@@ -9,7 +9,7 @@ were asked for come as an answer of their own, without refresh headers. (XDP Com
 Specification 2.3c; Integrated Feed Client Specification 2.5.)
 
 **What is inferred.** Public material does not say whether the flags enclose the answer to a request
-for all symbols, or each symbol by itself. Both are read (`RefreshAssembler`): an answer with
+for all symbols, or each symbol by itself. Both are read (`XdpRefreshAssembler`): an answer with
 several symbols has all of them; answers with one symbol each, which may be for others as well, are
 gathered until every symbol of the latest answer with mappings is there. So a state that lacks
 symbols is never taken for whole. Numbers are only compared within an answer.
@@ -115,7 +115,7 @@ class _Answers:
     size: int = 0
 
 
-class RefreshAssembler(LineAssembly[_Answers]):
+class XdpRefreshAssembler(LineAssembly[_Answers]):
     """Assembles the refreshes of one channel's lines.
 
     A snapshot has the latest mappings in front, where any came: a receiver who joins late learns
@@ -264,7 +264,7 @@ class XdpSnapshots(LineSnapshots):
 
     def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """One for all lines of a service."""
-        return (RefreshAssembler(self._feed, service, self._settings),)
+        return (XdpRefreshAssembler(self._feed, service, self._settings),)
 
     def since(
         self, snapshot: Snapshot, store: PacketStore, following: int

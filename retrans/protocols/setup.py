@@ -49,8 +49,8 @@ def _nowhere(service: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class ServedChannel:
-    """A channel that a server serves: its service, and what it is called where numbers will not do.
+class ChannelNames:
+    """The names by which requests call a channel: its service, or text where numbers will not do.
 
     `topic` and `target` are the configuration's (`ChannelConfig`).
     """
@@ -75,8 +75,8 @@ class ClientSetup:
     feed: Feed
     settings: RecoverySettings
     source_id: str
-    retransmission: tuple[ServedChannel, ...] = ()
-    refresh: tuple[ServedChannel, ...] = ()
+    retransmission: tuple[ChannelNames, ...] = ()
+    refresh: tuple[ChannelNames, ...] = ()
     password: str = ""
     session: str = ""
     latest: Callable[[int], bytes] = _no_packet

@@ -8,10 +8,10 @@ from feedhandler.fixcast.keys import FOREVER, ChannelKey, KeyRing
 from feedhandler.fixcast.signing import (
     Event,
     Plain,
-    ReceiverSettings,
     SealedReceiver,
     SigningSealer,
     SigningSettings,
+    VerificationSettings,
 )
 
 CHANNEL = "equities-1"
@@ -49,7 +49,7 @@ def sender(
 
 
 def receiver(
-    settings: ReceiverSettings | None = None, keys: KeyRing | None = None
+    settings: VerificationSettings | None = None, keys: KeyRing | None = None
 ) -> SealedReceiver:
     """A receiver that believes `PUBLISHER`."""
     return SealedReceiver(ring() if keys is None else keys, [public_bytes(PUBLISHER)], settings)

@@ -10,7 +10,7 @@ from feedhandler.codecs.feed_table import PacketHeader
 from feedhandler.codecs.scanner import parse_header
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Event, Packet
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup
 from feedhandler.retrans.reconnection import RecoveryClient
 from feedhandler.retrans.requesting import DatagramClient
 from feedhandler.retrans.settings import RecoverySettings
@@ -56,7 +56,7 @@ def by_datagrams(
     **settings: int,
 ) -> ClientT:
     """A client over UDP that may ask; `latest[0]` is the lines' latest packet."""
-    channels = (ServedChannel(service),)
+    channels = (ChannelNames(service),)
     setup = ClientSetup(
         feed, RecoverySettings(**settings), "us", retransmission=channels,
         latest=lambda service: latest[0],

@@ -26,7 +26,7 @@ from feedhandler.retrans.events import RefreshFailed, RefreshSnapshot
 from feedhandler.retrans.protocols.glimpse import GlimpseClient
 from feedhandler.retrans.protocols.glimpse_server import GlimpseServer
 from feedhandler.retrans.protocols.moldudp64 import MoldServer
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, ServerSetup
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -198,7 +198,7 @@ class Owner:
             reconnect_us=1_000, reconnect_max_us=4_000, dead_us=200_000, heartbeat_us=50_000
         )
         client = GlimpseClient(
-            ClientSetup(FEED, settings, USER, refresh=(ServedChannel(SERVICE),), password=password)
+            ClientSetup(FEED, settings, USER, refresh=(ChannelNames(SERVICE),), password=password)
         )
         self.server = ReconnectingClient(
             client, settings, on_events=self._receive, on_up=lambda now_ns: None,

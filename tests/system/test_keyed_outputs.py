@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from feedhandler import keyed
+from feedhandler.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
 from feedhandler.amqp.durable.coordinator import Coordinator
-from feedhandler.amqp.durable.transactions import LIMIT, TransactionError, Transactions
+from feedhandler.amqp.durable.transactions import TransactionError, Transactions
 from feedhandler.config.queues import DurableQueueConfig
 from tests.support.durable import QueueRig, orders, running
 from tests.system.test_keyed_workers import ACCOUNT, body, url
@@ -142,7 +143,9 @@ async def test_a_node_without_room_for_transactions_is_asked_again(
 
     def declared(transactions: Transactions, owner: object) -> Any:
         if next(asked) < 3:
-            raise TransactionError(LIMIT, "the node's transactions have no room; try again later")
+            raise TransactionError(
+                RESOURCE_LIMIT_EXCEEDED, "the node's transactions have no room; try again later"
+            )
         return declare(transactions, owner)
 
     monkeypatch.setattr(Transactions, "declare", declared)

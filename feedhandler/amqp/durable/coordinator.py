@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from feedhandler.amqp import proton
-from feedhandler.amqp.durable.links import TOO_LARGE, Forget, QueueEnd
+from feedhandler.amqp import conditions, proton
+from feedhandler.amqp.durable.links import Forget, QueueEnd
 from feedhandler.amqp.durable.transactions import (
-    ROLLBACK,
     Declare,
     Fate,
     Transaction,
@@ -65,7 +64,9 @@ class Coordinator(QueueEnd):
             if self.over:
                 return
             if settled:
-                self.end("amqp:not-allowed", "a declare or discharge that is settled: no answer")
+                self.end(
+                    conditions.NOT_ALLOWED, "a declare or discharge that is settled: no answer"
+                )
                 return
             try:
                 self._process(number, data)
@@ -74,7 +75,9 @@ class Coordinator(QueueEnd):
 
     def _process(self, number: int, data: bytes | None) -> None:
         if data is None:
-            raise TransactionError(TOO_LARGE, f"more than {ORDER_BYTES_MAX} bytes")
+            raise TransactionError(
+                conditions.MESSAGE_SIZE_EXCEEDED, f"more than {ORDER_BYTES_MAX} bytes"
+            )
         order = read_order(data)
         if isinstance(order, Declare):
             transaction = self._transactions.declare(self.peer)
@@ -85,7 +88,7 @@ class Coordinator(QueueEnd):
         transaction = self._transactions.find(self.peer, order.name)
         if self._open.pop(order.name, None) is None:
             raise TransactionError(
-                "amqp:not-allowed", "another coordinator link has declared this transaction"
+                conditions.NOT_ALLOWED, "another coordinator link has declared this transaction"
             )
         self._transactions.discharge(transaction, order.fail, partial(self._discharged, number))
 
@@ -93,9 +96,9 @@ class Coordinator(QueueEnd):
         try:
             if fate is Fate.UNCERTAIN:
                 text = f"{reason}: whether the transaction counts is known when it is open again"
-                self.end("amqp:internal-error", text)
+                self.end(conditions.INTERNAL_ERROR, text)
             elif fate is Fate.ROLLED_BACK:
-                self._reject(number, ROLLBACK, reason)
+                self._reject(number, conditions.TRANSACTION_ROLLBACK, reason)
             else:
                 self.link.accept(number)
                 self._answered()

@@ -1,13 +1,13 @@
 """Messages on their way from producers to the disk: gathered, put, accepted once durable.
 
-What it is for: `offer` takes a producer's message, `push` puts all that were offered into the
-persistent queue, `confirm` notifies producers of what is durable by now, and adds their message-ids
-to the index. Contents are kept for a while (`Recent`), so that what is taken at once need not be
-read.
+What it is for: `offer` takes a producer's message, `push` puts all offered messages into the
+persistent queue, `confirm` notifies producers of durable messages and adds the message-ids to the
+index. Contents stay in memory for a while (`RecentContents`), so that a message that is consumed
+soon need not be read from the disk.
 
-What it promises: messages are put in the order in which they were offered. Producers' credit is
-such that what all of them have in flight fits `waiting_bytes_max`; while that much waits for the
-disk they get none, and are notified (`settled`) when there is room again.
+What it promises: messages are put in the order in which they were offered. Producers get so much
+credit that all messages in flight fit `waiting_bytes_max`; while that much waits for the disk they
+get none, and are notified (`settled`) when there is room again.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.values import SectionError
@@ -35,15 +36,12 @@ RECENT_BYTES_MAX = 4 << 20
 #: Producers' credit is computed from the sizes of what they sent before: where these grow suddenly,
 #: more may wait than the bound, but not more than so many times the bound.
 OVERFULL = 2
-UNDECODABLE = "amqp:decode-error"
-FULL = "amqp:resource-limit-exceeded"
-REFUSED = "amqp:precondition-failed"
 #: What each message costs beside its bytes while it waits.
 ENTRY_BYTES = 100
 
 
 class Arrival:
-    """Source of a message that no producer's link has brought; `on_done` is called once it is
+    """Source of a message that did not come on a producer's link; `on_done` is called once it is
     durable."""
 
     def __init__(self, on_done: Callable[[], object] = lambda: None) -> None:
@@ -57,9 +55,9 @@ class Arrival:
         """Do nothing: no more is to come."""
 
 
-class Recent:
-    """Contents by id, as many as there is room for: they are taken in the order in which they came,
-    so the first ones are kept."""
+class RecentContents:
+    """Contents by id, up to a bound. When it is full, later contents are not kept: messages are
+    consumed in the order in which they came."""
 
     def __init__(self) -> None:
         self._contents: dict[int, bytes] = {}
@@ -87,8 +85,7 @@ class Recent:
 
 
 class BaseIntake(ABC):
-    """Base of all queues' intakes: their producers' credit, such that all in flight fit the
-    bound; contents that are kept; the index.
+    """Base of the intakes of all kinds of queues: producers' credit, recent contents, the index.
 
     `on_page` gets each page of the index, to be written.
     """
@@ -108,13 +105,13 @@ class BaseIntake(ABC):
         self.granted = 0
         #: Messages that are durable.
         self.confirmed = 0
-        self.recent = Recent()
+        self.recent = RecentContents()
         self._config = config
         self._store = store
         self._ids = ids
         self._on_page = on_page
         self._block = store.engine.incarnation
-        self._starved: dict["Producer", None] = {}
+        self._without_room: dict["Producer", None] = {}
 
     @property
     @abstractmethod
@@ -126,15 +123,15 @@ class BaseIntake(ABC):
         each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
         return min(self._config.credit, max(int(self._config.waiting_bytes_max / each), 1))
 
-    def starve(self, source: "Producer") -> None:
+    def wait_for_room(self, source: "Producer") -> None:
         """Register `source` to be notified by `settled` when there is room again."""
-        self._starved[source] = None
+        self._without_room[source] = None
 
-    def feed(self) -> None:
-        """Notify the producers that wait for room, where there is room again."""
-        if self._starved and self.has_room:
-            starved, self._starved = self._starved, {}
-            for source in starved:
+    def notify_of_room(self) -> None:
+        """Notify the producers that wait for room, if there is room again."""
+        if self._without_room and self.has_room:
+            waiting, self._without_room = self._without_room, {}
+            for source in waiting:
                 source.settled()
 
     def _write_page(self) -> None:
@@ -149,7 +146,7 @@ class BaseIntake(ABC):
 
     def stop(self) -> None:
         """Stop granting credit; drop the contents that are kept."""
-        self._starved.clear()
+        self._without_room.clear()
         self.recent.clear()
 
 
@@ -190,7 +187,7 @@ class Intake(BaseIntake):
         try:
             found = look(content)
         except SectionError as error:
-            source.refused(number, UNDECODABLE, f"no AMQP message: {error}")
+            source.refused(number, conditions.DECODE_ERROR, f"no AMQP message: {error}")
             return False
         self.add(source, number, content, found.message_id)
         return True

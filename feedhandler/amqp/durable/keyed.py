@@ -263,7 +263,7 @@ class KeyedDurableQueue(StoredQueue):
         if not self.journal_store.busy:
             self._move_on()
         if not self.closing:
-            self.intake.feed()
+            self.intake.notify_of_room()
         self.send_outbox()
         self.serve()
         self.flush()

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from feedhandler.amqp.durable.intake import FULL, OVERFULL, REFUSED, UNDECODABLE, BaseIntake
+from feedhandler.amqp import conditions
+from feedhandler.amqp.durable.intake import OVERFULL, BaseIntake
 from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.values import SectionError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Condition for a message whose stamp does not follow; by NEXT the message itself is at fault.
 CONDITIONS = {
-    Standing.NEXT: REFUSED,
+    Standing.NEXT: conditions.PRECONDITION_FAILED,
     Standing.GAP: "feedhandler:sequence-gap",
     Standing.REPLACED: "feedhandler:producer-replaced",
 }
@@ -46,7 +47,7 @@ class KeyedIntake(BaseIntake):
         self._format = definition.format
         self._core = core
         self._journal_store = journal_store
-        self._heard: dict["Producer", None] = {}
+        self._to_settle: dict["Producer", None] = {}
         self._names: deque[tuple[int, bytes]] = deque()
 
     @property
@@ -75,11 +76,11 @@ class KeyedIntake(BaseIntake):
         try:
             read = read_message(content, self._format)
         except SectionError as error:
-            source.refused(number, UNDECODABLE, f"no AMQP message: {error}")
+            source.refused(number, conditions.DECODE_ERROR, f"no AMQP message: {error}")
             return False
         answer = self._core.put(content, read.stamp, read.material)
         if answer.outcome is Outcome.FULL:
-            source.refused(number, FULL, answer.reason, again=True)
+            source.refused(number, conditions.RESOURCE_LIMIT_EXCEEDED, answer.reason, again=True)
             return False
         if answer.outcome is Outcome.REJECTED:
             full = answer.reason in (FULL_OF_MESSAGES, FULL_OF_KEY)
@@ -127,11 +128,11 @@ class KeyedIntake(BaseIntake):
 
     def _confirm(self, source: "Producer", number: int, reason: str) -> None:
         if reason:
-            source.refused_late(number, REFUSED, reason)
+            source.refused_late(number, conditions.PRECONDITION_FAILED, reason)
         else:
             self.confirmed += 1
             source.accepted(number)
-        self._heard[source] = None
+        self._to_settle[source] = None
 
     def confirm(self, durable_id: int) -> None:
         """Add message-ids up to `durable_id` to the index, and notify producers that all outcomes
@@ -139,6 +140,6 @@ class KeyedIntake(BaseIntake):
         while self._names and self._names[0][0] <= durable_id:
             self._ids.add(*self._names.popleft())
         self._write_page()
-        heard, self._heard = self._heard, {}
-        for source in heard:
+        sources, self._to_settle = self._to_settle, {}
+        for source in sources:
             source.settled()

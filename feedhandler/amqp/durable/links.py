@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.durable.management import Management, Steps
 from feedhandler.amqp.durable.sections import head_of, look, read_request, write_reply
 from feedhandler.amqp.durable.transactions import (
-    NOT_IMPLEMENTED,
     Transaction,
     TransactionError,
     read_outcome,
@@ -50,10 +49,6 @@ REQUESTS_BYTES_MAX = 4 << 20
 MEAN_OF = 8
 #: Bytes of a management request at most.
 REQUEST_BYTES_MAX = 16 << 10
-TOO_LARGE = "amqp:link:message-size-exceeded"
-LIMIT = "amqp:resource-limit-exceeded"
-UNDECODABLE = "amqp:decode-error"
-REFUSED = "amqp:precondition-failed"
 
 Forget = Callable[[Any], None]
 
@@ -155,10 +150,10 @@ class Producer(QueueEnd):
             name = read_put_state(state)
             transaction = transactions.find(self.peer, name)
             if data is None:
-                raise TransactionError(TOO_LARGE, self._too_large)
+                raise TransactionError(conditions.MESSAGE_SIZE_EXCEEDED, self._too_large)
             reason = queue.accepts(data, home=True)
             if reason:
-                raise TransactionError(REFUSED, reason)
+                raise TransactionError(conditions.PRECONDITION_FAILED, reason)
             transactions.put(transaction, queue, data)
         except TransactionError as refusal:
             self._reject(number, refusal.condition, refusal.reason)
@@ -179,11 +174,11 @@ class Producer(QueueEnd):
         """Offer one message to the queue, or reject it."""
         queue = self._queue
         if data is None:
-            self._reject(number, TOO_LARGE, self._too_large)
+            self._reject(number, conditions.MESSAGE_SIZE_EXCEEDED, self._too_large)
             return
         if queue.intake.overfull:
             queue.counts[QueueCounter.FULL] += 1
-            self._reject(number, LIMIT, f"queue {queue.name} is full")
+            self._reject(number, conditions.RESOURCE_LIMIT_EXCEEDED, f"queue {queue.name} is full")
             return
         self._mean_bytes += (len(data) - self._mean_bytes) / MEAN_OF
         self._held += queue.intake.offer(self, number, data)
@@ -216,7 +211,7 @@ class Producer(QueueEnd):
         if more <= window // 4 and self._credit:
             return
         if not self._queue.accepts_more:
-            intake.starve(self)
+            intake.wait_for_room(self)
         elif more > 0:
             self.link.flow(more)
             self._credit += more
@@ -556,11 +551,17 @@ class Requests(QueueEnd):
         queue = self._management.queue
         for number, data, _, state in link.arrived:
             if state is not None:
-                self._reject(number, NOT_IMPLEMENTED, "requests are part of no transaction")
+                self._reject(
+                    number, conditions.NOT_IMPLEMENTED, "requests are part of no transaction"
+                )
                 continue
             size = len(data or b"")
             if queue.asked_bytes + size > REQUESTS_BYTES_MAX:
-                self._reject(number, LIMIT, "too many requests wait; ask again later")
+                self._reject(
+                    number,
+                    conditions.RESOURCE_LIMIT_EXCEEDED,
+                    "too many requests wait; ask again later",
+                )
                 continue
             queue.asked_bytes += size
             self._asked.append((number, data))
@@ -593,12 +594,12 @@ class Requests(QueueEnd):
                 raise SectionError(f"more than {REQUEST_BYTES_MAX} bytes")
             request = read_request(data)
         except SectionError as error:
-            self._reject(number, UNDECODABLE, f"no request: {error}")
+            self._reject(number, conditions.DECODE_ERROR, f"no request: {error}")
             return
         answers = self._answers(request.reply_to) if request.reply_to else None
         if request.reply_to and answers is None:
             reason = "reply-to is the address of no receiver on this connection"
-            self._reject(number, "amqp:precondition-failed", reason)
+            self._reject(number, conditions.PRECONDITION_FAILED, reason)
             return
         self.link.accept(number)
         if not self.over:

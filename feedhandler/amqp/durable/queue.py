@@ -175,7 +175,7 @@ class DurableQueue(StoredQueue):
             return
         self.push()
         if not self.closing:
-            self.intake.feed()
+            self.intake.notify_of_room()
         if engine.visible_end > self._seen_end:
             self._seen_end = engine.visible_end
             self._more = True

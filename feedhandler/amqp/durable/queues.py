@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.durable.coordinator import Coordinator
 from feedhandler.amqp.durable.links import (
     Answers,
@@ -219,7 +219,7 @@ class DurableQueues:
         if address.endswith(MANAGEMENT) and name not in self.all and self._folder:
             if not grants(user.queues.create, name):
                 reason = f"user {user.name} may not create queue {name}"
-                raise AddressError(reason, "amqp:unauthorized-access")
+                raise AddressError(reason, conditions.UNAUTHORIZED_ACCESS)
             from feedhandler.amqp.durable.creation import CreationManagement
 
             may_cancel = grants(user.queues.cancel, name)
@@ -241,14 +241,15 @@ class DurableQueues:
         """Check that the user can use transactions at all. Raises AddressError."""
         if not self.all:
             raise AddressError(
-                "this node has no durable queues, and so no transactions", "amqp:not-implemented"
+                "this node has no durable queues, and so no transactions",
+                conditions.NOT_IMPLEMENTED,
             )
         rights = user.queues.put | user.queues.get
         if not any(grants(rights, name) for name in self.all):
             raise AddressError(
                 f"user {user.name} may not put messages into a queue or get any, and so has nothing"
                 " that a transaction could be of",
-                "amqp:unauthorized-access",
+                conditions.UNAUTHORIZED_ACCESS,
             )
 
     def _find(self, address: str) -> "StoredQueue":
@@ -256,9 +257,11 @@ class DurableQueues:
         name = address.removeprefix(PREFIX)
         queue = self.all.get(name)
         if queue is None:
-            raise AddressError(f"no queue is named {name!r}", "amqp:not-found")
+            raise AddressError(f"no queue is named {name!r}", conditions.NOT_FOUND)
         if queue.fault:
-            raise AddressError(f"queue {name} has stopped: {queue.fault}", "amqp:internal-error")
+            raise AddressError(
+                f"queue {name} has stopped: {queue.fault}", conditions.INTERNAL_ERROR
+            )
         return queue
 
 
@@ -301,17 +304,17 @@ def _plain(link: Any, queue: "StoredQueue") -> None:
         raise AddressError(
             f"queue {queue.name} cannot be browsed (distribution-mode copy): what is got is taken; "
             "ask its management, or feedhandler queue list",
-            "amqp:not-implemented",
+            conditions.NOT_IMPLEMENTED,
         )
     if link.filters:
         raise AddressError(
             f"queue {queue.name} has no filters or selectors: {', '.join(link.filters)}",
-            "amqp:not-implemented",
+            conditions.NOT_IMPLEMENTED,
         )
 
 
 def _demand(user: User, names: frozenset[str], queue: "StoredQueue", what: str) -> None:
     if not grants(names, queue.name):
         raise AddressError(
-            f"user {user.name} may not {what} queue {queue.name}", "amqp:unauthorized-access"
+            f"user {user.name} may not {what} queue {queue.name}", conditions.UNAUTHORIZED_ACCESS
         )

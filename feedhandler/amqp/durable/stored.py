@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.index import IndexFile, open_index
 from feedhandler.amqp.durable.intake import OVERFULL
 from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply
@@ -289,7 +290,7 @@ class StoredQueue(abc.ABC):
         self.fault = reason
         log_event("queue_stopped", f"queue {self.name}: {reason}", logging.ERROR, queue=self.name)
         for link in list(self.links):
-            link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
+            link.end(conditions.INTERNAL_ERROR, f"queue {self.name} has stopped: {reason}")
         self._stopped()
         self.flush()
 

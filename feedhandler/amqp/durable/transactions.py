@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.values import (
     VALUE,
     SectionError,
@@ -52,12 +53,7 @@ BYTES_TOTAL = 64 << 20
 #: Overhead in bytes of each message of a transaction, and of each transaction.
 ENTRY_BYTES = 256
 
-ROLLBACK = "amqp:transaction:rollback"
 NOT_HELD = "a message that it settles is not its consumer's any more"
-UNKNOWN_ID = "amqp:transaction:unknown-id"
-LIMIT = "amqp:resource-limit-exceeded"
-UNDECODABLE = "amqp:decode-error"
-NOT_IMPLEMENTED = "amqp:not-implemented"
 
 DECLARE, DISCHARGE = 0x31, 0x32
 _ORDERS = {b"amqp:declare:list": DECLARE, b"amqp:discharge:list": DISCHARGE}
@@ -162,9 +158,15 @@ class Transactions:
     def declare(self, owner: object) -> Transaction:
         """Begin a transaction. Raises `TransactionError` at the bounds."""
         if self._count.get(owner, 0) >= OPEN_MAX:
-            raise TransactionError(LIMIT, f"{OPEN_MAX} transactions are open on this connection")
+            raise TransactionError(
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                f"{OPEN_MAX} transactions are open on this connection",
+            )
         if self.kept_bytes + ENTRY_BYTES > BYTES_TOTAL:
-            raise TransactionError(LIMIT, "the node's transactions have no room; try again later")
+            raise TransactionError(
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                "the node's transactions have no room; try again later",
+            )
         transaction = Transaction(next(self._ids).to_bytes(8, "big"), owner)
         self._open[transaction.id] = transaction
         self._count[owner] = self._count.get(owner, 0) + 1
@@ -175,7 +177,9 @@ class Transactions:
         """Return the owner's open transaction with this id. Raises `TransactionError`."""
         found = self._open.get(name)
         if found is None or found.owner is not owner:
-            raise TransactionError(UNKNOWN_ID, "no transaction of this connection has this id")
+            raise TransactionError(
+                conditions.TRANSACTION_UNKNOWN_ID, "no transaction of this connection has this id"
+            )
         return found
 
     def put(self, transaction: Transaction, queue: "StoredQueue", content: bytes) -> None:
@@ -223,7 +227,7 @@ class Transactions:
             reason = "the node's transactions have no room; try again later"
             transaction.doom(reason, failed=False)
         if reason:
-            raise TransactionError(LIMIT, reason)
+            raise TransactionError(conditions.RESOURCE_LIMIT_EXCEEDED, reason)
         self._keep(transaction, more_bytes)
 
     def _keep(self, transaction: Transaction, more_bytes: int) -> None:
@@ -363,16 +367,24 @@ def read_order(data: bytes) -> Declare | Discharge:
         code, fields = _described(data, *found[0], _ORDERS)
         values = [decode(each, 0)[0] for each in fields]
     except SectionError as error:
-        raise TransactionError(UNDECODABLE, f"neither a declare nor a discharge: {error}") from None
+        raise TransactionError(
+            conditions.DECODE_ERROR, f"neither a declare nor a discharge: {error}"
+        ) from None
     if code == DECLARE:
         if any(value is not None for value in values):
-            raise TransactionError(NOT_IMPLEMENTED, "this node has no part in global transactions")
+            raise TransactionError(
+                conditions.NOT_IMPLEMENTED, "this node has no part in global transactions"
+            )
         return Declare()
     if code != DISCHARGE or not values or not isinstance(values[0], bytes):
-        raise TransactionError(UNDECODABLE, "neither a declare nor a discharge of a txn-id")
+        raise TransactionError(
+            conditions.DECODE_ERROR, "neither a declare nor a discharge of a txn-id"
+        )
     fail = values[1] if len(values) > 1 else False
     if not (fail is None or isinstance(fail, bool)):
-        raise TransactionError(UNDECODABLE, "a discharge whose fail is neither true nor false")
+        raise TransactionError(
+            conditions.DECODE_ERROR, "a discharge whose fail is neither true nor false"
+        )
     return Discharge(values[0], bool(fail))
 
 
@@ -387,7 +399,7 @@ def read_outcome(fields: bytes) -> tuple[bytes, Outcome]:
     `TransactionError`."""
     name, outcome = _state(fields)
     if outcome is None:
-        raise TransactionError(UNDECODABLE, "a transactional state without an outcome")
+        raise TransactionError(conditions.DECODE_ERROR, "a transactional state without an outcome")
     code, values = outcome
     if code == _OUTCOMES[b"amqp:accepted:list"]:
         return name, Outcome.ACCEPTED
@@ -412,7 +424,7 @@ def _state(fields: bytes) -> tuple[bytes, tuple[int, list[bytes]] | None]:
             outcome = _described(values[1], 0, len(values[1]), _OUTCOMES)
     except SectionError as error:
         reason = f"a transactional state that cannot be read: {error}"
-        raise TransactionError(UNDECODABLE, reason) from None
+        raise TransactionError(conditions.DECODE_ERROR, reason) from None
     return name, outcome
 
 

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp import brokers, proton
+from feedhandler.amqp import brokers, conditions, proton
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.policies import JOURNAL
@@ -443,7 +443,7 @@ class Publisher(Peer):
         if self.state is not State.UP or self.engine is None or self.gone:
             self._say(f"detached: {reason}")
             return
-        self.destination.link.close("amqp:resource-limit-exceeded", reason)
+        self.destination.link.close(conditions.RESOURCE_LIMIT_EXCEEDED, reason)
         self.engine.flush()
         self._end(f"detached: {reason}")
 
@@ -515,7 +515,7 @@ class Publisher(Peer):
             self._end(_words(self.engine.remote_condition) or "closed by the broker")
         elif not ours:
             if kind == proton.LINK_REMOTE_OPEN and link is not None:
-                link.refuse("amqp:not-allowed", "the gateway takes no links")
+                link.refuse(conditions.NOT_ALLOWED, "the gateway takes no links")
         elif kind == proton.LINK_REMOTE_OPEN:
             if self.state is State.ATTACHING:
                 self._on_attached(link)

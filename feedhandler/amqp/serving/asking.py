@@ -6,7 +6,7 @@ Every refusal is an `AddressError`, with the condition and the text that the cli
 import time
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address
 from feedhandler.amqp.users import admit
 from feedhandler.counters import NodeCounter
@@ -14,8 +14,6 @@ from feedhandler.counters import NodeCounter
 if TYPE_CHECKING:
     from feedhandler.amqp.serving.connection import NodeConnection
 
-#: The condition for what a bound forbids.
-LIMIT = "amqp:resource-limit-exceeded"
 #: Room in the frame that answers an attach for all that is neither the link's name nor its address.
 ANSWER_BYTES = 256
 
@@ -26,14 +24,16 @@ def asked_for(connection: "NodeConnection", link: Any) -> Subscription:
     if link.coordinator:
         raise AddressError(
             "a coordinator of transactions sends nothing",
-            "amqp:not-implemented",
+            conditions.NOT_IMPLEMENTED,
         )
     if link.dynamic:
-        raise AddressError("this node has no temporary queues or topics", "amqp:not-implemented")
+        raise AddressError(
+            "this node has no temporary queues or topics", conditions.NOT_IMPLEMENTED
+        )
     if isinstance(link, proton.ReceiverLink):
         raise AddressError(
             "no messages are taken here, only at queue.NAME, where there is such a queue",
-            "amqp:not-allowed",
+            conditions.NOT_ALLOWED,
         )
     check_limits(connection, link, link.source_address)
     asked = parse_address(
@@ -56,9 +56,9 @@ def check_limits(connection: "NodeConnection", link: Any, addresses: str) -> Non
     node = connection.node
     links_max = node.gate.limits.links_per_connection
     if node.links >= node.settings.max_links or 0 < links_max <= connection.links:
-        raise AddressError("too many links", LIMIT)
+        raise AddressError("too many links", conditions.RESOURCE_LIMIT_EXCEEDED)
     if not connection.attaches.try_acquire(time.monotonic_ns()):
-        raise AddressError("links are asked for too quickly", LIMIT)
+        raise AddressError("links are asked for too quickly", conditions.RESOURCE_LIMIT_EXCEEDED)
     frame_bytes = connection.engine.remote_max_frame_bytes
     if frame_bytes and len(f"{link.name}{addresses}") + ANSWER_BYTES > frame_bytes:
         # The answer repeats both, and an attach cannot be sent in parts.

@@ -23,13 +23,13 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import __version__
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.durable.links import Answers
 from feedhandler.amqp.durable.queues import AnyLink
 from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.routing import AddressError, Subscription, without_tags
 from feedhandler.amqp.sender_queue import Peer, SenderQueue
-from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
+from feedhandler.amqp.serving.asking import asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
 from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
 from feedhandler.amqp.serving.link_counts import REFUSALS, add_sender_queue
@@ -78,9 +78,7 @@ KEPT_TOTAL = 65_536
 KEPT_ANYHOW = 16
 KEPT_BYTES = 4096
 #: Condition and text for a client whose handling has failed by an internal error.
-FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
-#: Condition for a message without credit (AMQP 1.0, 2.8.17).
-OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
+FAULT = conditions.INTERNAL_ERROR, "the gateway has failed in handling this connection; see its log"
 
 
 def unsent_bytes(sock: socket.socket) -> int:
@@ -461,7 +459,7 @@ class NodeConnection(Peer):
             if self.admission.excess:
                 self.node.counts[NodeCounter.CONNECTIONS_LIMITED] += 1
                 self.orderly = True
-                self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
+                self.engine.close(conditions.RESOURCE_LIMIT_EXCEEDED, self.admission.excess)
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
             self.goodbye |= not self.orderly
             self.orderly = True
@@ -516,10 +514,15 @@ class NodeConnection(Peer):
             return
         if kind == proton.CREDIT_EXCEEDED:
             self.node.counts[NodeCounter.LINKS_OVER_CREDIT] += 1
-            queue_link.end(OVER_CREDIT, "a message for which there was no credit")
+            queue_link.end(
+                conditions.TRANSFER_LIMIT_EXCEEDED, "a message for which there was no credit"
+            )
         else:
             self.node.counts[NodeCounter.LINKS_PARTIAL] += 1
-            queue_link.end(LIMIT, "messages that came in part take too much memory")
+            queue_link.end(
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                "messages that came in part take too much memory",
+            )
         self._count_partial()
 
     def _answers(self, address: str) -> Answers | None:
@@ -661,7 +664,7 @@ class NodeConnection(Peer):
             self._detach(link)
             self.node.counts[NodeCounter.LINKS_OVERRUN] += 1
             link.close(
-                "amqp:resource-limit-exceeded",
+                conditions.RESOURCE_LIMIT_EXCEEDED,
                 f"more than {sender_queue.queue_bytes_max} bytes waited for this link",
             )
         self.overruns.clear()

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.framing import QUALITY_NOTE, Frame
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import AddressError, Subscription
@@ -253,7 +253,7 @@ class Group(SenderQueue):
         if self.overrun or len(self.members) >= MEMBERS_MAX:
             full = f"group {self.name!r} has {MEMBERS_MAX} members"
             over = f"more than {self.queue_bytes_max} bytes waited for group {self.name!r}"
-            raise AddressError(over if self.overrun else full, "amqp:resource-limit-exceeded")
+            raise AddressError(over if self.overrun else full, conditions.RESOURCE_LIMIT_EXCEEDED)
         self.joined += 1
         member = Member(self, peer, sender, self.joined)
         self.members.append(member)

@@ -4,18 +4,19 @@ from typing import Protocol
 
 import numpy
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.queueing.backlog import Backlog
 from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.counters import NodeCounter
 
 #: Refusals of links that have a counter of their own, beside the one of all.
 REFUSALS = {
-    "amqp:resource-limit-exceeded": NodeCounter.LINKS_LIMITED,
-    "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
-    "amqp:invalid-field": NodeCounter.LINKS_INVALID,
-    "amqp:not-found": NodeCounter.LINKS_NOT_FOUND,
-    "amqp:not-implemented": NodeCounter.LINKS_UNSUPPORTED,
-    "amqp:not-allowed": NodeCounter.LINKS_NOT_ALLOWED,
+    conditions.RESOURCE_LIMIT_EXCEEDED: NodeCounter.LINKS_LIMITED,
+    conditions.UNAUTHORIZED_ACCESS: NodeCounter.LINKS_UNENTITLED,
+    conditions.INVALID_FIELD: NodeCounter.LINKS_INVALID,
+    conditions.NOT_FOUND: NodeCounter.LINKS_NOT_FOUND,
+    conditions.NOT_IMPLEMENTED: NodeCounter.LINKS_UNSUPPORTED,
+    conditions.NOT_ALLOWED: NodeCounter.LINKS_NOT_ALLOWED,
 }
 
 

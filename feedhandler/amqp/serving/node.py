@@ -19,6 +19,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.queues import DurableQueues, kind_of
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.policies import CONFLATE, DETACH, LINK_POLICIES, POLICIES
@@ -295,7 +296,7 @@ class Node:
             await asyncio.sleep(0.005)
         self._idle = asyncio.Event()
         for connection in list(self.connections):
-            connection.close("amqp:connection:forced", "the gateway stops")
+            connection.close(conditions.CONNECTION_FORCED, "the gateway stops")
         self.check_idle()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - self.loop.time()))

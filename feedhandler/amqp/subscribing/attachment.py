@@ -12,7 +12,7 @@ consumes them, and what to do about an end (`subscriber`, `upstream`).
 import asyncio
 from collections.abc import Callable
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.client import ClientConnection, Ended
 from feedhandler.amqp.identity import Identity
 from feedhandler.amqp.subscribing.inbox import Inbox
@@ -140,7 +140,7 @@ class Attachment(ClientConnection):
             # A refusal is an attach without a source, followed by a detach that says why.
             if intake is None:
                 assert link is not None
-                link.refuse("amqp:not-allowed", "a subscriber takes no links")
+                link.refuse(conditions.NOT_ALLOWED, "a subscriber takes no links")
             elif intake.link.source_address and not intake.answered.done():
                 intake.answered.set_result(None)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
@@ -154,7 +154,7 @@ class Attachment(ClientConnection):
                 self._on_arrival(intake)
         elif kind == proton.MESSAGE_TOO_LARGE:
             assert intake is not None
-            condition = "amqp:link:message-size-exceeded"
+            condition = conditions.MESSAGE_SIZE_EXCEEDED
             intake.link.close(condition, f"at most {MESSAGE_BYTES_MAX}")
             text = f"a message of more than {MESSAGE_BYTES_MAX} bytes"
             self._end(intake, Ended(text, condition=condition))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from feedhandler.amqp import conditions
 from feedhandler.amqp.identity import Identity
 from feedhandler.amqp.request import Request
 from feedhandler.amqp.subscribing.attachment import Attachment, Ended, Intake
@@ -43,8 +44,6 @@ OVERLAP_SECONDS = 2.0
 OVERLAP_LOOKS_MAX = 5
 #: A connection that lasted this long was a good one: the next wait is the first again.
 GOOD_SECONDS = 5.0
-#: Condition of a node that knows an option of the address but does not offer it.
-NOT_OFFERED = "amqp:not-implemented"
 
 
 class State(Enum):
@@ -247,7 +246,7 @@ class Upstream:
                 self.intake = attachment.attach("feed", address, self.inbox, self.credit)
                 await attachment.answer(self.intake)
             except Ended as refusal:
-                if refusal.condition != NOT_OFFERED or not (asked or extra):
+                if refusal.condition != conditions.NOT_IMPLEMENTED or not (asked or extra):
                     raise
                 extra = extra and bool(asked)
                 asked = []

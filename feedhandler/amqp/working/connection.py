@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.client import ClientConnection, Ended
 from feedhandler.amqp.durable.queues import MANAGEMENT, PREFIX
 from feedhandler.amqp.durable.values import (
@@ -235,7 +235,7 @@ class QueueConnection(ClientConnection):
         end = link.owner if link is not None else None
         if end is None:
             if kind == proton.LINK_REMOTE_OPEN and link is not None:
-                link.refuse("amqp:not-allowed", "a worker takes no links")
+                link.refuse(conditions.NOT_ALLOWED, "a worker takes no links")
         elif kind == proton.LINK_REMOTE_OPEN:
             if isinstance(end, Taker):
                 given = bool(link.source_address)

@@ -1,24 +1,24 @@
 """Brokers of several kinds: each as a process on loopback, and the objects declared in it.
 
-The process of each kind (`RabbitMQ3`, `RabbitMQ4`, `Artemis`, `BrokerJ`) has one interface
-(`process.Broker`): `start`, `stop`, `kill`, `freeze` and `thaw` it, on data of its own. So do
-declarations in a broker that may run anywhere (`declaring.Declares`): exchanges, queues and their
-bounds, by the broker's own management. `installations` knows where the brokers are installed. All
-of it needs Python's library only, but for Artemis' management, which needs proton.
+The processes of all kinds (`RabbitMQ3`, `RabbitMQ4`, `Artemis`, `BrokerJ`) have one interface,
+`process.Broker`: `start`, `stop`, `kill`, `freeze` and `thaw`, on data of their own. The management
+of a broker that may run anywhere has one interface, too, `declaring.BrokerAdmin`: exchanges, queues
+and their bounds. `installations` knows where brokers are installed. Only Python's library is
+needed, except for Artemis' management, which needs proton.
 """
 
-from feedhandler.lab.brokers.artemis import Artemis, ArtemisDeclares
-from feedhandler.lab.brokers.brokerj import BrokerJ, BrokerJDeclares
-from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
+from feedhandler.lab.brokers.artemis import Artemis, ArtemisAdmin
+from feedhandler.lab.brokers.brokerj import BrokerJ, BrokerJAdmin
+from feedhandler.lab.brokers.declaring import BrokerAdmin, BrokerFailed
 from feedhandler.lab.brokers.installations import Absent
 from feedhandler.lab.brokers.process import USER, VHOST, Broker
 from feedhandler.lab.brokers.rabbitmq import (
     RabbitMQ,
     RabbitMQ3,
-    RabbitMQ3Declares,
+    RabbitMQ3Admin,
     RabbitMQ4,
-    RabbitMQ4Declares,
-    RabbitMQDeclares,
+    RabbitMQ4Admin,
+    RabbitMQAdmin,
 )
 
 __all__ = [
@@ -26,16 +26,16 @@ __all__ = [
     "VHOST",
     "Absent",
     "Artemis",
-    "ArtemisDeclares",
+    "ArtemisAdmin",
     "Broker",
+    "BrokerAdmin",
     "BrokerFailed",
     "BrokerJ",
-    "BrokerJDeclares",
-    "Declares",
+    "BrokerJAdmin",
     "RabbitMQ",
     "RabbitMQ3",
-    "RabbitMQ3Declares",
+    "RabbitMQ3Admin",
     "RabbitMQ4",
-    "RabbitMQ4Declares",
-    "RabbitMQDeclares",
+    "RabbitMQ4Admin",
+    "RabbitMQAdmin",
 ]

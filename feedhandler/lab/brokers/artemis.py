@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from feedhandler.lab.brokers import installations
 from feedhandler.lab.brokers.brokerj import JAVA, MODEST_JAVA, java_environment
-from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
+from feedhandler.lab.brokers.declaring import BrokerAdmin, BrokerFailed
 from feedhandler.lab.brokers.process import Broker
 
 #: Bytes of all addresses together, beyond which it pages to disk.
@@ -96,7 +96,7 @@ appender.console.layout.pattern = %p %m%n
 }
 
 
-class ArtemisDeclares(Declares):
+class ArtemisAdmin(BrokerAdmin):
     """Addresses and queues declared by Artemis' management, which takes AMQP messages."""
 
     kind = "artemis"
@@ -191,7 +191,7 @@ class ArtemisDeclares(Declares):
         return int(self.operation(f"queue.{queue}", "countMessages"))
 
 
-class Artemis(ArtemisDeclares, Broker):
+class Artemis(ArtemisAdmin, Broker):
     """One instance with one user who may do everything."""
 
     READY = "AMQ221007"

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from feedhandler.lab.brokers import installations
-from feedhandler.lab.brokers.declaring import Declares
+from feedhandler.lab.brokers.declaring import BrokerAdmin
 from feedhandler.lab.brokers.process import Broker
 
 #: A small heap, and no compiler that wants more time than a test has.
@@ -23,7 +23,7 @@ def java_environment(folder: Path) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(folder), "LANG": "C.UTF-8"}
 
 
-class BrokerJDeclares(Declares):
+class BrokerJAdmin(BrokerAdmin):
     """Exchanges, queues and bindings over the HTTP management.
 
     The virtual host's node has the virtual host's name.
@@ -85,7 +85,7 @@ class BrokerJDeclares(Declares):
         return int(self.api("GET", "queue", queue)["statistics"]["queueDepthMessages"])
 
 
-class BrokerJ(BrokerJDeclares, Broker):
+class BrokerJ(BrokerJAdmin, Broker):
     """An instance with one virtual host, which also serves clients that name another one."""
 
     READY = "BRK-1004"

@@ -1,10 +1,10 @@
 """Exchanges and queues declared in a broker of any kind, wherever it runs.
 
-What it is for: AMQP 1.0 declares next to nothing, so each kind has a management of its own.
-`Declares` holds the address of one broker and its operations; each kind's module implements them.
+What it is for: AMQP 1.0 can declare next to nothing, so each kind of broker has a management
+interface of its own. `BrokerAdmin` holds the address of one broker and its operations; each kind's
+module implements them.
 
-What it promises: whatever the management refuses is a `BrokerFailed` of one line, without any
-password.
+What it promises: a refusal of the management is a `BrokerFailed` of one line, without any password.
 """
 
 import base64
@@ -26,7 +26,7 @@ class BrokerFailed(Exception):
     """A broker did not start, or its management refuses; the text is one line."""
 
 
-class Declares:
+class BrokerAdmin:
     """The management of one broker at `host`.
 
     `port` is AMQP's; `http_port` the management's, 0 where it has none over HTTP; `user` and

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
+from feedhandler.lab.brokers.declaring import BrokerAdmin, BrokerFailed
 from feedhandler.ports import free_ports
 
 USER, VHOST = "feed", "market"
@@ -33,7 +33,7 @@ def end_with_us() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class Broker(Declares):
+class Broker(BrokerAdmin):
     """A broker process with its data in `folder`, which exists and is empty.
 
     `start`, `kill` and `stop` may be called in turn, any number of times. `password` is its user's;

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from feedhandler.lab.brokers import installations
-from feedhandler.lab.brokers.declaring import Declares
+from feedhandler.lab.brokers.declaring import BrokerAdmin
 from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, end_with_us
 
 _CONFIG = """\
@@ -38,8 +38,8 @@ auth_mechanisms.3 = EXTERNAL
 """
 
 
-class RabbitMQDeclares(Declares):
-    """Exchanges, queues and bindings over the management plugin, which must be enabled."""
+class RabbitMQAdmin(BrokerAdmin):
+    """The management plugin's interface, which must be enabled: exchanges, queues, bindings."""
 
     HTTP_PORT = 15672
 
@@ -57,9 +57,9 @@ class RabbitMQDeclares(Declares):
         """Call the management API; `path` is below `/api/`. Raises `BrokerFailed`."""
         return self.call(method, f"/api/{path}", body)
 
-    def _in(self, what: str, *names: str) -> str:
-        """Return the path of an object in the virtual host."""
-        return "/".join((what, *(quote(name, safe="") for name in (self.vhost, *names))))
+    def _path(self, kind: str, *names: str) -> str:
+        """Return the path of objects of a kind in the virtual host, or of one of them."""
+        return "/".join((kind, *(quote(name, safe="") for name in (self.vhost, *names))))
 
     def version(self) -> str:
         """Return the version that the broker reports, with its name."""
@@ -68,41 +68,41 @@ class RabbitMQDeclares(Declares):
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
         """Declare a durable exchange."""
         body = {"type": kind, "durable": True, "arguments": arguments}
-        self.api("PUT", self._in("exchanges", name), body)
+        self.api("PUT", self._path("exchanges", name), body)
 
     def queue(
         self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
     ) -> None:
         """Declare a queue, bound by each key; a full one drops its oldest messages."""
         bound = {"x-max-length-bytes": bytes_max} if bytes_max else {}
-        self.api("PUT", self._in("queues", name), {"durable": durable, "arguments": bound})
+        self.api("PUT", self._path("queues", name), {"durable": durable, "arguments": bound})
         for key in keys:
-            at = f"{self._in('bindings')}/e/{quote(exchange, safe='')}/q/{quote(name, safe='')}"
+            at = f"{self._path('bindings')}/e/{quote(exchange, safe='')}/q/{quote(name, safe='')}"
             self.api("POST", at, {"routing_key": key, "arguments": {}})
 
     def unbind(self, name: str, exchange: str, key: str) -> None:
         """Remove the binding of a queue to one key of an exchange."""
         words = "/".join(quote(each, safe="") for each in (exchange, "q", name, key))
-        self.api("DELETE", f"{self._in('bindings')}/e/{words}")
+        self.api("DELETE", f"{self._path('bindings')}/e/{words}")
 
     def delete(self, queue: str) -> None:
         """Remove a queue and its messages."""
-        self.api("DELETE", self._in("queues", queue))
+        self.api("DELETE", self._path("queues", queue))
 
     def delete_exchange(self, name: str) -> None:
         """Remove an exchange."""
-        self.api("DELETE", self._in("exchanges", name))
+        self.api("DELETE", self._path("exchanges", name))
 
     def empty(self, queue: str) -> None:
         """Remove every message from a queue."""
-        self.api("DELETE", f"{self._in('queues', queue)}/contents")
+        self.api("DELETE", f"{self._path('queues', queue)}/contents")
 
     def count(self, queue: str) -> int:
         """Count the messages in a queue, as of the last statistics."""
-        return int(self.api("GET", self._in("queues", queue)).get("messages", 0))
+        return int(self.api("GET", self._path("queues", queue)).get("messages", 0))
 
 
-class RabbitMQ3Declares(RabbitMQDeclares):
+class RabbitMQ3Admin(RabbitMQAdmin):
     """RabbitMQ 3, with its version 1 of AMQP 1.0 addresses."""
 
     kind = "rabbitmq-3"
@@ -112,7 +112,7 @@ class RabbitMQ3Declares(RabbitMQDeclares):
         return f"/amq/queue/{queue}"
 
 
-class RabbitMQ4Declares(RabbitMQDeclares):
+class RabbitMQ4Admin(RabbitMQAdmin):
     """RabbitMQ 4, with its version 2 of AMQP 1.0 addresses."""
 
     kind = "rabbitmq-4"
@@ -122,7 +122,7 @@ class RabbitMQ4Declares(RabbitMQDeclares):
         return f"/queues/{quote(queue, safe='')}"
 
 
-class RabbitMQ(RabbitMQDeclares, Broker):
+class RabbitMQ(RabbitMQAdmin, Broker):
     """The process of RabbitMQ, common to both versions."""
 
     READY = "Starting broker... completed"
@@ -210,7 +210,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
             self._epmd = None
 
 
-class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
+class RabbitMQ3(RabbitMQ3Admin, RabbitMQ):
     """RabbitMQ 3: AMQP 1.0 by its plugin, version 1 addresses."""
 
     PLUGINS = "rabbitmq_amqp1_0,rabbitmq_management,rabbitmq_auth_mechanism_ssl"
@@ -241,7 +241,7 @@ class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
         return f"amqps://{user}127.0.0.1:{self.tls_port}/{self.vhost}"
 
 
-class RabbitMQ4(RabbitMQ4Declares, RabbitMQ):
+class RabbitMQ4(RabbitMQ4Admin, RabbitMQ):
     """RabbitMQ 4: AMQP 1.0 as its own protocol, version 2 addresses."""
 
     PLUGINS = "rabbitmq_management"

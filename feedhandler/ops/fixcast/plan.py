@@ -24,8 +24,8 @@ from feedhandler.terminal.feed_guess import first_payloads, fitting_hint
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A plan that is asked for: `measured` is a table of volumes, or a capture of `feed`.
+class Options:
+    """Options of a plan: `measured` is a table of volumes, or a capture of `feed`.
 
     busiest     weigh instruments by a capture's busiest minute, not by all of it
     by_service  each service of a capture is a content
@@ -41,34 +41,35 @@ class Wanted:
     sources: tuple[str, str] = ("", "")
 
 
-def make_plan(wanted: Wanted) -> int:
+def make_plan(options: Options) -> int:
     """Print a definition of channels for measured volumes; its spread goes to stderr.
 
     Returns `FOUND` where it is not even, or the capture is cut short.
     """
-    if not wanted.feed:
-        if wanted.busiest or wanted.by_service:
+    if not options.feed:
+        if options.busiest or options.by_service:
             raise UsageError("a table has neither minutes nor services", "give a capture: --feed")
-        return _plan_of(wanted, read_volumes(wanted.measured))
-    meter, whole = _measured(wanted)
+        return _plan_of(options, read_volumes(options.measured))
+    meter, whole = _measured(options)
     day, minute = meter.volumes(), meter.busiest_volumes()
-    volumes, others = (minute, day) if wanted.busiest else (day, minute)
+    volumes, others = (minute, day) if options.busiest else (day, minute)
     moment = datetime.datetime.fromtimestamp(meter.busiest_ns // 10**9, datetime.UTC)
-    what = (
-        "over the whole capture" if wanted.busiest else f"in the busiest minute, {moment:%H:%M} UTC"
-    )
-    code = _plan_of(wanted, volumes, what, others)
+    if options.busiest:
+        other_span = "over the whole capture"
+    else:
+        other_span = f"in the busiest minute, {moment:%H:%M} UTC"
+    code = _plan_of(options, volumes, other_span, others)
     return code if whole else ExitCode.FOUND
 
 
-def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
+def _measured(options: Options) -> tuple[VolumeMeter, bool]:
     """Return a capture's volumes, and whether it was whole.
 
     Raises `UsageError` where nothing in it names an instrument.
     """
-    feed = load_feed(wanted.feed)
-    meter = VolumeMeter(feed, wanted.by_service)
-    capture = open_capture(wanted.measured)
+    feed = load_feed(options.feed)
+    meter = VolumeMeter(feed, options.by_service)
+    capture = open_capture(options.measured)
     with progress(f"measuring {capture.path.name}", total=1.0) as advance:
         for batch in capture.batches():
             meter.add(batch)
@@ -87,14 +88,14 @@ def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
 
 
 def _plan_of(
-    wanted: Wanted, volumes: list[Volume], when: str = "", others: Sequence[Volume] = ()
+    options: Options, volumes: list[Volume], when: str = "", others: Sequence[Volume] = ()
 ) -> int:
     """Plan and print the channels, and report how even the load is.
 
     `others` are the volumes of the same instruments over the other span, which `when` describes.
     """
-    planned = plan(volumes, wanted.channels)
-    sys.stdout.write(definition(planned, wanted.prefix, wanted.port, wanted.sources))
+    planned = plan(volumes, options.channels)
+    sys.stdout.write(definition(planned, options.prefix, options.port, options.sources))
     for number, share in enumerate(planned.shares, 1):
         listed = sum(len(symbols) for symbols in share.symbols.values())
         contents = ", ".join(filter(None, share.contents))
@@ -109,7 +110,7 @@ def _plan_of(
     heavy = max(volumes, key=lambda each: each.volume)
     most = channels_at_most(volumes)
     reason = "no spread of these instruments was found that is even"
-    if most < wanted.channels:
+    if most < options.channels:
         reason = f"{heavy.symbol} alone weighs {heavy.volume:,}: --channels {most} at most"
     complain(
         f"the heaviest channel has {heaviest} of the mean, more than {float(SHARE_MAX)}", reason

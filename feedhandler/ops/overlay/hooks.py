@@ -29,7 +29,7 @@ REMEDIES = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Options:
     """The options of the command line, not yet parsed."""
 
     role: str
@@ -74,19 +74,19 @@ def read_key(path: Path) -> bytes:
     return bytes.fromhex(text)
 
 
-def attach(wanted: Wanted) -> int:
+def attach(options: Options) -> int:
     """Attach a hook and print where its pins are."""
     attaching.require_privilege()
     request = Request(
-        role=wanted.role,
-        device=wanted.device,
-        match=address(wanted.match),
-        to=tuple(address(each) for each in wanted.to),
-        tree=wanted.tree,
-        key=read_key(wanted.key_file) if wanted.key_file else b"",
-        hold_ns=wanted.hold_us * 1_000,
-        slots=slots_for(wanted.messages_per_second),
-        mode=wanted.mode,
+        role=options.role,
+        device=options.device,
+        match=address(options.match),
+        to=tuple(address(each) for each in options.to),
+        tree=options.tree,
+        key=read_key(options.key_file) if options.key_file else b"",
+        hold_ns=options.hold_us * 1_000,
+        slots=slots_for(options.messages_per_second),
+        mode=options.mode,
     )
     print(attaching.attach(request))
     return ExitCode.OK

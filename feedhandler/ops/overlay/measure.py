@@ -20,7 +20,7 @@ _RING_REMEDY = "see the sysctl kernel.io_uring_disabled, and the seccomp profile
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Options:
     """The settings of a measurement.
 
     `hedging`: a tree for each; or `shapes`: one for each depth and fan-out, without hedging.
@@ -36,32 +36,32 @@ class Wanted:
     shapes: Sequence[tuple[int, int]] = ()
 
 
-def measure(wanted: Wanted, as_json: bool) -> int:
+def measure(options: Options, as_json: bool) -> int:
     """Measure and print; `FOUND` where a receiver never got a message.
 
     Where io_uring is refused, a line reports it in place of its row. Raises `UsageError`.
     """
-    if wanted.messages < 2 * INTERVALS:
-        raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")
-    direct = Shape(wanted.receivers, 1, 1)
+    if options.messages < 2 * INTERVALS:
+        raise UsageError(f"{options.messages} messages", f"at least {2 * INTERVALS}")
+    direct = Shape(options.receivers, 1, 1)
     techniques = [Technique("unicast", direct)]
     if reason := refusal():
         complain(f"unicast by io_uring is left out: {reason}", _RING_REMEDY)
     else:
         techniques.append(Technique("unicast, io_uring", direct, by_ring=True))
     techniques.append(Technique("CloudEx's way", direct, by_rule=True))
-    if wanted.shapes:
-        trees = [Shape(wanted.receivers, depth, fan_out) for depth, fan_out in wanted.shapes]
+    if options.shapes:
+        trees = [Shape(options.receivers, depth, fan_out) for depth, fan_out in options.shapes]
         techniques += [Technique(f"tree, {each.depth}x{each.fan_out}", each) for each in trees]
     else:
-        trees = [default_shape(wanted.receivers, hedging) for hedging in wanted.hedging]
+        trees = [default_shape(options.receivers, hedging) for hedging in options.hedging]
         techniques += [Technique(f"tree, H = {each.hedging}", each) for each in trees]
-    with opened(techniques, wanted.messages, wanted.spikes, wanted.seed) as measurement:
-        measurement.run(wanted.rate)
+    with opened(techniques, options.messages, options.spikes, options.seed) as measurement:
+        measurement.run(options.rate)
         found = measurement.delays()
         missing = [tree.missing for tree in measurement.trees]
     rows = [
-        {**_figures(delays, lost, wanted.fair, technique.by_rule), **_shape(technique)}
+        {**_figures(delays, lost, options.fair, technique.by_rule), **_shape(technique)}
         for delays, lost, technique in zip(found, missing, techniques, strict=True)
     ]
     if as_json:

@@ -19,7 +19,7 @@ from feedhandler.terminal.console import ExitCode, print_json
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Options:
     """The settings of a plan.
 
     `depth` and `fan_out` 0: chosen, by `costs`, by those of trees that were `measured`, or by the
@@ -76,38 +76,38 @@ def measured_costs(path: Path) -> Costs:
     return costs
 
 
-def shape_of(wanted: Wanted) -> Shape:
+def shape_of(options: Options) -> Shape:
     """Return the shape that is asked for. Raises `UsageError`."""
-    receivers, hedging = wanted.receivers, wanted.hedging
-    if wanted.depth:
-        fan_out = wanted.fan_out or fan_out_of(receivers, wanted.depth)
-        return Shape(receivers, wanted.depth, fan_out, hedging)
-    if wanted.fan_out:
+    receivers, hedging = options.receivers, options.hedging
+    if options.depth:
+        fan_out = options.fan_out or fan_out_of(receivers, options.depth)
+        return Shape(receivers, options.depth, fan_out, hedging)
+    if options.fan_out:
         raise UsageError("a fan-out without a depth", "give --depth, too")
-    if wanted.costs is not None:
-        return best_shape(receivers, wanted.costs, hedging)
+    if options.costs is not None:
+        return best_shape(receivers, options.costs, hedging)
     return default_shape(receivers, hedging)
 
 
-def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
+def plan(options: Options, path: Path, as_json: bool) -> int:
     """Make a topology and write it. Raises `UsageError`."""
     _refuse_existing(path)
-    if wanted.measured is not None:
-        wanted = replace(wanted, costs=measured_costs(wanted.measured))
-    shape = shape_of(wanted)
+    if options.measured is not None:
+        options = replace(options, costs=measured_costs(options.measured))
+    shape = shape_of(options)
     count = len(roles_of(shape))
-    if wanted.port + count > 65_536:
+    if options.port + count > 65_536:
         raise UsageError(
-            f"{count} members from port {wanted.port} on: ports end at 65535", "a lower --port"
+            f"{count} members from port {options.port} on: ports end at 65535", "a lower --port"
         )
-    hosts = wanted.hosts
-    addresses = [(hosts[n % len(hosts)], wanted.port + n // len(hosts)) for n in range(count)]
+    hosts = options.hosts
+    addresses = [(hosts[n % len(hosts)], options.port + n // len(hosts)) for n in range(count)]
     for host in hosts:
         check_host(host)
     keys = (os.urandom(KEY_BYTES) for _ in range(count + 1))
-    topology = make_topology(shape, wanted.tree, addresses, keys)
+    topology = make_topology(shape, options.tree, addresses, keys)
     write_topology(topology, path)
-    _report_plan(topology, path, wanted.costs or Costs(), as_json)
+    _report_plan(topology, path, options.costs or Costs(), as_json)
     return ExitCode.OK
 
 

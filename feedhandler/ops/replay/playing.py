@@ -22,7 +22,7 @@ from feedhandler.replay.playing.selection import Selection
 from feedhandler.replay.playing.sender_lines import Endpoint, MulticastLine
 from feedhandler.replay.playing.senders import FrameSettings, raw, udp
 from feedhandler.replay.playing.stamps import Stamper, Stamps
-from feedhandler.terminal.arguments import LineAddress, TcpAddress, Wanted
+from feedhandler.terminal.arguments import LineAddress, RecordingPart, TcpAddress
 from feedhandler.terminal.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.terminal.console import ExitCode, complain, print_json
 from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS, fitting_hint
@@ -42,7 +42,7 @@ class Options(Struct, frozen=True, kw_only=True):
     losses: tuple[float, float]
     as_recorded: bool = False
     maps: tuple[LineMap, ...] = ()
-    wanted: Wanted = Wanted()
+    part: RecordingPart = RecordingPart()
     feed: str | None = None
     merge: bool = False
     loop: int = 1
@@ -144,16 +144,16 @@ def _source(options: Options) -> Pipeline:
     if feed is not None:
         for capture in captures:
             _refuse_foreign(capture, feed)
-    wanted = options.wanted
+    part = options.part
     zone = _zone(options, feed)
-    begins = first_time_ns(captures) if wanted.begin or wanted.end else 0
+    begins = first_time_ns(captures) if part.begin or part.end else 0
     selection = Selection(
-        from_ns=wanted.begin.at_ns(begins, zone) if wanted.begin else None,
-        until_ns=wanted.end.at_ns(begins, zone) if wanted.end else None,
-        groups=wanted.groups,
-        ports=wanted.ports,
-        services=wanted.services,
-        sequences=wanted.sequences,
+        from_ns=part.begin.at_ns(begins, zone) if part.begin else None,
+        until_ns=part.end.at_ns(begins, zone) if part.end else None,
+        groups=part.groups,
+        ports=part.ports,
+        services=part.services,
+        sequences=part.sequences,
     )
     if options.dry_run and options.write is not None:
         raise UsageError("a dry run writes nothing", "leave --dry-run or --write out")
@@ -172,7 +172,7 @@ def _source(options: Options) -> Pipeline:
 
 def _zone(options: Options, feed: Feed | None) -> str:
     """Return the zone that times of day are meant in."""
-    return options.wanted.zone or (feed.zone if feed is not None else "UTC")
+    return options.part.zone or (feed.zone if feed is not None else "UTC")
 
 
 def _title(options: Options) -> str:
@@ -205,7 +205,7 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
 def _refuse_no_lines(source: Pipeline, options: Options) -> NoReturn:
     """Raise `UsageError`: no datagram goes anywhere, by what was chosen or by its group."""
     title = _title(options)
-    if options.wanted != Wanted() and next(iter(source.once()), None) is None:
+    if options.part != RecordingPart() and next(iter(source.once()), None) is None:
         raise UsageError(
             f"{title}: no datagram is of what was chosen",
             "see --from, --until, --group, --port, --service and --sequence",

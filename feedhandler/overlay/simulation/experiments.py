@@ -58,7 +58,7 @@ class Setting:
     model: CloudModel = SOURCE
 
 
-class Laboratory:
+class Experiments:
     """Experiments of one setting; delays are drawn once and shared."""
 
     def __init__(self, setting: Setting) -> None:
@@ -364,7 +364,7 @@ def fairness_table(name: str, model: CloudModel, setting: Setting) -> Experiment
     source = TABLE_3 if name == "Table 3" else TABLE_4
     rows = []
     for receivers, (fair, latency) in source.items():
-        lab = Laboratory(replace(setting, receivers=receivers, model=model, hedging=2))
+        lab = Experiments(replace(setting, receivers=receivers, model=model, hedging=2))
         found = lab.delays(2)
         rule, wanted = hold_and_release(found, "rule"), lab.controlled(found)
         rows.append(
@@ -382,7 +382,7 @@ def fairness_table(name: str, model: CloudModel, setting: Setting) -> Experiment
 
 def experiments(setting: Setting) -> dict[str, Callable[[], Experiment]]:
     """Return all experiments by name, in the source's order."""
-    lab = Laboratory(setting)
+    lab = Experiments(setting)
     return {
         "table-1": lab.table_1,
         "table-2": lab.table_2,

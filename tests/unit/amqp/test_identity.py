@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import feedhandler
-from feedhandler.amqp.identity import PASSWORD_BYTES_MAX, REFUSED, Identity, Login, refusal
+from feedhandler.amqp.conditions import UNAUTHORIZED_ACCESS as REFUSED
+from feedhandler.amqp.identity import PASSWORD_BYTES_MAX, Identity, Login, refusal
 from feedhandler.amqp.request import Endpoint, parse_endpoint
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
 from tests.support.security import SECRET

@@ -22,11 +22,11 @@ from feedhandler.fixcast.signing import (
     Check,
     Event,
     Plain,
-    ReceiverSettings,
     SealedReceiver,
     SigningSealer,
     SigningSettings,
     Step,
+    VerificationSettings,
 )
 from tests.support.fix_keys import (
     CHANNEL,
@@ -41,9 +41,9 @@ from tests.support.fix_keys import (
     sender,
 )
 
-BEFORE = ReceiverSettings("before", hold_ns=SECOND)
-AFTER = ReceiverSettings("after", hold_ns=SECOND)
-OFF = ReceiverSettings("off")
+BEFORE = VerificationSettings("before", hold_ns=SECOND)
+AFTER = VerificationSettings("after", hold_ns=SECOND)
+OFF = VerificationSettings("off")
 
 
 def batch(count: int = 4, seed: int = 1) -> list[bytes]:
@@ -330,7 +330,7 @@ def test_several_publishers_are_believed() -> None:
 
 
 def test_no_more_are_held_than_may_be() -> None:
-    to = receiver(ReceiverSettings("before", held_max=10))
+    to = receiver(VerificationSettings("before", held_max=10))
     made = sender(batch=BATCH_MAX)
     data = [made.seal(b"%d" % n, START)[0] for n in range(30)]
     fed(to, data)
@@ -375,9 +375,9 @@ def test_the_same_copy_is_held_once() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: ReceiverSettings("never"), ConfigError, "off, before or after"),  # type: ignore
-        (lambda: ReceiverSettings(hold_ns=0), ConfigError, "cannot hold"),
-        (lambda: ReceiverSettings(held_max=0), ConfigError, "cannot hold 0"),
+        (lambda: VerificationSettings("never"), ConfigError, "off, before or after"),  # type: ignore
+        (lambda: VerificationSettings(hold_ns=0), ConfigError, "cannot hold"),
+        (lambda: VerificationSettings(held_max=0), ConfigError, "cannot hold 0"),
         (lambda: SigningSettings(0), ConfigError, "cannot sign 0"),
         (lambda: SigningSettings(BATCH_MAX + 1), ConfigError, "cannot sign 65"),
         (lambda: SealedReceiver(ring(), []), ConfigError, "no publisher's key"),
@@ -462,7 +462,7 @@ def test_keys_changed_under_load_with_loss_on_both_lines(mode, loss: float, seed
     keys = [key(id, START + (id - 1) * life, START + id * life + overlap) for id in range(1, 9)]
     came, signed = published(keys, wire, chance, 1500)
     rings = KeyRing(CHANNEL)
-    to = receiver(ReceiverSettings(mode, hold_ns=10_000_000), rings)
+    to = receiver(VerificationSettings(mode, hold_ns=10_000_000), rings)
     events: list[Event] = []
     for at_ns, line, datagram in sorted(wire.arrivals):
         given(rings, keys, at_ns)

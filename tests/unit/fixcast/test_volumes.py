@@ -18,7 +18,7 @@ from feedhandler.fixcast import volumes
 from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.planner import SHARE_MAX, Volume, channels_at_most, definition, plan
 from feedhandler.fixcast.volumes import MINUTE_NS, VolumeMeter
-from feedhandler.ops.fixcast.plan import Wanted, make_plan
+from feedhandler.ops.fixcast.plan import Options, make_plan
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.profile import load_profile
@@ -179,15 +179,15 @@ def test_what_the_heaviest_instrument_allows_is_printed(
     rows = [(1, A, update(n, name)) for n, name in enumerate(names, 1)]
     rows += [(2, A, update(n, "HEAVY")) for n in range(31, 61)]
     path = capture_of(tmp_path / "a.pcap", rows)
-    assert make_plan(Wanted(path, "fix-marketdata", channels=2)) == 0
+    assert make_plan(Options(path, "fix-marketdata", channels=2)) == 0
     said = capsys.readouterr()
     assert "60 messages on all lines" in said.err
     assert "in the busiest minute, 00:02 UTC: 2.00 of the mean" in said.err
-    assert make_plan(Wanted(path, "fix-marketdata")) == 1
+    assert make_plan(Options(path, "fix-marketdata")) == 1
     said = capsys.readouterr()
     assert "HEAVY alone weighs" in said.err
     assert "--channels 2 at most" in said.err
-    assert make_plan(Wanted(path, "fix-marketdata", channels=2, busiest=True)) == 1
+    assert make_plan(Options(path, "fix-marketdata", channels=2, busiest=True)) == 1
     assert "over the whole capture: " in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ def test_no_more_channels_than_the_heaviest_allows(weights: tuple[int, ...], mos
 def test_another_feeds_capture_is_refused_with_the_feed_that_fits(tmp_path: Path) -> None:
     path = capture_of(tmp_path / "a.pcap", [(1, A, ONE)])
     with pytest.raises(UsageError, match="no messages of euronext-utp-md") as error:
-        make_plan(Wanted(path, "euronext-utp-md"))
+        make_plan(Options(path, "euronext-utp-md"))
     assert "--feed fix-marketdata" in error.value.hint
 
 

@@ -22,7 +22,7 @@ def test_the_same_line_is_logged_once_and_different_ones_a_few_times(lines: list
     for at in range(100):
         limiter.disconnected("rts", f"reason {at}", WINDOW_NS + at)
     assert len(lines) == LINES_MAX
-    assert limiter.untold == 200 - LINES_MAX
+    assert limiter.suppressed == 200 - LINES_MAX
     limiter.disconnected("rfs", "reason 5", 0)
     assert len(lines) == LINES_MAX + 1
 
@@ -59,4 +59,4 @@ def test_subjects_are_bounded(lines: list[str], monkeypatch: pytest.MonkeyPatch)
     limiter = AlertLimiter(lines.append)
     for at in range(100):
         limiter.report(f"service {at}", f"service {at}", 0)
-    assert (len(lines), limiter.untold) == (10, 90)
+    assert (len(lines), limiter.suppressed) == (10, 90)

@@ -9,12 +9,12 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.config.publishing import check_destinations
 from feedhandler.lab import broker as lab_broker
 from feedhandler.lab.broker import LabBroker, binding_of, open_broker
-from feedhandler.lab.brokers import Absent, Broker, BrokerFailed, Declares
+from feedhandler.lab.brokers import Absent, Broker, BrokerAdmin, BrokerFailed
 
 PASSWORD = "s3cret/%?"
 
 
-class Recorded(Declares):
+class Recorded(BrokerAdmin):
     """Keeps what is declared; `refuses` names the call that fails."""
 
     kind = "rabbitmq-3"
@@ -75,15 +75,15 @@ def test_a_client_is_bound_by_a_key_a_service_or_by_a_pattern(
 
 
 def test_each_client_has_a_bounded_queue_with_all_bindings() -> None:
-    declares = Recorded()
-    broker = LabBroker(declares, None, [])
+    admin = Recorded()
+    broker = LabBroker(admin, None, [])
     binding = binding_of("direct", "packet", "euronext", (101, 104))
     assert broker.prepare(binding, 2, 500) == [
         ["from feedhandler-lab-1-1"],
         ["from feedhandler-lab-2-1"],
     ]
     name = "feedhandler-lab-direct"
-    assert declares.calls[1:] == [
+    assert admin.calls[1:] == [
         ("exchange", name, "direct"),
         ("queue", "feedhandler-lab-1-1", name, binding.keys, False, 500),
         ("queue", "feedhandler-lab-2-1", name, binding.keys, False, 500),
@@ -91,40 +91,40 @@ def test_each_client_has_a_bounded_queue_with_all_bindings() -> None:
 
 
 def test_a_client_of_artemis_has_a_queue_for_each_binding() -> None:
-    declares = RecordedArtemis()
-    broker = LabBroker(declares, None, [])
+    admin = RecordedArtemis()
+    broker = LabBroker(admin, None, [])
     (sources,) = broker.prepare(binding_of("direct", "packet", "euronext", (101, 104)), 1, 500)
     assert sources == ["from feedhandler-lab-1-1", "from feedhandler-lab-1-2"]
-    assert [call[3] for call in declares.calls if call[0] == "queue"] == [
+    assert [call[3] for call in admin.calls if call[0] == "queue"] == [
         ("euronext.101",),
         ("euronext.104",),
     ]
     broker.clear()
-    assert "delete_exchange" not in [call[0] for call in declares.calls]
+    assert "delete_exchange" not in [call[0] for call in admin.calls]
 
 
 def test_what_was_made_for_a_step_goes_before_the_next_and_at_the_end() -> None:
-    declares = Recorded()
-    broker = LabBroker(declares, None, [])
+    admin = Recorded()
+    broker = LabBroker(admin, None, [])
     binding = binding_of("topic", "packet", "euronext", (101,))
     broker.prepare(binding, 1, 0)
-    declares.calls.clear()
+    admin.calls.clear()
     broker.prepare(binding, 1, 0)
     gone = [("delete", "feedhandler-lab-1-1"), ("delete_exchange", "feedhandler-lab-topic")]
-    assert declares.calls[:2] == gone
-    declares.calls.clear()
+    assert admin.calls[:2] == gone
+    admin.calls.clear()
     broker.close()
-    assert declares.calls == gone
+    assert admin.calls == gone
     broker.close()
-    assert declares.calls == gone, "once"
+    assert admin.calls == gone, "once"
 
 
 @pytest.mark.parametrize("refuses", ["exchange", "queue", "delete"])
 def test_a_management_that_refuses_is_one_line(refuses: str) -> None:
-    declares = Recorded()
-    broker = LabBroker(declares, None, [])
+    admin = Recorded()
+    broker = LabBroker(admin, None, [])
     binding = binding_of("topic", "packet", "euronext", (101,))
-    declares.refuses = refuses
+    admin.refuses = refuses
 
     def go_through() -> None:
         broker.prepare(binding, 1, 0)
@@ -154,8 +154,8 @@ def test_the_gateway_publishes_everything_with_stamps_and_without_a_password_in_
 
 
 def test_a_url_without_a_user_has_no_password() -> None:
-    declares = Recorded("::1", 5672, 0, "", "", "/")
-    broker = LabBroker(declares, None, [])
+    admin = Recorded("::1", 5672, 0, "", "", "/")
+    broker = LabBroker(admin, None, [])
     config = broker.publish(binding_of("topic", "packet", "e", (1,)), "packet", "e", 1 << 20, "/x")
     assert (config.to, config.password_file) == ("amqp://::1:5672", "")
 
@@ -179,7 +179,7 @@ class Startable(Broker):
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.discarded = folder, False
-        Declares.__init__(self, "127.0.0.1", 1, 0, "feed", PASSWORD, "market")
+        BrokerAdmin.__init__(self, "127.0.0.1", 1, 0, "feed", PASSWORD, "market")
         self.made.append(self)
 
     def start(self) -> None:
@@ -251,9 +251,9 @@ def test_a_broker_at_a_url_that_is_not_there_is_reported_at_once(tmp_path: Path)
 def test_a_broker_at_a_url_is_asked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(lab_broker.GIVEN, "qpid", Recorded)
     found = open_broker("qpid", "amqp://us%40:p%2F@10.0.0.5:5673/some%2Fwhere", tmp_path, 1234)
-    made = found.declares
+    made = found.admin
     assert (made.host, made.port, made.http_port) == ("10.0.0.5", 5673, 1234)
     assert (made.user, made.password, made.vhost) == ("us@", "p/", "some/where")
     assert not found.started
     assert found.pids == [], "another machine's processes are not ours to look at"
-    assert open_broker("qpid", "amqp://localhost", tmp_path).declares.vhost == "default"
+    assert open_broker("qpid", "amqp://localhost", tmp_path).admin.vhost == "default"

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from feedhandler.ops.overlay import measure as overlay_measure
-from feedhandler.ops.overlay.measure import Wanted, measure
+from feedhandler.ops.overlay.measure import Options, measure
 from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.measuring import Spikes
 from feedhandler.overlay.tree import Costs, Shape, best_shape
 from tests.support.commands import run_here
 from tests.support.needs import absent
 
-WANTED = Wanted(4, (0, 1), 40, 400.0, Spikes(), 0.9, seed=1)
+WANTED = Options(4, (0, 1), 40, 400.0, Spikes(), 0.9, seed=1)
 
 
 def measured(capsys: pytest.CaptureFixture[str]) -> tuple[list[dict[str, Any]], str]:

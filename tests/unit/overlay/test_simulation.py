@@ -22,7 +22,7 @@ from feedhandler.overlay.simulation.experiments import (
     TABLE_1,
     TABLE_3,
     TABLE_4,
-    Laboratory,
+    Experiments,
     Setting,
     experiments,
 )
@@ -118,7 +118,7 @@ def test_the_first_design_narrows_windows_but_one_node_sends_to_all_nieces(trace
     plain = trace.tree(replace(shape, hedging=0), 4_000)
     extra = trace.extra_nodes(shape, 4_000)
     assert numpy.quantile(extra.windows, 0.99) < numpy.quantile(plain.windows, 0.99)
-    load = {row[0]: int(row[-1]) for row in Laboratory(SMALL).beyond().rows}
+    load = {row[0]: int(row[-1]) for row in Experiments(SMALL).beyond().rows}
     assert load["2 extra nodes (F+H)"] == 100 > load["hedged by neighbours, H = 2"] == 30
 
 
@@ -138,7 +138,7 @@ def test_fairness_comes_within_5_points_and_the_controller_reaches_99(
 
 
 def test_deadlines_make_the_profit_even(trace: Trace) -> None:
-    lab = Laboratory(Setting(messages=40_000))
+    lab = Experiments(Setting(messages=40_000))
     rows = {row[0]: [float(cell.split()[0]) for cell in row[1:5]] for row in lab.table_2().rows}
     assert rows["held"] == pytest.approx([25] * 4, abs=1)
     assert rows["unicast"][3] < 5
@@ -150,7 +150,7 @@ def test_who_is_first_has_the_profit() -> None:
 
 
 def test_without_deadlines_nothing_is_held_and_with_them_all_is_that_is_early() -> None:
-    found = Laboratory(SMALL).delays(1)
+    found = Experiments(SMALL).delays(1)
     held = hold_and_release(found, "any", interval=500)
     assert len(held.holds) == 1_500
     late = held.delays.max(axis=1) > held.holds
@@ -246,7 +246,7 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(
 
 def test_low_jitter_leaves_a_tenth_of_the_window() -> None:
     """Figure 6: p90 is 5.4 us above the lowest, there and back, and the same in each window."""
-    loose, pinned = Laboratory(SMALL).figure_6().rows
+    loose, pinned = Experiments(SMALL).figure_6().rows
     assert float(pinned[4]) == pytest.approx(5.4, abs=0.1)
     assert float(pinned[3]) - float(pinned[1]) < 0.5
     assert float(loose[3]) - float(loose[1]) > 20

@@ -27,7 +27,7 @@ from feedhandler.retrans.events import (
     RefreshRejected,
     Rejected,
 )
-from feedhandler.retrans.manager import LAG_NS, WELL_NS
+from feedhandler.retrans.manager import LAG_NS, RECOVERED_AFTER_NS
 from feedhandler.retrans.protocol import RETRANSMITTED, RefreshReject, RetransReject
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
@@ -251,7 +251,7 @@ def test_what_is_missing_is_announced_and_asked_for_and_filled():
     core.packets(10, 14)
     core.control_event(RecordKind.CLOSED, 14, 14)
     assert core.story() == []
-    core.wait(WELL_NS / MS)
+    core.wait(RECOVERED_AFTER_NS / MS)
     assert core.story() == [("quality", 0, "OK", "recovered")]
     assert core.recovery.state(0) == State.IN_SYNC
     assert core.recovery.counts["retransmitted"] == 2
@@ -614,9 +614,9 @@ def test_gaps_that_follow_one_another_closely_are_announced_once_each_and_their_
         announced.append(core.reported["missing"])
         core.packets(first, first + 2)
         core.control_event(RecordKind.CLOSED, first + 2, first + 2)
-        core.wait(WELL_NS / MS / 2)
+        core.wait(RECOVERED_AFTER_NS / MS / 2)
     assert announced == [[[10, 10]], [[12, 12]], [[14, 14]]]
-    core.wait(WELL_NS / MS)
+    core.wait(RECOVERED_AFTER_NS / MS)
     assert [done[3] for done in core.story() if done[0] == "quality"] == [
         "missing", "missing", "missing", "recovered",
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.durable import transactions
+from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.transactions import (
     BYTES_MAX,
     BYTES_TOTAL,
@@ -233,7 +233,7 @@ def test_bounds_are_kept_and_what_is_beyond_dooms_the_transaction(
     kept = rig.all.kept_bytes
     with pytest.raises(TransactionError, match=why) as refused:
         rig.all.put(rig.it, rig.one, b"x")
-    assert refused.value.condition == transactions.LIMIT
+    assert refused.value.condition == conditions.RESOURCE_LIMIT_EXCEEDED
     assert rig.all.kept_bytes == kept
     assert rig.it.doomed.failed is failed
     if prepare is crowd:
@@ -253,7 +253,7 @@ def test_a_connection_has_so_many_open_and_names_only_its_own() -> None:
     other = rig.all.declare(object())
     with pytest.raises(TransactionError) as refused:
         rig.all.find(OWNER, other.id)
-    assert refused.value.condition == transactions.UNKNOWN_ID
+    assert refused.value.condition == conditions.TRANSACTION_UNKNOWN_ID
     assert rig.all.find(OWNER, rig.it.id) is rig.it
     rig.end(fail=True)
     assert rig.all.declare(OWNER).id not in names
@@ -277,18 +277,18 @@ DISCHARGE, NAME = b"\x53\x32", encode(b"name")
         (value(DISCHARGE, NAME, b"\x40"), Discharge(b"name", False)),
         (value(DISCHARGE, NAME, b"\x41"), Discharge(b"name", True)),
         (value(b"\xa3\x13amqp:discharge:list", NAME, b"\x56\x01"), Discharge(b"name", True)),
-        (value(b"\x53\x31", NAME), transactions.NOT_IMPLEMENTED),
-        (value(DISCHARGE), transactions.UNDECODABLE),
-        (value(DISCHARGE, encode("name")), transactions.UNDECODABLE),
-        (value(DISCHARGE, NAME, encode("true")), transactions.UNDECODABLE),
-        (value(b"\x53\x33", NAME), transactions.UNDECODABLE),
-        (value(b"\x41", NAME), transactions.UNDECODABLE),
-        (value(b"\x40", NAME), transactions.UNDECODABLE),
-        (b"\x00\x53\x77\x40", transactions.UNDECODABLE),
-        (b"\x00\x53\x77\x00\x53\x31", transactions.UNDECODABLE),
-        (b"\x00\x53\x77\x00\x53\x31\xa1\x01x", transactions.UNDECODABLE),
-        (b"\x00\x53\x75\xa0\x00", transactions.UNDECODABLE),
-        (b"", transactions.UNDECODABLE),
+        (value(b"\x53\x31", NAME), conditions.NOT_IMPLEMENTED),
+        (value(DISCHARGE), conditions.DECODE_ERROR),
+        (value(DISCHARGE, encode("name")), conditions.DECODE_ERROR),
+        (value(DISCHARGE, NAME, encode("true")), conditions.DECODE_ERROR),
+        (value(b"\x53\x33", NAME), conditions.DECODE_ERROR),
+        (value(b"\x41", NAME), conditions.DECODE_ERROR),
+        (value(b"\x40", NAME), conditions.DECODE_ERROR),
+        (b"\x00\x53\x77\x40", conditions.DECODE_ERROR),
+        (b"\x00\x53\x77\x00\x53\x31", conditions.DECODE_ERROR),
+        (b"\x00\x53\x77\x00\x53\x31\xa1\x01x", conditions.DECODE_ERROR),
+        (b"\x00\x53\x75\xa0\x00", conditions.DECODE_ERROR),
+        (b"", conditions.DECODE_ERROR),
     ],
 )
 def test_orders_are_read_or_refused(data: bytes, meant: Any) -> None:

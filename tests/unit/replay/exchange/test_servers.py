@@ -7,7 +7,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.market.stream_market import Market
 from feedhandler.replay.exchange.loops import STEP_SNAPSHOTS_MAX, SnapshotLoops
 from feedhandler.replay.exchange.plan import ExchangePlan
-from feedhandler.replay.exchange.refresh import Snapshot
+from feedhandler.replay.exchange.refresh import CutSnapshot
 from feedhandler.replay.exchange.servers import (
     SNAPSHOTS_WAITING_MAX,
     DueState,
@@ -19,7 +19,7 @@ from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 from feedhandler.retrans.protocols.cme_snapshots import LoopAssembler
-from feedhandler.retrans.refresh import Snapshot as LoopSnapshot
+from feedhandler.retrans.refresh import Snapshot
 from feedhandler.retrans.settings import RecoverySettings
 
 FEED = load_feed("euronext-utp-md")
@@ -179,18 +179,18 @@ def test_subscribers_get_a_snapshot_when_it_begins_to_leave(requests):
     got = []
     leave = made.subscribe(104, got.append)
     clock.now_ns = 1_000_000_000
-    made.on_snapshot(Snapshot(1_250_000_000, 104, 7, [b"a", b"b"]))
+    made.on_snapshot(CutSnapshot(1_250_000_000, 104, 7, [b"a", b"b"]))
     loop.run()
     assert got == []
     assert loop.run() == [0.25]
     assert got == [[b"a", b"b"]]
-    made.on_snapshot(Snapshot(900_000_000, 104, 8, [b"c"]))
+    made.on_snapshot(CutSnapshot(900_000_000, 104, 8, [b"c"]))
     loop.run()
     assert loop.run() == [0.0]
     assert got[1:] == [[b"c"]]
     leave()
     leave()
-    made.on_snapshot(Snapshot(0, 104, 9, [b"d"]))
+    made.on_snapshot(CutSnapshot(0, 104, 9, [b"d"]))
     assert loop.calls == []
 
 
@@ -198,7 +198,7 @@ def test_other_services_snapshots_are_not_handed_out(requests):
     made, _, loop, _ = requests
     got = []
     made.subscribe(104, got.append)
-    made.on_snapshot(Snapshot(0, 103, 8, [b"c"]))
+    made.on_snapshot(CutSnapshot(0, 103, 8, [b"c"]))
     assert loop.calls == []
 
 
@@ -207,7 +207,7 @@ def test_snapshots_do_not_pile_up_before_they_go_out(requests):
     got = []
     made.subscribe(104, got.append)
     for last in range(SNAPSHOTS_WAITING_MAX + 3):
-        made.on_snapshot(Snapshot(10, 104, last, [b"%d" % last]))
+        made.on_snapshot(CutSnapshot(10, 104, last, [b"%d" % last]))
     loop.run()
     assert len(loop.calls) == SNAPSHOTS_WAITING_MAX
     loop.run()
@@ -260,7 +260,7 @@ def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
         assert len(packets) <= STEP_SNAPSHOTS_MAX
         for packet in packets:
             assembler.datagram(0, packet, clock.now_ns)
-    found = [event for event in assembler.pop_events() if isinstance(event, LoopSnapshot)]
+    found = [event for event in assembler.pop_events() if isinstance(event, Snapshot)]
     assert loops.loops in (3, 4)
     assert len(found) == loops.loops
     assert not assembler.counts["malformed"] + assembler.counts["outside"]

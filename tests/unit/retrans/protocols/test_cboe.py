@@ -32,7 +32,7 @@ from feedhandler.retrans.protocols.cboe_spin import (
     SpinServer,
     SpinSnapshots,
 )
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, ServerSetup
 from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -120,7 +120,7 @@ def credentials(**changes: Any) -> dict[str, Any]:
 def grp(logged_in: bool = True, **settings: int) -> GrpClient:
     asking = GrpClient(
         ClientSetup(**credentials(
-            settings=RecoverySettings(**settings), retransmission=(ServedChannel(UNIT),)
+            settings=RecoverySettings(**settings), retransmission=(ChannelNames(UNIT),)
         ))
     )  # fmt: skip
     asking.connected(NOON_NS)
@@ -133,7 +133,7 @@ def grp(logged_in: bool = True, **settings: int) -> GrpClient:
 def spinning(logged_in: bool = True, **settings: int) -> SpinClient:
     asking = SpinClient(
         ClientSetup(**credentials(
-            settings=RecoverySettings(**settings), refresh=(ServedChannel(UNIT),)
+            settings=RecoverySettings(**settings), refresh=(ChannelNames(UNIT),)
         ))
     )  # fmt: skip
     asking.connected(NOON_NS)
@@ -253,7 +253,7 @@ def test_bytes_of_a_unit_that_never_ends_are_no_sign_of_life(make: Any) -> None:
     "wrong",
     [
         {"session": ""}, {"session": "00001"}, {"source_id": "USERS"}, {"password": "ELEVENCHARS"},
-        {"password": "\u00e9"}, {"retransmission": (ServedChannel(256),)},
+        {"password": "\u00e9"}, {"retransmission": (ChannelNames(256),)},
         {"feed": load_feed("nyse-integrated-xdp")},
     ],
 )  # fmt: skip
@@ -265,7 +265,7 @@ def test_credentials_and_services_that_do_not_fit_are_refused(wrong: dict[str, A
 
 
 def test_a_spin_server_has_one_unit_and_no_gap_requests() -> None:
-    one, two = (ServedChannel(1),), (ServedChannel(1), ServedChannel(2))
+    one, two = (ChannelNames(1),), (ChannelNames(1), ChannelNames(2))
     for wrong in ({"refresh": two}, {"refresh": one, "retransmission": one}, {}):
         with pytest.raises(UsageError):
             SpinClient(ClientSetup(**credentials(**wrong)))

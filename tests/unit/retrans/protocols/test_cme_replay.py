@@ -17,7 +17,7 @@ from feedhandler.retrans.protocols.cme_replay_server import (
     ReplayServer,
     ReplaySession,
 )
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, ServerSetup
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -83,7 +83,7 @@ def stored(first: int, end: int, bytes_max: int = 1 << 20) -> PacketStore:
 def setup(**changes: Any) -> ClientSetup:
     given: dict[str, Any] = {
         "feed": FEED, "settings": RecoverySettings(), "source_id": "USER", "password": "SECRET",
-        "retransmission": (ServedChannel(CHANNEL), ServedChannel(OTHER)), **changes,
+        "retransmission": (ChannelNames(CHANNEL), ChannelNames(OTHER)), **changes,
     }  # fmt: skip
     return ClientSetup(**given)
 
@@ -288,7 +288,7 @@ def test_a_request_has_at_most_2_000_packets_and_they_count_from_1() -> None:
     "wrong",
     [
         {"source_id": ""}, {"source_id": "U\x01"}, {"password": ""}, {"password": "\u00e9"},
-        {"refresh": (ServedChannel(CHANNEL),)}, {"feed": load_feed("b3-umdf")},
+        {"refresh": (ChannelNames(CHANNEL),)}, {"feed": load_feed("b3-umdf")},
     ],
 )  # fmt: skip
 def test_credentials_and_feeds_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:

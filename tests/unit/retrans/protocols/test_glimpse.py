@@ -30,7 +30,7 @@ from feedhandler.retrans.protocols.glimpse import (
     State,
 )
 from feedhandler.retrans.protocols.glimpse_server import GlimpseServer, GlimpseSession
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, ServerSetup
 from feedhandler.retrans.reconnection import FINISHED, OnDemandClient, ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -77,7 +77,7 @@ SNAPSHOT = ACCEPTED + b"".join(map(said, STATE)) + end(10)
 def setup(**changes: Any) -> ClientSetup:
     known: dict[str, Any] = {
         "feed": FEED, "settings": RecoverySettings(), "source_id": "MEUSER", "password": "SECRET",
-        "refresh": (ServedChannel(SERVICE),), **changes,
+        "refresh": (ChannelNames(SERVICE),), **changes,
     }  # fmt: skip
     return ClientSetup(**known)
 
@@ -329,8 +329,8 @@ def test_a_connection_that_ends_within_a_packet_is_counted_and_fails_the_request
     [
         {"source_id": "SEVENTY"}, {"password": ""}, {"password": "ELEVENCHARS"},
         {"session": "ELEVENCHARS"}, {"feed": load_feed("iex-deep")},
-        {"refresh": ()}, {"refresh": (ServedChannel(1), ServedChannel(2))},
-        {"retransmission": (ServedChannel(7),)},
+        {"refresh": ()}, {"refresh": (ChannelNames(1), ChannelNames(2))},
+        {"retransmission": (ChannelNames(7),)},
     ],
 )  # fmt: skip
 def test_what_a_client_cannot_be_made_of_is_refused(wrong: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from feedhandler.retrans.protocols.iex_tp import (
     GapFillServer,
     SegmentCutter,
 )
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, ServerSetup
 from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -204,9 +204,7 @@ def test_a_session_that_is_over_is_not_tested() -> None:
 
 def test_it_has_no_snapshots() -> None:
     with pytest.raises(UsageError, match="no snapshots"):
-        GapFillClient(
-            ClientSetup(FEED, RecoverySettings(), "us", refresh=(ServedChannel(SERVICE),))
-        )
+        GapFillClient(ClientSetup(FEED, RecoverySettings(), "us", refresh=(ChannelNames(SERVICE),)))
 
 
 # -- the server -----------------------------------------------------------------------------------

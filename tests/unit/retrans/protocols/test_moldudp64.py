@@ -12,7 +12,7 @@ from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet, Rejected
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.protocols.moldudp64 import MoldClient, MoldServer
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import ChannelNames, ClientSetup, ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import by_datagrams, numbers, stored
@@ -151,7 +151,7 @@ def test_a_server_that_refused_all_that_was_asked_owes_nothing() -> None:
 
 
 def test_it_asks_for_one_channel_of_a_feed_that_is_framed_so() -> None:
-    two = (ServedChannel(1), ServedChannel(2))
+    two = (ChannelNames(1), ChannelNames(2))
     with pytest.raises(UsageError):
         MoldClient(ClientSetup(FEED, RecoverySettings(), "us", retransmission=two))
     with pytest.raises(UsageError):

@@ -10,7 +10,7 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.gateway import open_config
-from feedhandler.retrans.protocols.nyse_refresh import RefreshAssembler, XdpSnapshots
+from feedhandler.retrans.protocols.nyse_refresh import XdpRefreshAssembler, XdpSnapshots
 from feedhandler.retrans.protocols.nyse_xdp_server import XdpServer
 from feedhandler.retrans.protocols.registry import snapshots_of
 from feedhandler.retrans.protocols.setup import ServerSetup
@@ -70,12 +70,12 @@ def single(symbol: int, last: int, at: int) -> bytes:
     return packet(at, head(1, 1, last), order(symbol, 10 * symbol), flag=ONLY, sent_ns=last)
 
 
-def assembler(**settings: int) -> RefreshAssembler:
-    return RefreshAssembler(FEED, CHANNEL, RecoverySettings(**settings))
+def assembler(**settings: int) -> XdpRefreshAssembler:
+    return XdpRefreshAssembler(FEED, CHANNEL, RecoverySettings(**settings))
 
 
 def events_of(
-    made: RefreshAssembler, line: int, *packets: bytes, now_ns: int = 0
+    made: XdpRefreshAssembler, line: int, *packets: bytes, now_ns: int = 0
 ) -> list[RefreshEvent]:
     for each in packets:
         made.datagram(line, each, now_ns)
@@ -296,7 +296,7 @@ def test_the_form_is_the_feeds() -> None:
         form = snapshots_of(load_feed(name), RecoverySettings())
         assert isinstance(form, XdpSnapshots)
         (made,) = form.assemblers(CHANNEL)
-        assert isinstance(made, RefreshAssembler)
+        assert isinstance(made, XdpRefreshAssembler)
     with pytest.raises(UsageError):
         XdpSnapshots(load_feed("nyse-openbook-ultra"), RecoverySettings())
 

@@ -23,8 +23,8 @@ from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.protocols.nyse_xdp import ANSWER_NS, XdpClient
 from feedhandler.retrans.protocols.nyse_xdp_server import ANSWERS_WAITING_MAX, XdpServer
 from feedhandler.retrans.protocols.setup import (
+    ChannelNames,
     ClientSetup,
-    ServedChannel,
     ServerSetup,
     SnapshotSource,
 )
@@ -108,7 +108,7 @@ def client(**settings: int) -> XdpClient:
             FEED,
             RecoverySettings(**settings),
             SOURCE.decode(),
-            retransmission=(ServedChannel(SERVICE),),
+            retransmission=(ChannelNames(SERVICE),),
             product=PRODUCT,
         )
     )
@@ -346,7 +346,7 @@ def test_nothing_of_an_earlier_connection_counts() -> None:
     "wrong",
     [
         {"source_id": "TENLETTERS"}, {"source_id": ""}, {"source_id": "\u00e9"}, {"product": 0},
-        {"product": 256}, {"retransmission": (ServedChannel(256),)},
+        {"product": 256}, {"retransmission": (ChannelNames(256),)},
         {"feed": load_feed("nyse-openbook-ultra")}, {"feed": load_feed("euronext-utp-md")},
     ],
 )  # fmt: skip
