@@ -84,7 +84,7 @@ class KeyedIntake(BaseIntake):
             return False
         if answer.outcome is Outcome.REJECTED:
             full = answer.reason in (FULL_OF_MESSAGES, FULL_OF_KEY)
-            condition = FULL if full else CONDITIONS[answer.standing]
+            condition = conditions.RESOURCE_LIMIT_EXCEEDED if full else CONDITIONS[answer.standing]
             source.refused(number, condition, answer.reason)
             return False
         self._added(answer.number, content, read)

@@ -25,9 +25,8 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import conditions, proton
 from feedhandler.amqp.client import Ended
-from feedhandler.amqp.durable.intake import FULL
 from feedhandler.amqp.durable.keyed_intake import CONDITIONS
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.request import parse_endpoint
@@ -37,6 +36,8 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp, Standing
 
 GAP, REPLACED = CONDITIONS[Standing.GAP], CONDITIONS[Standing.REPLACED]
+#: Conditions of a rejection after which the message is sent again.
+REPEATED = (GAP, conditions.RESOURCE_LIMIT_EXCEEDED)
 #: Messages that wait to be accepted; further `put`s wait.
 WINDOW = 4096
 
@@ -172,7 +173,7 @@ class Producer(KeptConnection):
                 self._again.append(message)
                 self._fail(PeerError(f"producer {self.id!r} is over: {reason}", "another id"))
                 return
-            elif outcome == proton.REJECTED and condition not in (GAP, FULL):
+            elif outcome == proton.REJECTED and condition not in REPEATED:
                 self.refused += 1
                 if not message.future.done():
                     message.future.set_exception(Refused(f"message {sequence}: {reason}", ""))
