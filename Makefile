@@ -122,7 +122,7 @@ leaks: $(VENV)/.everything ## ten million sends, 10,000 connects and reconnects:
 attacks: $(VENV)/.everything ## each attack of hostile clients for longer: what a good subscriber sees meanwhile (ATTACK_SECONDS=5)
 	$(PY) -m tests.attacks --seconds $(ATTACK_SECONDS)
 
-soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: nothing may grow or get lost
+soak: $(VENV)/.everything ## an hour at half the machine's rate, 20,000 packets/s at most, a fault a minute: nothing may grow or get lost
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.everything ## the simulation campaign (SEEDS=10000)
