@@ -361,6 +361,24 @@ async def test_a_broker_without_credit_is_not_left_for_messages_that_it_was_not_
         assert sequences(peer.messages) == [1, 2, 3, 1, 2, 3]
 
 
+async def test_an_error_of_ours_while_it_connects_is_reported_and_does_not_end_a_publisher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with broker() as peer:
+        rig = PublishRig(peer.url)
+
+        async def fails() -> str | None:
+            monkeypatch.undo()
+            raise RuntimeError("the test says so")
+
+        monkeypatch.setattr(rig.publisher, "_route_problem", fails)
+        async with started(rig, 2.0):
+            await rig.stream(1, 5)
+            await rig.confirmed()
+        assert "internal error: RuntimeError: the test says so; trying again" in rig.reported[0]
+        assert sequences(peer.messages) == [1, 2, 3, 4, 5]
+
+
 async def test_a_connection_that_breaks_with_each_message_is_reported_once() -> None:
     async with broker(lambda number, message: "drop") as peer, publishing(peer.url) as rig:
         await rig.stream(1, 5)

@@ -200,6 +200,26 @@ async def test_an_end_for_good_in_the_midst_of_attaching_is_one(
         assert messages.state is State.CLOSED
 
 
+@pytest.mark.parametrize("connected", [False, True])
+async def test_an_error_of_on_connection_is_raised_where_the_stream_is_consumed(
+    connected: bool,
+) -> None:
+    heard: list[bool] = []
+
+    def hear(event: Any) -> None:
+        heard.append(event.connected)
+        if heard[1:] and event.connected is connected:
+            raise ValueError("the test says so")
+
+    story = Story(on_connection=hear)
+    async with subscribed(**story.options) as (rig, messages):
+        await rig.stream(1, 3)
+        await story.consume(messages, "messages", 3)
+        cut_off(rig)
+        with pytest.raises(ValueError, match="the test says so"):
+            await story.consume(messages, "messages", 4)
+
+
 async def test_it_gives_up_after_the_time_it_was_given() -> None:
     async with running() as rig:
         url = rig.url

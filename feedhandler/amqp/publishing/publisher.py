@@ -223,7 +223,10 @@ class Publisher(Peer):
         while True:
             began = self._loop.time()
             hostname = self._hostname()
-            reason = await self._serve_once()
+            try:
+                reason = await self._serve_once()
+            except Exception as error:  # whatever it is: messages go on to wait for the broker
+                reason = f"internal error: {type(error).__name__}: {error}"
             self._disconnect()
             if self.state is State.CONNECTING and self._hostname() != hostname:
                 continue  # its kind is known now: connect again with the hostname that it wants

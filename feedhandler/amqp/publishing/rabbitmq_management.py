@@ -50,8 +50,8 @@ class Management:
             return question(name)
         except (OSError, http.client.HTTPException) as error:
             return f"the management API at {self._address} cannot be asked: {_words(error)}"
-        except ValueError:
-            return f"the management API at {self._address} answers what is no JSON"
+        except (ValueError, RecursionError):
+            return f"what the management API at {self._address} answers is not its JSON"
 
     def _problem_of_queue(self, name: str) -> str | None:
         status, _ = self._get("queues", name)
@@ -65,11 +65,13 @@ class Management:
             return f"there is no exchange {name!r} in virtual host {self._vhost!r}"
         if status != 200:
             return self._refusal(status)
-        if found.get("arguments", {}).get("alternate-exchange"):
+        found = _object(found)
+        if _object(found.get("arguments", {})).get("alternate-exchange"):
             return None
         if policy := found.get("policy"):
-            status, answer = self._get("policies", policy)
-            if status == 200 and answer.get("definition", {}).get("alternate-exchange"):
+            status, answer = self._get("policies", str(policy))
+            definition = _object(answer).get("definition", {}) if status == 200 else {}
+            if _object(definition).get("alternate-exchange"):
                 return None
         status, bindings = self._get("exchanges", name, "/bindings/source")
         if status != 200:
@@ -110,6 +112,13 @@ class Management:
     def _refusal(self, status: int) -> str:
         hint = ": the user wants the management tag" if status in (401, 403) else ""
         return f"the management API at {self._address} answers {status}{hint}"
+
+
+def _object(found: Any) -> dict[str, Any]:
+    """Return what must be an object of JSON. Raises ValueError where it is something else."""
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
 
 
 def _words(error: Exception) -> str:

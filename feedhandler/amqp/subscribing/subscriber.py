@@ -231,7 +231,10 @@ class Subscriber:
             self._woken()
         self._notify()
         if self.on_connection is not None:
-            self.on_connection(event)
+            try:
+                self.on_connection(event)
+            except Exception as error:  # raised where the stream is consumed
+                self._fail(error)
 
     def ended(self, upstream: Upstream, error: Exception | None) -> None:
         """End the stream where this was the last gateway that could come back."""
