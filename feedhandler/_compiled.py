@@ -116,7 +116,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     "journal": (
         "journal.commit_waiter",
         "journal.mutex",
-        "journal.producers",
+        "journal.commit_scheduler",
         "journal.reading",
         "journal.scatter",
         "journal.segments",
@@ -178,7 +178,7 @@ CALLS_NOT_LOOPS = (
     "amqp.subscribing.fast_dispatch",
     "journal.commit_waiter",
     "journal.mutex",
-    "journal.producers",
+    "journal.commit_scheduler",
     "journal.scatter",
     "journal.pending_batch",
     "lab.",

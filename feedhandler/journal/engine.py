@@ -7,7 +7,7 @@ held). All are held for microseconds; the writes and syncs of a flush, and the c
 block, run without any.
 
 Who has a queue calls the public methods of its engine and takes none of its parts. Only the two
-schedulers (`producers.py`, `blocking.py`) have some of these, by `Engine.scheduling`.
+schedulers (`commit_scheduler.py`, `blocking.py`) have some of these, by `Engine.scheduling`.
 
 What it promises: the next flush takes everything that waits, so that the next segment gathers while
 one sync is in progress. The first failed write or sync stops the queue: all present and later

@@ -1,7 +1,7 @@
 """The persistent queue for asyncio: `async with PersistentQueue.open(folder) as queue`.
 
 A separate thread writes, so that a sync never blocks the event loop. While it writes, the next
-segment gathers; `producers.py` decides when a segment is made.
+segment gathers; `commit_scheduler.py` decides when a segment is made.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from feedhandler.journal.cancels import CancelAnswer
+from feedhandler.journal.commit_scheduler import CommitScheduler
 from feedhandler.journal.engine import Callback, Engine, QueueInterface
-from feedhandler.journal.producers import Producers
 from feedhandler.journal.reading import Item
 from feedhandler.journal.settings import QueueSettings
 
@@ -22,7 +22,7 @@ LOOK = 64
 DAY_CHECK_SECONDS = 1.0
 
 
-class PersistentQueue(Producers, QueueInterface):
+class PersistentQueue(CommitScheduler, QueueInterface):
     """A persistent queue in one event loop; made by `PersistentQueue.open`.
 
     Raises `UsageError` (another process has it, an item is too large), `PeerError` (its files

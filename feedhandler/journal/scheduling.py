@@ -1,8 +1,8 @@
 """The parts of an engine that its scheduler works on at every put.
 
-What it is for: `Engine.scheduling` returns them to the two schedulers, `producers.py` (asyncio) and
-`blocking.py` (threads), which bind what they need once. Nobody else has them: whatever else an
-owner of a queue needs is a public method of its engine.
+What it is for: `Engine.scheduling` returns them to the two schedulers, `commit_scheduler.py`
+(asyncio) and `blocking.py` (threads), which bind what they need once. Nobody else has them:
+whatever else an owner of a queue needs is a public method of its engine.
 """
 
 from collections.abc import Callable

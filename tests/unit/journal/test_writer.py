@@ -14,8 +14,8 @@ from feedhandler.journal import (
     CancelAnswer,
     PersistentQueue,
     QueueStopped,
+    commit_scheduler,
     pending_batch,
-    producers,
     writer,
 )
 from feedhandler.journal.engine import Engine
@@ -334,7 +334,9 @@ async def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpre
     """Only what the file of ended items needs, once it has grown too long, is a call."""
     called: list[object] = []
     async with PersistentQueue.open(tmp_path, SMALL) as opened:
-        monkeypatch.setattr(producers, "carry_out", lambda files, steps: called.append(steps))
+        monkeypatch.setattr(
+            commit_scheduler, "carry_out", lambda files, steps: called.append(steps)
+        )
         number = 0
         while opened.statistics()["blocks_reused"] < 2:
             number = await opened.put(bytes(3000))

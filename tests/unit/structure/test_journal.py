@@ -13,7 +13,7 @@ from tests.support.checkout import CHECKOUT, tree_of
 
 JOURNAL = "feedhandler.journal"
 ENGINE = f"{JOURNAL}.engine"
-SCHEDULERS = {f"{JOURNAL}.producers", f"{JOURNAL}.blocking"}
+SCHEDULERS = {f"{JOURNAL}.commit_scheduler", f"{JOURNAL}.blocking"}
 #: What an engine consists of; none of it is to be had under a public name again.
 PARTS = frozenset({"clock", "delivery", "files", "lock", "pending", "store"})
 #: The engine's interface for the two schedulers.

@@ -53,7 +53,7 @@ _PLAIN = frozenset((Write, WriteThrough, Sync))
 
 
 @cython.cclass
-class Producers:
+class CommitScheduler:
     """Commit scheduler of one event loop's queue; see the module.
 
     `on_settled` is called in the event loop after each flush, and once the queue has stopped.
