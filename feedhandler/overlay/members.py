@@ -298,7 +298,8 @@ class Receiver(_Child):
     def release_ns(self) -> int:
         """When `release` must be called, by the own clock; 0: no deadline."""
         at = self.holding.deadline_ns
-        return at - self.clock.offset_ns if at else 0
+        # What is due at once is due at 1 by the sender's clock, which may be ahead of the own one.
+        return max(at - self.clock.offset_ns, 1) if at else 0
 
     @property
     def deadline_ns(self) -> int:

@@ -558,6 +558,19 @@ def test_the_senders_time_goes_down_the_tree() -> None:
     assert two.counts["number"] + two.counts["content"] == 1
 
 
+def test_what_is_due_at_once_is_released_where_the_senders_clock_is_ahead() -> None:
+    receiver = Receiver(TOPOLOGY, "receiver-0", NOW, follows_clock=True)
+    receiver.clock.add(Sample(5 * MS, 10))
+    parent = TOPOLOGY.member("proxy-0-0").address
+    receiver.receive(data(), parent, NOW)
+    assert 0 < receiver.release_ns <= NOW, "a message without a deadline"
+    assert len(receiver.release(NOW)) == 1
+    receiver.receive(data(epoch=NOW + 1), parent, NOW)
+    assert 0 < receiver.release_ns <= NOW, "a restart"
+    assert receiver.release(NOW)[0] == Restart(NOW + 1)
+    assert receiver.release_ns == 0, "nothing is held"
+
+
 # -- topologies --------------------------------------------------------------------------------
 
 
