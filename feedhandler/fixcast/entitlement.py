@@ -220,6 +220,9 @@ class EntitlementServer:
         connection = self._connections.get(id)
         if connection is None or connection.state is not State.CHECKING:
             return []
+        # Whatever the password: connections that were there before would try one each.
+        if self._throttle.shut(connection.address, now_ns):
+            return self._end(connection, "too many failed Logons", "shut_out", now_ns)
         if not right or connection.user not in self._users:
             self._throttle.failed(connection.address, now_ns)
             connection.state = TABLE[State.CHECKING, Input.WRONG]
@@ -330,6 +333,8 @@ class EntitlementServer:
             return self._end(connection, what, "unexpected", now_ns)
         if state is State.ENDED:
             return self._end(connection, "", "logouts", now_ns)
+        if event is Input.LOGON and self._throttle.shut(connection.address, now_ns):
+            return self._end(connection, "too many failed Logons", "shut_out", now_ns)
         if event is Input.LOGON:
             connection.user = message.text(messages.USER)
             connection.state = state

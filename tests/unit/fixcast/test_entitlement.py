@@ -153,6 +153,23 @@ def test_who_fails_too_often_is_shut_out_by_address_for_a_while() -> None:
     assert LoggedOn() in wired.events[wired.connect("ann")]
 
 
+@pytest.mark.parametrize("all_ask_first", [True, False])
+def test_connections_that_were_there_before_are_shut_out_too(all_ask_first: bool) -> None:
+    server = EntitlementServer({"ann": []}, [], [])
+    for id in range(8):
+        server.connected(id, "a", START)
+    logon = write(messages.LOGON, 1, [(messages.USER, "ann"), (messages.PASSWORD, "guess")])
+    asked: list[Action] = []
+    for id in range(8):
+        asked += server.received(id, logon, START)
+        if not all_ask_first:
+            server.verified(id, False, START)
+    for id in range(8):
+        server.verified(id, id == 7, START)
+    assert len(asked) == (8 if all_ask_first else 8 + 3), "a Logout and a Close for three of them"
+    assert server.counts == {"wrong_password": 5, "shut_out": 3}
+
+
 def test_a_key_is_pushed_before_its_time_and_not_earlier() -> None:
     wired = Wired()
     wired.rings[CHANNEL].add(key(1, 0, START + 400 * SECOND))
