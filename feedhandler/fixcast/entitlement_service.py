@@ -67,6 +67,7 @@ class EntitlementService:
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ns = 0
+        self._closed = False
 
     async def start(
         self, host: str, port: int, tls: ssl.SSLContext | None = None, plain: bool = False
@@ -91,6 +92,7 @@ class EntitlementService:
 
     async def close(self) -> None:
         """Stop listening, and end the connections."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:
@@ -145,6 +147,8 @@ class EntitlementService:
 
     def _turn(self) -> None:
         """Do what is due, and set the timer for what is due next."""
+        if self._closed:  # a password was still being verified
+            return
         if self._timer is not None:
             self._timer.cancel()
         now_ns = time.time_ns()

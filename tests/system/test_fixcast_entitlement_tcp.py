@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -104,6 +105,32 @@ async def test_a_server_that_is_not_believed_gets_no_password(tmp_path: Path) ->
         with pytest.raises(PeerError, match="cannot connect"):
             await session(service, "pw", stranger)
         assert not service.server.counts
+
+
+async def test_a_password_that_is_verified_when_the_server_closes_starts_no_timer() -> None:
+    begun, end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class SlowUsers(Users):
+        def by_password(self, name: str, password: str) -> User | None:
+            loop.call_soon_threadsafe(begun.set)
+            end.wait(PATIENCE_SECONDS)
+            return super().by_password(name, password)
+
+    async with serving() as (service, _):
+        service.use(SlowUsers([User("ann", password=cheap_hash("pw"))], False))
+        running = asyncio.ensure_future(session(service, "pw"))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await begun.wait()
+        (client,) = service._clients.values()
+        (verifying,) = client.tasks
+    end.set()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await verifying
+    assert service._timer is not None
+    assert service._timer.cancelled()
+    with pytest.raises(PeerError, match="closed the connection"):
+        await running
 
 
 async def test_a_server_that_is_gone_is_reported() -> None:
