@@ -262,12 +262,14 @@ class Publisher:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        drained = False
         try:
             for output in self._outputs.values():
                 output.sender.stop(time.monotonic_ns())
             await self._drained()
+            drained = True
         finally:
-            await self._close(ended=kind is None)
+            await self._close(ended=drained and kind is None)
 
     @property
     def counts(self) -> Counter[str]:
@@ -304,7 +306,7 @@ class Publisher:
         output, given = self._output(channel), list(messages)
         if not given:
             raise UsageError("there is nothing to publish", "give one message or more")
-        sender, done = output.sender, 0
+        sender, done, last = output.sender, 0, 0
         turn_ns = time.monotonic_ns() + TURN_NS
         while done < len(given):
             now_ns = time.monotonic_ns()
@@ -314,6 +316,7 @@ class Publisher:
                 at = f"message {done + 1} of {len(given)}; those before it are published"
                 raise UsageError(error.message, f"{error.hint} ({at})") from None
             done += count
+            last = sender.session.next - 1  # others may publish while this one waits
             self._sent(output, now_ns)
             if not count and sender.full:
                 output.room.clear()
@@ -321,7 +324,7 @@ class Publisher:
             elif now_ns >= turn_ns:
                 await asyncio.sleep(0)
                 turn_ns = time.monotonic_ns() + TURN_NS
-        return sender.session.next - 1
+        return last
 
     def _sent(self, output: _ChannelOutput, now_ns: int) -> None:
         """Send what may leave, and set the alarm for the rest."""

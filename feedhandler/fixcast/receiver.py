@@ -428,13 +428,18 @@ class _Link:
         return True
 
     async def _run(self) -> None:
-        for tries in itertools.count(1):
+        tries, clock = 0, asyncio.get_running_loop().time
+        while True:
+            began = clock()
             with contextlib.suppress(OSError, PeerError):
                 reader, self._writer = await asyncio.open_connection(self._host, self._port)
                 await self._read(reader)
+            tries += 1
             if self._writer is not None:
                 self._writer.transport.abort()
                 self._writer = None
+                if clock() - began >= RECONNECT_MOST_US / 1e6:
+                    tries = 1  # it has lasted, however many were lost before
             await asyncio.sleep(self._backoff.delay_ns(tries) / _SECOND)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:

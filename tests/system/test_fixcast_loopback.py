@@ -4,6 +4,7 @@ import array
 import asyncio
 import contextlib
 import errno
+import json
 import random
 import socket
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.fixcast import receiver as receiver_module
 from feedhandler.fixcast import resend_service
 from feedhandler.fixcast.channels import host_and_port, parse_channels
 from feedhandler.fixcast.market_data_service import requests_answered
@@ -30,6 +32,7 @@ from feedhandler.fixcast.reception import (
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.fixcast.system_calls import LineSender
+from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.server import ResendSettings
@@ -58,6 +61,68 @@ def losing_once(parts: set[bytes]) -> Network:
         return not found, not found
 
     return network
+
+
+async def test_many_at_once_return_their_own_last_number_beside_others() -> None:
+    settings = PublisherSettings(sending=SENDING)
+    async with Publisher(channels(), ["c1"], settings) as publisher:
+        runs = [[update(f"{run} {number}") for number in range(20_000)] for run in range(2)]
+        numbers = await asyncio.gather(*(publisher.publish_many("c1", run) for run in runs))
+        assert sorted(numbers)[1] == 40_000
+        assert len(set(numbers)) == 2
+
+
+async def test_an_end_that_is_cut_short_is_no_ordered_one(tmp_path: Path) -> None:
+    slow = PublisherSettings(
+        sending=SENDING, state=tmp_path, rate_bytes_s=1000, burst_bytes=1, interface="127.0.0.1"
+    )
+    entered = asyncio.Event()
+
+    async def publish() -> None:
+        async with Publisher(channels(), ["c1"], slow) as publisher:
+            await publisher.publish_many("c1", [update("x" * 1000) for _ in range(200)])
+            entered.set()
+
+    publishing = asyncio.ensure_future(publish())
+    await entered.wait()
+    await asyncio.sleep(0)
+    publishing.cancel()
+    await asyncio.wait({publishing})
+    assert publishing.cancelled()
+    (stored,) = tmp_path.iterdir()
+    assert json.loads(stored.read_text())["next"] == 0, "what was sent last is not known"
+
+
+@pytest.mark.parametrize(
+    ("most_us", "waited"), [(0, [1, 1, 1, 1]), (3_600_000_000, [1, 2, 3, 4])],
+    ids=["lasted", "too short"],
+)  # fmt: skip
+async def test_a_lost_connection_is_no_failure_if_it_has_lasted(
+    most_us: int, waited: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_module, "RECONNECT_MOST_US", most_us)
+    waits: list[int] = []
+    enough = asyncio.Event()
+
+    class Noted(Backoff):
+        def delay_ns(self, tries: int) -> int:
+            waits.append(tries)
+            if len(waits) == 4:
+                enough.set()
+            return 0
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    link = receiver_module._Link(f"{host}:{port}", lambda message: None)
+    link._backoff = Noted(1, 1, 1)
+    async with asyncio.timeout(SECONDS):
+        await enough.wait()
+    await link.close()
+    server.close()
+    assert waits[:4] == waited
 
 
 async def test_what_is_published_is_received_in_order() -> None:
