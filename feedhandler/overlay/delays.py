@@ -134,6 +134,7 @@ class DelayRecord:
             self._interval, 1, self._messages, tuple(int(rung) for rung in rungs), self._late
         )
         self._delays, self._every, self._messages, self._late = [], 1, 0, 0
+        self._interval += 1  # what still comes of the one that is reported is not counted
         return report
 
 

@@ -278,6 +278,19 @@ def test_delays_are_reported_when_the_next_interval_begins() -> None:
     assert (closed.messages, closed.late_count) == (1, 2)
 
 
+def test_an_interval_that_was_closed_by_time_is_not_reported_again() -> None:
+    record = DelayRecord(1_000)
+    record.add(1, 500, 1, False)
+    assert record.close() is not None
+    assert record.add(2, 501, 700, True) is None, "of the interval that was reported"
+    assert record.ends_ns == 0
+    assert record.close() is None
+    record.add(3, 1_500, 7, False)
+    closed = record.close()
+    assert closed is not None
+    assert (closed.interval, closed.messages, closed.late_count) == (1, 1, 0)
+
+
 def test_delays_of_a_busy_interval_are_thinned_out() -> None:
     record = DelayRecord(1 << 40)
     for number in range(1, 3 * SAMPLES_MAX):
