@@ -27,7 +27,7 @@ from feedhandler.codecs.toml_text import (
     read_text,
 )
 from feedhandler.fixcast.crypto import PrivateKey, private_key, public_bytes
-from feedhandler.fixcast.keys import FOREVER, SECRET_BYTES, ChannelKey, KeyRing
+from feedhandler.fixcast.keys import FOREVER, KEYS_MAX, SECRET_BYTES, ChannelKey, KeyRing
 from feedhandler.private_files import FILE_MODE, make_folder, openness
 from feedhandler.replacing import replacing
 
@@ -219,7 +219,14 @@ class KeyFolder:
 
 
 def new_key(ring: KeyRing, from_ns: int, until_ns: int) -> ChannelKey:
-    """Return a channel's next key, with the id above all others and a random secret."""
+    """Return a channel's next key, with the id above all others and a random secret.
+
+    Raises `UsageError` where the channel has no room for another.
+    """
+    if len(ring) >= KEYS_MAX:
+        raise UsageError(
+            f"channel {ring.channel} has {KEYS_MAX} keys", "wait until one of them has expired"
+        )
     id = max((key.id for key in ring.listed()), default=0) + 1
     return ChannelKey(ring.channel, id, os.urandom(SECRET_BYTES), from_ns, until_ns)
 

@@ -12,7 +12,13 @@ from pathlib import Path
 from feedhandler.addresses import split_address
 from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.security import ClientTls, ServerTls
-from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+from feedhandler.codecs.errors import (
+    ConfigError,
+    FeedhandlerError,
+    PeerError,
+    UsageError,
+    unwritable,
+)
 from feedhandler.fixcast.entitlement import (
     Action,
     EntitlementClient,
@@ -122,6 +128,7 @@ def give(path: Path, channels: Sequence[str], to: Path) -> int:
         keys = [key for key in folder.ring(channel).listed() if key.until_ns > now_ns]
         if not keys:
             raise UsageError(f"channel {channel} has no key to give", f"see {path}")
+        other.expire(channel, now_ns)
         for key in keys:
             print(other.add(key))
         for public in folder.publishers(channel):
@@ -143,19 +150,37 @@ class _Source:
         self.refresh()
 
     def refresh(self) -> None:
-        """Add the folder's keys to the rings, and drop those that have expired."""
+        """Add the folder's keys to the rings, and drop those that have expired.
+
+        Raises the last channel's error where keys cannot be read; other channels' are added.
+        """
         now_ns = time.time_ns()
+        failure: FeedhandlerError | None = None
         for channel, ring in self.rings.items():
             ring.expire(now_ns)
-            for key in self._folder.ring(channel).listed():
-                if key.until_ns > now_ns:
-                    ring.add(key)
+            try:
+                for key in self._folder.ring(channel).listed():
+                    if key.until_ns > now_ns:
+                        ring.add(key)
+            except FeedhandlerError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def changed(self) -> EntitlementConfig | None:
-        """Read the configuration again; return it where it has changed, else None."""
+        """Read the configuration again; return it where it has changed, else None.
+
+        Raises `UsageError` where a user is to have a channel that is not there.
+        """
         config = read_config(self._path)
         if config == self.config:
             return None
+        for user in config.user:
+            for channel in user.channels:
+                if channel not in self.rings:
+                    raise UsageError(
+                        f"user {user.name}: there is no channel {channel}", f"see {config.channels}"
+                    )
         self.config = config
         return config
 
@@ -179,17 +204,22 @@ def serve(path: Path, plain: bool) -> int:
 
         def look() -> Iterable[Action]:
             """Apply the present keys and users; report an error once, and keep the old ones."""
+            faults: dict[str, str] = {}
             try:
                 source.refresh()
+            except FeedhandlerError as error:
+                faults[error.message] = error.hint
+            try:
                 changed = source.changed()
                 if changed is not None:
                     service.use(changed.users())
                     yield from _follow(server, changed)
-                said.clear()
             except FeedhandlerError as error:
-                if error.message not in said:
-                    said.add(error.message)
-                    complain(error.message, error.hint)
+                faults[error.message] = error.hint
+            for message in faults.keys() - said:
+                complain(message, faults[message])
+            said.clear()
+            said.update(faults)
 
         service.look = look
         await service.start(*config.address, tls, plain)
@@ -260,6 +290,8 @@ class _Keeper:
         match event:
             case ChannelKey():
                 self._keyed.add(event.channel)
+                # A channel has room for few keys, and `--follow` is given them for ever.
+                self._folder.expire(event.channel, time.time_ns())
                 print(self._folder.keep(event), flush=True)
             case Grant():
                 self._granted.add(event.channel)
@@ -288,8 +320,11 @@ class _Keeper:
         return ExitCode.FOUND
 
     def _write(self, name: str, content: bytes) -> None:
-        path = self._to / name
-        if not path.resolve().is_relative_to(self._to.resolve()):
+        if "/" in name or not name.isprintable():
             raise ConfigError(f"{name!r} is no file's name", "see the server")
-        path.write_bytes(content)
+        path = self._to / name
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise unwritable(path, error) from error
         print(path, flush=True)
