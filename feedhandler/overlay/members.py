@@ -86,6 +86,13 @@ class _Parent(_Member):
 
     _bound_ns: int
 
+    def change(self, topology: Topology) -> str:
+        """Take another version of the topology; return why not, or ""."""
+        useless = self.reports.useless
+        reason = super().change(topology)
+        self.reports.useless = useless  # it counts on
+        return reason
+
     def _changed(self) -> None:
         me = self.me
         self.targets = tuple(each.address for each in self.topology.targets(me))

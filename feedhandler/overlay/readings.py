@@ -35,10 +35,10 @@ def counts_of(member: AnyMember, port: "Port | None") -> dict[str, int]:
         }  # fmt: skip
     if not isinstance(member, Receiver):
         counts["useless"] = member.reports.useless
-    if not isinstance(member, Sender):
-        counts["clock_steps"] = member.clock.steps
     if port is None:
         return counts
+    if not isinstance(member, Sender):
+        counts["clock_steps"] = member.clock.steps
     counts |= {
         "datagrams_sent": port.sent, "datagrams_received": port.received,
         "not_taken": sum(port.errors.values()), "oversize": port.oversize,

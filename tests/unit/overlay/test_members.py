@@ -603,6 +603,13 @@ def test_a_failed_proxy_is_replaced_while_the_others_run() -> None:
     assert [each.id for each in two.release(NOW) if isinstance(each, Deliver)] == [1]
 
 
+def test_useless_reports_are_counted_on_over_a_change() -> None:
+    one = proxy()
+    one.reports.add("nobody", report(), NOW)
+    assert one.change(TOPOLOGY.replaced("proxy-0-1", ("10.0.0.9", 7_000), OTHER_KEY)) == ""
+    assert one.reports.useless == 1
+
+
 def test_a_sender_takes_a_later_version_too_and_no_other() -> None:
     sender = Sender(TOPOLOGY, NOW)
     after = TOPOLOGY.replaced("proxy-0-1", ("10.0.0.9", 7_000), OTHER_KEY)
