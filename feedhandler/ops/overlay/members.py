@@ -31,6 +31,9 @@ from feedhandler.overlay.topology_file import (
 from feedhandler.overlay.wire import PAYLOAD_MAX
 from feedhandler.terminal.console import ExitCode, complain, print_json, reading
 
+#: A sender with a rate catches up with this much delay.
+CATCH_UP_NS = 100_000_000
+
 
 class Signals:
     """Signal handlers of a member: SIGINT and SIGTERM end it, SIGHUP reloads its topologies."""
@@ -261,6 +264,8 @@ def _send_all(
                 ended = not payload
                 waiting += payload
                 continue
+        if rate:  # time without input is not caught up in a burst
+            began_ns += max(-early_ns - CATCH_UP_NS, 0)
         try:
             loop.send(member.send(payload, time.time_ns()))
         except ValueError:

@@ -1,0 +1,43 @@
+"""A sender's rate, without sockets of a tree (`ops.overlay.members`)."""
+
+import os
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from feedhandler.ops.overlay import members
+
+S = 1_000_000_000
+
+
+def test_a_rate_holds_after_a_time_without_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_end, write_end = os.pipe()
+    now_ns, sent = [S], []
+    os.write(write_end, b"first\n")
+
+    def poll() -> None:
+        """Let ten seconds go by when the first line was sent; then more lines come, and the end."""
+        if sent and now_ns[0] < 10 * S:
+            now_ns[0] += 10 * S
+            os.write(write_end, b"more\n" * 1_000)
+            os.close(write_end)
+
+    def turn(most_ns: int) -> None:
+        now_ns[0] += most_ns
+
+    clock = SimpleNamespace(monotonic_ns=lambda: now_ns[0], time_ns=lambda: now_ns[0])
+    monkeypatch.setattr(members, "time", clock)
+    one, other = socket.socketpair()
+    with one, other, os.fdopen(read_end, "rb", 0) as file:
+        loop: Any = SimpleNamespace(
+            sock=one, poll=poll, turn=turn, send=lambda each: sent.append(each)
+        )
+        member: Any = SimpleNamespace(send=lambda payload, at_ns: at_ns)
+        signals: Any = SimpleNamespace(over=lambda member: False)
+        members._send_all(member, loop, file, True, 100, signals)
+    assert len(sent) == 1_001
+    begun_ns = sent[1]
+    soon = sum(at_ns < begun_ns + S for at_ns in sent[1:])
+    assert 100 <= soon <= 111, "a second's messages, and those of a tenth that is caught up"
