@@ -176,6 +176,20 @@ def test_prices_with_the_message_s_own_scale_stay_integers_beside_it(tmp_path: P
     assert [(row["price"], row["price_scale_code"]) for row in rows] == [(1234, 2), (1234, 2)]
 
 
+def test_prices_without_a_value_are_null(tmp_path: Path) -> None:
+    feed = load_feed("b3-umdf")
+    messages = [
+        feed.encode_message("price_band", security_id=1, low_limit_price=price)
+        for price in (12_500, None)
+    ]
+    with CaptureWriter(tmp_path / "one.pcap") as writer:
+        packet = feed.encode_packet(service=1, sequence=1, messages=messages)
+        writer.write(OPENING_NS, LINE_A, PORT, packet)
+    fill_lake([str(tmp_path / "one.pcap")], feed.name, tmp_path / "lake")
+    rows = rows_of(tmp_path / "lake", "price_band")
+    assert [row["low_limit_price"] for row in rows] == [Decimal("1.25"), None]
+
+
 def test_files_are_put_together_up_to_their_bound(
     session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
