@@ -20,11 +20,20 @@ from feedhandler.characterise.growing import news, reach
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally_blobs import packed, unpacked
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.following import follow
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
-from tests.support.characterise import FEED, append, write_session
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    OPENING_NS,
+    PORT,
+    append,
+    write_session,
+)
 
 UTP = Request("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -244,6 +253,22 @@ def test_what_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         follow(options(tmp_path, tmp_path / "out", once=True, **changes))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_folder_that_was_empty_at_first_is_followed_later(tmp_path: Path) -> None:
+    feed = load_feed("nasdaq-totalview-itch")
+    assert not feed.table.service_size, "channels are guessed"
+    folder = tmp_path / "live"
+    folder.mkdir()
+    asked = options(folder, tmp_path / "out", once=True, feed=feed.name)
+    with pytest.raises(UsageError, match="no capture at"):
+        follow(asked)
+    with CaptureWriter(folder / "a.pcap") as writer:
+        event = feed.encode_message("system_event", event_code="O")
+        packet = feed.encode_packet(session="S", sequence=1, messages=[event])
+        writer.write(OPENING_NS, LINE_A, PORT, packet)
+    assert follow(asked) == ExitCode.OK
 
 
 def test_killed_again_and_again_it_ends_with_the_job_s_tables(
