@@ -1,5 +1,6 @@
 """A session that is followed has the tables of the job over the same files, whatever happens."""
 
+import gzip
 import json
 import os
 import random
@@ -178,6 +179,23 @@ def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(
     gone = following.outcome([str(folder)], complete=True)
     assert (gone.files[2].records, gone.files[2].problem) == (complete.files[2].records, "")
     assert comparable_rows(gone)[:-1] == comparable_rows(complete)[:-1]
+
+
+def test_a_recording_that_is_no_longer_the_one_that_was_read_is_reported(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    folder, state = tmp_path / "live", tmp_path / "state"
+    shorter = Path(_write(folder / "a.pcap", recordings[0]))
+    grown = Path(_write(folder / "b.pcap.gz", gzip.compress(recordings[1])))
+    read = follow_to(folder, state, complete=True).outcome([str(folder)], complete=True)
+    assert [each.problem for each in read.files] == ["", ""]
+    (end,) = reach([str(shorter)], {}, 30_000).values()
+    shorter.write_bytes(recordings[0][:end])
+    grown.write_bytes(gzip.compress(recordings[1]) + gzip.compress(recordings[2][24:]))
+    again = follow_to(folder, state, complete=True).outcome([str(folder)], complete=True)
+    assert [each.records for each in again.files] == [each.records for each in read.files]
+    assert "another file took its place" in again.files[0].problem
+    assert "it grew after it was read whole" in again.files[1].problem
 
 
 def _write(path: Path, data: bytes) -> str:
