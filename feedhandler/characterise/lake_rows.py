@@ -30,7 +30,7 @@ from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 
-#: Digits of a decimal price: what 64 bits can hold.
+#: Digits of a decimal price: what a signed integer of 64 bits can hold.
 PRICE_DIGITS = 19
 #: The table of messages that no layout fits.
 RAW = "unknown"
@@ -250,10 +250,16 @@ class _LayoutTable:
 
 
 def decimals(raw: Array, scale: int, null: int | None = None) -> pa.Array:
-    """Convert integers to decimals with `scale` decimal places, all at once; `null` is none."""
+    """Convert integers to decimals with `scale` decimal places, all at once.
+
+    `null` is none, and so is an unsigned integer of more digits than a price has.
+    """
     words = np.empty((len(raw), 2), np.int64)
     words[:, 0] = raw.astype(np.int64)
-    words[:, 1] = words[:, 0] >> 63
+    words[:, 1] = words[:, 0] >> 63 if raw.dtype.kind == "i" else 0
     kind = pa.decimal128(PRICE_DIGITS, scale)
     made = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(words.tobytes())])
-    return made if null is None else pc.if_else(pa.array(raw != null), made, None)
+    is_none = raw >= 10**PRICE_DIGITS if raw.dtype == np.uint64 else np.zeros(len(raw), bool)
+    if null is not None:
+        is_none |= raw == null
+    return pc.if_else(pa.array(is_none), None, made) if is_none.any() else made

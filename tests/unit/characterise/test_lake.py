@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,7 @@ from feedhandler.characterise.files import look_at
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.lake import contents_table, fill_lake, outcome_of
 from feedhandler.characterise.lake_identity import look, quick_identity
+from feedhandler.characterise.lake_rows import decimals
 from feedhandler.characterise.slices import CaptureFile
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
@@ -188,6 +190,22 @@ def test_prices_without_a_value_are_null(tmp_path: Path) -> None:
     fill_lake([str(tmp_path / "one.pcap")], feed.name, tmp_path / "lake")
     rows = rows_of(tmp_path / "lake", "price_band")
     assert [row["low_limit_price"] for row in rows] == [Decimal("1.25"), None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "expected"),
+    [
+        ("i8", -(2**63), Decimal("-92233720368547758.08")),
+        ("u8", 2**63, Decimal("92233720368547758.08")),
+        ("u8", 10**19 - 1, Decimal("99999999999999999.99")),
+        ("u8", 10**19, None),
+        ("u8", 2**64 - 1, None),
+        ("u4", 2**32 - 1, Decimal("42949672.95")),
+    ],
+)
+def test_the_greatest_prices_keep_their_sign(kind: str, raw: int, expected: Any) -> None:
+    made = decimals(numpy.array([raw, 150], kind), 2)
+    assert made.to_pylist() == [expected, Decimal("1.50")]
 
 
 def test_files_are_put_together_up_to_their_bound(
