@@ -213,6 +213,8 @@ class _LayoutTable:
         mine = (columns["code"] == self.layout.code) & (sizes >= self.layout.size)
         indexes = np.flatnonzero(mine & (sizes < self._below))
         if not len(indexes):
+            if self._columns.feed.clock is not None:
+                self._columns.decode(data, index, day)  # it keeps the clock for rows of later calls
             return None
         self._columns.decode(data, index, day)
         arrays = self._columns.arrays

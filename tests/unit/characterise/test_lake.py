@@ -24,8 +24,9 @@ from feedhandler.characterise.files import look_at
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.lake import contents_table, fill_lake, outcome_of
 from feedhandler.characterise.lake_identity import look, quick_identity
-from feedhandler.characterise.lake_rows import decimals
-from feedhandler.characterise.slices import CaptureFile
+from feedhandler.characterise.lake_rows import MessageTables, decimals
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.slices import CaptureFile, whole
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -190,6 +191,45 @@ def test_prices_without_a_value_are_null(tmp_path: Path) -> None:
     fill_lake([str(tmp_path / "one.pcap")], feed.name, tmp_path / "lake")
     rows = rows_of(tmp_path / "lake", "price_band")
     assert [row["low_limit_price"] for row in rows] == [Decimal("1.25"), None]
+
+
+@pytest.fixture
+def clocked(tmp_path: Path) -> Path:
+    """Write two seconds: the clock, an order's end, and much else."""
+    feed = load_feed("cboe-byx-pitch")
+    assert feed.clock is not None
+    clock = feed.layouts[feed.clock.code][0].name
+    with CaptureWriter(tmp_path / "clocked.pcap") as writer:
+        for number in range(200):
+            message = feed.encode_message("reduce_size_short")
+            if number % 100 == 0:
+                message = feed.encode_message(clock, time=36_000 + number // 100)
+            elif number % 100 == 50:
+                message = feed.encode_message("delete_order", time_offset=5)
+            packet = feed.encode_packet(sequence=number + 1, service=1, messages=[message])
+            writer.write(OPENING_NS + number, LINE_A, PORT, packet)
+    return tmp_path / "clocked.pcap"
+
+
+def test_times_since_a_clock_message_are_known_wherever_slices_end(
+    clocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lakes, "slice_bytes", lambda total, workers: 4_000)
+    fill_lake([str(clocked)], "cboe-byx-pitch", tmp_path / "lake")
+    first, second = (row["event_time_ns"] for row in rows_of(tmp_path / "lake", "delete_order"))
+    assert second == first + 10**9
+
+
+def test_times_since_a_clock_message_are_known_wherever_batches_end(clocked: Path) -> None:
+    (batch,) = SliceReader(whole(look_at(str(clocked)))).batches()
+    tables = MessageTables(load_feed("cboe-byx-pitch"))
+    found = []
+    for begin in range(0, 200, 20):
+        for partition, rows in tables.batches(batch.select(numpy.arange(begin, begin + 20))):
+            if partition.layout == "delete_order":
+                found += rows.column("event_time_ns").to_pylist()
+    first, second = found
+    assert second == first + 10**9
 
 
 @pytest.mark.parametrize(
