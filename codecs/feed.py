@@ -53,6 +53,9 @@ _KEY_TABLE = str.maketrans(dict.fromkeys(KEY_RESERVED, "_"))
 
 #: Digits of a symbol that is an index, at most.
 _INDEX_DIGITS = 20
+#: The greatest message type, and how many digits it has.
+_TYPE_MAX = 0xFFFF
+_TYPE_DIGITS = len(str(_TYPE_MAX))
 _KINDS = {kind.name.lower(): kind for kind in PacketKind}
 
 
@@ -290,8 +293,9 @@ class Feed:
             return label
         if self._labels_are_text and len(label) == self._label_size:
             return int.from_bytes(label.encode("latin-1", "replace"), "big")
-        if label.isdigit():
-            return int(label)
+        digits = label.lstrip("0") or label
+        if digits.isdecimal() and len(digits) <= _TYPE_DIGITS and int(digits) <= _TYPE_MAX:
+            return int(digits)
         raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
 
     @functools.cached_property

@@ -162,9 +162,23 @@ def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -
             account.problem = error.message
         return  # the part that was read of a recording that is gone counts
     account.kind, account.size = file.kind, file.size
+    if account.slices and file.path == name and not account.problem:
+        account.problem = _changed(file, read)
     if file.kind in ("pcap", "content") and not account.problem:
         record = _record_at(file, max(read, len(file.header)))
         account.problem = record.damage or ("" if growing else record.cut)
+
+
+def _changed(file: CaptureFile, read: int) -> str:
+    """Describe what has become of a file that was read up to a byte and is no longer the one that
+    was read; empty where it is."""
+    if file.kind == "content" or file.size == read:
+        return ""
+    if file.size < read:
+        return f"it has {file.size:,} bytes, but {read:,} were read: another file took its place"
+    if file.kind == "pcap":
+        return ""
+    return f"it grew after it was read whole: what is behind byte {read:,} is not counted"
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -221,7 +221,10 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     if identity is None:
         return Written(shown(file.path), str(folder), False)
     (staging / "_tally").mkdir(parents=True)
-    slices = exact_slices([file], slice_bytes(file.size, workers))
+    # Times that count from a clock message need all that came before them: one slice.
+    has_clock = load_feed(feed).clock is not None
+    size = max(file.size, 1) if has_clock else slice_bytes(file.size, workers)
+    slices = exact_slices([file], size)
     keys = _channel_keys(slices, feed, staging, mapper)
     tasks = [(part, feed, str(staging), keys) for part in slices]
     account = FileAccount(shown(file.path), file.kind, file.size, slices=len(slices))

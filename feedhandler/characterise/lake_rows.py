@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from feedhandler.characterise.rows import RowMaker
@@ -29,7 +30,7 @@ from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 
-#: Digits of a decimal price: what 64 bits can hold.
+#: Digits of a decimal price: what a signed integer of 64 bits can hold.
 PRICE_DIGITS = 19
 #: The table of messages that no layout fits.
 RAW = "unknown"
@@ -197,12 +198,9 @@ class _LayoutTable:
         larger = [each.size for each in feed.layouts[layout.code] if each.size > layout.size]
         self._below = min(larger, default=2**32)
         blocks = [layout.named] if layout.group is None else [layout.named, layout.group.named]
-        self._scales = {
-            field.name: field.price
-            for fields in blocks
-            for field in fields
-            if field.price is not None
-        }
+        prices = [field for fields in blocks for field in fields if field.price is not None]
+        self._scales = {field.name: field.price for field in prices}
+        self._nulls = {field.name: field.null for field in prices}
 
     def rows(
         self, columns: dict[str, Any], data: Array, index: Any, day: datetime.date
@@ -215,6 +213,8 @@ class _LayoutTable:
         mine = (columns["code"] == self.layout.code) & (sizes >= self.layout.size)
         indexes = np.flatnonzero(mine & (sizes < self._below))
         if not len(indexes):
+            if self._columns.feed.clock is not None:
+                self._columns.decode(data, index, day)  # it keeps the clock for rows of later calls
             return None
         self._columns.decode(data, index, day)
         arrays = self._columns.arrays
@@ -244,13 +244,24 @@ class _LayoutTable:
             made[name] = column
             return
         scale = self._scales[price]
-        made[price] = decimals(raw, scale) if isinstance(scale, int) else column
+        null = self._nulls[price]
+        if isinstance(scale, int):
+            made[price] = decimals(raw, scale, null)
+        else:
+            made[price] = column if null is None else pa.array(raw, mask=raw == null)
 
 
-def decimals(raw: Array, scale: int) -> pa.Array:
-    """Convert integers to decimals with `scale` decimal places, all at once."""
+def decimals(raw: Array, scale: int, null: int | None = None) -> pa.Array:
+    """Convert integers to decimals with `scale` decimal places, all at once.
+
+    `null` is none, and so is an unsigned integer of more digits than a price has.
+    """
     words = np.empty((len(raw), 2), np.int64)
     words[:, 0] = raw.astype(np.int64)
-    words[:, 1] = words[:, 0] >> 63
+    words[:, 1] = words[:, 0] >> 63 if raw.dtype.kind == "i" else 0
     kind = pa.decimal128(PRICE_DIGITS, scale)
-    return pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(words.tobytes())])
+    made = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(words.tobytes())])
+    is_none = raw >= 10**PRICE_DIGITS if raw.dtype == np.uint64 else np.zeros(len(raw), bool)
+    if null is not None:
+        is_none |= raw == null
+    return pc.if_else(pa.array(is_none), None, made) if is_none.any() else made

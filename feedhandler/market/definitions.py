@@ -18,6 +18,8 @@ Raw = int | bytes | None
 Values = Mapping[str, int | bytes]
 _DAY_NS = 86_400 * PRICE_SCALE
 _EPOCH = datetime.date(1970, 1, 1)
+#: Digits that are read of a longer number: too many for any field, and fewer than Python refuses.
+_DIGITS_MAX = 64
 #: The decimals of prices in records.
 _DECIMALS = 9
 #: The least value of each integer of a definition, and the one that is undefined.
@@ -115,7 +117,7 @@ def _date(term: Term, raw: Sequence[Raw]) -> _Found:
     year, month, day, *week = (_integer(each) or 0 for each in raw)
     try:
         date = datetime.date(year, month, day or 1)
-    except ValueError:
+    except (ValueError, OverflowError):
         return []
     if term.name == "maturity":
         parts = {"year": year, "month": month, "day": day, "week": sum(week)}
@@ -126,7 +128,7 @@ def _date(term: Term, raw: Sequence[Raw]) -> _Found:
 def _integer(raw: Raw) -> int | None:
     if isinstance(raw, bytes):
         digits = raw.strip(b" \0")
-        return int(digits) if digits.isdigit() else None
+        return int(digits.lstrip(b"0")[:_DIGITS_MAX] or b"0") if digits.isdigit() else None
     return raw
 
 

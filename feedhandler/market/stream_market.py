@@ -96,9 +96,10 @@ class Market:
         #: Names that came with records: by instrument.
         self._named: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
-        #: Instruments by name, and of how many instruments and changes of names they were made.
+        #: Instruments by name, and of which instruments and how many changes of names they were
+        #: made.
         self._instruments: dict[str, int] = {}
-        self._made_of = (-1, -1)
+        self._made_of: tuple[dict[int, None], int] | None = None
         self.books = View(self, self._book_of)
         self.trades = View(self, self._trade_of)
         self.states = View(self, self._state_of)
@@ -209,7 +210,7 @@ class Market:
         records = message.records()
         if message.symbols:
             self._named.update(message.symbols)
-            self._made_of = (-1, -1)
+            self._made_of = None
         if not len(records):
             return
         if records.dtype != MBO:
@@ -267,10 +268,10 @@ class Market:
         numbers = dict.fromkeys(
             [*self._book.instruments(), *self._reader.states, *self._reader.trades]
         )
-        size = (len(numbers), self._known.changes)
-        if size != self._made_of:
+        made_of = (numbers, self._known.changes)
+        if made_of != self._made_of:
             self._instruments = {self._name_of(number): number for number in numbers}
-            self._made_of = size
+            self._made_of = made_of
         return self._instruments
 
     def instrument_of(self, symbol: str | int) -> int:

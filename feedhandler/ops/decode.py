@@ -28,6 +28,8 @@ from feedhandler.terminal.outputs import refuse_existing, refuse_input
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 #: The type of packets without messages.
 _CONTROL = ("heartbeat", "reset", "control", "unsequenced", "skip")
+#: Digits of the greatest symbol that is a number.
+_SYMBOL_DIGITS = 20
 #: Packets between two updates of the progress bar.
 PROGRESS_PACKETS = 5000
 #: Rejected packets of each reason, the first ones, whose faults are explained one by one.
@@ -202,7 +204,8 @@ class Decoder:
 
     def _name_of(self, message: dict[str, Any]) -> str | None:
         symbol = message["symbol"]
-        return self._known.names.get(int(symbol)) if symbol and symbol.isdigit() else None
+        is_number = symbol and symbol.isdecimal() and len(symbol) <= _SYMBOL_DIGITS
+        return self._known.names.get(int(symbol)) if is_number else None
 
     def _named(self, message: dict[str, Any]) -> dict[str, Any]:
         if self._options.names and (name := self._name_of(message)):

@@ -75,7 +75,8 @@ class _Session:
         """Return the request with channels, where packets do not carry them.
 
         They are those guessed when following began, else guessed from what is there by now; waits
-        until something is.
+        until something is. Raises `UsageError` with `once` where nothing is: the folder of the
+        report would else belong to a session without channels.
         """
         if request.channels is not None or self.feed.table.service_size:
             return request
@@ -85,6 +86,8 @@ class _Session:
             return structs.replace(request, channels=found)
         while True:
             reached = reach(self.captures, {}, complete=self.options.once)
+            if self.options.once and not reached:
+                raise _nothing_there(self.options)
             guessed = sample_slices(news({}, reached, SLICE_BYTES_MAX), request).guess()
             if guessed is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -137,10 +140,14 @@ def follow(options: Options) -> int:
     with contextlib.nullcontext() if options.once else contextlib.suppress(KeyboardInterrupt):
         runner(session)
     if options.once and session.following.last < 0:
-        raise UsageError(f"no capture at {', '.join(options.captures)}", "is it the right folder?")
+        raise _nothing_there(options)
     if options.once:
         session.write()
     return ExitCode.FOUND if session.odd else ExitCode.OK
+
+
+def _nothing_there(options: Options) -> UsageError:
+    return UsageError(f"no capture at {', '.join(options.captures)}", "is it the right folder?")
 
 
 def _refuse_parts(options: Options) -> None:

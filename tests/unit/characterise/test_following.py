@@ -1,5 +1,6 @@
 """A session that is followed has the tables of the job over the same files, whatever happens."""
 
+import gzip
 import json
 import os
 import random
@@ -20,11 +21,20 @@ from feedhandler.characterise.growing import news, reach
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally_blobs import packed, unpacked
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.following import follow
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
-from tests.support.characterise import FEED, append, write_session
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    OPENING_NS,
+    PORT,
+    append,
+    write_session,
+)
 
 UTP = Request("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -171,6 +181,23 @@ def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(
     assert comparable_rows(gone)[:-1] == comparable_rows(complete)[:-1]
 
 
+def test_a_recording_that_is_no_longer_the_one_that_was_read_is_reported(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    folder, state = tmp_path / "live", tmp_path / "state"
+    shorter = Path(_write(folder / "a.pcap", recordings[0]))
+    grown = Path(_write(folder / "b.pcap.gz", gzip.compress(recordings[1])))
+    read = follow_to(folder, state, complete=True).outcome([str(folder)], complete=True)
+    assert [each.problem for each in read.files] == ["", ""]
+    (end,) = reach([str(shorter)], {}, 30_000).values()
+    shorter.write_bytes(recordings[0][:end])
+    grown.write_bytes(gzip.compress(recordings[1]) + gzip.compress(recordings[2][24:]))
+    again = follow_to(folder, state, complete=True).outcome([str(folder)], complete=True)
+    assert [each.records for each in again.files] == [each.records for each in read.files]
+    assert "another file took its place" in again.files[0].problem
+    assert "it grew after it was read whole" in again.files[1].problem
+
+
 def _write(path: Path, data: bytes) -> str:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
@@ -244,6 +271,22 @@ def test_what_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         follow(options(tmp_path, tmp_path / "out", once=True, **changes))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_folder_that_was_empty_at_first_is_followed_later(tmp_path: Path) -> None:
+    feed = load_feed("nasdaq-totalview-itch")
+    assert not feed.table.service_size, "channels are guessed"
+    folder = tmp_path / "live"
+    folder.mkdir()
+    asked = options(folder, tmp_path / "out", once=True, feed=feed.name)
+    with pytest.raises(UsageError, match="no capture at"):
+        follow(asked)
+    with CaptureWriter(folder / "a.pcap") as writer:
+        event = feed.encode_message("system_event", event_code="O")
+        packet = feed.encode_packet(session="S", sequence=1, messages=[event])
+        writer.write(OPENING_NS, LINE_A, PORT, packet)
+    assert follow(asked) == ExitCode.OK
 
 
 def test_killed_again_and_again_it_ends_with_the_job_s_tables(

@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +24,9 @@ from feedhandler.characterise.files import look_at
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.lake import contents_table, fill_lake, outcome_of
 from feedhandler.characterise.lake_identity import look, quick_identity
-from feedhandler.characterise.slices import CaptureFile
+from feedhandler.characterise.lake_rows import MessageTables, decimals
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.slices import CaptureFile, whole
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -174,6 +177,75 @@ def test_prices_with_the_message_s_own_scale_stay_integers_beside_it(tmp_path: P
     rows = rows_of(tmp_path / "lake", "order_update")
     assert [str(row["day"]) for row in rows] == ["2011-03-15", "2011-03-16"]
     assert [(row["price"], row["price_scale_code"]) for row in rows] == [(1234, 2), (1234, 2)]
+
+
+def test_prices_without_a_value_are_null(tmp_path: Path) -> None:
+    feed = load_feed("b3-umdf")
+    messages = [
+        feed.encode_message("price_band", security_id=1, low_limit_price=price)
+        for price in (12_500, None)
+    ]
+    with CaptureWriter(tmp_path / "one.pcap") as writer:
+        packet = feed.encode_packet(service=1, sequence=1, messages=messages)
+        writer.write(OPENING_NS, LINE_A, PORT, packet)
+    fill_lake([str(tmp_path / "one.pcap")], feed.name, tmp_path / "lake")
+    rows = rows_of(tmp_path / "lake", "price_band")
+    assert [row["low_limit_price"] for row in rows] == [Decimal("1.25"), None]
+
+
+@pytest.fixture
+def clocked(tmp_path: Path) -> Path:
+    """Write two seconds: the clock, an order's end, and much else."""
+    feed = load_feed("cboe-byx-pitch")
+    assert feed.clock is not None
+    clock = feed.layouts[feed.clock.code][0].name
+    with CaptureWriter(tmp_path / "clocked.pcap") as writer:
+        for number in range(200):
+            message = feed.encode_message("reduce_size_short")
+            if number % 100 == 0:
+                message = feed.encode_message(clock, time=36_000 + number // 100)
+            elif number % 100 == 50:
+                message = feed.encode_message("delete_order", time_offset=5)
+            packet = feed.encode_packet(sequence=number + 1, service=1, messages=[message])
+            writer.write(OPENING_NS + number, LINE_A, PORT, packet)
+    return tmp_path / "clocked.pcap"
+
+
+def test_times_since_a_clock_message_are_known_wherever_slices_end(
+    clocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lakes, "slice_bytes", lambda total, workers: 4_000)
+    fill_lake([str(clocked)], "cboe-byx-pitch", tmp_path / "lake")
+    first, second = (row["event_time_ns"] for row in rows_of(tmp_path / "lake", "delete_order"))
+    assert second == first + 10**9
+
+
+def test_times_since_a_clock_message_are_known_wherever_batches_end(clocked: Path) -> None:
+    (batch,) = SliceReader(whole(look_at(str(clocked)))).batches()
+    tables = MessageTables(load_feed("cboe-byx-pitch"))
+    found = []
+    for begin in range(0, 200, 20):
+        for partition, rows in tables.batches(batch.select(numpy.arange(begin, begin + 20))):
+            if partition.layout == "delete_order":
+                found += rows.column("event_time_ns").to_pylist()
+    first, second = found
+    assert second == first + 10**9
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "expected"),
+    [
+        ("i8", -(2**63), Decimal("-92233720368547758.08")),
+        ("u8", 2**63, Decimal("92233720368547758.08")),
+        ("u8", 10**19 - 1, Decimal("99999999999999999.99")),
+        ("u8", 10**19, None),
+        ("u8", 2**64 - 1, None),
+        ("u4", 2**32 - 1, Decimal("42949672.95")),
+    ],
+)
+def test_the_greatest_prices_keep_their_sign(kind: str, raw: int, expected: Any) -> None:
+    made = decimals(numpy.array([raw, 150], kind), 2)
+    assert made.to_pylist() == [expected, Decimal("1.50")]
 
 
 def test_files_are_put_together_up_to_their_bound(

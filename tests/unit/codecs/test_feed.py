@@ -151,8 +151,10 @@ def test_message_types_are_numbers_or_characters():
     assert IEX.type_label(ord("P")) == "P"
     assert IEX.type_code("8") == ord("8")
     assert IEX.type_label(ord("~")) == "~"
-    with pytest.raises(UsageError, match="no message type"):
-        UTP.type_code("P")
+    assert UTP.type_code("00230") == 230
+    for label in ("P", "\xb2", "65536", "9" * 5_000):
+        with pytest.raises(UsageError, match="no message type"):
+            UTP.type_code(label)
 
 
 def test_describe_tells_a_feed_in_a_nutshell():

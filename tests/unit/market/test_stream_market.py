@@ -564,6 +564,13 @@ def test_a_clear_takes_trades_and_states_with_it(market):
     assert (dict(market.states), dict(market.trades)) == ({}, {})
 
 
+def test_what_trades_after_a_clear_is_found_by_its_name(market):
+    for symbol in (7, 8):
+        market.clear(102)
+        market.apply_message(FEED.encode_message(240, symbol_index=symbol, price=5), 102)
+        assert list(market.trades) == [str(symbol)]
+
+
 def test_a_clear_of_no_symbol_clears_none(market):
     market.apply_message(order("A", 1), ORDERS)
     market.apply_message(order("F", 0, symbol_index=0), ORDERS)

@@ -16,6 +16,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.reading import Datagram
 from tests.support.amqp import Rig, order, packet
+from tests.support.fix_messages import sealed
 
 FEED = load_feed("euronext-utp-md")
 #: 2026-11-20 10:00:00 UTC.
@@ -194,6 +195,25 @@ def test_a_symbol_can_be_chosen_by_name_once_reference_data_gave_it() -> None:
     named = str(shown[-2]["symbol"])
     assert "AIRF" in named
     assert [m["type"] for m in decoded(*packets, symbol=named)] == [553, 230]
+
+
+@pytest.mark.parametrize(
+    ("feed", "symbol"), [("iex-deep", "\xb2"), ("fix-marketdata", "9" * 5_000)]
+)
+def test_a_symbol_of_odd_digits_is_a_text_as_any_other(feed: str, symbol: str) -> None:
+    known = load_feed(feed)
+    if feed == "iex-deep":
+        status = known.encode_message("trading_status", symbol=symbol)
+        payload = known.encode_packet(sequence=1, service=1, messages=[status])
+    else:
+        body = f"35=X|49=X|56=Y|34=1|52=20261201-10:00:00.000|268=1|279=0|269=0|55={symbol}|"
+        payload = sealed(f"{body}270=1|271=1|".encode())
+    found = Datagram(CAPTURED_NS, "239.101.1.4", 30_104, "10.0.0.1", payload)
+    decoder = decode.Decoder(
+        known,
+        decode.Options(capture=None, feed=feed, names=True),  # type: ignore[arg-type]
+    )
+    assert [m["symbol"] for m in decoder.messages(iter([found]))] == [symbol]
 
 
 def test_control_packets_are_shown_when_asked_for() -> None:
