@@ -12,6 +12,7 @@ from msgspec import Struct
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import Config, described
 from feedhandler.config.amqp import MASK, AmqpConfig, UserConfig
+from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
@@ -19,7 +20,7 @@ from feedhandler.keyed.definition import Definition
 #: The sections, one table each, in the order in which they are written.
 _MANY = ("servers", "channels", "publish", "queues")
 #: Tables whose tuples are lists of words, not further tables.
-_LISTS = UserConfig | DurableQueueConfig | Definition
+_LISTS = UserConfig | MetricsConfig | DurableQueueConfig | Definition
 SECTIONS = tuple(name for name in Config.__struct_fields__ if name not in _MANY)
 
 

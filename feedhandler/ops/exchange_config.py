@@ -70,9 +70,9 @@ def write_config(options: Options, path: Path) -> None:
         )
     text = to_toml(gateway_config(options))
     try:
-        if path.exists() and path.read_text() != text:
+        if path.exists() and path.read_bytes() != text.encode():
             raise UsageError(f"{path} is there already", "name another file, or remove it")
-        path.write_text(text)
+        path.write_bytes(text.encode())
     except OSError as error:
         raise unwritable(path, error) from None
 

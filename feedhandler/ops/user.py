@@ -27,11 +27,14 @@ def run(name: str) -> int:
         ) from None
     try:
         password = _from_terminal() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
-    except UnicodeDecodeError:
+        size = len(password.encode())
+    except UnicodeError:  # also of what a locale without UTF-8 reads as surrogates
         raise UsageError("the password is no text", "pipe a line of UTF-8 in") from None
+    except EOFError:
+        password, size = "", 0
     if not password:
         raise UsageError("no password", "type one, or pipe a line of text in")
-    if len(password.encode()) > PASSWORD_BYTES_MAX or "\0" in password:
+    if size > PASSWORD_BYTES_MAX or "\0" in password:
         raise UsageError(f"a password has at most {PASSWORD_BYTES_MAX} bytes, none of them zero")
     print("[[amqp.users]]")
     print(f'name = "{name}"')

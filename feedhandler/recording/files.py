@@ -12,6 +12,7 @@ settings say; a file that is being written never is.
 pass through; with `delete-oldest` a full disk or quota is a bound like the others.
 """
 
+import contextlib
 import datetime
 import errno
 from typing import Protocol
@@ -151,9 +152,10 @@ class RecordingFiles:
         self._closed.sort(key=_age_key)
 
     def close(self) -> None:
-        """Close every file."""
-        for series in list(self.open):
-            self.finish(series)
+        """Close every file, also where one of them fails to close."""
+        with contextlib.ExitStack() as closing:
+            for series in reversed(self.open):
+                closing.callback(self.finish, series)
 
     # -- names and bytes --------------------------------------------------------------------
 
@@ -169,10 +171,21 @@ class RecordingFiles:
                 continue
             turns_ns = self._trading_day.turns_ns(now_ns)
             file = self.open[series] = OpenFile(name, sink, now_ns, turns_ns)
+            try:
+                self._append(file, self._header)
+            except BaseException:
+                self._withdraw(series, name)
+                raise
             self.begun[series] += 1
-            self._append(file, self._header)
             return file
         raise FileExistsError(errno.EEXIST, "too many recordings of the same second", name)
+
+    def _withdraw(self, series: str, name: str) -> None:
+        """Delete the series' file: without its header it is no capture."""
+        with contextlib.suppress(OSError):
+            self.finish(series)
+            self._folder.remove(name)
+            self._look()
 
     def _append(self, file: OpenFile, data: memoryview) -> None:
         while True:

@@ -133,13 +133,22 @@ class CaptureFiles:
             begun = datetime.datetime.fromtimestamp(now_ns // 1_000_000_000, datetime.UTC)
             stem += f"-{begun:%Y%m%d-%H%M%S}-{len(self.written) + 1:06}"
         name = stem + self._suffix
-        self._sink = self._create(name)
+        sink = self._create(name)
+        try:
+            sink.write(self._header)
+            sink.flush()
+        except OSError:
+            # A file without its header is no capture, and would be in the way of the next attempt.
+            with contextlib.suppress(OSError):
+                sink.close()
+            with contextlib.suppress(OSError):
+                self._remove(name)
+            raise
+        self._sink = sink
         self._file = WrittenFile(name, now_ns)
         self.written.append(self._file)
         self._packets_before = self.packets
         self._flushed_ns = now_ns
-        self._sink.write(self._header)
-        self._sink.flush()
 
     def room(self, _series: str) -> int:
         """Return the bytes that the file may still take; too many where it is compressed."""
@@ -189,7 +198,9 @@ class CaptureFiles:
             self._file.size_bytes = sink.size_bytes
         kept = [file for file in self.written if not file.deleted]
         for file in kept[: max(0, len(kept) - self._rotation.keep) if self._rotation.keep else 0]:
-            self._remove(file.name)
+            # Where it is gone already, an operator has moved it away.
+            with contextlib.suppress(FileNotFoundError):
+                self._remove(file.name)
             file.deleted = True
 
     @contextlib.contextmanager

@@ -156,9 +156,11 @@ class LedgerWriter:
 
     def flush(self) -> None:
         """Write the buffered records to the file."""
-        if self._records:
-            self._file.write(b"".join(self._records))
-            self._records.clear()
+        rest = memoryview(b"".join(self._records))
+        self._records.clear()
+        while rest:
+            # A disk that is nearly full takes a part, and says so only the next time.
+            rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
         """Write the rest and close; closing twice does nothing."""

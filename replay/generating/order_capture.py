@@ -29,39 +29,57 @@ def write_session(
     """Write the session's first `duration_ns` and its close to `path`, its ledger beside it.
 
     `losses` are the shares of data packets that the lines lose. Returns the ledger's document.
-    Raises as `unwritable` says where the file cannot be written.
+    Raises as `unwritable` says where the file cannot be written; what was written of it is then
+    removed.
     """
-    target, types, prng = Path(path), Counter[str](), Prng(seed)
-    addresses = [REALTIME.of(line, CHANNEL) for line in LINES]
-    lost, packets, size = [0, 0], 0, 0
+    target = Path(path)
     try:
-        with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
-            for outgoing in session.packets(duration_ns):
-                packets, size = packets + 1, size + len(outgoing.packet)
-                decoded = session.feed.decode_packet(outgoing.packet)
-                types.update(message.layout.name for message in decoded.messages)
-                for line, (group, port) in enumerate(addresses):
-                    # Drawn for every packet, so that a rate of one line does not shift the other.
-                    drawn = prng.next_u32()
-                    if outgoing.messages and drawn < losses[line] * (1 << 32):
-                        lost[line] += 1
-                        continue
-                    time_ns = session.start_ns + outgoing.due_ns + line * LINE_B_NS
-                    file.write(time_ns, group, port, outgoing.packet)
-        document = {
-            "feed": session.feed.name,
-            "seed": seed,
-            "duration_s": duration_ns / 1e9,
-            "packets": packets,
-            "payload_bytes": size,
-            "messages": session.messages,
-            "types": dict(sorted(types.items())),
-            "lost": dict(zip(LINES, lost, strict=True)),
-            "destinations": [f"{group}:{port}" for group, port in addresses],
-        }
-        ledger_path(target).write_bytes(
-            msgspec.json.format(msgspec.json.encode(document), indent=1)
-        )
+        try:
+            document = _written(session, duration_ns, target, seed, losses)
+            ledger_path(target).write_bytes(
+                msgspec.json.format(msgspec.json.encode(document), indent=1)
+            )
+        except BaseException:
+            if target.is_file():  # `/dev/null` is nothing of ours to remove
+                target.unlink()
+            raise
     except OSError as error:
         raise unwritable(target, error) from None
     return document
+
+
+def _written(
+    session: OrderSession,
+    duration_ns: int,
+    target: Path,
+    seed: int,
+    losses: tuple[float, float],
+) -> dict[str, Any]:
+    """Write the capture, and return its ledger's document."""
+    types, prng = Counter[str](), Prng(seed)
+    addresses = [REALTIME.of(line, CHANNEL) for line in LINES]
+    lost, packets, size = [0, 0], 0, 0
+    with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
+        for outgoing in session.packets(duration_ns):
+            packets, size = packets + 1, size + len(outgoing.packet)
+            decoded = session.feed.decode_packet(outgoing.packet)
+            types.update(message.layout.name for message in decoded.messages)
+            for line, (group, port) in enumerate(addresses):
+                # Drawn for every packet, so that a rate of one line does not shift the other.
+                drawn = prng.next_u32()
+                if outgoing.messages and drawn < losses[line] * (1 << 32):
+                    lost[line] += 1
+                    continue
+                time_ns = session.start_ns + outgoing.due_ns + line * LINE_B_NS
+                file.write(time_ns, group, port, outgoing.packet)
+    return {
+        "feed": session.feed.name,
+        "seed": seed,
+        "duration_s": duration_ns / 1e9,
+        "packets": packets,
+        "payload_bytes": size,
+        "messages": session.messages,
+        "types": dict(sorted(types.items())),
+        "lost": dict(zip(LINES, lost, strict=True)),
+        "destinations": [f"{group}:{port}" for group, port in addresses],
+    }

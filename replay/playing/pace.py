@@ -77,6 +77,8 @@ _UNITS = {
     "kmps": (PaceKind.MESSAGES, 1_000),
     "mmps": (PaceKind.MESSAGES, 1_000_000),
 }
+#: A number as Python reads it, without a sign or an exponent: 40, 1.5, .5, 1_000.
+_NUMBER = r"(?:[0-9]+(?:_[0-9]+)*)?\.?(?:[0-9]+(?:_[0-9]+)*)"
 #: How a rate of each kind is written; every command takes the same units.
 _FORMS = {
     PaceKind.ORIGINAL: "original, 1x or 100x",
@@ -104,7 +106,7 @@ def parse_pace(text: str, packets_max: float = 0.0) -> Pace:
 
 def _measured(folded: str) -> tuple[PaceKind | None, float]:
     """Split a number with its unit into kind and value; (None, 0.0) where it is malformed."""
-    match = re.fullmatch(r"([0-9_]*\.?[0-9]+) ?(x|[kmg]?[bp]ps|[km]?mps)(-payload)?", folded)
+    match = re.fullmatch(rf"({_NUMBER}) ?(x|[kmg]?[bp]ps|[km]?mps)(-payload)?", folded)
     unit = _UNITS.get(match[2]) if match else None
     if match is None or unit is None or (match[3] and unit[0] is not PaceKind.FRAME_BITS):
         return None, 0.0
@@ -116,7 +118,7 @@ def parse_rate(text: str | float, kind: PaceKind, bare_unit: str) -> float:
     """Parse a rate of one kind, as `40mbps` or `10kpps`, to bits, packets or messages a second, or
     a multiple. A bare number is in `bare_unit`. Raises `UsageError` with the accepted forms."""
     folded = str(text).strip().lower()
-    if re.fullmatch(r"[0-9_]*\.?[0-9]+", folded):
+    if re.fullmatch(_NUMBER, folded):
         folded += bare_unit
     forms = f"write {_FORMS[kind]}"
     found, value = (PaceKind.ORIGINAL, 1.0) if folded == "original" else _measured(folded)

@@ -21,8 +21,10 @@ from feedhandler.terminal.console import ExitCode, complain, run_async
 
 #: A client that was silent, or took nothing, for so long is gone (SoupBinTCP).
 DEAD_US = 15_000_000
-#: Frames that are due are sent together after so long at the latest; a signal is heeded then.
+#: How long a wait is at most before a signal is heeded.
 STEP_S = 0.05
+#: So many late datagrams are sent at most before clients and signals have a turn.
+BURST = 64
 
 #: When frames are due, in ns after the start, and the frames.
 Due = Iterator[tuple[int, list[bytes]]]
@@ -77,11 +79,13 @@ async def _send(
             return False
     start_ns = time.monotonic_ns() - first[0]
     server.publish(first[1])
-    for due_ns, frames in due:
+    for number, (due_ns, frames) in enumerate(due, 1):
         while (wait_ns := start_ns + due_ns - time.monotonic_ns()) > 0:
             if await _stopped(stop, min(wait_ns / 1e9, STEP_S)):
                 return False
         server.publish(frames)
+        if not number % BURST:
+            await asyncio.sleep(0)
         if stop.is_set():
             return False
     return True

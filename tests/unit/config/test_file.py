@@ -20,6 +20,7 @@ from feedhandler.config import (
     loopback_config,
     parse_config,
 )
+from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.show import SECTIONS, to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings
@@ -67,7 +68,10 @@ def test_a_line_may_count_the_senders_that_it_refuses() -> None:
 
 
 def test_the_printed_configuration_loads_to_the_same_object() -> None:
-    config = loopback_config(stats=StatsConfig(bind="tcp://127.0.0.1:5571"))
+    config = loopback_config(
+        stats=StatsConfig(bind="tcp://127.0.0.1:5571"),
+        metrics=MetricsConfig(hosts=("proxy.example", "monitor")),
+    )
     assert parse_config(to_toml(config)) == config
     assert parse_config(to_toml(config, comments=True)) == config
 

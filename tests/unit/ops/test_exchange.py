@@ -82,6 +82,9 @@ def test_a_configuration_is_not_written_over_another_nor_for_what_it_would_not_f
     with pytest.raises(UsageError, match="is there already"):
         write_config(Options(), path)
     assert path.read_text() == "mine"
+    path.write_bytes(b"\xff\x00")
+    with pytest.raises(UsageError, match="is there already"):
+        write_config(Options(), path)
     for unfit in (Options(servers=False), Options(host="0.0.0.0"), Options(interface="eth1")):
         with pytest.raises(UsageError, match="--write-config is for"):
             write_config(unfit, tmp_path / "new.toml")

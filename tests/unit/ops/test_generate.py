@@ -1,10 +1,12 @@
 """`feedhandler generate`: captures that others can read, ledgers that tell what is in them."""
 
 import gzip
+import itertools
 import json
 import os
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +16,8 @@ import pytest
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ops.generate import Options, run
 from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.generating.order_session import OrderSession
+from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import forecast, ledger_path, write_capture
@@ -191,3 +195,17 @@ def test_records_keep_within_their_buffer() -> None:
     with pytest.raises(IndexError):
         writer.write(data[:20], *rows.values(), np.empty(200, np.uint8))
     assert writer.write(data, *rows.values(), np.empty(200, np.uint8)) == 16 + 72
+
+
+def test_orders_that_are_interrupted_leave_no_capture_without_a_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: OrderSession, duration_ns: int) -> Iterator[Outgoing]:
+        yield from itertools.islice(packets(self, duration_ns), 5)
+        raise KeyboardInterrupt
+
+    packets = OrderSession.packets
+    monkeypatch.setattr(OrderSession, "packets", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(Options(out=tmp_path / "orders.pcap", feed="iex-deep", duration_s=1.0))
+    assert list(tmp_path.iterdir()) == []

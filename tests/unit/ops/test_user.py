@@ -34,9 +34,23 @@ def test_what_is_no_password_is_refused(monkeypatch: pytest.MonkeyPatch, text: s
         user.run("ann")
 
 
-def test_bytes_that_are_no_text_are_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n"), "utf-8"))
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_bytes_that_are_no_text_are_no_password(
+    monkeypatch: pytest.MonkeyPatch, errors: str
+) -> None:
+    text = io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n"), "utf-8", errors)
+    monkeypatch.setattr(sys, "stdin", text)
     with pytest.raises(UsageError, match="is no text"):
+        user.run("ann")
+
+
+def test_a_terminal_that_ends_its_input_gives_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(user.getpass, "getpass", ended)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    with pytest.raises(UsageError, match="no password"):
         user.run("ann")
 
 

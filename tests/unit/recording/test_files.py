@@ -273,6 +273,34 @@ def test_a_full_disk_stops_recording_where_nothing_may_give_way() -> None:
         write(files, 10)
 
 
+def test_a_file_whose_header_is_not_written_is_not_left_behind() -> None:
+    folder = PretendedFolder()
+    files = files_of(folder)
+    write(files, 10, "published")
+    folder.failures = [errno.ENOSPC]
+    with pytest.raises(Full):
+        write(files, 10)
+    files.close()
+    assert list(folder.files.values()) == [len(HEADER) + 10]
+    assert files.begun == {"lines": 0, "published": 1}
+    assert files.total_bytes == len(HEADER) + 10
+
+
+def test_every_file_is_closed_where_one_fails_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = PretendedFolder()
+    files = files_of(folder)
+    for series in ("lines", "published"):
+        write(files, 10, series)
+
+    def fail(self: PretendedFile) -> None:
+        raise OSError(errno.EIO, "pretended")
+
+    monkeypatch.setattr(PretendedFile, "close", fail)
+    with pytest.raises(OSError, match="pretended"):
+        files.close()
+    assert folder.parts == {}
+
+
 def test_any_other_failure_passes_through() -> None:
     folder = PretendedFolder()
     files = files_of(folder, when_full="delete-oldest")

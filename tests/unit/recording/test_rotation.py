@@ -183,6 +183,31 @@ def test_a_full_disk_leaves_what_was_written_and_the_count_of_it(holds: bool) ->
     assert folder.capture.packets == folder.capture.written[0].packets == whole
 
 
+def test_a_disk_that_is_full_as_a_file_begins_leaves_no_file_without_a_header() -> None:
+    folder = Folder(Rotation(every_ns=SECOND))
+    folder.record()
+    folder.capture.finish("")
+    folder.room = 4
+    with pytest.raises(OSError, match="No space"):
+        folder.record(BEGUN_NS + SECOND, count=2)
+    folder.capture.finish("")
+    assert [bytes(file.data) for file in folder.files.values()] == [HEADER + b"recorded" + TRAILER]
+    assert folder.capture.packets == 1
+    assert [each.packets for each in folder.capture.written] == [1]
+
+
+def test_an_older_file_that_was_moved_away_is_no_fault() -> None:
+    def gone(name: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
+
+    folder = Folder(Rotation(every_ns=SECOND, keep=1))
+    folder.capture._remove = gone
+    for number in range(3):
+        folder.record(BEGUN_NS + number * SECOND)
+        folder.capture.finish("")
+    assert [each.deleted for each in folder.capture.written] == [True, True, False]
+
+
 def test_a_pcapng_file_tells_its_lines_and_what_each_lost() -> None:
     made = section("recorder 1", [("eth1", "line A"), ("eth2", "")])
     lines = [LineStatistics(10, 3), LineStatistics(7, 0)]

@@ -1,6 +1,7 @@
 """Ledgers and their check: every kind of fault, planted, is found and named."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -383,6 +384,18 @@ def test_a_ledger_cut_short_reads_up_to_its_last_whole_record(tmp_path, packets)
         ledger.close()
     path.write_bytes(path.read_bytes()[:-5])
     assert len(read_ledger(path).records) == count - 1
+
+
+def test_records_that_the_disk_takes_in_parts_are_written_whole(tmp_path, packets, monkeypatch):
+    path = tmp_path / "parts"
+    with LedgerWriter(path, FEED) as ledger:
+        write = ledger._file.write
+        in_parts = SimpleNamespace(
+            write=lambda data: write(data[:100]), closed=False, close=ledger._file.close
+        )
+        monkeypatch.setattr(ledger, "_file", in_parts)
+        count = sum(ledger.sent(packet) for packet in packets)
+    assert len(read_ledger(path).records) == count
 
 
 def test_what_is_no_packet_and_an_empty_range_are_refused(tmp_path):

@@ -35,6 +35,8 @@ def due(pace: Pace, times: list[int], lengths: list[int], chunk: int = 0) -> lis
         ("1.5 gbps", Pace(PaceKind.FRAME_BITS, 1.5e9)),
         ("40mbps-payload", Pace(PaceKind.PAYLOAD_BITS, 40e6)),
         ("7100pps", Pace(PaceKind.PACKETS, 7_100)),
+        ("7_100.5pps", Pace(PaceKind.PACKETS, 7_100.5)),
+        (".5x", Pace(value=0.5)),
         ("400kpps", Pace(PaceKind.PACKETS, 400_000)),
         ("max", Pace(PaceKind.FLAT_OUT)),
     ],
@@ -45,7 +47,8 @@ def test_paces_are_read_from_text(text: str, pace: Pace) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "fast", "0x", "-1x", "10", "10mb", "1e400x", "5pps-payload"]
+    "text",
+    ["", "x", "fast", "0x", "-1x", "10", "10mb", "1e400x", "5pps-payload", "_5x", "1__0x", "1_x"],
 )
 def test_what_is_no_pace_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError) as caught:
