@@ -55,9 +55,7 @@ def leave_the_catch_up_out(world, patch):
     block = RecoveryManager._block
     patch.setattr(
         RecoveryManager, "_block",
-        lambda self, index, channel, snapshot, since, *rest: block(
-            self, index, channel, snapshot, [], *rest
-        ),
+        lambda self, channel, snapshot, since, *rest: block(self, channel, snapshot, [], *rest),
     )  # fmt: skip
 
 
