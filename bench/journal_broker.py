@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0
 def declare(made: RabbitMQ4, kind: str) -> None:
     """Declare a durable queue: "quorum" or "classic"."""
     body = {"durable": True, "arguments": {"x-queue-type": kind}}
-    made.api("PUT", made._in("queues", QUEUE), body)
+    made.api("PUT", made._path("queues", QUEUE), body)
 
 
 def rates(made: RabbitMQ4, kind: str, size: int, count: int) -> tuple[float, float]:
