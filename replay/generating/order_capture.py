@@ -5,14 +5,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from feedhandler.codecs.errors import unwritable
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.destinations import LINES, REALTIME
 from feedhandler.replay.generating.order_session import CHANNEL, OrderSession
 from feedhandler.replay.generating.prng import Prng
-from feedhandler.replay.generating.traffic_capture import GZIP_LEVEL, ledger_path
+from feedhandler.replay.generating.traffic_capture import GZIP_LEVEL, write_with_ledger
 
 #: Line B is this much behind line A.
 LINE_B_NS = 5_000
@@ -33,19 +30,7 @@ def write_session(
     removed.
     """
     target = Path(path)
-    try:
-        try:
-            document = _written(session, duration_ns, target, seed, losses)
-            ledger_path(target).write_bytes(
-                msgspec.json.format(msgspec.json.encode(document), indent=1)
-            )
-        except BaseException:
-            if target.is_file():  # `/dev/null` is nothing of ours to remove
-                target.unlink()
-            raise
-    except OSError as error:
-        raise unwritable(target, error) from None
-    return document
+    return write_with_ledger(target, lambda: _written(session, duration_ns, target, seed, losses))
 
 
 def _written(
@@ -55,7 +40,7 @@ def _written(
     seed: int,
     losses: tuple[float, float],
 ) -> dict[str, Any]:
-    """Write the capture, and return its ledger's document."""
+    """Write the capture; return its ledger's document."""
     types, prng = Counter[str](), Prng(seed)
     addresses = [REALTIME.of(line, CHANNEL) for line in LINES]
     lost, packets, size = [0, 0], 0, 0

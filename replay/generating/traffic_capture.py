@@ -66,16 +66,30 @@ def write_capture(
     ledger = TrafficLedger(traffic.midnight_ns, traffic.profile.zone)
     traffic.on_block = ledger.count
     records = RecordWriter(traffic.destinations)
+
+    def write() -> dict[str, Any]:
+        with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
+            for datagrams in traffic.datagrams():
+                file.write_records(record_bytes(records, datagrams), len(datagrams))
+                if on_progress is not None:
+                    on_progress(traffic.share_done, ledger.sent)
+        document = ledger.document(traffic.tape, about(traffic))
+        if traffic.flow.opened is not None:
+            document["stretch"] = ledger.stretch(traffic.tape, traffic.flow.opened)
+        return document
+
+    return write_with_ledger(target, write)
+
+
+def write_with_ledger(target: Path, write: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Have `write` write a capture, and write the document that it returns beside it; return that.
+
+    Raises as `unwritable` says where either cannot be written. However it fails, what was written
+    of the capture is removed.
+    """
     try:
         try:
-            with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
-                for datagrams in traffic.datagrams():
-                    file.write_records(record_bytes(records, datagrams), len(datagrams))
-                    if on_progress is not None:
-                        on_progress(traffic.share_done, ledger.sent)
-            document = ledger.document(traffic.tape, about(traffic))
-            if traffic.flow.opened is not None:
-                document["stretch"] = ledger.stretch(traffic.tape, traffic.flow.opened)
+            document = write()
             ledger_path(target).write_bytes(
                 msgspec.json.format(msgspec.json.encode(document), indent=1)
             )

@@ -1,4 +1,4 @@
-"""What RabbitMQ's management API may answer: it never ends the publisher that asks it."""
+"""Answers of RabbitMQ's management API: none of them ends the publisher that asks."""
 
 from typing import Any
 
