@@ -501,6 +501,8 @@ class RecoveryManager:
             self._open_stale(channel, "no snapshot", now_ns)
         channel.joined = True
         channel.recovery.reset(now_ns)
+        if channel.plan.retransmission in self._quotas:
+            self._quotas[channel.plan.retransmission].reopen()
         if channel.accepted_id:  # its snapshot would be of the epoch before
             self._io.cancel(channel.plan.refresh_server, channel.accepted_id)
         channel.void()

@@ -328,8 +328,6 @@ class Recovery:
     def _void(self) -> None:
         self._suspecting = False
         self._retransmission.void()
-        if self._retransmission.quota is not None:
-            self._retransmission.quota.reopen()
         self._healing.void()
 
     def _look(self, now_ns: int) -> None:

@@ -219,7 +219,8 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     name, identity = shelf.find(file)
     folder, staging = shelf.folder(name), lake / f"_staging-{name}"
     if identity is None:
-        return Written(shown(file.path), str(folder), False)
+        problem = shelf.abouts[name].account.problem
+        return Written(shown(file.path), str(folder), False, problem=problem)
     (staging / "_tally").mkdir(parents=True)
     # Times that count from a clock message need all that came before them: one slice.
     has_clock = load_feed(feed).clock is not None

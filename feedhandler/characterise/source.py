@@ -130,7 +130,7 @@ def _words(text: str) -> list[str]:
 def _moment_ns(text: str | None) -> int | None:
     if not text:
         return None
-    if text.lstrip("-").isdigit():
+    if _is_whole(text.removeprefix("-")):
         return int(text)
     spec = parse_time_spec(text)
     if spec.since != "epoch":
@@ -138,8 +138,12 @@ def _moment_ns(text: str | None) -> int | None:
     return spec.ns
 
 
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 def _number(text: str, what: str) -> int:
-    if not text.isdigit():
+    if not _is_whole(text):
         raise UsageError(f"{what}: '{text}' is no number", "give whole numbers")
     return int(text)
 

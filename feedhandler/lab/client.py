@@ -80,8 +80,8 @@ class Client:
         try:
             await messages.deliver(on_batch)
             self._error = "the connection ended"
-        except feedhandler.FeedhandlerError as error:
-            self._error = str(error)
+        except Exception as error:  # whatever it is: the controller reports it
+            self._error = str(error) or type(error).__name__
 
     async def expect(self, request: Mapping[str, Any]) -> None:
         """Begin to count against the expectation in the file at `path`."""

@@ -51,7 +51,7 @@ class Supervisor(Family):
         self._polling: list[asyncio.Task[None]] = []
         #: Sockets without a file: there is none to be left behind.
         self._endpoint = f"ipc://@feedhandler-lab-{secrets.token_hex(8)}-"
-        self._watching: list[asyncio.Task[None]] = []
+        self._watching: dict[Child, asyncio.Task[None]] = {}
         self._ended: dict[str, Child] = {}
         self._news = asyncio.Event()
 
@@ -64,7 +64,7 @@ class Supervisor(Family):
         await asyncio.shield(asyncio.ensure_future(self._end()))
 
     async def _end(self) -> None:
-        for task in self._watching:
+        for task in self._watching.values():
             task.cancel()
         living = [child for child in self.children if child.process.returncode is None]
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -85,7 +85,7 @@ class Supervisor(Family):
     ) -> Child:
         """Start a process whose end, whenever it comes, fails the run."""
         child = await self.start(name, *words, on_error=on_error)
-        self._watching.append(asyncio.create_task(self._watch(child)))
+        self._watching[child] = asyncio.create_task(self._watch(child))
         return child
 
     async def enlist_role(self, name: str, kind: str) -> Child:
@@ -106,12 +106,11 @@ class Supervisor(Family):
 
     async def dismiss(self, name: str) -> None:
         """End one process in order, before the others; its end is no failure any more."""
-        for index, child in enumerate(self.children):
-            if child.name == name:
-                self._watching[index].cancel()
-                await child.stop()
-                del self._watching[index], self.children[index]
-                return
+        child = next((each for each in self.children if each.name == name), None)
+        if child is not None:
+            self._watching.pop(child).cancel()
+            await child.stop()
+            self.children.remove(child)
 
     async def _watch(self, child: Child) -> None:
         await child.wait()

@@ -44,7 +44,8 @@ from feedhandler.codecs.fix.market_entries import (
 from feedhandler.codecs.fix_feed import FixFeed, type_code
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.market.fix_definitions import securities, terms_of
-from feedhandler.market.normaliser import LADDERS_MAX, ROOM, STATES
+from feedhandler.market.normaliser import LADDERS_MAX, ROOM
+from feedhandler.market.wire_rules import STATES
 
 #: Levels by position of one side of a book, at most: further ones drop out.
 LEVELS_MAX = 1 << 12

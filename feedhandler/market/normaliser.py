@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Messages of any feed to normalised order events: DBN's MBO records, by the feed's `[book]` table.
 
-Fields are read from the bytes at offsets that were resolved when the normaliser was made; no record
-of a message is built. What a message leaves out (whose order it is, its side and price, what is
+Fields are read from the bytes at offsets that were resolved when the normaliser was made
+(`wire_rules`); no record of a message is built. What a message leaves out (whose order it is, its side and price, what is
 left of it) is kept by order in an `OrderTable`; price levels and quotes are kept there, too.
 
 Records (`records`) say of
@@ -40,19 +40,17 @@ import numpy
 from cython.cimports.feedhandler.codecs.feed_table import FeedTable
 from cython.cimports.feedhandler.codecs.scanner import fixed_size, symbol_at
 from cython.cimports.feedhandler.market.order_table import OrderTable
-
-from feedhandler.codecs.book_rules import (
-    POSITIONS_MAX,
-    REAL_SLACK,
-    SELL_ID_BIT,
-    Codes,
-    FieldLocation,
-    GroupStep,
-    MessageRules,
-    Rule,
-    Term,
-    Test,
+from cython.cimports.feedhandler.market.wire_rules import (
+    WireCodes,
+    WireField,
+    WireMessage,
+    WireRule,
+    WireStep,
+    WireTerm,
+    WireTest,
 )
+
+from feedhandler.codecs.book_rules import POSITIONS_MAX, SELL_ID_BIT
 from feedhandler.codecs.dbn import (
     FLAG_LAST,
     FLAG_MAYBE_BAD_BOOK,
@@ -67,6 +65,7 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.prices import NO_DECIMALS, SCALE_MAX
 from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.definitions import read_term
+from feedhandler.market.wire_rules import DOES, SINCE
 
 #: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
 INSTRUMENTS_MAX = 1 << 22
@@ -79,36 +78,28 @@ _POSITIONS_MAX = cython.declare(cython.Py_ssize_t, POSITIONS_MAX)
 _HIDDEN = cython.declare(cython.uchar, 4)
 _DECIMALS_MAX = cython.declare(cython.int, SCALE_MAX)
 
-_DOES = (
-    "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
-    "status", "directory", "snapshot_begin", "snapshot_end", "quote_side", "quote_delete",
-    "level_insert", "level_change", "level_remove", "delete_through", "delete_from",
-)  # fmt: skip
-_C_ADD = cython.declare(cython.int, 0)
-_C_MODIFY = cython.declare(cython.int, 1)
-_C_REPLACE = cython.declare(cython.int, 2)
-_C_REDUCE = cython.declare(cython.int, 3)
-_C_EXECUTE = cython.declare(cython.int, 4)
-_C_CLEAR = cython.declare(cython.int, 6)
-_C_TRADE = cython.declare(cython.int, 7)
-_C_LEVEL = cython.declare(cython.int, 8)
-_C_QUOTE = cython.declare(cython.int, 9)
-_C_STATUS = cython.declare(cython.int, 10)
-_C_DIRECTORY = cython.declare(cython.int, 11)
-_C_BEGIN = cython.declare(cython.int, 12)
-_C_END = cython.declare(cython.int, 13)
-_C_QUOTE_SIDE = cython.declare(cython.int, 14)
-_C_QUOTE_DELETE = cython.declare(cython.int, 15)
-_C_INSERT = cython.declare(cython.int, 16)
-_C_CHANGE = cython.declare(cython.int, 17)
-_C_THROUGH = cython.declare(cython.int, 19)
-
-#: Trading statuses, as `Normaliser.statuses` has them; 0: none.
-STATES = ("", "trading", "halted", "auction", "quoting", "closed")
-_SINCE = ("", "epoch", "midnight", "clock", "send_second")
-_MIDNIGHT = cython.declare(cython.int, 2)
-_CLOCK = cython.declare(cython.int, 3)
-_SEND_SECOND = cython.declare(cython.int, 4)
+#: What rules do, and what times count from, as `wire_rules` has them.
+_C_ADD = cython.declare(cython.int, DOES.index("add"))
+_C_MODIFY = cython.declare(cython.int, DOES.index("modify"))
+_C_REPLACE = cython.declare(cython.int, DOES.index("replace"))
+_C_REDUCE = cython.declare(cython.int, DOES.index("reduce"))
+_C_EXECUTE = cython.declare(cython.int, DOES.index("execute"))
+_C_CLEAR = cython.declare(cython.int, DOES.index("clear"))
+_C_TRADE = cython.declare(cython.int, DOES.index("trade"))
+_C_LEVEL = cython.declare(cython.int, DOES.index("level"))
+_C_QUOTE = cython.declare(cython.int, DOES.index("quote"))
+_C_STATUS = cython.declare(cython.int, DOES.index("status"))
+_C_DIRECTORY = cython.declare(cython.int, DOES.index("directory"))
+_C_BEGIN = cython.declare(cython.int, DOES.index("snapshot_begin"))
+_C_END = cython.declare(cython.int, DOES.index("snapshot_end"))
+_C_QUOTE_SIDE = cython.declare(cython.int, DOES.index("quote_side"))
+_C_QUOTE_DELETE = cython.declare(cython.int, DOES.index("quote_delete"))
+_C_INSERT = cython.declare(cython.int, DOES.index("level_insert"))
+_C_CHANGE = cython.declare(cython.int, DOES.index("level_change"))
+_C_THROUGH = cython.declare(cython.int, DOES.index("delete_through"))
+_MIDNIGHT = cython.declare(cython.int, SINCE.index("midnight"))
+_CLOCK = cython.declare(cython.int, SINCE.index("clock"))
+_SEND_SECOND = cython.declare(cython.int, SINCE.index("send_second"))
 _NO_DECIMALS = cython.declare(cython.int, NO_DECIMALS)
 
 _BUY = cython.declare(cython.uchar, 1)
@@ -134,162 +125,6 @@ _HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
 
 
 @cython.cclass
-class WireField:
-    """Reading of one value, compiled from a `FieldLocation`."""
-
-    at: cython.int
-    size: cython.int
-    shift: cython.int
-    decimals: cython.int
-    slack: cython.double
-    big: cython.bint
-    is_signed: cython.bint
-    is_text: cython.bint
-    is_real: cython.bint
-    in_element: cython.bint
-    has_null: cython.bint
-    scale_codes: cython.schar[::1]
-    mask: cython.ulonglong
-    null: cython.ulonglong
-    scale_field: "WireField"
-    scale_name: str
-
-    def __init__(self, location: FieldLocation) -> None:
-        self.at, self.size, self.shift = location.at, location.size, location.shift
-        self.big, self.is_signed, self.is_text = location.big, location.signed, location.text
-        self.is_real = location.floating
-        self.slack = REAL_SLACK[location.size] if location.floating else 0.0
-        self.in_element = location.in_element
-        self.mask = (1 << (location.width or min(8 * location.size, 64))) - 1
-        self.has_null = location.null is not None
-        self.null = location.null or 0
-        self.decimals = location.decimals
-        self.scale_field = _field(location.scale_location)
-        self.scale_codes = memoryview(numpy.array(location.scale_codes, numpy.int8))
-        self.scale_name = location.scale_name
-
-
-@cython.cclass
-class WireTest:
-    """A condition of a rule."""
-
-    field: WireField
-    values: cython.ulonglong[::1]
-
-    def __init__(self, test: Test) -> None:
-        self.field = WireField(test.location)
-        self.values = memoryview(numpy.array(test.values, numpy.uint64))
-
-
-@cython.cclass
-class WireCodes:
-    """Meanings of a field's values, as small numbers: a constant, a table of bytes, or a dict."""
-
-    field: WireField
-    constant: cython.uchar
-    small: cython.uchar[::1]
-    meanings: dict
-
-    def __init__(self, codes: Codes | str, meanings: tuple[str, ...]) -> None:
-        self.field = None
-        self.constant = 0
-        self.small = memoryview(bytearray(256))
-        self.meanings = {}
-        if isinstance(codes, str):
-            self.constant = meanings.index(codes)
-            return
-        self.field = WireField(codes.location)
-        for value, meaning in codes.meanings.items():
-            if value < 256:
-                self.small[value] = meanings.index(meaning)
-            else:
-                self.meanings[value] = meanings.index(meaning)
-
-
-@cython.cclass
-class WireStep:
-    """Walk of a group, compiled from a `GroupStep`."""
-
-    head: cython.int
-    size: cython.int
-    count_in_message: cython.bint
-    count: WireField
-    length: WireField
-
-    def __init__(self, step: GroupStep) -> None:
-        self.head, self.size = step.head, step.size
-        self.count_in_message = step.count_in_message
-        self.count, self.length = _field(step.count), _field(step.length)
-
-
-@cython.cclass
-class WireTerm:
-    """A key of a directory rule's definition, its fields as `WireField`."""
-
-    term: object
-    fields: list
-    none: list
-    is_code: cython.bint
-    is_price: cython.bint
-
-    def __init__(self, term: Term) -> None:
-        self.term = term
-        self.fields = [_field(location) for location in term.locations]
-        self.none = [WireTest(test) for test in term.none]
-        self.is_code = term.kind == "code"
-        self.is_price = term.kind in ("price", "whole")
-
-
-@cython.cclass
-class WireRule:
-    """A rule, its fields as `WireField`."""
-
-    does: cython.int
-    depth: cython.int
-    whole: cython.bint
-    snapshot: cython.bint
-    also: cython.bint
-    tests: list
-    orders: list
-    terms: list
-    symbol: WireField
-    new_order: WireField
-    price: WireField
-    size: WireField
-    remaining: WireField
-    of: WireField
-    position: WireField
-    depth_field: WireField
-    bid_tests: list
-    ask_tests: list
-    bid_price: WireField
-    bid_size: WireField
-    ask_price: WireField
-    ask_size: WireField
-    side: WireCodes
-    state: WireCodes
-
-    def __init__(self, rule: Rule) -> None:
-        self.does = _DOES.index(rule.does)
-        self.whole, self.snapshot, self.also = rule.all, rule.snapshot, rule.also
-        self.tests = [WireTest(test) for test in rule.when]
-        self.symbol = _field(rule.symbol)
-        self.orders = [WireField(location) for location in rule.order]
-        self.new_order = _field(rule.new_order)
-        self.price, self.size = _field(rule.price), _field(rule.size)
-        self.remaining, self.of = _field(rule.remaining), _field(rule.of)
-        self.bid_price, self.bid_size = map(_field, rule.bid or (None, None))
-        self.ask_price, self.ask_size = map(_field, rule.ask or (None, None))
-        self.bid_tests = [WireTest(test) for test in rule.bid_when]
-        self.ask_tests = [WireTest(test) for test in rule.ask_when]
-        self.position, self.depth = _field(rule.position), rule.depth
-        self.depth_field = _field(rule.depth_field)
-        self.terms = [WireTerm(term) for term in rule.terms]
-        self.side = WireCodes(rule.side, ("", "buy", "sell")) if rule.side else None
-        self.state = WireCodes(rule.state, STATES) if rule.state else None
-
-
-@cython.cclass
 class Ladder:
     """Levels of one side of a book by position, the best first; those without a price or a size,
     which no book has, keep their position. `channel`: that of the first."""
@@ -302,38 +137,6 @@ class Ladder:
         self.channel = channel
         self.prices: list[int] = []
         self.sizes: list[int] = []
-
-
-@cython.cclass
-class WireMessage:
-    """The rules of one layout. `groups` are pairs of rules and the steps to their group."""
-
-    size: cython.Py_ssize_t
-    fixed_size: cython.Py_ssize_t
-    rules: list
-    groups: list
-    since: cython.int
-    time_fields: list
-    time_units: cython.ulonglong[::1]
-
-    def __init__(self, given: MessageRules) -> None:
-        self.size, self.fixed_size = given.size, given.fixed_size
-        self.rules = [WireRule(rule) for rule in given.rules if not rule.group]
-        self.groups = [
-            (
-                [WireRule(rule) for rule in given.rules if rule.group == name],
-                [WireStep(step) for step in steps],
-            )
-            for name, steps in given.groups.items()
-        ]
-        parts = given.time.parts if given.time is not None else ()
-        self.since = _SINCE.index(given.time.since) if given.time is not None else 0
-        self.time_fields = [WireField(location) for location, _ in parts]
-        self.time_units = memoryview(numpy.array([unit for _, unit in parts], numpy.uint64))
-
-
-def _field(location: FieldLocation | None) -> WireField | None:
-    return None if location is None else WireField(location)
 
 
 @cython.cclass

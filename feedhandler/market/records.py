@@ -40,7 +40,7 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.fix_feed import FixFeed
 from feedhandler.codecs.visibility import Public, Readonly
 from feedhandler.market.fix_normaliser import FixNormaliser
-from feedhandler.market.normaliser import STATES
+from feedhandler.market.wire_rules import STATES
 
 Array = numpy.ndarray[Any, Any]
 

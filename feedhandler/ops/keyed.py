@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import os
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from feedhandler import keyed
 from feedhandler.amqp.identity import Login
@@ -16,6 +17,7 @@ from feedhandler.terminal.console import (
     complain,
     host_faults,
     print_json,
+    read_next,
     reading,
     run_async,
     until_stopped,
@@ -25,6 +27,8 @@ from feedhandler.terminal.console import (
 NO_GOOD = 65
 #: Management's status codes from here on are refusals.
 REFUSALS = 400
+#: How long an interrupted `put` waits until what it has put is accepted.
+STOP_SECONDS = 5.0
 #: Refusals that are printed.
 REFUSED_SHOWN = 10
 
@@ -43,25 +47,54 @@ def create(url: str, name: str, definition: Definition, dead: str, login: Login)
 def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Login) -> int:
     """Put the lines of a file, each as a message; `FOUND` where any was refused."""
 
+    producer = keyed.producer(url, name, id=id, epoch=epoch, login=login)
+    refused: list[str] = []
+
     async def main(stop: asyncio.Event) -> int:
-        refused: list[str] = []
-        with reading(path, "give a file of lines, or -") as lines:
-            async with keyed.producer(url, name, id=id, epoch=epoch, login=login) as producer:
-                for line in lines:
-                    if stop.is_set():
-                        break
-                    sent = await producer.put_soon(line.rstrip(b"\n"))
-                    sent.add_done_callback(lambda future: _note(future, refused))
-                with contextlib.suppress(keyed.Refused):
-                    await producer.flush()
+        with reading(path, "give a file of lines, or -") as file:
+            done = await until_stopped(_put_lines(producer, file, refused), stop)
         print(f"queue {name}: {producer.accepted:,} accepted, {producer.refused:,} refused")
         for text in refused[:REFUSED_SHOWN]:
             complain(text)
-        if stop.is_set():
+        if not done:
             return ExitCode.INTERRUPTED
         return ExitCode.FOUND if refused else ExitCode.OK
 
     return run_async(main, "uvloop")
+
+
+async def _put_lines(producer: keyed.Producer, file: IO[bytes], refused: list[str]) -> bool:
+    """Put each line of a file, wait until all are accepted or refused, and return True.
+
+    Cancelled, it waits `STOP_SECONDS` at most for what has been put: a node that is gone says
+    nothing.
+    """
+    async with producer:
+        try:
+            async for line in _lines(file):
+                sent = await producer.put_soon(line)
+                sent.add_done_callback(lambda future: _note(future, refused))
+            with contextlib.suppress(keyed.Refused):
+                await producer.flush()
+        except asyncio.CancelledError:
+            with contextlib.suppress(keyed.Refused, TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await producer.flush()
+            raise
+    return True
+
+
+async def _lines(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a file without their ends, each as soon as it is whole."""
+    held = bytearray()
+    while data := await read_next(file):
+        held += data
+        if b"\n" in data:
+            *lines, held = held.split(b"\n")
+            for line in lines:
+                yield bytes(line)
+    if held:
+        yield bytes(held)
 
 
 def _note(future: asyncio.Future[int], refused: list[str]) -> None:

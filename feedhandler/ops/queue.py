@@ -305,9 +305,16 @@ def _opened(path: Path) -> BlockingQueue:
 
 
 def _appended(out: Path) -> IO[str]:
-    """Open the file that items are added to. Raises `UsageError` where it cannot be written."""
+    """Open the file that items are added to; its name is on the disk then.
+
+    Raises `UsageError` where it cannot be written, or is no file: a pipe keeps nothing.
+    """
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is no file", "what is moved must be on a disk: name a file")
     try:
-        return open(out, "a", encoding="utf-8")
+        file = open(out, "a", encoding="utf-8")
+        Files().sync_folder(str(out.parent))
+        return file
     except OSError as error:
         raise unwritable(out, error, "check --out") from error
 

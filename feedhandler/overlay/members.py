@@ -35,6 +35,8 @@ Sends = list[tuple[bytes, tuple[Address, ...]]]
 HEARTBEAT_NS = 100_000_000
 #: Interval at which a member probes its parent's clock, where nothing else synchronises clocks.
 PROBE_NS = 250_000_000
+#: A report may come before its interval's end by one part in so many of the interval: clocks differ.
+EARLY_PART = 16
 _TIMES_BYTES = 24
 _HOP_BYTES = 8
 
@@ -69,6 +71,10 @@ class _Member:
     def _changed(self) -> None:
         """Handle a new topology in force; subclasses override it."""
 
+    def senders_time(self, now_ns: int) -> int:
+        """Convert a time of the own clock to the sender's clock."""
+        return now_ns
+
     def _sealed(self, kind: Kind, payload: bytes, to: Address, now_ns: int) -> Sends:
         self._number += 1
         head = Head(kind, self.topology.tree, self.epoch, self._number, now_ns)
@@ -85,6 +91,7 @@ class _Parent(_Member):
     """A member that has children: knows whom it sends to, and gathers reports."""
 
     _bound_ns: int
+    _interval_ns: int
 
     def change(self, topology: Topology) -> str:
         """Take another version of the topology; return why not, or ""."""
@@ -100,9 +107,13 @@ class _Parent(_Member):
         self.reports = ReportGatherer(children, bound_ns=self._bound_ns)
 
     def _gathered(self, child: Member, datagram: bytes, now_ns: int) -> bool:
-        """Take a child's report; return whether it is one."""
+        """Take a child's report; return whether it is one.
+
+        None is of an interval that is still to end: gathered, it would end those before it.
+        """
         report = decode_report(payload_of(datagram))
-        if report is None:
+        early_ns = self.senders_time(now_ns) + self._interval_ns // EARLY_PART
+        if report is None or (report.interval + 1) * self._interval_ns > early_ns:
             self.admission.drop(Fault.CONTENT)
             return False
         self.reports.add(child.name, report, now_ns)
@@ -169,9 +180,10 @@ class Proxy(_Child, _Parent):
         slots: int = SLOTS,
         follows_clock: bool = False,
         bound_ns: int = BOUND_NS,
+        interval_ns: int = INTERVAL_NS,
     ) -> None:
         super().__init__(topology, name, epoch, slots, follows_clock)
-        self._bound_ns = bound_ns
+        self._bound_ns, self._interval_ns = bound_ns, interval_ns
         self._changed()
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
@@ -367,6 +379,7 @@ class Sender(_Parent):
         rotate: bool = False,
         bound_ns: int = BOUND_NS,
         sequence: SharedSequence | None = None,
+        interval_ns: int = INTERVAL_NS,
     ) -> None:
         super().__init__(topology, topology.members[0].name, epoch, 1)
         self.sequence = sequence or SharedSequence()
@@ -375,7 +388,7 @@ class Sender(_Parent):
         self.hold_ns = 0
         #: The longest last hop that receivers have reported.
         self.longest_hop_ns = 0
-        self._bound_ns = bound_ns
+        self._bound_ns, self._interval_ns = bound_ns, interval_ns
         self._beat_ns = 0
         self._turn = 0
         self._changed()

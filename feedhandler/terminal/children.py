@@ -106,8 +106,13 @@ class Child:
 
 
 async def _each_line(stream: asyncio.StreamReader, use: Callable[[str], None] | None) -> None:
-    while line := await stream.readline():
-        if use is not None:
+    """Pass on each line; of one that is longer than asyncio's limit, 64 KiB, only the end."""
+    while not stream.at_eof():
+        try:
+            line = await stream.readline()
+        except ValueError:
+            continue  # too long: what has come of it is gone
+        if line and use is not None:
             use(line.decode(errors="replace").rstrip("\n"))
 
 

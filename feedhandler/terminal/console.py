@@ -62,6 +62,8 @@ _REMEDIES = {
 }
 #: The name of standard input.
 STDIN = Path("-")
+#: Bytes that `read_next` reads at most.
+_READ_BYTES = 256 << 10
 #: Width of tables where stdout is no terminal and has none: a row is a line.
 PIPE_WIDTH = 500
 
@@ -337,3 +339,34 @@ async def until_stopped(
     with contextlib.suppress(asyncio.CancelledError):
         await working
     return None
+
+
+async def read_next(file: IO[bytes]) -> bytes:
+    """Read what comes next, 256 KiB at most, without keeping the loop; b"" at the end of the file.
+
+    A thread of its own reads, which does not keep the process from ending where this is cancelled:
+    standard input may bring nothing for ever. It reads past Python's buffer, whose lock it would
+    hold at the end, and an interpreter that cannot take that lock aborts.
+    """
+    loop = asyncio.get_running_loop()
+    coming: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(data: bytes, error: Exception | None) -> None:
+        if coming.done():
+            return
+        if error is None:
+            coming.set_result(data)
+        else:
+            coming.set_exception(error)
+
+    def read() -> None:
+        data, failure = b"", None
+        try:
+            data = os.read(file.fileno(), _READ_BYTES)
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, data, failure)
+
+    threading.Thread(target=read, daemon=True).start()
+    return await coming

@@ -95,6 +95,7 @@ class Part:
     symbol: int = NO_SYMBOL
     number: int = 1
     messages: list[bytes] = field(default_factory=list)
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -102,7 +103,8 @@ class _Answers:
     """Answers received on a line: the answer under way, and parts of those before, by symbol.
 
     `expected` is the next packet's number, 0 between answers; `first` that of the answer's first.
-    `names` are the mappings that the answer brings.
+    `names` are the mappings that the answer brings. `size`: bytes of the answer's messages; `kept`:
+    of those `before`.
     """
 
     deadline_ns: int
@@ -113,6 +115,7 @@ class _Answers:
     now: dict[int, Part] = field(default_factory=dict)
     before: dict[int, Part] = field(default_factory=dict)
     size: int = 0
+    kept: int = 0
 
 
 class XdpRefreshAssembler(LineAssembly[_Answers]):
@@ -153,7 +156,7 @@ class XdpRefreshAssembler(LineAssembly[_Answers]):
         answers.deadline_ns = now_ns + self._patience_ns
         if not self._gather(answers, data):
             self._fail(line, "malformed")
-        elif answers.size > self._bytes_max:
+        elif answers.kept + answers.size > self._bytes_max:
             self._fail(line, "too_large")
         elif flag in (ONLY, LAST):
             self._end(line, answers)
@@ -165,7 +168,7 @@ class XdpRefreshAssembler(LineAssembly[_Answers]):
         self.counts["began"] += 1
         self.counts["started_over"] += answers.expected > 0
         answers.first = self._header.sequence
-        answers.part, answers.names, answers.now = None, {}, {}
+        answers.part, answers.names, answers.now, answers.size = None, {}, {}, 0
         return answers
 
     def _gather(self, answers: _Answers, data: bytes) -> bool:
@@ -190,6 +193,7 @@ class XdpRefreshAssembler(LineAssembly[_Answers]):
             else:
                 assert answers.part is not None
                 answers.part.messages.append(message)
+                answers.part.size += size
         return True
 
     def _headed(self, answers: _Answers, header: bytes) -> bool:
@@ -234,7 +238,10 @@ class XdpRefreshAssembler(LineAssembly[_Answers]):
             self._names = names
             del self._lines[line]
         else:
-            answers.before |= now
+            for symbol, each in now.items():
+                replaced = answers.before.get(symbol)
+                answers.kept += each.size - (0 if replaced is None else replaced.size)
+                answers.before[symbol] = each
             if len(self._names) > 1 and self._names.keys() <= answers.before.keys():
                 self._complete(line, answers.before)
             elif not answers.before:

@@ -114,7 +114,8 @@ class World(TreeWorld):
     def begin_sender(self, controller: HoldController | None) -> Sender:
         me = self.topology.members[0]
         sender = Sender(self.topology, self.clock(me.name), controller=controller,
-                        rotate=self.rng.random() < 0.5, bound_ns=BOUND_NS)  # fmt: skip
+                        rotate=self.rng.random() < 0.5, bound_ns=BOUND_NS,
+                        interval_ns=INTERVAL_NS)  # fmt: skip
         self.members[me.name] = sender
         self.at[me.address] = me.name
         return sender
@@ -124,7 +125,9 @@ class World(TreeWorld):
         me = self.topology.member(name)
         epoch, clocks = self.clock(name), self.plan.clocks
         if me.role == "proxy":
-            self.members[name] = Proxy(self.topology, name, epoch, 256, clocks, BOUND_NS)
+            self.members[name] = Proxy(
+                self.topology, name, epoch, 256, clocks, BOUND_NS, INTERVAL_NS
+            )
         else:
             self.members[name] = Receiver(
                 self.topology, name, epoch, 256, clocks, 5 * MS, INTERVAL_NS

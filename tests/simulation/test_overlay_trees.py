@@ -109,8 +109,9 @@ class World(TreeWorld):
 
     def begin_sender(self) -> MergedSender:
         sender = sender_of(
-            self.topologies, self.clock(ROOT), bound_ns=BOUND_NS, rotate=self.rng.random() < 0.5
-        )
+            self.topologies, self.clock(ROOT), bound_ns=BOUND_NS, interval_ns=INTERVAL_NS,
+            rotate=self.rng.random() < 0.5,
+        )  # fmt: skip
         assert isinstance(sender, MergedSender)
         self.members[ROOT] = sender
         return sender
@@ -122,7 +123,9 @@ class World(TreeWorld):
         self.off[at] = self.rng.randrange(-40 * MS, 40 * MS) if clocks else 0
         epoch = self.clock(at)
         if me.role == "proxy":
-            self.members[at] = Proxy(topology, me.name, epoch, 256, clocks, BOUND_NS)
+            self.members[at] = Proxy(
+                topology, me.name, epoch, 256, clocks, BOUND_NS, INTERVAL_NS
+            )
         else:
             receiver = receiver_of(
                 self.topologies, me.name, epoch, slots=256, follows_clock=clocks,

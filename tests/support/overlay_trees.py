@@ -133,13 +133,14 @@ def lie(
 ) -> bytes:
     """Return the datagram; in place of a report, the one that a receiver that lies sends.
 
-    Its delays and last hop are as long as can be, and everything is late. `key_of`: the
-    receiver's key in the tree of that number.
+    Its delays and last hop are as long as can be, everything is late, and now and then its interval
+    is one that is far ahead. `key_of`: the receiver's key in the tree of that number.
     """
     head = read(datagram)
     if not isinstance(head, Head) or head.kind != Kind.REPORT:
         return datagram
     interval = int.from_bytes(datagram[HEAD_BYTES : HEAD_BYTES + 8], "little")
+    interval += rng.choice([0, 0, 3, 1 << 60])
     low = rng.choice([1, bound_ns // 2, 1 << 60])
     rungs = (low,) + (1 << 60,) * (len(LADDER) - 1)
     report = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)

@@ -1,6 +1,5 @@
 """`feedhandler keyed` against a node on a socket."""
 
-import io
 import json
 import os
 import signal
@@ -119,17 +118,46 @@ def test_a_command_that_cannot_be_run_costs_no_message(tmp_path: Path) -> None:
         assert "failed" not in rows
 
 
-def test_ctrl_c_lets_the_work_in_hand_be_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = b'{"account": "a"}\n{"account": "a"}\n'
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+def depth(url: str) -> int:
+    """How many messages the queue holds."""
+    return int(json.loads(run("stat", url, "orders", "--json")[1])["depth"])
+
+
+def until_depth(url: str, wanted: int) -> None:
+    """Wait until the queue holds so many messages."""
+    deadline = time.monotonic() + SECONDS
+    while depth(url) != wanted:
+        assert time.monotonic() < deadline, f"the queue never held {wanted} messages"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_put_ends_while_its_input_brings_nothing(tmp_path: Path, number: int) -> None:
+    with beside(running(folder=str(tmp_path))) as rig:
+        url = f"amqp://127.0.0.1:{rig.port}"
+        run("create", url, "orders", "--field", "account")
+        with subprocess.Popen(
+            [sys.executable, "-m", "feedhandler", "keyed", "put", url, "orders", "-"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b'{"account": "a"}\n{"account"')
+            process.stdin.flush()
+            until_depth(url, 1)
+            process.send_signal(number)
+            assert process.wait(timeout=SECONDS) == 130
+            assert process.stdout.read() == b"queue orders: 1 accepted, 0 refused\n"
+
+
+def test_ctrl_c_lets_the_work_in_hand_be_done(tmp_path: Path) -> None:
+    lines = tmp_path / "orders.jsonl"
+    lines.write_text('{"account": "a"}\n{"account": "a"}\n')
     end = tmp_path / "end"
     os.mkfifo(end)
     with beside(running(folder=str(tmp_path))) as rig:
         url = f"amqp://127.0.0.1:{rig.port}"
         run("create", url, "orders", "--field", "account")
-        run("put", url, "orders", "-")
+        run("put", url, "orders", str(lines))
         work = [sys.executable, "-c", f"open({str(end)!r}).read()"]
         with subprocess.Popen(
             [sys.executable, "-m", "feedhandler", "keyed", "work", url, "orders", "--", *work],
@@ -141,6 +169,4 @@ def test_ctrl_c_lets_the_work_in_hand_be_done(
                 fifo.write("now")
             out, _ = process.communicate(timeout=SECONDS)
         assert (process.returncode, out) == (0, b"queue orders: 1 done, 0 failed, 0 rejected\n")
-        deadline = time.monotonic() + SECONDS
-        while json.loads(run("stat", url, "orders", "--json")[1])["depth"] != 1:
-            assert time.monotonic() < deadline, "it is not acknowledged"
+        until_depth(url, 1)

@@ -221,6 +221,28 @@ async def test_a_rollback_forgets_what_was_put_and_gives_again_what_the_client_h
         assert figures(rig, "out") == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("home", KINDS)
+async def test_a_discharge_counts_though_its_consumer_leaves_in_the_same_breath(
+    tmp_path: Path, home: str
+) -> None:
+    def talk(client: QueueClient, link: proton.Receiver) -> proton.Delivery:
+        control = client.coordinator()
+        name = client.declare(control)
+        client.say_in(client.of(link)[0][1], name)
+        order = proton.Described(proton.ulong(DISCHARGE), [name, False])
+        sent = client.send(control, proton.Message(body=order))
+        link.close()
+        client.pump(lambda: sent.settled, "the answer")
+        return sent
+
+    async with running(queue(tmp_path, "orders", home)) as rig:
+        client = await rig.client()
+        link = await taken(client, of(1), of(2), credit=1)
+        answer = await in_thread(talk, client, link)
+        assert answer.remote_state == ACCEPTED, answer.remote.condition
+        assert figures(rig, "orders")[:3] == (1, 1, 2)
+
+
 @pytest.mark.parametrize("gone", ["coordinator", "session", "connection"])
 async def test_what_is_not_discharged_is_rolled_back_with_its_link(
     tmp_path: Path, gone: str

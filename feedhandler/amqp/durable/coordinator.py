@@ -33,6 +33,8 @@ class Coordinator(QueueEnd):
     """A controller's link; see the module. `others` returns all links of its connection that are
     queues'."""
 
+    coordinates = True
+
     def __init__(
         self,
         peer: Peer,
@@ -56,7 +58,7 @@ class Coordinator(QueueEnd):
         if link.aborted:
             link.flow(link.aborted)
         for other in list(self._others()):
-            if not isinstance(other, Coordinator):
+            if not other.coordinates:
                 other.work()  # messages on the other links precede a discharge
         arrived = list(link.arrived)
         link.clear()

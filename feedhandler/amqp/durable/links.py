@@ -70,6 +70,8 @@ class QueueEnd:
     """Base of the links of queues; `forget` removes the link from its connection."""
 
     blocked = False
+    #: Whether transactions are declared and discharged on it.
+    coordinates = False
 
     def __init__(
         self, peer: Peer, link: Any, forget: Forget, queue: "StoredQueue | Unmade | None"

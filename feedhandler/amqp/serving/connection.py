@@ -620,6 +620,10 @@ class NodeConnection(Peer):
 
     def _detach(self, link: proton.Link, orderly: bool = False) -> None:
         """Remove a link that has ended; `orderly`: the client closed it."""
+        if link in self.queue_links:
+            for each in list(self.queue_links.values()):
+                if each.coordinates:
+                    each.work()  # a discharge that came with the end counts
         queue_link = self.queue_links.get(link)
         if queue_link is not None:
             self._forget(link)

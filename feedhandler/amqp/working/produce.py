@@ -138,9 +138,12 @@ class Producer(KeptConnection):
         """Wait until all that was put is accepted, or refused; raises as `put`, for the first one
         refused."""
         waiting = [each.future for each in (*self._sent.values(), *self._again, *self._unsent)]
-        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        if waiting:
+            await asyncio.wait(waiting)  # cancelled, it leaves the messages' futures alone
+        for future in waiting:
+            error = None if future.cancelled() else future.exception()
+            if error is not None:
+                raise error
 
     # -- sending ----------------------------------------------------------------------------
 

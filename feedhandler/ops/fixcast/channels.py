@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import operator
-import os
 import re
 import sys
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -29,12 +27,13 @@ from feedhandler.terminal.console import (
     complain,
     host_faults,
     print_json,
+    read_next,
     reading,
     run_async,
+    until_stopped,
 )
 from feedhandler.terminal.outputs import refuse_filled, refuse_input
 
-_READ_BYTES = 256 << 10
 #: Messages of a capture that are published together.
 _CAPTURED_TOGETHER = 200
 _SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
@@ -171,7 +170,7 @@ async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIt
             )
         return
     cutter = Cutter()
-    while data := await _read_or_stop(file, stop):
+    while data := await until_stopped(read_next(file), stop):
         found: list[bytes] = []
         wrong = None
         try:
@@ -195,41 +194,6 @@ def _captured(path: Path) -> CapturedChannel | None:
         return CapturedChannel(Capture(path))
     except PeerError:
         return None
-
-
-async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
-    """Read what comes next; returns b"" where the file ends or `stop` is set.
-
-    A thread of its own reads, which does not keep the process from ending: standard input may bring
-    nothing for ever. It reads past Python's buffer, whose lock it would hold at the end, and an
-    interpreter that cannot take that lock aborts.
-    """
-    loop = asyncio.get_running_loop()
-    reading: asyncio.Future[bytes] = loop.create_future()
-
-    def settle(data: bytes, error: Exception | None) -> None:
-        if reading.done():
-            return
-        if error is None:
-            reading.set_result(data)
-        else:
-            reading.set_exception(error)
-
-    def read() -> None:
-        data, failure = b"", None
-        try:
-            data = os.read(file.fileno(), _READ_BYTES)
-        except Exception as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, data, failure)
-
-    threading.Thread(target=read, daemon=True).start()
-    asked = loop.create_task(stop.wait())
-    waiting: set[asyncio.Future[Any]] = {reading, asked}
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
-    return b"" if stop.is_set() else reading.result()
 
 
 # -- receive -----------------------------------------------------------------------------

@@ -284,6 +284,10 @@ def test_odd_files_are_reported_and_the_rest_is_taken(
     assert all(named[name] for name in ("a.pcap", "c.pcap.gz"))
     assert "the last record is not whole" in captured.err
     assert "is not a capture" in captured.err
+    assert filled(tmp_path / "lake", folder / "a.pcap") == 1
+    again = capsys.readouterr()
+    assert "was there already" in again.out
+    assert "the last record is not whole" in again.err
 
 
 def test_what_cannot_be_is_refused(session: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import proton
@@ -188,6 +189,13 @@ def test_a_damaged_control_file_is_a_finding_and_no_peers_refusal(
     more = {"cancel": ["1"], "drain": ["--out", str(tmp_path / "x")]}.get(verb, [])
     assert run(verb, folder, *more) == 1
     assert "control: is damaged (`feedhandler queue repair`" in capsys.readouterr().err
+
+
+def test_a_pipe_cannot_be_drained_into(folder: Path, tmp_path: Path, capsys) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert run("drain", folder, "--out", pipe) == 2
+    assert "is no file (what is moved must be on a disk" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_drained_into_is_the_callers_to_mend(folder: Path, capsys) -> None:

@@ -27,6 +27,7 @@ from tests.support.overlay_trees import Timeline
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 NOW = 1_800_000_000 * S
+INTERVAL_NS = 50 * MS
 KEY = b"k" * 32
 
 
@@ -191,7 +192,7 @@ class Model3(Timeline):
         addresses = [("10.0.0.1", 7_000 + n) for n in range(1 + shape.proxies + shape.receivers)]
         keys = (rng.randbytes(32) for _ in range(len(addresses) + 1))
         self.topology = make_topology(shape, 1, addresses, keys)
-        self.sender = Sender(self.topology, NOW)
+        self.sender = Sender(self.topology, NOW, interval_ns=INTERVAL_NS)
         self.members: dict[Address, Sender | Proxy | Receiver] = {addresses[0]: self.sender}
         self.echo = {}
         self.hop_us: dict[Address, float] = {}
@@ -199,14 +200,16 @@ class Model3(Timeline):
         self.stamps: dict[Address, dict[int, int]] = {}
         for index, each in enumerate(self.topology.members[1:]):
             if each.role == "proxy":
-                self.members[each.address] = Proxy(self.topology, each.name, NOW)
+                self.members[each.address] = Proxy(
+                    self.topology, each.name, NOW, interval_ns=INTERVAL_NS
+                )
                 continue
             echo = ("10.1.0.1", 5_000 + index)
             self.echo[echo] = each.address
             self.hop_us[each.address] = rng.uniform(10, 50)
             self.stamps[each.address] = {}
             self.members[each.address] = Receiver(
-                self.topology, each.name, NOW, interval_ns=50 * MS,
+                self.topology, each.name, NOW, interval_ns=INTERVAL_NS,
                 echo=echo, extra_hold_ns=None if exchanged else 0,
             )  # fmt: skip
 

@@ -11,6 +11,7 @@ from feedhandler.overlay.admission import FRESH_NS
 from feedhandler.overlay.clocks import AGREEING, OffsetEstimator, Sample, sample_of
 from feedhandler.overlay.deduplication import Deduplicator, Verdict
 from feedhandler.overlay.delays import (
+    INTERVAL_NS,
     LATE_BITS,
     SAMPLES_MAX,
     DelayRecord,
@@ -492,12 +493,11 @@ def test_heartbeats_go_down_the_tree_once() -> None:
     assert one.receive(later, SENDER_AT, NOW) == []
 
 
-def reported(sender: Sender, low: int, interval: int, late: int = 0) -> None:
+def reported(sender: Sender, low: int, interval: int, late: int = 0, number: int = 0) -> None:
     for n in range(2):
         member = TOPOLOGY.member(f"proxy-0-{n}")
-        datagram = sealed(
-            Kind.REPORT, report(interval, low, low, late).encoded(), member.key, interval
-        )
+        payload = report(interval, low, low, late).encoded()
+        datagram = sealed(Kind.REPORT, payload, member.key, number or interval)
         sender.receive(datagram, member.address, NOW)
 
 
@@ -511,6 +511,16 @@ def test_deadlines_lie_a_hold_ahead_and_never_go_back() -> None:
         assert isinstance(head, Head)
         deadlines.append(head.deadline_ns - NOW)
     assert deadlines == [500, 500, 500]
+    assert sender.hold_ns == 90
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 1 << 60], ids=["running", "next", "far"])
+def test_a_report_of_an_interval_that_is_still_to_end_does_not_end_the_others(ahead: int) -> None:
+    sender, present = Sender(TOPOLOGY, NOW), NOW // INTERVAL_NS
+    reported(sender, 500, present + ahead, number=1)
+    assert sender.counts["content"] == 2
+    assert sender.hold_ns == 0
+    reported(sender, 90, present - 1, number=2)
     assert sender.hold_ns == 90
 
 

@@ -379,7 +379,8 @@ def test_a_refusal_gives_the_range_up():
     assert core.story() == [("give up", 0, 12, 1)]
 
 
-def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
+def given_up_for_today():
+    """A manager whose server said twice that there were too many requests today."""
     core = joined()
     for first in (10, 20, 30):
         core.control_event(RecordKind.MISSING, first, first + 2, auxiliary=1)
@@ -389,6 +390,23 @@ def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
             core.wait(100)
     assert core.recovery.paused_until_ns(RTS, core.now) == DAY_NS
     core.story()
+    return core
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked_again"), [(RecordKind.RESET, True), (RecordKind.WITHDRAWN, False)]
+)
+def test_a_server_given_up_for_today_is_asked_again_in_a_new_epoch_only(kind, asked_again):
+    core = given_up_for_today()
+    core.control_event(RecordKind.GAP, 10, 12)
+    core.control_event(kind, 10, 12)
+    assert (core.recovery.paused_until_ns(RTS, core.now) == 0) == asked_again
+    core.control_event(RecordKind.MISSING, 40, 42, auxiliary=1)
+    assert (("ask", RTS, 40, 42) in core.story()) == asked_again
+
+
+def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
+    core = given_up_for_today()
     assert core.recovery.resume(RTS, core.now)
     assert core.recovery.paused_until_ns(RTS, core.now) == 0
     assert not core.recovery.resume(RTS, core.now)

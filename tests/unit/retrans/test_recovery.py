@@ -542,15 +542,6 @@ def test_a_closed_quota_reaches_what_waits_for_a_back_off() -> None:
     assert recovery.pop_actions() == [GiveUp(12, 1)]
 
 
-def test_a_reset_opens_a_closed_quota() -> None:
-    quota = Quota(0, 0, 16, UTC)
-    recovery = make(quota=quota)
-    quota.closed = True
-    recovery.reset(0)
-    recovery.missing(10, 12, 1, 0)
-    assert asks(recovery) == [(10, 12)]
-
-
 def test_every_counter_is_described_and_counted_from_nothing() -> None:
     assert set(make().counts) == set(COUNTS)
     assert all(COUNTS.values())

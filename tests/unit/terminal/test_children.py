@@ -33,6 +33,16 @@ async def test_leaving_the_family_stops_every_child() -> None:
     assert [child.process.returncode for child in children] == [0, 0]
 
 
+async def test_a_line_of_any_length_does_not_stop_a_child() -> None:
+    program = f"for _ in range(4): print('x' * {1 << 20}); print('ready')"
+    lines: list[str] = []
+    async with Family() as family:
+        child = await family.start("thing", "-c", program, on_line=lines.append)
+        async with asyncio.timeout(30):
+            assert await child.wait() == 0
+    assert lines.count("ready") == 4
+
+
 async def test_a_child_that_fails_is_reported_with_its_last_line() -> None:
     program = "import sys; print('feedhandler: out of luck', file=sys.stderr); sys.exit(2)"
     async with Family() as family:

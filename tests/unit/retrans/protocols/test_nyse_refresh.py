@@ -120,6 +120,16 @@ def test_answers_of_one_symbol_each_are_whole_when_every_name_is_there() -> None
     assert whole.reaches == {4: 52, 8: 52, 9: 51}
 
 
+def test_a_symbol_whose_state_comes_again_and_again_takes_its_room_once() -> None:
+    made = assembler(snapshot_bytes_max=1 << 10)
+    events_of(made, A, packet(1, mapping(4), mapping(9), flag=ONLY))
+    again = [single(4, 40 + number, 10 * number) for number in range(1, 100)]
+    assert events_of(made, A, *again) == [SnapshotBegan(CHANNEL, 41)]
+    (whole,) = events_of(made, A, single(9, 150, 2_000))
+    assert isinstance(whole, Snapshot)
+    assert whole.reaches == {4: 139, 9: 150}
+
+
 def test_a_state_that_may_lack_symbols_is_never_whole() -> None:
     made = assembler(refresh_timeout_us=1_000)
     assert events_of(made, A, *refresh((4, 50))) == [SnapshotBegan(CHANNEL, 50)]
