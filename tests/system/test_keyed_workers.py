@@ -304,3 +304,15 @@ async def test_a_queue_is_created_and_looked_at_by_the_api(tmp_path: Path) -> No
             await put.put(body(1, 1))
         reply, figures = await keyed.ask(url(rig), "made", operation="stat")
         assert (reply["answer"], figures["depth"], figures["keys"]) == ("stat", 1, 1)
+
+
+async def test_without_reconnect_the_node_may_end_work_without_a_reason(tmp_path: Path) -> None:
+    async with running(orders(tmp_path, key=ACCOUNT)) as rig:
+        async with keyed.consume(url(rig), "orders", Ledger(1), reconnect=False) as work:
+            (connection,) = rig.node.connections
+            connection.engine.close()
+            connection.work()
+            async with asyncio.timeout(SECONDS):
+                with pytest.raises(PeerError, match="the node closed the connection"):
+                    await work.wait()
+        assert work.connects == 1

@@ -315,11 +315,12 @@ class KeptConnection(abc.ABC):
         self.connects += 1
 
     async def _keep(self) -> None:
-        tries, error = 0, None
+        tries = 0
+        error: Ended | None = None
         while True:
-            error = await self._over if error is None else error
+            error = error or await self._over or Ended("the node closed the connection")
             self._lost()
-            if error is not None and (error.final or not self._reconnect):
+            if error.final or not self._reconnect:
                 self._end(error)
                 return
             tries += 1
