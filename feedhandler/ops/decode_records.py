@@ -19,6 +19,7 @@ from feedhandler.codecs.dbn_tables import record_columns, record_table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.market.capture_records import CaptureRecords
 from feedhandler.replay.captures.reading import Datagram
+from feedhandler.replay.captures.writer import remove_unfinished
 
 #: Datagrams between two lots of records that are written.
 LOT = 10_000
@@ -52,7 +53,12 @@ def write_records(
             _FORMS[form](kept, sys.stdout.buffer, source, SCHEMAS[schema])
         else:
             with Path(out).open("wb") as file:
-                _FORMS[form](kept, file, source, SCHEMAS[schema])
+                try:
+                    _FORMS[form](kept, file, source, SCHEMAS[schema])
+                    file.flush()
+                except BaseException:
+                    remove_unfinished(Path(out))
+                    raise
     return source
 
 

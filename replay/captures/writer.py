@@ -22,13 +22,20 @@ from feedhandler.replay.captures.records import (
 GZIP_LEVEL = 4
 
 
+def remove_unfinished(path: Path) -> None:
+    """Remove a file whose writing has failed, if it is one: `/dev/null` is not ours to remove."""
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            path.unlink()
+
+
 class CaptureWriter:
     """A capture file being written; a name that ends in `.gz` is gzipped, in `.zst` zstd.
 
     `nanosecond=False` writes the microsecond magic (times are then cut to microseconds).
     `byte_order` and `vlan_ids` (outermost first) are for files that must look like another
-    recorder's. Use as a context manager, or call `close`. Raises `UsageError` where the file
-    cannot be created or a datagram cannot exist.
+    recorder's. Use as a context manager, which removes the file after an error, or call `close`.
+    Raises `UsageError` where the file cannot be created or a datagram cannot exist.
     """
 
     def __init__(
@@ -58,7 +65,7 @@ class CaptureWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
-        if isinstance(error, OSError):
+        if error is not None:
             self._abandon(error)
             return
         try:
@@ -67,13 +74,12 @@ class CaptureWriter:
             self._abandon(fault)
             raise
 
-    def _abandon(self, error: OSError) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """Remove the unfinished file, and add its path to a disk fault that has none."""
         with contextlib.suppress(OSError):
             self.close()
-        if self.path.is_file():  # `/dev/null` is nothing of ours to remove
-            self.path.unlink()
-        if error.errno in DISK_FAULTS and error.filename is None:
+        remove_unfinished(self.path)
+        if isinstance(error, OSError) and error.errno in DISK_FAULTS and error.filename is None:
             error.filename = str(self.path)
 
     def _open(self) -> BinaryIO:

@@ -16,7 +16,7 @@ import numpy as np
 
 from feedhandler.codecs.errors import unwritable
 from feedhandler.replay.captures.records import HEADERS_BYTES, RECORD_HEADER_BYTES
-from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter, remove_unfinished
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.profile_plan import mean_payload
 from feedhandler.replay.generating.traffic import Datagrams, Traffic
@@ -94,8 +94,7 @@ def write_with_ledger(target: Path, write: Callable[[], dict[str, Any]]) -> dict
                 msgspec.json.format(msgspec.json.encode(document), indent=1)
             )
         except BaseException:
-            if target.is_file():  # `/dev/null` is nothing of ours to remove
-                target.unlink()
+            remove_unfinished(target)
             raise
     except OSError as error:
         raise unwritable(target, error) from None

@@ -22,9 +22,10 @@ from feedhandler.codecs.times import day_start_ns
 from feedhandler.market.capture_records import CaptureRecords
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
+from feedhandler.ops import decode_records
 from feedhandler.ops.decode_records import FORMS
 from feedhandler.replay.generating.order_writers import WRITERS
-from feedhandler.terminal.console import run_guarded
+from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.commands import run_here
 from tests.support.descriptions import EXAMPLE, written
 
@@ -417,6 +418,20 @@ def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
     (found,) = source.pop()
     assert found["sequence"].tolist() == [1, 2]
     assert found["price"][1] == 2 * found["price"][0] > 0
+
+
+def test_records_that_are_not_written_to_their_end_leave_no_file(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(kept: Any, file: Any, *_: Any) -> None:
+        file.write(b"the half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(decode_records._FORMS, "csv", interrupted)  # type: ignore[misc]
+    out = tmp_path / "day.csv"
+    words = ["decode", str(session), "--feed", ITCH, "--as", "mbo", "--format", "csv"]
+    assert main([*words, "--out", str(out)]) == ExitCode.INTERRUPTED
+    assert not out.exists()
 
 
 def test_the_commands_offer_what_there_is() -> None:

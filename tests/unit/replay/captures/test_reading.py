@@ -438,6 +438,16 @@ def test_the_writer_refuses_what_cannot_be(tmp_path: Path) -> None:
         writer.write(0, "239.1.1.1", 1, bytes(65_508))
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError])
+def test_an_unfinished_capture_is_removed_whatever_ended_it(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    with pytest.raises(error), CaptureWriter(tmp_path / "x.pcap") as writer:
+        writer.write(0, "239.1.1.1", 1, b"payload")
+        raise error
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_largest_datagram_passes(tmp_path: Path) -> None:
     one = Datagram(START_NS, "239.1.1.1", 1, "10.0.0.1", bytes(65_507))
     assert list(Capture(write(tmp_path / "x.pcap", [one]))) == [one]
