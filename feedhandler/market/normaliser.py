@@ -2,8 +2,9 @@
 """Messages of any feed to normalised order events: DBN's MBO records, by the feed's `[book]` table.
 
 Fields are read from the bytes at offsets that were resolved when the normaliser was made
-(`wire_rules`); no record of a message is built. What a message leaves out (whose order it is, its side and price, what is
-left of it) is kept by order in an `OrderTable`; price levels and quotes are kept there, too.
+(`wire_rules`); no record of a message is built. What a message leaves out (whose order it is, its
+side and price, what is left of it) is kept by order in an `OrderTable`; price levels and quotes are
+kept there, too.
 
 Records (`records`) say of
 

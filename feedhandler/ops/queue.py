@@ -118,6 +118,7 @@ def drain(path: Path, out: Path) -> int:
     """
     total, whole = 0, _whole_of(path)
     with _opened(path) as queue, _appended(out) as file, host_faults():
+        Files().sync_folder(str(out.parent))  # the file's name may be new
         pending = queue.statistics()["pending"]
         with progress(f"draining {path}", total=pending) as advance:
             while items := queue.get_many(DRAINED, 0):
@@ -305,16 +306,14 @@ def _opened(path: Path) -> BlockingQueue:
 
 
 def _appended(out: Path) -> IO[str]:
-    """Open the file that items are added to; its name is on the disk then.
+    """Open the file that items are added to.
 
     Raises `UsageError` where it cannot be written, or is no file: a pipe keeps nothing.
     """
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is no file", "what is moved must be on a disk: name a file")
     try:
-        file = open(out, "a", encoding="utf-8")
-        Files().sync_folder(str(out.parent))
-        return file
+        return open(out, "a", encoding="utf-8")
     except OSError as error:
         raise unwritable(out, error, "check --out") from error
 

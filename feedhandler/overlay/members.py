@@ -35,7 +35,7 @@ Sends = list[tuple[bytes, tuple[Address, ...]]]
 HEARTBEAT_NS = 100_000_000
 #: Interval at which a member probes its parent's clock, where nothing else synchronises clocks.
 PROBE_NS = 250_000_000
-#: A report may come before its interval's end by one part in so many of the interval: clocks differ.
+#: How early a report may come before its interval's end, as clocks differ: by one part in so many.
 EARLY_PART = 16
 _TIMES_BYTES = 24
 _HOP_BYTES = 8

@@ -123,9 +123,7 @@ class World(TreeWorld):
         self.off[at] = self.rng.randrange(-40 * MS, 40 * MS) if clocks else 0
         epoch = self.clock(at)
         if me.role == "proxy":
-            self.members[at] = Proxy(
-                topology, me.name, epoch, 256, clocks, BOUND_NS, INTERVAL_NS
-            )
+            self.members[at] = Proxy(topology, me.name, epoch, 256, clocks, BOUND_NS, INTERVAL_NS)
         else:
             receiver = receiver_of(
                 self.topologies, me.name, epoch, slots=256, follows_clock=clocks,

@@ -19,6 +19,7 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import normaliser as compiled
 from feedhandler.market.order_table import OrderTable
+from feedhandler.market.wire_rules import STATES
 from tests.support.descriptions import EXAMPLE, described
 from tests.support.normalised import CHANNEL, NORMALISERS, SENT_NS, NormalisedRecords, shown
 from tests.support.twins import either
@@ -78,7 +79,7 @@ def test_a_trading_status_stands_beside_the_records(twin):
     records = NormalisedRecords(twin, "nasdaq-totalview-itch")
     assert records("stock_trading_action", stock_locate=5, trading_state="P") == ""
     ((instrument, state, _),) = records.normaliser.statuses
-    assert (instrument, compiled.STATES[state]) == (5, "halted")
+    assert (instrument, STATES[state]) == (5, "halted")
 
 
 def test_pitch_orders_are_found_by_their_id_alone(twin):
@@ -157,9 +158,7 @@ def test_ice_orders_and_deals_have_scales_of_their_own(twin):
     assert shown(snapshot) == "A B 7 10@12.34"
     assert int(snapshot["flags"]) == FLAG_LAST | FLAG_SNAPSHOT
     assert records("market_state_change", market_id=5, trading_status="O") == ""
-    assert [each[:2] for each in records.normaliser.statuses] == [
-        (5, compiled.STATES.index("trading"))
-    ]
+    assert [each[:2] for each in records.normaliser.statuses] == [(5, STATES.index("trading"))]
     assert records("add_price_level", market_id=5, side="1", price=1234, quantity=1) == ""
 
 

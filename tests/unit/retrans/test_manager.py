@@ -394,12 +394,16 @@ def given_up_for_today():
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked_again"), [(RecordKind.RESET, True), (RecordKind.WITHDRAWN, False)]
+    ("kind", "first", "end", "asked_again"),
+    [(RecordKind.RESET, 0, 2, True), (RecordKind.WITHDRAWN, 12, 10, False)],
+    ids=["reset", "withdrawn"],
 )
-def test_a_server_given_up_for_today_is_asked_again_in_a_new_epoch_only(kind, asked_again):
+def test_a_server_given_up_for_today_is_asked_again_in_a_new_epoch_only(
+    kind, first, end, asked_again
+):
     core = given_up_for_today()
     core.control_event(RecordKind.GAP, 10, 12)
-    core.control_event(kind, 10, 12)
+    core.control_event(kind, first, end)
     assert (core.recovery.paused_until_ns(RTS, core.now) == 0) == asked_again
     core.control_event(RecordKind.MISSING, 40, 42, auxiliary=1)
     assert (("ask", RTS, 40, 42) in core.story()) == asked_again

@@ -442,9 +442,13 @@ def test_the_writer_refuses_what_cannot_be(tmp_path: Path) -> None:
 def test_an_unfinished_capture_is_removed_whatever_ended_it(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
-    with pytest.raises(error), CaptureWriter(tmp_path / "x.pcap") as writer:
-        writer.write(0, "239.1.1.1", 1, b"payload")
-        raise error
+    def write_in_part() -> None:
+        with CaptureWriter(tmp_path / "x.pcap") as writer:
+            writer.write(0, "239.1.1.1", 1, b"payload")
+            raise error
+
+    with pytest.raises(error):
+        write_in_part()
     assert not list(tmp_path.iterdir())
 
 
