@@ -21,6 +21,7 @@ from typing import Any
 from bench.bench_gateway import holds
 from bench.processes import every
 from bench.rig import (
+    BURST_US,
     MESSAGES_A_PACKET,
     SEQUENCE_OFFSET,
     SERVICE,
@@ -93,6 +94,8 @@ class Soak:
         self.restarts = 0
         #: Lost numbers by the fault in whose period they were announced.
         self.lost: dict[str, int] = {}
+        #: How late the sender was at most, in the period under way: as long as the machine stood.
+        self._late_ns = 0
         line = rig.config.channels[0].lines[1]
         self.line_b = LoadGenerator(
             templates(LOST_EVERY),
@@ -119,24 +122,33 @@ class Soak:
             for number in range(periods):
                 fault = faults[number % len(faults)]
                 name = fault.__name__
-                before = self._lost()
+                self._late_ns = 0
+                lost_before, dropped_before = self._counts()
                 fault()
-                # One packet more: where the last number is one that no line has, it shows only now.
+                # One packet more, once what came is read and there is room for it: where the last
+                # numbers never came, it shows only now.
+                self.rig.settled()
                 self._send(1.5 / self.rate)
-                lost = self._lost() - before
+                lost, dropped = self._counts()
+                lost -= lost_before
                 self.lost[name] = self.lost.get(name, 0) + lost
                 print(
                     f"  {number + 1}: {name.replace('_', ' ')}: {lost:,} lost, "
-                    f"{self.rig.memory_bytes() / 1e6:.1f} MB",
+                    f"{dropped - dropped_before:,} dropped by the kernel, "
+                    f"{self.rig.memory_bytes() / 1e6:.1f} MB, "
+                    f"sent {self._late_ns / 1e6:.0f} ms late at most",
                     flush=True,
                 )
 
-    def _lost(self) -> int:
-        """Return the numbers announced lost so far, once nothing is under way."""
-        return int(self.rig.settled()["channels"][0]["lost"])
+    def _counts(self) -> tuple[int, int]:
+        """Return the numbers announced lost so far and the kernel's drops, once nothing is under
+        way."""
+        settled = self.rig.settled()
+        return int(settled["channels"][0]["lost"]), kernel_drops(settled)
 
     def _send(self, seconds: float, load: LoadGenerator | None = None) -> None:
-        (load or self.rig.load).run(self.rate, seconds)
+        result = (load or self.rig.load).run(self.rate, seconds, BURST_US)
+        self._late_ns = max(self._late_ns, result.lateness_max_ns)
 
     def _send_during(self, fault: Any) -> None:
         """Send a slice, with the fault in its middle."""
