@@ -114,6 +114,8 @@ class NodeConnection(Peer):
         self.peer = peer
         self.sender_queues: dict[proton.Link, Any] = {}
         self.queue_links: dict[proton.Link, AnyLink] = {}
+        #: Those of them on which transactions are discharged.
+        self._coordinators: dict[proton.Link, AnyLink] = {}
         self.members: list[Member] = []
         self.parted = False
         self.orderly = False
@@ -503,6 +505,8 @@ class NodeConnection(Peer):
             self._refuse(link, refusal)
             return
         self.queue_links[link] = made
+        if made.coordinates:
+            self._coordinators[link] = made
         node.links += 1
         node.counts[NodeCounter.LINKS_OPENED] += 1
         made.flow()
@@ -536,6 +540,7 @@ class NodeConnection(Peer):
     def _forget(self, link: Any) -> None:
         """Remove a queue's link that has ended."""
         if self.queue_links.pop(link, None) is not None:
+            self._coordinators.pop(link, None)
             self.node.links -= 1
 
     def _share(self, link: Any, subscription: Subscription) -> None:
@@ -621,9 +626,8 @@ class NodeConnection(Peer):
     def _detach(self, link: proton.Link, orderly: bool = False) -> None:
         """Remove a link that has ended; `orderly`: the client closed it."""
         if link in self.queue_links:
-            for each in list(self.queue_links.values()):
-                if each.coordinates:
-                    each.work()  # a discharge that came with the end counts
+            for each in list(self._coordinators.values()):
+                each.work()  # a discharge that came with the end counts
         queue_link = self.queue_links.get(link)
         if queue_link is not None:
             self._forget(link)
