@@ -119,7 +119,7 @@ class Healing:
         self.configured = configured
         self.server = server
         #: Numbers announced lost, and not healed.
-        self.lost = RangeSet(limit=LOST_RANGES_MAX)
+        self.lost = RangeSet(limit=LOST_RANGES_MAX, only_grows=True)
         self.phase = Phase.IDLE
         self._actions = actions
         self._counts = counts

@@ -190,8 +190,8 @@ class QualityState:
         self.silent: set[str] = set()
         self.missing = RangeSet()
         #: Lost and not repaired; `refreshed`: lost, and repaired by a snapshot.
-        self.lost = RangeSet()
-        self.refreshed = RangeSet()
+        self.lost = RangeSet(only_grows=True)
+        self.refreshed = RangeSet(only_grows=True)
         self.doubt: str | None = None
         self.lost_ranges = 0
         self.lost_total = 0

@@ -8,7 +8,9 @@ and [6, 9] are one range, [3, 9]. Both ends belong to a range, as in a retransmi
 It is bounded. A set that would hold more than `limit` ranges joins the two neighbours with the
 narrowest gap between them and counts the numbers taken in by that as `widened`. So a full set
 claims too much, never too little: losses announced from it are never understated, and a caller that
-needs exactness checks that `widened` is zero.
+needs exactness checks that `widened` is zero. Looking for that gap costs as much as the set is
+long, for each range added; one that is full for good (`only_grows`) is halved instead, now and
+then.
 
 It knows nothing of services, time or what the numbers count; the caller keeps one set for each
 sequence-number space.
@@ -39,12 +41,19 @@ class RangeSet:
 
     _firsts: list
     _lasts: list
+    _only_grows: cython.bint
     limit: Public[object]
     widened: Public[object]
 
-    def __init__(self, ranges: Iterable[tuple[int, int]] = (), limit: int = RANGES_MAX) -> None:
+    def __init__(
+        self,
+        ranges: Iterable[tuple[int, int]] = (),
+        limit: int = RANGES_MAX,
+        only_grows: bool = False,
+    ) -> None:
         if limit < 1:
             raise UsageError(f"a range set cannot be limited to {limit} ranges", "use 1 or more")
+        self._only_grows = only_grows
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self.limit = limit
@@ -66,7 +75,7 @@ class RangeSet:
             self._firsts.append(first)
             self._lasts.append(last)
             if len(self._firsts) > self.limit:
-                self._join_nearest()
+                self._make_room()
             return
         # The new range absorbs every range that overlaps or touches it.
         low = bisect_left(self._lasts, first - 1)
@@ -77,7 +86,7 @@ class RangeSet:
         self._firsts[low:high] = [first]
         self._lasts[low:high] = [last]
         while len(self._firsts) > self.limit:
-            self._join_nearest()
+            self._make_room()
 
     def replace(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Replace the content by `ranges`, which may overlap and come in any order.
@@ -123,7 +132,7 @@ class RangeSet:
         self._firsts[low:high] = [begin for begin, _ in kept]
         self._lasts[low:high] = [end for _, end in kept]
         while len(self._firsts) > self.limit:
-            self._join_nearest()
+            self._make_room()
 
     @cython.ccall
     def discard_below(self, number: int) -> None:
@@ -221,8 +230,7 @@ class RangeSet:
     def coarsen(self, most: int) -> None:
         """Join neighbours, narrowest gap first, until at most `most` ranges (1 at least) are left.
 
-        `widened` counts the numbers taken in. For a set that only ever grows: halving it now and
-        then costs a little for each range added, whereas a full set looks at every range each time.
+        `widened` counts the numbers taken in.
         """
         excess = len(self._firsts) - max(most, 1)
         if excess <= 0:
@@ -242,8 +250,11 @@ class RangeSet:
         self._firsts, self._lasts = firsts, [*lasts, self._lasts[-1]]
         self.widened += sum(narrow)
 
-    def _join_nearest(self) -> None:
-        """Join the two neighbours with the narrowest gap between them."""
+    def _make_room(self) -> None:
+        """Join the two neighbours with the narrowest gap between them, or half of the ranges."""
+        if self._only_grows:
+            self.coarsen(self.limit // 2)
+            return
         gaps = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
         at = gaps.index(min(gaps))
         self.widened += gaps[at]

@@ -56,7 +56,7 @@ class LossTracker:
     """
 
     def __init__(self) -> None:
-        self.lost = RangeSet()
+        self.lost = RangeSet(only_grows=True)
         self.fresh = RangeSet()
         self.doubt: str | None = None
         self.skipping = False

@@ -51,7 +51,7 @@ class Lack:
     """Losses of one service that this subscriber alone has."""
 
     def __init__(self) -> None:
-        self.lost = RangeSet()
+        self.lost = RangeSet(only_grows=True)
         self.doubt: str | None = None
         self.healed = False
         self.ranges = self.total = 0
@@ -82,7 +82,7 @@ class Lack:
         """Forget the losses, as the present state follows; return the message with what is good
         again."""
         good = list(self.lost)
-        self.lost, self.doubt, self.healed = RangeSet(), None, True
+        self.lost, self.doubt, self.healed = RangeSet(only_grows=True), None, True
         return {
             **quality,
             "refreshed": [*quality.get("refreshed", ()), *good][-RANGES_REPORTED_MAX:],

@@ -85,7 +85,7 @@ class Lane:
     def __init__(self) -> None:
         self.live = False
         self.epoch = 0
-        self.lacks = RangeSet()
+        self.lacks = RangeSet(only_grows=True)
         #: The gateway has sent all that it has before this number.
         self.reach = 0
         self.held: deque[Any] = deque()
@@ -124,7 +124,7 @@ class Service:
         self.at = -1
         self.day = 0
         self.epoch = 0
-        self.lost = RangeSet()
+        self.lost = RangeSet(only_grows=True)
         #: Withdrawn losses, and the position up to which their messages have come.
         self.back = RangeSet()
         self.back_at = -1

@@ -105,6 +105,23 @@ def test_a_bounded_set_never_forgets_a_number_and_never_holds_more_ranges(seed):
 
 
 @drawn(3)
+def test_a_full_set_that_only_grows_is_halved_and_looks_at_all_its_ranges_seldom(seed):
+    rng = random.Random(seed)
+    limit, number, plain, halved = 64, 0, set(), 0
+    ranges = RangeSet(limit=limit, only_grows=True)
+    for _ in range(1000):
+        before = len(ranges)
+        number += rng.randint(2, 9)
+        ranges.add(number, number)
+        plain.add(number)
+        halved += len(ranges) < before
+        assert len(ranges) <= limit
+    assert plain <= numbers(ranges)
+    assert 0 < halved <= 1000 / (limit / 2)
+    assert ranges.widened == ranges.total - len(plain)
+
+
+@drawn(3)
 def test_a_coarsened_set_claims_what_joining_one_by_one_would(seed):
     rng = random.Random(seed)
     most = rng.randint(1, 30)
