@@ -138,7 +138,9 @@ def test_a_rate_that_was_not_kept_does_not_pass_and_is_no_fault() -> None:
 def test_a_search_without_a_rate_is_a_fault_only_where_something_was_lost(
     monkeypatch: pytest.MonkeyPatch, lost: list[str]
 ) -> None:
-    def trial(grain: str, subscribers: int, rate: int, seconds: float) -> rig.Outcome:
+    def trial(
+        grain: str, subscribers: int, rate: int, seconds: float, lost_every: int
+    ) -> rig.Outcome:
         return rig.Outcome(rate, 1, False, [], {}, problems=list(lost), slow=["sender late"])
 
     monkeypatch.setattr(bench_gateway, "trial", trial)
