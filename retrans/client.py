@@ -480,10 +480,9 @@ class RequestClient:
         self._due_requests += 1
         granted = self._granted.get(service)
         if granted is None:
-            granted = self._granted[service] = RangeSet()
+            granted = RangeSet(limit=GRANTED_RANGES_MAX, only_grows=True)
+            self._granted[service] = granted
         granted.add(known.first, known.end - 1)
-        if len(granted) > GRANTED_RANGES_MAX:
-            granted.coarsen(GRANTED_RANGES_MAX // 2)
 
     @cython.locals(known=_Request)
     @cython.cfunc

@@ -9,8 +9,7 @@ It is bounded. A set that would hold more than `limit` ranges joins the two neig
 narrowest gap between them and counts the numbers taken in by that as `widened`. So a full set
 claims too much, never too little: losses announced from it are never understated, and a caller that
 needs exactness checks that `widened` is zero. Looking for that gap costs as much as the set is
-long, for each range added; one that is full for good (`only_grows`) is halved instead, now and
-then.
+long, for each range added. A set that seldom shrinks (`only_grows`) is halved when it is full.
 
 It knows nothing of services, time or what the numbers count; the caller keeps one set for each
 sequence-number space.

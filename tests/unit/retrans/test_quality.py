@@ -16,6 +16,7 @@ from feedhandler.retrans.quality import (
     QualityState,
     State,
 )
+from feedhandler.retrans.ranges import RANGES_MAX
 from tests.support.checkout import CHECKOUT
 
 Step = Callable[[QualityState], bytes]
@@ -329,3 +330,14 @@ def test_every_key_that_the_page_names_is_a_field_of_the_typed_form() -> None:
         word.strip(" `") for row in rows.splitlines()[2:] for word in row.split("|")[1].split(",")
     }
     assert named == set(Quality.__struct_fields__)
+
+
+def test_losses_that_fill_their_set_are_halved_and_none_is_forgotten() -> None:
+    quality = QualityState(104, ["A", "B"])
+    START(quality)
+    numbers = range(20, 20 + 2 * (RANGES_MAX + 1), 2)
+    for number in numbers:
+        control_event(RecordKind.GAP, 0, number, number + 1)(quality)
+    assert len(quality.lost) == RANGES_MAX // 2
+    assert all(number in quality.lost for number in numbers)
+    assert (quality.lost_ranges, quality.lost_total) == (len(numbers), len(numbers))
