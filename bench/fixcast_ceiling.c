@@ -15,68 +15,18 @@
  * and what the kernel dropped.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <poll.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#ifndef IP_MULTICAST_ALL
-#define IP_MULTICAST_ALL 49
-#endif
-#ifndef SO_MEMINFO
-#define SO_MEMINFO 55
-#endif
+#include "ceiling.h"
 
 enum { BATCH = 64, SIZE = 1400, SLAB = 2048, OVERHEAD = 66, MESSAGE_MAX = 1000, CONTROL = 128 };
 
 typedef unsigned char byte;
 
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static uint64_t clock_now(clockid_t which) {
-    struct timespec now;
-    clock_gettime(which, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static void pin(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (cpu >= 0) sched_setaffinity(0, sizeof set, &set);
-}
-
-static struct sockaddr_in address(const char *group, int port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, group, &to.sin_addr) != 1) die(group);
-    return to;
-}
-
 /* -- send --------------------------------------------------------------------------------- */
 
 struct message { const byte *type, *body; size_t type_size, body_size; };
-
-static byte *read_all(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    if (!file) die(path);
-    fseek(file, 0, SEEK_END);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    byte *data = malloc(*size + 1);
-    if (!data || fread(data, 1, *size, file) != *size) die(path);
-    fclose(file);
-    data[*size] = 0;
-    return data;
-}
 
 /* The messages of the file: type, and everything behind the header's last field, 52. */
 static struct message *find_messages(byte *data, size_t size, size_t *count) {
@@ -152,7 +102,7 @@ static uint64_t bucket_ns;
 
 static void bucket_wait(double wanted) {
     for (;;) {
-        uint64_t now = clock_now(CLOCK_MONOTONIC);
+        uint64_t now = clock_ns(CLOCK_MONOTONIC);
         bucket_level += (double)(now - bucket_ns) * bucket_rate / 1e9;
         if (bucket_level > bucket_size) bucket_level = bucket_size;
         bucket_ns = now;
@@ -203,7 +153,7 @@ static int run_sender(char **argument) {
         messages[i].msg_hdr.msg_iov = &vectors[i];
         messages[i].msg_hdr.msg_iovlen = 1;
     }
-    uint64_t began = clock_now(CLOCK_MONOTONIC), used = clock_now(CLOCK_PROCESS_CPUTIME_ID);
+    uint64_t began = clock_ns(CLOCK_MONOTONIC), used = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     bucket_ns = began;
     int filled = 0;
     size_t at = 0;
@@ -231,40 +181,14 @@ static int run_sender(char **argument) {
     }
     vectors[filled].iov_len = at;
     send_batch(lines, messages, filled + 1);
-    double seconds = (double)(clock_now(CLOCK_MONOTONIC) - began) / 1e9;
-    double processor = (double)(clock_now(CLOCK_PROCESS_CPUTIME_ID) - used) / 1e9;
+    double seconds = (double)(clock_ns(CLOCK_MONOTONIC) - began) / 1e9;
+    double processor = (double)(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used) / 1e9;
     printf("{\"messages\": %llu, \"datagrams\": %llu, \"seconds\": %.6f, \"processor\": %.6f}\n",
            (unsigned long long)total, (unsigned long long)datagrams + 1, seconds, processor);
     return 0;
 }
 
 /* -- receive ------------------------------------------------------------------------------ */
-
-static int open_line(const char *group, int port, int buffer) {
-    struct sockaddr_in here = address(group, port);
-    struct ip_mreq join = {.imr_multiaddr = here.sin_addr};
-    int sock = socket(AF_INET, SOCK_DGRAM, 0), one = 1, zero = 0;
-    if (sock < 0) die("socket");
-    join.imr_interface.s_addr = htonl(INADDR_LOOPBACK);
-    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    setsockopt(sock, IPPROTO_IP, IP_MULTICAST_ALL, &zero, sizeof zero);
-    setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
-    setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
-    setsockopt(sock, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
-    if (bind(sock, (struct sockaddr *)&here, sizeof here)) die("bind");
-    if (setsockopt(sock, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join)) die("join");
-    return sock;
-}
-
-static uint64_t stamp_of(struct msghdr *message) {
-    for (struct cmsghdr *each = CMSG_FIRSTHDR(message); each; each = CMSG_NXTHDR(message, each))
-        if (each->cmsg_level == SOL_SOCKET && each->cmsg_type == SO_TIMESTAMPNS) {
-            struct timespec when;
-            memcpy(&when, CMSG_DATA(each), sizeof when);
-            return (uint64_t)when.tv_sec * 1000000000u + (uint64_t)when.tv_nsec;
-        }
-    return 0;
-}
 
 /* The number of the first application message, and how many there are; the session's own count
  * nothing. */
@@ -300,7 +224,9 @@ static int run_receiver(char **argument) {
     pin(atoi(argument[5]));
     for (int line = 0; line < 2; line++)
         lines[line] = (struct pollfd){
-            open_line(argument[line], atoi(argument[2]), atoi(argument[4])), POLLIN, 0};
+            join_line("127.0.0.1", argument[line], atoi(argument[2]), atoi(argument[4]),
+                      SOCK_DGRAM, 1),
+            POLLIN, 0};
     lines[2] = (struct pollfd){0, POLLIN, 0};
     printf("ready\n");
     fflush(stdout);
@@ -325,12 +251,7 @@ static int run_receiver(char **argument) {
             if (count > 0) got += (uint64_t)count;
         }
     }
-    for (int line = 0; line < 2; line++) {
-        uint32_t memory[9] = {0};
-        socklen_t size = sizeof memory;
-        getsockopt(lines[line].fd, SOL_SOCKET, SO_MEMINFO, memory, &size);
-        drops += memory[8];
-    }
+    for (int line = 0; line < 2; line++) drops += drops_of(lines[line].fd);
     fclose(out);
     printf("{\"received\": %llu, \"drops\": %llu}\n", (unsigned long long)got,
            (unsigned long long)drops);

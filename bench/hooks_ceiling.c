@@ -19,18 +19,13 @@
  * is done in it), ns of reading, datagrams read, and first copies among them.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "ceiling.h"
 
 enum { HEADER = 56, BYTES_MAX = 1456, TARGETS_MAX = 64, BATCH = 64, SLOTS = 1 << 16 };
 /* Messages sent before what came is read: with three copies each they fit a veth pair's ring. */
@@ -41,17 +36,6 @@ enum { WAIT_MS = 300, SHORT_MAX = 5 };
 static struct sockaddr_in targets[TARGETS_MAX];
 static unsigned char data[BATCH][BYTES_MAX], room[BATCH][2048];
 static uint64_t slots[SLOTS];
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static uint64_t spent_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static void send_all(int sender, struct mmsghdr *messages, unsigned count) {
     while (count) {
@@ -172,19 +156,19 @@ int main(int count, char **argument) {
     }
     for (unsigned at = 0; at < messages; at += BURST) {
         unsigned burst = messages - at < BURST ? messages - at : BURST;
-        uint64_t began = spent_ns();
+        uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         if (framed) send_frames(sender, frame, frame_bytes, burst * copies);
         else if (hedged) send_copies(sender, bytes, at + 1, burst, copies);
         else
             for (unsigned each = 0; each < burst; each++)
                 send_message(how, sender, bytes, (unsigned)count - 7);
-        uint64_t sent = spent_ns();
+        uint64_t sent = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         sending += sent - began;
         if (reader >= 0) {
             unsigned expected = judging ? burst * copies : burst;
             unsigned got = read_some(reader, judging, expected, &firsts);
             received += got;
-            reading += spent_ns() - sent;
+            reading += clock_ns(CLOCK_THREAD_CPUTIME_ID) - sent;
             if (got < expected && ++short_bursts == SHORT_MAX) break;
         }
     }

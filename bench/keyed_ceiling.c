@@ -8,17 +8,12 @@
  * The file is filled with zeros before, as the journal's blocks are. Prints {"turns", "seconds"}.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "ceiling.h"
 
 enum {
     MESSAGE = 200,        /* bytes of a message, with what AMQP puts around it */
@@ -27,17 +22,12 @@ enum {
     FILE_BYTES = 8 << 20, /* the file; begun anew at its end */
 };
 
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
 static void transfer(int descriptor, char *bytes, size_t size, int reading) {
     size_t done = 0;
     while (done < size) {
         ssize_t some = reading ? read(descriptor, bytes + done, size - done)
                                : write(descriptor, bytes + done, size - done);
-        if (some <= 0) fail(reading ? "read" : "write");
+        if (some <= 0) die(reading ? "read" : "write");
         done += (size_t)some;
     }
 }
@@ -45,19 +35,13 @@ static void transfer(int descriptor, char *bytes, size_t size, int reading) {
 static void answer_all(struct sockaddr_in address, long turns) {
     char message[MESSAGE], answer[ANSWER] = {0};
     int one = 1, server = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(server, (struct sockaddr *)&address, sizeof address)) fail("connect");
+    if (connect(server, (struct sockaddr *)&address, sizeof address)) die("connect");
     setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     for (long turn = 0; turn < turns; turn++) {
         transfer(server, message, MESSAGE, 1);
         transfer(server, answer, ANSWER, 0);
     }
     exit(0);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 int main(int count, char **words) {
@@ -69,27 +53,27 @@ int main(int count, char **words) {
     char *zeros = calloc(1, FILE_BYTES), page[PAGE] = {1}, message[MESSAGE] = {0};
     int file = open(words[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (file < 0 || zeros == NULL || pwrite(file, zeros, FILE_BYTES, 0) != FILE_BYTES || fsync(file))
-        fail(words[1]);
+        die(words[1]);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, 1)) fail("listen");
-    if (getsockname(listener, (struct sockaddr *)&address, &size)) fail("getsockname");
+    if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, 1)) die("listen");
+    if (getsockname(listener, (struct sockaddr *)&address, &size)) die("getsockname");
     pid_t child = fork();
-    if (child < 0) fail("fork");
+    if (child < 0) die("fork");
     if (child == 0) answer_all(address, turns);
     int client = accept(listener, NULL, NULL);
-    if (client < 0) fail("accept");
+    if (client < 0) die("accept");
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    double began = now();
+    uint64_t began = clock_ns(CLOCK_MONOTONIC);
     for (long turn = 0; turn < turns; turn++) {
         transfer(client, message, MESSAGE, 0);
         transfer(client, page, ANSWER, 1);
         if (pwrite(file, page, PAGE, (off_t)(turn % (FILE_BYTES / PAGE)) * PAGE) != PAGE)
-            fail("pwrite");
-        if (fdatasync(file)) fail("fdatasync");
+            die("pwrite");
+        if (fdatasync(file)) die("fdatasync");
     }
-    printf("{\"turns\": %ld, \"seconds\": %.6f}\n", turns, now() - began);
+    printf("{\"turns\": %ld, \"seconds\": %.6f}\n", turns, (double)(clock_ns(CLOCK_MONOTONIC) - began) / 1e9);
     waitpid(child, NULL, 0);
     return 0;
 }

@@ -19,27 +19,15 @@
  * Packets are UTP-MD's: big-endian, the sequence number (u32) at 4, the service (u16) at 12.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
-#ifndef IP_MULTICAST_ALL
-#define IP_MULTICAST_ALL 49
-#endif
-#ifndef SO_MEMINFO
-#define SO_MEMINFO 55
-#endif
+#include "ceiling.h"
 
 enum {
     BATCH = 64,            /* datagrams of one recvmmsg */
@@ -62,11 +50,6 @@ static volatile sig_atomic_t ended;
 static void end(int number) {
     (void)number;
     ended = 1;
-}
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
 }
 
 static void watch(int poll, int fd, uint32_t events, uint32_t place, int change) {
@@ -101,27 +84,6 @@ static struct service services[SERVICES];
 static struct client clients[CLIENTS_MAX];
 static unsigned char *ring;
 static uint64_t ring_end, packets, duplicates, overruns;
-
-static int open_line(const char *interface, char *place, int buffer) {
-    char *port = strchr(place, ':');
-    if (!port) die(place);
-    *port++ = 0;
-    struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    struct ip_mreq join;
-    int sock = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), one = 1, zero = 0;
-    if (sock < 0) die("socket");
-    if (inet_pton(AF_INET, place, &here.sin_addr) != 1) die(place);
-    join.imr_multiaddr = here.sin_addr;
-    if (inet_pton(AF_INET, interface, &join.imr_interface) != 1) die(interface);
-    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    setsockopt(sock, IPPROTO_IP, IP_MULTICAST_ALL, &zero, sizeof zero);
-    setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
-    setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
-    if (setsockopt(sock, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one)) die("stamps");
-    if (bind(sock, (struct sockaddr *)&here, sizeof here)) die("bind");
-    if (setsockopt(sock, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join)) die("join");
-    return sock;
-}
 
 static void accept_clients(int count) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -164,14 +126,6 @@ static void append(const void *data, uint64_t size) {
     memcpy(ring + at, data, first);
     memcpy(ring, (const char *)data + first, size - first);
     ring_end += size;
-}
-
-static uint64_t stamp_of(struct msghdr *message) {
-    struct timespec stamp = {0, 0};
-    for (struct cmsghdr *each = CMSG_FIRSTHDR(message); each; each = CMSG_NXTHDR(message, each))
-        if (each->cmsg_level == SOL_SOCKET && each->cmsg_type == SO_TIMESTAMPNS)
-            memcpy(&stamp, CMSG_DATA(each), sizeof stamp);
-    return (uint64_t)stamp.tv_sec * 1000000000u + (uint64_t)stamp.tv_nsec;
 }
 
 /* Take all that waits on a line, BATCH datagrams at a time. */
@@ -245,7 +199,11 @@ static int run_gateway(int count, char **argument) {
     if (!ring) die("memory");
     memset(ring, 0, RING); /* touched before it is needed */
     for (int i = 0; i < line_count; i++) {
-        lines[i] = open_line(argument[0], argument[3 + i], atoi(argument[2]));
+        char *port = strchr(argument[3 + i], ':');
+        if (!port) die(argument[3 + i]);
+        *port++ = 0;
+        lines[i] = join_line(argument[0], argument[3 + i], atoi(port), atoi(argument[2]),
+                             SOCK_DGRAM | SOCK_NONBLOCK, 1);
         watch(poll, lines[i], EPOLLIN, CLIENTS_MAX + (uint32_t)i, EPOLL_CTL_ADD);
     }
     accept_clients(client_count);
@@ -259,12 +217,7 @@ static int run_gateway(int count, char **argument) {
         for (int i = 0; i < client_count; i++)
             if (clients[i].fd >= 0 && !clients[i].waits) write_to(poll, i);
     }
-    for (int i = 0; i < line_count; i++) {
-        uint32_t memory[9] = {0};
-        socklen_t size = sizeof memory;
-        getsockopt(lines[i], SOL_SOCKET, SO_MEMINFO, memory, &size);
-        drops += memory[8];
-    }
+    for (int i = 0; i < line_count; i++) drops += drops_of(lines[i]);
     printf("{\"packets\": %llu, \"duplicates\": %llu, \"drops\": %llu, \"overruns\": %llu}\n",
            (unsigned long long)packets, (unsigned long long)duplicates, (unsigned long long)drops,
            (unsigned long long)overruns);

@@ -11,21 +11,12 @@
  * if it released a message to it. Prints how late each was, ns, a line an instant.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
+
+#include "ceiling.h"
 
 enum { BATCH = 64, BYTES = 2048, TARGETS = 256, BUFFER = 4 << 20 };
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
 
 static double processor(void) {
     struct rusage used;

@@ -11,48 +11,11 @@
  * the kernel dropped.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <poll.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
 
-#ifndef IP_MULTICAST_ALL
-#define IP_MULTICAST_ALL 49
-#endif
-#ifndef SO_MEMINFO
-#define SO_MEMINFO 55
-#endif
+#include "ceiling.h"
 
 enum { BATCH = 64, SIZE = 336, MESSAGES = 5, SLAB = 2048 };
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static void pin(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);
-}
-
-static struct sockaddr_in address(const char *group, int port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, group, &to.sin_addr) != 1) die(group);
-    return to;
-}
 
 static void build(unsigned char *packet) {
     static const unsigned char header[16] = {SIZE >> 8, SIZE & 255, 1, 245, 0, 0, 0, 0,
@@ -90,15 +53,15 @@ static int run_sender(char **argument) {
     /* About 5,000 batches a second at most: bursts as an exchange's, not one packet a call. */
     int batch = (int)(rate / 5000) + 1;
     if (batch > BATCH) batch = BATCH;
-    uint64_t start = now_ns();
+    uint64_t start = clock_ns(CLOCK_MONOTONIC);
     while (sent < total) {
-        uint64_t due = start + (uint64_t)((double)sent * 1e9 / rate), now = now_ns();
+        uint64_t due = start + (uint64_t)((double)sent * 1e9 / rate), now = clock_ns(CLOCK_MONOTONIC);
         while (now < due) {
             if (due - now > 100000) {
                 struct timespec rest = {0, (long)(due - now - 60000)};
                 nanosleep(&rest, NULL);
             }
-            now = now_ns();
+            now = clock_ns(CLOCK_MONOTONIC);
         }
         if (now - due > behind) behind = now - due;
         int count = total - sent < (uint64_t)batch ? (int)(total - sent) : batch;
@@ -114,25 +77,10 @@ static int run_sender(char **argument) {
             }
         sent += (uint64_t)count;
     }
-    double took = (double)(now_ns() - start) / 1e9;
+    double took = (double)(clock_ns(CLOCK_MONOTONIC) - start) / 1e9;
     printf("{\"sent\": %llu, \"behind_ns\": %llu, \"seconds\": %.6f}\n", (unsigned long long)sent,
            (unsigned long long)behind, took);
     return 0;
-}
-
-static int open_line(const char *group, int port, int buffer) {
-    struct sockaddr_in here = address(group, port);
-    struct ip_mreq join = {.imr_multiaddr = here.sin_addr};
-    int sock = socket(AF_INET, SOCK_DGRAM, 0), one = 1, zero = 0;
-    if (sock < 0) die("socket");
-    join.imr_interface.s_addr = htonl(INADDR_LOOPBACK);
-    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    setsockopt(sock, IPPROTO_IP, IP_MULTICAST_ALL, &zero, sizeof zero);
-    setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
-    setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
-    if (bind(sock, (struct sockaddr *)&here, sizeof here)) die("bind");
-    if (setsockopt(sock, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join)) die("join");
-    return sock;
 }
 
 static int run_receiver(char **argument) {
@@ -148,7 +96,9 @@ static int run_receiver(char **argument) {
     }
     for (int line = 0; line < 2; line++)
         lines[line] = (struct pollfd){
-            open_line(argument[line], atoi(argument[2]), atoi(argument[4])), POLLIN, 0};
+            join_line("127.0.0.1", argument[line], atoi(argument[2]), atoi(argument[4]),
+                      SOCK_DGRAM, 0),
+            POLLIN, 0};
     printf("ready\n");
     fflush(stdout);
     while (got < expected) {
@@ -160,12 +110,7 @@ static int run_receiver(char **argument) {
             if (count > 0) got += (uint64_t)count;
         }
     }
-    for (int line = 0; line < 2; line++) {
-        uint32_t memory[9] = {0};
-        socklen_t size = sizeof memory;
-        getsockopt(lines[line].fd, SOL_SOCKET, SO_MEMINFO, memory, &size);
-        drops += memory[8];
-    }
+    for (int line = 0; line < 2; line++) drops += drops_of(lines[line].fd);
     printf("{\"received\": %llu, \"drops\": %llu}\n", (unsigned long long)got,
            (unsigned long long)drops);
     return 0;

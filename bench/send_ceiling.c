@@ -7,40 +7,12 @@
  * prints how many, and the seconds of the sending alone.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
+
+#include "ceiling.h"
 
 enum { BATCH = 64, FILE_HEADER = 24, RECORD_HEADER = 16, HEADERS = 42, BUFFER = 4 << 20 };
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
-
-static unsigned char *read_all(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    if (!file) die(path);
-    fseek(file, 0, SEEK_END);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    unsigned char *data = malloc(*size);
-    if (!data || fread(data, 1, *size, file) != *size) die(path);
-    fclose(file);
-    return data;
-}
 
 static int open_sender(const char *interface) {
     struct in_addr from;
@@ -69,7 +41,7 @@ int main(int count, char **argument) {
     int sock = open_sender(argument[4]);
     struct mmsghdr messages[BATCH];
     memset(messages, 0, sizeof messages);
-    double began = now();
+    uint64_t began = clock_ns(CLOCK_MONOTONIC);
     for (size_t done = 0; done < packets;) {
         unsigned int wanted = packets - done < BATCH ? (unsigned int)(packets - done) : BATCH;
         for (unsigned int i = 0; i < wanted; i++)
@@ -84,6 +56,6 @@ int main(int count, char **argument) {
         }
         done += (size_t)sent;
     }
-    printf("{\"sent\": %zu, \"seconds\": %.6f}\n", packets, now() - began);
+    printf("{\"sent\": %zu, \"seconds\": %.6f}\n", packets, (double)(clock_ns(CLOCK_MONOTONIC) - began) / 1e9);
     return 0;
 }

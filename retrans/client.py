@@ -475,8 +475,13 @@ class RequestClient:
             raise WireError("never_sent", f"no packets for {REQUESTS_MAX} requests it accepted")
         known.accept()
         service = known.service
+        due = self._due.setdefault(service, [])
+        if self._epochs.get(service) != known.epoch:
+            # What is still due of another epoch would take this one's packets of the same numbers.
+            self._due_requests -= len(due)
+            due.clear()
         self._epochs[service] = known.epoch
-        self._due.setdefault(service, []).append(known)
+        due.append(known)
         self._due_requests += 1
         granted = self._granted.get(service)
         if granted is None:
@@ -535,15 +540,17 @@ class RequestClient:
     def _note_sent(self, service: int, first: int, end: int) -> None:
         """Mark the numbers as sent for the request accepted earliest that they are due for.
 
-        Numbers sent a second time are allowed. Raises `WireError` where no accepted range holds
-        them.
+        A server answers in order: what those before it still lack was cut short, and is not
+        waited for. Numbers sent a second time, or out of that order, are allowed. Raises
+        `WireError` where no accepted range holds them.
         """
         due = self._due.get(service, [])
         for index, known in enumerate(due):
             if known.first <= first and end <= known.end and known.sent(first, end):
-                if known.due_count == 0:
-                    del due[index]
-                    self._due_requests -= 1
+                over = index + (known.due_count == 0)
+                if over:
+                    del due[:over]
+                    self._due_requests -= over
                 return
         granted = self._granted.get(service)
         if granted is not None and granted.covers(first, end - 1):

@@ -260,7 +260,13 @@ class RecoveryManager:
         self._io.quality(channel.index, _notice(channel, event))
 
     def _gap_declared(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
-        self._line_changed(channel, event, now_ns)
+        if channel.closed:
+            self._line_changed(channel, event, now_ns)
+        else:
+            # The notice has what is missing: nobody waits for any number before this one.
+            channel.unreported = False
+            channel.quality.missing.discard_below(event.sequence)
+            self._io.quality(channel.index, _notice(channel, event))
         self._add_loss(channel, event.sequence, event.next_sequence, now_ns)
 
     def _loss_withdrawn(self, channel: Channel, event: StreamEvent, now_ns: int) -> None:
@@ -445,12 +451,12 @@ class RecoveryManager:
         """Begin recovery anew with what else is lost: the announced range was not."""
         channel.recovery.reset(now_ns)
         channel.unreported, channel.latest = False, None
-        for first, last in channel.quality.lost:
-            channel.recovery.lost(first, last + 1, now_ns)
+        still = list(channel.quality.lost)
         following = channel.quality.next or 0
         if channel.quality.doubt is not None and following > 1:
             # Nothing is lost, but what was published is in doubt: any snapshot from here on heals.
-            channel.recovery.lost(following - 1, following, now_ns)
+            still.append((following - 1, following - 1))
+        channel.recovery.still_lost(still, now_ns)
         self._admit(channel, "withdrawn")
 
     def _needs_snapshot(self, channel: Channel, sequence: int) -> bool:

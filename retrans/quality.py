@@ -188,7 +188,7 @@ class QualityState:
         self.since: int | None = None
         self.next: int | None = None
         self.silent: set[str] = set()
-        self.missing = RangeSet()
+        self.missing = RangeSet(only_grows=True)
         #: Lost and not repaired; `refreshed`: lost, and repaired by a snapshot.
         self.lost = RangeSet(only_grows=True)
         self.refreshed = RangeSet(only_grows=True)
@@ -344,17 +344,18 @@ class QualityState:
     def _withdraw(self, first: int, end: int) -> list[tuple[int, int]]:
         """Withdraw the losses announced in [first, end); the stream goes on at `first`. Returns the
         ranges withdrawn."""
-        ranges: list[tuple[int, int]] = []
+        ranges = RangeSet()
         for lost in (self.lost, self.refreshed):
-            ranges += lost.within(first, end - 1)
+            for low, last in lost.within(first, end - 1):
+                ranges.add(low, last)
             lost.discard(first, end - 1)
-        if ranges != [(first, end - 1)]:
+        if list(ranges) != [(first, end - 1)]:
             # Something behind was published, forged or before its turn.
             self.doubt = "withdrawn"
         self.lost_ranges -= min(len(ranges), self.lost_ranges)
-        self.lost_total -= min(sum(last + 1 - low for low, last in ranges), self.lost_total)
+        self.lost_total -= min(ranges.total, self.lost_total)
         self.next = first
-        return sorted(ranges)
+        return list(ranges)
 
     def _heal(self, last: int) -> None:
         """Record that a snapshot has the state after `last`: what was lost or skipped before is in

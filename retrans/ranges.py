@@ -6,10 +6,12 @@ when it is a hundred thousand packets. A `RangeSet` holds them sorted, disjoint 
 and [6, 9] are one range, [3, 9]. Both ends belong to a range, as in a retransmission request.
 
 It is bounded. A set that would hold more than `limit` ranges joins the two neighbours with the
-narrowest gap between them and counts the numbers taken in by that as `widened`. So a full set
-claims too much, never too little: losses announced from it are never understated, and a caller that
-needs exactness checks that `widened` is zero. Looking for that gap costs as much as the set is
-long, for each range added. A set that seldom shrinks (`only_grows`) is halved when it is full.
+narrowest gap between them, and counts the numbers taken in by that as `widened`, the ranges as
+`joined`. So a full set claims too much, never too little: losses announced from it are never
+understated, and a caller that needs exactness checks that `widened` is zero. Looking for that gap
+costs as much as the set is long, for each range added. A set that seldom shrinks (`only_grows`) is
+halved when it is full; its latest quarter stays exact, as numbers may come late, or a loss be
+withdrawn.
 
 It knows nothing of services, time or what the numbers count; the caller keeps one set for each
 sequence-number space.
@@ -43,6 +45,7 @@ class RangeSet:
     _only_grows: cython.bint
     limit: Public[object]
     widened: Public[object]
+    joined: Public[object]
 
     def __init__(
         self,
@@ -56,8 +59,9 @@ class RangeSet:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self.limit = limit
-        #: Count of numbers that joining ranges of a full set has taken in.
-        self.widened = 0
+        #: Counts of the numbers that joining ranges of a full set has taken in, and of the ranges
+        #: that became part of another by it.
+        self.widened = self.joined = 0
         for first, last in ranges:
             self.add(first, last)
 
@@ -111,6 +115,31 @@ class RangeSet:
         at = max(len(self._firsts) - most, 0)
         return list(zip(self._firsts[at:], self._lasts[at:], strict=True))
 
+    def latest_with(self, ranges: Iterable[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+        """Return the highest ranges, at most `most` of them, ascending, of this set and `ranges`
+        together. The set is unchanged, and of it no more is looked at than is returned.
+
+        Raises `UsageError` for an empty range in `ranges`.
+        """
+        others = list(RangeSet(ranges))
+        found: list[tuple[int, int]] = []
+        at = len(self._firsts) - 1
+        while at >= 0 or others:
+            if not others or (at >= 0 and self._lasts[at] >= others[-1][1]):
+                first, last = self._firsts[at], self._lasts[at]
+                at -= 1
+            else:
+                first, last = others.pop()
+            if found and last + 1 >= found[-1][0]:
+                low, high = found[-1]
+                found[-1] = (min(first, low), high)
+            elif len(found) == most:
+                break
+            else:
+                found.append((first, last))
+        found.reverse()
+        return found
+
     @cython.ccall
     def discard(self, first: int, last: int) -> None:
         """Remove `first` to `last`, both included, whether or not they are in the set.
@@ -141,7 +170,7 @@ class RangeSet:
 
     @cython.ccall
     def clear(self) -> None:
-        """Remove every number; `widened` stays, as a counter does."""
+        """Remove every number; `widened` and `joined` stay, as counters do."""
         self._firsts.clear()
         self._lasts.clear()
 
@@ -226,15 +255,18 @@ class RangeSet:
     def __repr__(self) -> str:
         return f"RangeSet({list(self)})"
 
-    def coarsen(self, most: int) -> None:
+    def coarsen(self, most: int, exact: int = 0) -> None:
         """Join neighbours, narrowest gap first, until at most `most` ranges (1 at least) are left.
 
-        `widened` counts the numbers taken in.
+        The latest `exact` ranges, fewer than `most`, stay as they are. `widened` counts the numbers
+        taken in.
         """
         excess = len(self._firsts) - max(most, 1)
         if excess <= 0:
             return
-        gaps = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
+        # The gap behind each range, but those in front of the latest.
+        behind = self._firsts[1 : len(self._firsts) - exact]
+        gaps = [begin - end - 1 for begin, end in zip(behind, self._lasts, strict=False)]
         narrow = sorted(gaps)[:excess]
         widest = narrow[-1]
         # Not all gaps as wide as the widest one to be closed need be closed: `spare` of them.
@@ -246,17 +278,20 @@ class RangeSet:
             else:
                 firsts.append(self._firsts[at + 1])
                 lasts.append(self._lasts[at])
-        self._firsts, self._lasts = firsts, [*lasts, self._lasts[-1]]
+        at = len(gaps)
+        self._firsts, self._lasts = firsts + self._firsts[at + 1 :], lasts + self._lasts[at:]
         self.widened += sum(narrow)
+        self.joined += excess
 
     def _make_room(self) -> None:
         """Join the two neighbours with the narrowest gap between them, or half of the ranges."""
         if self._only_grows:
-            self.coarsen(self.limit // 2)
+            self.coarsen(self.limit // 2, exact=self.limit // 4)
             return
         gaps = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
         at = gaps.index(min(gaps))
         self.widened += gaps[at]
+        self.joined += 1
         del self._firsts[at + 1]
         del self._lasts[at]
 

@@ -24,7 +24,7 @@ Times are integers in ns, sequence numbers are integers, ranges half-open.
 Compiled.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import cython
@@ -167,6 +167,14 @@ class Recovery:
         """Take in that `first` to `end` - 1 was announced lost, or was sent before we joined."""
         _check(first, end)
         self._step(Input.LOST, now_ns, first, end)
+
+    def still_lost(self, ranges: Iterable[tuple[int, int]], now_ns: int) -> None:
+        """Take in again the ranges (first, last) that stay lost after a withdrawal; each counts
+        once."""
+        counted = self.counts["lost"]
+        for first, last in ranges:
+            self.lost(first, last + 1, now_ns)
+        self.counts["lost"] = counted
 
     def closed(self, expected: int, now_ns: int) -> None:
         """Note that nothing is missing any more: the stream goes on at `expected`."""

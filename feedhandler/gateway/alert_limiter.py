@@ -2,9 +2,10 @@
 
 A server that accepts every connection and drops it again would fill a disk with the same line. So
 for each subject (a server, or a service) the same line is written once, and at most `LINES_MAX`
-different ones, until the subject was *well*: it gave a useful answer, or a connection lasted. A
-subject that is alternately well and broken gets at most `LINES_MAX` lines in `WINDOW_NS`. Lines
-that are not written are counted.
+different ones, until the subject was *well*: it gave a useful answer, or a connection lasted. All
+is written again once the trading day has turned, and once the operator has had a server asked again
+(`renew`). A subject that is alternately well and broken gets at most `LINES_MAX` lines in
+`WINDOW_NS`. Lines that are not written are counted.
 """
 
 from collections.abc import Callable
@@ -63,6 +64,10 @@ class AlertLimiter:
         if subject is not None:
             subject.well = True
             subject.reported.clear()
+
+    def renew(self) -> None:
+        """Report again whatever is reported from now on, as if nothing had been."""
+        self._subjects.clear()
 
     def connected(self, server: str, now_ns: int) -> None:
         """Note that a connection is up; that alone does not make the server well."""

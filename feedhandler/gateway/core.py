@@ -363,6 +363,8 @@ class GatewayCore:
             raise UsageError(f"no server {server[:64]!r}", remedy)
         wanted = [server] if server else list(self.servers)
         resumed = [name for name in wanted if self.recovery.resume(name, now_ns)]
+        if resumed:
+            self._alerts.renew()
         self._after(now_ns)
         return resumed
 
@@ -374,12 +376,14 @@ class GatewayCore:
     def turn_day(self, wall_ns: int) -> bool:
         """Begin the trading day where it has turned; return whether it has.
 
-        Tags are new, and no symbol has a name until the day's reference data has it. Servers'
-        quotas, recordings and queues see to themselves.
+        Tags are new, no symbol has a name until the day's reference data has it, and what the
+        operator was alerted to is reported again where it is still so. Servers' quotas, recordings
+        and queues see to themselves.
         """
         if not self.day.turn(wall_ns):
             return False
         self.names.clear()
+        self._alerts.renew()
         for stream in self.streams:
             stream.begin_day(self._prefix(stream.service))
         if self.record_fanout is not None:

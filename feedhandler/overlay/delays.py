@@ -170,6 +170,11 @@ class ReportGatherer:
         #: Reports that came after their interval was closed, or again.
         self.useless = 0
 
+    def succeed(self, before: "ReportGatherer") -> None:
+        """Go on where the gatherer of an older topology ends: an interval that it has reported is
+        not reported again, and its count goes on."""
+        self._done, self.useless = before._done, before.useless
+
     #: Upper limit on intervals gathered at a time: more come from a member whose clock is off.
     INTERVALS_MAX = 4
 

@@ -95,9 +95,10 @@ class _Parent(_Member):
 
     def change(self, topology: Topology) -> str:
         """Take another version of the topology; return why not, or ""."""
-        useless = self.reports.useless
+        before = self.reports
         reason = super().change(topology)
-        self.reports.useless = useless  # it counts on
+        if self.reports is not before:
+            self.reports.succeed(before)
         return reason
 
     def _changed(self) -> None:

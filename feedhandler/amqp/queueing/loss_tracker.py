@@ -57,7 +57,7 @@ class LossTracker:
 
     def __init__(self) -> None:
         self.lost = RangeSet(only_grows=True)
-        self.fresh = RangeSet()
+        self.fresh = RangeSet(only_grows=True)
         self.doubt: str | None = None
         self.skipping = False
         self.unannounced = False
@@ -127,7 +127,7 @@ class LossTracker:
             return
         if outgoing.reason in EPOCH_REASONS:
             self._forget()
-            self.fresh.clear()
+            self.fresh = RangeSet(only_grows=True)
             self._epoch_began = outgoing.data
         self._quality = msgspec.json.decode(outgoing.data)
 
@@ -148,12 +148,12 @@ class LossTracker:
         unannounced."""
         notices = [] if self._epoch_began is None else [("", self._epoch_began)]
         self._epoch_began = None
-        dropped = self.fresh.latest(RANGES_REPORTED_MAX)
-        self.lost_ranges += len(self.fresh)
-        self.lost_total += self.fresh.total
-        for first, last in self.fresh:
+        fresh, self.fresh = self.fresh, RangeSet(only_grows=True)
+        dropped = fresh.latest(RANGES_REPORTED_MAX)
+        self.lost_ranges += len(fresh) + fresh.joined
+        self.lost_total += fresh.total - fresh.widened
+        for first, last in fresh:
             self.lost.add(first, last)
-        self.fresh.clear()
         self.unannounced = False
         outside = {"unsequenced": self.unsequenced} if self.unsequenced else {}
         self.unsequenced = 0
@@ -229,9 +229,7 @@ class LossTracker:
 
     def _worse(self, quality: dict[str, Any]) -> bytes:
         """Merge this destination's losses into a message, and encode it."""
-        lost = RangeSet([(first, last) for first, last in quality.get("stale", ())])
-        for first, last in self.lost:
-            lost.add(first, last)
+        lost = self.lost.latest_with(quality.get("stale", ()), RANGES_REPORTED_MAX)
         state = quality.get("state")
         if self.healed and state == State.OK.value:
             state = State.REFRESHED.value
@@ -242,7 +240,7 @@ class LossTracker:
             {
                 **quality,
                 "state": worst if lost or self.doubt or quality.get("doubt") else state,
-                "stale": lost.latest(RANGES_REPORTED_MAX),
+                "stale": lost,
                 "doubt": quality.get("doubt") or self.doubt,
                 "lost_ranges": quality.get("lost_ranges", 0) + self.lost_ranges,
                 "lost_total": quality.get("lost_total", 0) + self.lost_total,

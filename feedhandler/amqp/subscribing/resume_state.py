@@ -95,13 +95,10 @@ class Lack:
             state = state if state == State.SILENT.value else State.STALE.value
         elif self.healed and state == State.OK.value:
             state = State.REFRESHED.value
-        stale = RangeSet([(first, last) for first, last in quality.get("stale", ())])
-        for first, last in self.lost:
-            stale.add(first, last)
         return {
             **quality,
             "state": state,
-            "stale": stale.latest(RANGES_REPORTED_MAX),
+            "stale": self.lost.latest_with(quality.get("stale", ()), RANGES_REPORTED_MAX),
             "doubt": quality.get("doubt") or self.doubt,
             "lost_ranges": quality.get("lost_ranges", 0) + self.ranges,
             "lost_total": quality.get("lost_total", 0) + self.total,

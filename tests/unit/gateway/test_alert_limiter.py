@@ -60,3 +60,13 @@ def test_subjects_are_bounded(lines: list[str], monkeypatch: pytest.MonkeyPatch)
     for at in range(100):
         limiter.report(f"service {at}", f"service {at}", 0)
     assert (len(lines), limiter.suppressed) == (10, 90)
+
+
+def test_what_is_still_so_is_reported_again_once_it_is_renewed(lines: list[str]) -> None:
+    limiter = AlertLimiter(lines.append)
+    for _ in range(3):
+        limiter.report("service 101", "no more requests today", 0)
+    limiter.renew()
+    limiter.report("service 101", "no more requests today", SECOND)
+    assert lines == ["no more requests today"] * 2
+    assert limiter.suppressed == 2

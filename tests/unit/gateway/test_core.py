@@ -392,6 +392,15 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
     assert words() == before
 
 
+def test_the_operator_is_alerted_again_on_the_next_trading_day() -> None:
+    inside = Inside()
+    for _ in range(2):
+        inside.core.alert("service 101: no more requests today", 0)
+    assert inside.core.turn_day(inside.core.day.turns_ns)
+    inside.core.alert("service 101: no more requests today", 0)
+    assert inside.io.reported == ["service 101: no more requests today"] * 2
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_books_and_a_history_are_kept_only_where_they_are_configured(kept: bool) -> None:
     core = Inside(conflate=kept, history_bytes=(1 << 18) * kept).core

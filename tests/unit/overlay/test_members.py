@@ -620,6 +620,18 @@ def test_useless_reports_are_counted_on_over_a_change() -> None:
     assert one.reports.useless == 1
 
 
+def test_an_interval_that_was_reported_is_not_reported_again_after_a_change() -> None:
+    one = proxy()
+    children = sorted(one.reports.children)
+    for child in children:
+        one.reports.add(child, report(1), NOW)
+    assert one.reports.due(NOW) is not None
+    assert one.change(TOPOLOGY.replaced("proxy-0-1", ("10.0.0.9", 7_000), OTHER_KEY)) == ""
+    one.reports.add(children[0], report(1), NOW)
+    assert one.reports.due(NOW + INTERVAL_NS) is None
+    assert one.reports.useless == 1
+
+
 def test_a_sender_takes_a_later_version_too_and_no_other() -> None:
     sender = Sender(TOPOLOGY, NOW)
     after = TOPOLOGY.replaced("proxy-0-1", ("10.0.0.9", 7_000), OTHER_KEY)

@@ -435,6 +435,27 @@ def test_a_server_that_accepts_and_never_sends_is_left_in_the_end(lone: Lone) ->
     assert lone.client.counts["never_sent"] == 1
 
 
+def test_answers_that_a_server_cuts_short_do_not_pile_up(lone: Lone) -> None:
+    for request_id in range(0, 2 * REQUESTS_MAX + 2, 2):
+        cut = lone.ask(request_id, 5, 7)
+        lone.feed(answer(cut), sent_again(5))
+        lone.client.cancel(request_id)
+        rest = lone.ask(request_id + 1, 6, 8)
+        events = lone.feed(answer(rest), sent_again(6), sent_again(7))
+        assert events[-1] == Answered(request_id + 1)
+    assert lone.client.counts["never_sent"] == 0
+
+
+def test_what_is_due_of_an_epoch_before_takes_no_packets_of_the_present_one(lone: Lone) -> None:
+    lone.feed(answer(lone.ask(0, 5, 7)))
+    for epoch in range(1, REQUESTS_MAX + 2):
+        lone.client.cancel(epoch - 1)
+        sent = lone.ask(epoch, 5, 7, epoch=epoch)
+        events = lone.feed(answer(sent), sent_again(5))
+        assert events == [Accepted(epoch), got(epoch, 5)]
+    assert lone.client.counts["never_sent"] == 0
+
+
 def test_two_requests_for_one_number_both_get_it(lone: Lone) -> None:
     first, second = lone.ask(1, 5, 7), lone.ask(2, 6, 8)
     lone.feed(answer(first), answer(second))

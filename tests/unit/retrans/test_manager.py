@@ -379,6 +379,27 @@ def test_a_refusal_gives_the_range_up():
     assert core.story() == [("give up", 0, 12, 1)]
 
 
+def test_a_declared_loss_reports_what_is_missing_now_by_its_own_message():
+    core = joined()
+    for first in (10, 14, 18):
+        core.control_event(RecordKind.MISSING, first, first + 2, auxiliary=1)
+    core.story()
+    core.control_event(RecordKind.GAP, 10, 12)
+    reports = [each for each in core.story() if each[0] == "quality"]
+    assert reports == [("quality", 0, "STALE", "gap")]
+    assert core.reported["missing"] == [[14, 15], [18, 19]]
+
+
+def test_what_stays_lost_at_a_withdrawal_is_counted_once():
+    core = joined()
+    for first in (10, 14, 18):
+        core.control_event(RecordKind.GAP, first, first + 2)
+    core.control_event(RecordKind.WITHDRAWN, 20, 18)
+    recovery = core.recovery._channels[0].recovery
+    assert recovery.lost_ranges == [(10, 12), (14, 16)]
+    assert recovery.counts["lost"] == 6
+
+
 def given_up_for_today():
     """A manager whose server said twice that there were too many requests today."""
     core = joined()

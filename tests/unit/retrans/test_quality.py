@@ -341,3 +341,32 @@ def test_losses_that_fill_their_set_are_halved_and_none_is_forgotten() -> None:
     assert len(quality.lost) == RANGES_MAX // 2
     assert all(number in quality.lost for number in numbers)
     assert (quality.lost_ranges, quality.lost_total) == (len(numbers), len(numbers))
+
+
+def test_of_losses_that_fill_their_set_the_latest_can_be_withdrawn_exactly() -> None:
+    quality = QualityState(104, ["A", "B"])
+    START(quality)
+    numbers = range(20, 20 + 3 * (RANGES_MAX + 1), 3)
+    for number in numbers[:-2]:
+        control_event(RecordKind.GAP, 0, number, number + 1)(quality)
+    at = numbers[-2]
+    # Number `at` + 1 was published, by somebody else than the exchange: the narrowest of all gaps.
+    for number in (at, at + 2):
+        control_event(RecordKind.GAP, 0, number, number + 1)(quality)
+    assert len(quality.lost) == RANGES_MAX // 2, "halved by the last one"
+    body = json.loads(control_event(RecordKind.WITHDRAWN, 0, at + 3, at)(quality))
+    assert body["withdrawn"] == [[at, at], [at + 2, at + 2]]
+    assert body["doubt"] == "withdrawn"
+    assert body["lost_ranges"] == body["lost_total"] == len(numbers) - 2
+
+
+def test_losses_that_are_withdrawn_in_part_healed_leave_no_doubt() -> None:
+    quality = QualityState(104, ["A", "B"])
+    START(quality)
+    GAP(quality)
+    quality.snapshot_begin(13, 1)
+    quality.snapshot_end(14)
+    control_event(RecordKind.GAP, 0, 14, 16)(quality)
+    body = json.loads(control_event(RecordKind.WITHDRAWN, 0, 16, 12)(quality))
+    assert body["withdrawn"] == [[12, 15]]
+    assert body["doubt"] is None

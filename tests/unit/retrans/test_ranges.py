@@ -116,9 +116,12 @@ def test_a_full_set_that_only_grows_is_halved_and_looks_at_all_its_ranges_seldom
         plain.add(number)
         halved += len(ranges) < before
         assert len(ranges) <= limit
+        latest = sorted(plain)[-(limit // 4) :]
+        assert ranges.latest(len(latest)) == [(each, each) for each in latest]
     assert plain <= numbers(ranges)
     assert 0 < halved <= 1000 / (limit / 2)
     assert ranges.widened == ranges.total - len(plain)
+    assert ranges.joined == 1000 - len(ranges)
 
 
 @drawn(3)
@@ -169,3 +172,18 @@ def test_a_set_filled_at_once_equals_one_filled_range_by_range(seed):
     assert (list(at_once), at_once.latest(3)) == ([], [])
     with pytest.raises(UsageError):
         at_once.replace([(2, 1)])
+
+
+@drawn(6)
+def test_the_latest_of_a_set_and_of_further_ranges_are_those_of_both_together(seed):
+    draw = random.Random(seed)
+
+    def some() -> list[tuple[int, int]]:
+        firsts = draw.choices(range(300), k=draw.randrange(40))
+        return [(first, first + draw.randrange(8)) for first in firsts]
+
+    mine, others = some(), some()
+    ranges = RangeSet(mine)
+    for most in (1, 3, 1000):
+        assert ranges.latest_with(others, most) == RangeSet(mine + others).latest(most)
+    assert ranges == RangeSet(mine)

@@ -7,7 +7,8 @@ from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, LossT
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind
-from feedhandler.retrans.quality import QualityState
+from feedhandler.retrans.quality import RANGES_REPORTED_MAX, QualityState
+from feedhandler.retrans.ranges import RANGES_MAX, RangeSet
 
 
 def begun() -> tuple[QualityState, LossTracker]:
@@ -20,6 +21,16 @@ def begun() -> tuple[QualityState, LossTracker]:
 def data(sequence: int, block: bool = False) -> OutgoingMessage:
     sequence |= SNAPSHOT_BIT if block else 0
     return OutgoingMessage(b"x", 104, sequence, sequence + 1, block)
+
+
+class OnlyTheLatest:
+    """Losses of which nobody may look at all."""
+
+    def __init__(self, ranges: RangeSet) -> None:
+        self.latest_with = ranges.latest_with
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def quality_message(body: bytes) -> OutgoingMessage:
@@ -51,6 +62,32 @@ def test_what_was_dropped_is_announced_as_ranges_and_makes_the_state_stale() -> 
     assert body["stale"] == [[4, 6], [9, 9]]
     assert (body["lost_ranges"], body["lost_total"]) == (2, 4)
     assert not loss_tracker.unannounced
+
+
+def test_thousands_of_scattered_drops_are_counted_exactly_and_joined_many_at_a_time() -> None:
+    _, loss_tracker = begun()
+    for number in range(10_000):
+        loss_tracker.drop(data(2 * number + 1))
+        if number == RANGES_MAX:
+            assert len(loss_tracker.fresh) == RANGES_MAX // 2
+    body = notice(loss_tracker)
+    assert (body["lost_ranges"], body["lost_total"]) == (10_000, 10_000)
+    assert len(body["stale"]) == RANGES_REPORTED_MAX
+    assert body["stale"][-1] == [19_999, 19_999]
+
+
+def test_of_thousands_of_losses_a_message_takes_the_latest_beside_the_services_own() -> None:
+    quality, loss_tracker = begun()
+    for number in range(1, 2 * RANGES_MAX, 2):
+        loss_tracker.drop(data(number))
+    loss_tracker.notices()
+    lost, last = loss_tracker.lost, 2 * RANGES_MAX
+    loss_tracker.lost = OnlyTheLatest(lost)  # type: ignore[assignment]
+    body = json.loads(
+        loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, last, last + 9))
+    )
+    expected = RangeSet([*lost, (last, last + 8)]).latest(RANGES_REPORTED_MAX)
+    assert body["stale"] == [list(pair) for pair in expected]
 
 
 def test_later_messages_of_the_service_keep_what_the_destination_lacks() -> None:

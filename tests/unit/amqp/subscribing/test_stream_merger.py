@@ -16,6 +16,7 @@ from feedhandler.amqp.subscribing.stream_merger import (
     WHOLE,
     StreamMerger,
 )
+from feedhandler.retrans.ranges import RANGES_MAX
 
 A, B = 0, 1
 
@@ -519,3 +520,17 @@ def test_so_many_of_them_are_remembered() -> None:
     assert len(play.receive(A, *items)) == ASIDE_MAX + 1
     assert play.receive(B, *items[1:]) == []
     assert play.receive(B, items[0]) == [items[0].sequence], "forgotten: rather twice than never"
+
+
+def test_among_thousands_of_losses_what_lies_between_two_of_the_latest_comes_out() -> None:
+    play = Play()
+    play.attach(A, 1)
+    for number in range(2, 6 * RANGES_MAX, 6):
+        play.receive(A, note("gap", number + 1, state="STALE", lost=[[number, number]]))
+    at = number + 1
+    assert play.down(A) == []
+    lost = [[at, at + 2], [at + 4, at + 9]]
+    assert play.attach(A, at, resumed=True, reason="resume", state="STALE", lost=lost) == [
+        ("gap", "STALE", [pair]) for pair in lost
+    ]
+    assert play.receive(A, at + 3, at + 10) == [at + 3, at + 10]
