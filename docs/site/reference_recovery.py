@@ -44,7 +44,8 @@ _REASONS_HEAD = """\
 ## Reject reasons
 
 Each has a reaction of its own. A range that is abandoned is announced lost as soon as nothing
-before it may still come, and then healed by a snapshot where a refresh server is configured.
+before it may still come, and then healed by a snapshot where a refresh server is configured. The
+operator is alerted once a trading day, and again after `feedhandler control resume-requests`.
 """
 
 _FAILOVER_HEAD = """\
