@@ -296,7 +296,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         f"{grown:+d}: "
         + (
             "; ".join(problems)
-            or "nothing lost but by too much or while the server was away, no link detached"
+            or "nothing lost but in overload or without a server, no link detached"
         )
     )
     return {
