@@ -551,7 +551,7 @@ class KeyedDurableQueue(StoredQueue):
             self.counts[QueueCounter.DEAD] += 1
             text = f"queue {self.name}: a message {entry.reason}: moved to queue {entry.queue}"
             log_event("queue_dead", text, queue=self.name)
-        self.journal_store.deliver(number)
+        self.journal_store.arrived(number)
         self.push_soon()
 
     # -- cancelling -------------------------------------------------------------------------
