@@ -149,6 +149,8 @@ class KeyedQueue:
         #: Messages below this have expired, unless a consumer has them.
         self._expired_below = 0
         self._flights: dict[int, _Flight] = {}
+        #: Of each consumer that has any, its flights by their fences, in the order of its taking.
+        self._flights_of: dict[int, dict[int, _Flight]] = {}
         self._fence_of: dict[int, int] = {}
         #: Messages without a consumer: those whose end is on its way to the disk, and those that
         #: are being unparked.
@@ -308,7 +310,8 @@ class KeyedQueue:
         if self.settings.run > 1:
             after = tuple(self._fence_of[each] for each in self.dispatch.before(slot))
         delivery = Delivery(fence, number, self.dispatch.failures(slot), after)
-        self._flights[fence] = _Flight(delivery, slot, consumer, now_ns)
+        flight = _Flight(delivery, slot, consumer, now_ns)
+        self._flights[fence] = self._flights_of.setdefault(consumer, {})[fence] = flight
         self._fence_of[number] = fence
         return delivery
 
@@ -356,7 +359,7 @@ class KeyedQueue:
 
     def gone(self, consumer: int, failed: bool) -> None:
         """Give back all that a consumer had which is gone, in the order in which it was taken."""
-        for flight in [f for f in self._flights.values() if f.consumer == consumer]:
+        for flight in list(self._flights_of.get(consumer, {}).values()):
             if flight.state is State.HELD:
                 self._give_back(flight, failed, "its consumer was lost")
 
@@ -470,8 +473,13 @@ class KeyedQueue:
 
     def _land(self, flight: _Flight) -> None:
         """Forget a delivery."""
-        del self._flights[flight.delivery.fence]
+        fence, consumer = flight.delivery.fence, flight.consumer
+        del self._flights[fence]
         del self._fence_of[flight.delivery.number]
+        own = self._flights_of[consumer]
+        del own[fence]
+        if not own:
+            del self._flights_of[consumer]
 
     # -- what has become durable -----------------------------------------------------------------
 

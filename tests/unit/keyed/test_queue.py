@@ -93,3 +93,33 @@ def test_what_another_queue_sends_is_here_once_or_dead_or_waits() -> None:
     assert send(10, b) is Outcome.STORING
     assert [send(12, c), send(12, c)] == [Outcome.FULL] * 2
     assert (store.kept, [content for content, _ in store.dead]) == ([a, b], [b"{}"])
+
+
+class Watched(dict[int, Any]):
+    """Deliveries, of which nobody looks at all."""
+
+    def values(self) -> Any:
+        raise AssertionError("all deliveries are looked at")
+
+
+def test_a_consumer_that_leaves_gives_back_its_own_without_a_look_at_the_others() -> None:
+    queue = made(Store(), messages_max=40)
+    for each in range(30):
+        queue.put(of(f"k{each}")[1])
+    queue.durable(30)
+    taken: dict[int, list[int]] = {1: [], 2: [], 3: []}
+    for each in range(30):
+        delivery = queue.take(each % 3 + 1, 0)
+        assert delivery is not None
+        taken[each % 3 + 1].append(delivery.number)
+    queue._flights = Watched(queue._flights)
+    queue.gone(2, failed=False)
+    queue.gone(2, failed=False)
+    queue.gone(4, failed=False)
+    assert queue.in_hand == 20
+    again = [queue.take(5, 0) for _ in taken[2]]
+    assert [each.number for each in again if each is not None] == taken[2]
+    queue.gone(5, failed=False)
+    queue.gone(1, failed=False)
+    queue.gone(3, failed=False)
+    assert (queue.in_hand, queue._flights_of) == (0, {})
