@@ -80,6 +80,8 @@ class DurableQueue(StoredQueue):
         self._reading: set[int] = set()
         #: Messages that are claimed at a time: fewer where they are large.
         self._share = SHARE
+        #: Consumers whose client wants unused credit back once nothing can be handed out.
+        self._draining: dict[Consumer, None] = {}
         self._reread = False
         self._after_reading: list[Callable[[], None]] = []
         self._more = True
@@ -211,8 +213,18 @@ class DurableQueue(StoredQueue):
         that no consumer has processed.
         """
         self.dispatch.leave(taker)
+        self._draining.pop(taker, None)
         if not self.fault and numbers:
             self.give_back(numbers, failed=failed)
+
+    def offer(self, taker: Consumer) -> None:
+        """Note that this consumer may have room for one more message."""
+        self.dispatch.offer(taker)
+
+    def drain(self, taker: Consumer) -> None:
+        """Return this consumer's unused credit once nothing can be handed out."""
+        if not taker.over:
+            self._draining[taker] = None
 
     @property
     def idle(self) -> bool:
@@ -229,20 +241,21 @@ class DurableQueue(StoredQueue):
             self._withdraw([])
         while not self.fault:
             left -= dispatch.serve(left)
-            wanted = dispatch.wanted()
-            if left <= 0:
-                if wanted > 0 or dispatch.ready:
-                    self._serve_soon()
+            more = self._more and not self._reading
+            wanted = dispatch.wanted(self._share) if more else 0
+            if left <= 0 and (wanted > 0 or dispatch.ready):
+                self._serve_soon()
                 break
-            if wanted <= 0 or self._reading or not self._more:
+            if wanted <= 0:
                 self._answer_drains()
                 break
-            self._claim(min(wanted, self._share))
+            self._claim(wanted)
 
     def _answer_drains(self) -> None:
         """Return unused credit to consumers that drain it, where nothing can be handed out."""
-        if self.idle:
-            for taker in self.dispatch.consumers():
+        if self._draining and self.idle:
+            draining, self._draining = self._draining, {}
+            for taker in draining:
                 taker.settle_drain()
 
     def _claim(self, limit: int) -> None:
