@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -9,6 +11,7 @@ from unittest.mock import patch
 import proton
 import pytest
 
+from feedhandler.amqp.durable.queue import OUTBOX
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal.files import Files, carry_out
 from feedhandler.journal.layout import VERSION_MIN
@@ -422,6 +425,48 @@ def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
 
     asyncio.run(cut())
     asyncio.run(again())
+
+
+class Looked(OrderedDict[int, None]):
+    """Numbers that count looks at them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for number in super().__iter__():
+            self.looks += 1
+            yield number
+
+
+async def test_of_what_waits_to_be_sent_on_a_commit_looks_at_the_first_and_only_for_more_of_it(
+    tmp_path: Path,
+) -> None:
+    full = Definition(fields=("account",), messages_max=1)
+    configs = queue(tmp_path, "orders", "plain"), orders(tmp_path / "out", name="out", key=full)
+
+    def prepare(client: QueueClient) -> tuple[proton.Sender, list[bytes]]:
+        """Three transactions, of which the second sends nothing on; then `out` is full."""
+        control, home, out = client.coordinator(), client.sender(), client.sender("queue.out")
+        names = [client.declare(control) for _ in range(3)]
+        for name, sent in zip(names, (range(11, 21), (), (21,)), strict=True):
+            client.put_in(home, name, of(1))
+            client.put_in(out, name, *map(of, sent))
+        client.put(out, of(10))
+        return control, names
+
+    async with running(*configs) as rig:
+        client = await rig.client()
+        control, (first, plain, more) = await in_thread(prepare, client)
+        assert await in_thread(client.discharge, control, first) == ""
+        kept = rig.orders._outbox_numbers
+        lowest = min(kept)
+        assert (len(kept), figures(rig, "orders")[3]) == (10, 10)
+        rig.orders._outbox_numbers = looked = Looked(kept)
+        assert await in_thread(client.discharge, control, plain) == ""
+        assert looked.looks == 0
+        assert await in_thread(client.discharge, control, more) == ""
+        assert looked.looks == 1
+        assert rig.orders.store.producer(OUTBOX) == (lowest, max(looked) + 1)
 
 
 async def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:

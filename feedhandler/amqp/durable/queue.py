@@ -17,7 +17,7 @@ added to outside of their own turns.
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -87,9 +87,10 @@ class DurableQueue(StoredQueue):
         self._more = True
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
-        #: Messages on their way to other queues, and their numbers: no consumer gets them.
+        #: Messages on their way to other queues, and their numbers, ascending: no consumer gets
+        #: them.
         self._outbox: Outbox
-        self._outbox_numbers: set[int] = set()
+        self._outbox_numbers: OrderedDict[int, None] = OrderedDict()
         self._committing: deque[_Commit] = deque()
 
     # -- open and closed --------------------------------------------------------------------
@@ -420,8 +421,8 @@ class DurableQueue(StoredQueue):
         first = self.store.engine.next_id + len(work.put)
         numbers = range(first, first + len(entries))
         ended = [number for _, number in work.accepted]
-        low = min(self._outbox_numbers, default=first)
         # Where to look for the outbox when the queue is opened again.
+        low = next(iter(self._outbox_numbers), first) if entries else 0
         state = {OUTBOX: (low, numbers.stop)} if entries else {}
         try:
             committed = self.intake.commit(
@@ -433,7 +434,7 @@ class DurableQueue(StoredQueue):
             self.stop(str(error))
             return Refusal(f"queue {self.name} has stopped: {error.message}", failed=False)
         assert committed.end_id == numbers.stop, "ids are the intake's alone"
-        self._outbox_numbers.update(numbers)
+        self._outbox_numbers.update(dict.fromkeys(numbers))
         commit = _Commit(committed, work, list(zip(numbers, entries, strict=True)), done, lost)
         self._committing.append(commit)
         return None
@@ -454,7 +455,7 @@ class DurableQueue(StoredQueue):
     def _hold_in_outbox(self, entries: list[tuple[int, OutboxEntry]]) -> None:
         """Hold entries, which are durable here, until they are durable where they go."""
         for number, _ in entries:
-            self._outbox_numbers.add(number)
+            self._outbox_numbers[number] = None
             self.store.engine.hold(number)
         self._outbox.add(entries)
 
@@ -475,7 +476,7 @@ class DurableQueue(StoredQueue):
         """End an outbox entry, which is durable where it was sent."""
         done = self._guard(lambda: self.store.engine.deliver([number]))
         if done is not None:
-            self._when(done[1], lambda: self._outbox_numbers.discard(number))
+            self._when(done[1], lambda: self._outbox_numbers.pop(number, None))
 
     # -- dead messages ----------------------------------------------------------------------
 
