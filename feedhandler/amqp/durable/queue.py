@@ -534,9 +534,12 @@ class DurableQueue(StoredQueue):
             block = self.store.engine.find(number)
             if block is None:
                 continue
-            content = await self._loop.run_in_executor(
-                self._threads, self._reader.content, block, number
-            )
+            read = self._loop.run_in_executor(self._threads, self._reader.content, block, number)
+            try:
+                content = await read
+            except OSError as error:
+                self._failed(error)
+                return
             if dead.fault:
                 return
             if content is not None and len(content) > dead.room_bytes:
