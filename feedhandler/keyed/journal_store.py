@@ -16,11 +16,12 @@ What waits is bounded by the engine's `has_room`. Nothing here waits; the persis
 writes.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from feedhandler.journal import PersistentQueue, Status
+from feedhandler.journal import PersistentQueue, QueueStopped, Status
 from feedhandler.journal.engine import Committed
 from feedhandler.keyed.envelope import (
     OutboxEntry,
@@ -197,7 +198,9 @@ class JournalStore:
             (group.put_bytes and group.put_bytes + more_bytes > GROUP_BYTES_MAX)
             or group.changes >= GROUP_CHANGES_MAX
         ):
-            self.push()
+            # Who asks for a change is told by the end of the queue, and cannot do anything here.
+            with contextlib.suppress(QueueStopped):
+                self.push()
 
     # -- groups -------------------------------------------------------------------------------
 
