@@ -105,6 +105,42 @@ async def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
         assert rig.queues.transactions.kept_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("home", "target", "dead"),
+    [*((home, target, False) for home in KINDS for target in KINDS),
+     *((home, "plain", True) for home in KINDS)],
+)  # fmt: skip
+async def test_what_comes_from_another_queue_is_found_and_cancelled_by_its_message_id(
+    tmp_path: Path, home: str, target: str, dead: bool
+) -> None:
+    def send(client: QueueClient, link: proton.Receiver) -> None:
+        delivery = client.of(link)[0][1]
+        if dead:
+            delivery.update(REJECTED)
+            delivery.settle()
+        else:
+            control = client.coordinator()
+            name = client.declare(control)
+            client.put_in(client.sender("queue.out"), name, of(1))
+            client.say_in(delivery, name)
+            assert client.discharge(control, name) == ""
+        client.sync()
+
+    def ask(client: QueueClient, operation: str) -> str:
+        answer, _ = client.ask("out", operation=operation, message_id="m1")
+        return str(answer["answer"])
+
+    settings = {"dead": "out"} if dead else {}
+    configs = queue(tmp_path, "orders", home, **settings), queue(tmp_path, "out", target)
+    async with running(*configs) as rig:
+        client = await rig.client()
+        await in_thread(send, client, await taken(client, of(1)))
+        await rig.until(lambda: figures(rig, "out")[2] == 1, "what was sent")
+        assert await in_thread(ask, client, "find") == "pending"
+        assert await in_thread(ask, client, "cancel") == "cancelled"
+        assert figures(rig, "out")[0] == 0
+
+
 @pytest.mark.parametrize("home", KINDS)
 async def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
     tmp_path: Path, home: str

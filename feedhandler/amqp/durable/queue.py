@@ -25,7 +25,7 @@ from feedhandler.amqp.durable.dispatch import Dispatch
 from feedhandler.amqp.durable.intake import Arrival, Intake
 from feedhandler.amqp.durable.links import Consumer, Forget
 from feedhandler.amqp.durable.outbox import Outbox
-from feedhandler.amqp.durable.sections import look
+from feedhandler.amqp.durable.sections import id_of, look
 from feedhandler.amqp.durable.stored import (
     FORWARD_PAGE,
     Cancelled,
@@ -154,7 +154,7 @@ class DurableQueue(StoredQueue):
             return True
         try:
             if self.store.engine.version < VERSION:
-                self.intake.add(arrival, 0, content, b"")
+                self.intake.add(arrival, 0, content, id_of(content))
                 self.intake.push()
             else:
                 self.intake.accept_forwarded(arrival, content, stamp)
@@ -548,7 +548,7 @@ class DurableQueue(StoredQueue):
                 log_event("queue_dead", text, queue=self.name, message=number)
             elif content is not None:
                 moved = asyncio.Event()
-                dead.intake.add(Arrival(moved.set), 0, content, b"")
+                dead.intake.add(Arrival(moved.set), 0, content, id_of(content))
                 dead.push()
                 await moved.wait()
             self._end(holder, [number])
