@@ -59,6 +59,7 @@ class Dispatch:
     count    messages held, in whatever state
     flying   messages with consumers
     parked   messages that hold their keys for good
+    fresh    slots from this one on have never been used
     taken    messages ever handed out: rises with each, so it serves as a fence of the last one
     visible  messages with numbers above this are not handed out yet
     keys     the keys that have messages; each at most `key_messages_max` (0: any)
@@ -77,6 +78,7 @@ class Dispatch:
     _before: cython.int[::1]
     _first: cython.int[::1]
     _at: cython.int[::1]
+    _same: cython.int[::1]
     lengths: Readonly[cython.int[::1]]
     keys: Readonly[KeyTable]
     _woken: Heap
@@ -90,9 +92,9 @@ class Dispatch:
     flying: Readonly[cython.int]
     parked: Readonly[cython.int]
     taken: Readonly[cython.ulonglong]
+    fresh: Readonly[cython.int]
     visible: Public[cython.ulonglong]
     _mask: cython.ulonglong
-    _fresh: cython.int
     _free: cython.int
     _ready: cython.int
     _newest: cython.int
@@ -130,9 +132,12 @@ class Dispatch:
         self._flying = memoryview(
             numpy.zeros(self.keys.keys_max + 1 if run > 1 else 1, numpy.uint8)
         )
-        # Where messages are by the low bits of their numbers; of two the one that came last.
+        # Where messages are: by the low bits of its number the one that came last, and from each
+        # the one with the same low bits that came before it. Mostly there is none: this is written
+        # only where there is one, so that its pages cost nothing.
         self._mask = (1 << messages_max.bit_length()) - 1
         self._at = memoryview(numpy.zeros(self._mask + 1, numpy.int32))
+        self._same = memoryview(numpy.zeros(slots, numpy.int32))
         self._woken = Heap(self.ids, self._left)
         self._following: dict[int, Heap] = {}
         self.followed: set[int] = set()
@@ -143,7 +148,7 @@ class Dispatch:
         self.count = self.flying = self.parked = 0
         self.taken = 0
         self.visible = _ALL
-        self._fresh = 1
+        self.fresh = 1
         self._free = self._ready = self._newest = 0
 
     # -- what happens -----------------------------------------------------------------------
@@ -166,7 +171,7 @@ class Dispatch:
             raise ValueError(f"digests of 0 to {self.key_slots} keys are two words each")
         if self.count == self.messages_max:
             return 0
-        slot: cython.int = self._free if self._free else self._fresh
+        slot: cython.int = self._free if self._free else self.fresh
         blocked: cython.bint = False
         used: cython.int = 0
         for index in range(words >> 1):
@@ -186,12 +191,12 @@ class Dispatch:
             link: cython.int = slot * self.key_slots + used
             blocked |= self._append(key, link)
             used += 1
-        if slot == self._fresh:
-            self._fresh += 1
+        if slot == self.fresh:
+            self.fresh += 1
         else:
             self._free = self._right[slot]
         self.ids[slot] = message
-        self._at[message & self._mask] = slot
+        self._index(slot)
         self.tries[slot] = 0
         self.count += 1
         self._state[slot] = WAITING
@@ -295,6 +300,8 @@ class Dispatch:
         self._state[slot] = FREE
         self._unlink(slot)
         self._forget_keys(slot, True)
+        self._unindex(slot)
+        self.ids[slot] = 0
         self._right[slot] = self._free
         self._free = slot
         self.count -= 1
@@ -361,22 +368,23 @@ class Dispatch:
 
     def name(self, slot: cython.int, number: cython.ulonglong) -> cython.int:
         """Set the number of a message that came last; it must be above all before it."""
+        self._unindex(slot)
         self.ids[slot] = number
-        self._at[number & self._mask] = slot
+        self._index(slot)
         return 0
 
     # -- looking ----------------------------------------------------------------------------
 
     def find(self, number: cython.ulonglong) -> cython.int:
-        """Return the slot of the message with this number; 0 for none. Constant time among the last
-        `messages_max` that came, else a scan of all slots."""
+        """Return the slot of the message with this number; 0 for none.
+
+        Any `messages_max` numbers in a row have different low bits: only messages that have stayed
+        while as many came are found behind others.
+        """
         slot: cython.int = self._at[number & self._mask]
-        if slot and self.ids[slot] == number and self._state[slot] != FREE:
-            return slot
-        for slot in range(1, self._fresh):
-            if self.ids[slot] == number and self._state[slot] != FREE:
-                return slot
-        return 0
+        while slot and self.ids[slot] != number:
+            slot = self._same[slot]
+        return slot
 
     @cython.ccall
     @cython.exceptval(6148914691236517205, check=True)
@@ -424,6 +432,30 @@ class Dispatch:
             slots.append(link // self.key_slots)
             link = self._next_in_chain(key, link)
         return slots
+
+    # -- numbers ----------------------------------------------------------------------------
+
+    def _index(self, slot: cython.int) -> cython.int:
+        """Make a message known by its number."""
+        before: cython.int = self._at[self.ids[slot] & self._mask]
+        if before:
+            self._same[slot] = before
+        self._at[self.ids[slot] & self._mask] = slot
+        return 0
+
+    def _unindex(self, slot: cython.int) -> cython.int:
+        """Have a message known by its number no longer."""
+        before: cython.int = self._same[slot]
+        other: cython.int = self._at[self.ids[slot] & self._mask]
+        if other == slot:
+            self._at[self.ids[slot] & self._mask] = before
+        else:
+            while self._same[other] != slot:
+                other = self._same[other]
+            self._same[other] = before
+        if before:
+            self._same[slot] = 0
+        return 0
 
     # -- chains -----------------------------------------------------------------------------
 

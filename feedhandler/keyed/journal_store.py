@@ -16,11 +16,12 @@ What waits is bounded by the engine's `has_room`. Nothing here waits; the persis
 writes.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from feedhandler.journal import PersistentQueue, Status
+from feedhandler.journal import PersistentQueue, QueueStopped, Status
 from feedhandler.journal.engine import Committed
 from feedhandler.keyed.envelope import (
     OutboxEntry,
@@ -46,14 +47,21 @@ class _Group:
     puts: list[bytes] = field(default_factory=list)
     put_bytes: int = 0
     ends: dict[int, Status] = field(default_factory=dict)
+    arrived: list[int] = field(default_factory=list)
     marks: dict[int, int] = field(default_factory=dict)
     producers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     outbox: list[tuple[int, OutboxEntry]] = field(default_factory=list)
     on_durable: list[OnDurable] = field(default_factory=list)
     committed: Committed | None = None
 
+    @property
+    def changes(self) -> int:
+        """Return how many changes of the journal it has."""
+        ended = len(self.ends) + len(self.arrived)
+        return len(self.puts) + ended + len(self.marks) + len(self.producers)
+
     def __bool__(self) -> bool:
-        return bool(self.puts or self.ends or self.marks or self.producers or self.on_durable)
+        return bool(self.changes or self.on_durable)
 
 
 class JournalStore:
@@ -137,6 +145,12 @@ class JournalStore:
         """End a message as expired."""
         self._end(number, Status.EXPIRED)
 
+    def arrived(self, number: int) -> None:
+        """End an outbox entry, which is durable where it was sent. Nobody is notified: it is no
+        message of the queue."""
+        self._full()
+        self._group.arrived.append(number)
+
     def bury(self, number: int, reason: str) -> None:
         """Move a message to the dead queue, in one group with its end."""
 
@@ -180,12 +194,13 @@ class JournalStore:
         """Commit what is gathered where it has reached the bounds of a group, except within a
         unit."""
         group = self._group
-        changes = len(group.puts) + len(group.ends) + len(group.marks) + len(group.producers)
         if not self._units and (
             (group.put_bytes and group.put_bytes + more_bytes > GROUP_BYTES_MAX)
-            or changes >= GROUP_CHANGES_MAX
+            or group.changes >= GROUP_CHANGES_MAX
         ):
-            self.push()
+            # Who asks for a change is told by the end of the queue, and cannot do anything here.
+            with contextlib.suppress(QueueStopped):
+                self.push()
 
     # -- groups -------------------------------------------------------------------------------
 
@@ -206,15 +221,16 @@ class JournalStore:
         if not group:
             return
         self._group = _Group()
-        if not (group.puts or group.ends or group.marks or group.producers):
+        if not group.changes:
             if not self._flying:
                 for on_durable in group.on_durable:
                     on_durable()
             else:
                 self._flying[-1].on_durable += group.on_durable
             return
+        ends = [*group.ends.items(), *((number, Status.DELIVERED) for number in group.arrived)]
         group.committed = self._store.commit_soon(
-            group.puts, list(group.ends.items()), list(group.marks.items()), group.producers
+            group.puts, ends, list(group.marks.items()), group.producers
         )
         assert not group.puts or group.committed.end_id == self._next, "ids are ours alone"
         self.put_bytes += group.put_bytes

@@ -21,6 +21,7 @@ class KeyTable:
     """At most `keys_max` keys at a time, numbered from 1.
 
     count   number of keys
+    fresh   numbers from this one on have never been used
     high, low   a key's digest, by its number
     """
 
@@ -30,7 +31,7 @@ class KeyTable:
     _mask: cython.ulonglong
     keys_max: Readonly[cython.Py_ssize_t]
     count: Readonly[cython.Py_ssize_t]
-    _fresh: cython.int
+    fresh: Readonly[cython.int]
     _free: cython.int
 
     def __init__(self, keys_max: int) -> None:
@@ -41,7 +42,7 @@ class KeyTable:
         self.low = memoryview(numpy.zeros(keys_max + 1, numpy.uint64))
         self.keys_max = keys_max
         self.count = 0
-        self._fresh = 1
+        self.fresh = 1
         self._free = 0
         self._slots = memoryview(numpy.zeros(SLOTS_LEAST, numpy.int32))
         self._mask = SLOTS_LEAST - 1
@@ -68,8 +69,8 @@ class KeyTable:
             key: cython.int = self._free
             self._free = self.low[key]
         else:
-            key = self._fresh
-            self._fresh += 1
+            key = self.fresh
+            self.fresh += 1
         self.high[key] = high
         self.low[key] = low
         self.count += 1

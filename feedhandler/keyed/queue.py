@@ -24,12 +24,11 @@ one itself.
 No I/O; the time is an argument.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy
 
@@ -48,10 +47,15 @@ PARKED_MARK = 127
 FENCE_SHIFT = 40
 #: A message has this number until the store has given it its own.
 COMING = (1 << 64) - 1
+#: Slots, or keys, that are looked at in a step where all are: under a millisecond's work.
+LOOK = 1 << 16
 #: Messages that expire at a time.
 SHARE = 256
 FULL_OF_MESSAGES = "the queue is full"
 FULL_OF_KEY = "as many messages of one of its keys wait as may"
+Found = TypeVar("Found")
+#: Work in steps, and its result.
+Looking = Generator[None, None, Found]
 
 
 class Outcome(Enum):
@@ -149,6 +153,8 @@ class KeyedQueue:
         #: Messages below this have expired, unless a consumer has them.
         self._expired_below = 0
         self._flights: dict[int, _Flight] = {}
+        #: Of each consumer that has any, its flights by their fences, in the order of its taking.
+        self._flights_of: dict[int, dict[int, _Flight]] = {}
         self._fence_of: dict[int, int] = {}
         #: Messages without a consumer: those whose end is on its way to the disk, and those that
         #: are being unparked.
@@ -308,7 +314,8 @@ class KeyedQueue:
         if self.settings.run > 1:
             after = tuple(self._fence_of[each] for each in self.dispatch.before(slot))
         delivery = Delivery(fence, number, self.dispatch.failures(slot), after)
-        self._flights[fence] = _Flight(delivery, slot, consumer, now_ns)
+        flight = _Flight(delivery, slot, consumer, now_ns)
+        self._flights[fence] = self._flights_of.setdefault(consumer, {})[fence] = flight
         self._fence_of[number] = fence
         return delivery
 
@@ -356,7 +363,7 @@ class KeyedQueue:
 
     def gone(self, consumer: int, failed: bool) -> None:
         """Give back all that a consumer had which is gone, in the order in which it was taken."""
-        for flight in [f for f in self._flights.values() if f.consumer == consumer]:
+        for flight in list(self._flights_of.get(consumer, {}).values()):
             if flight.state is State.HELD:
                 self._give_back(flight, failed, "its consumer was lost")
 
@@ -411,17 +418,25 @@ class KeyedQueue:
 
     def _end_all(self, before: int, end: Callable[[int], None]) -> Iterator[list[int]]:
         ids = numpy.asarray(self.dispatch.ids)
-        slots = numpy.flatnonzero((ids > 0) & (ids < before))
-        for index in range(0, len(slots), SHARE):
-            numbers: list[int] = []
-            for slot in slots[index : index + SHARE].tolist():
-                number = int(ids[slot])  # another's by now, perhaps
-                there = number < before and self.dispatch.state(slot) not in (FREE, FLYING)
-                if there and number not in self._withdrawn:
-                    self._withdraw(slot, number)
-                    end(number)
-                    numbers.append(number)
-            yield numbers
+        for low, high in _shares(self.dispatch.fresh):
+            part = ids[low:high]
+            slots = numpy.flatnonzero((part > 0) & (part < before)) + low
+            for index in range(0, len(slots), SHARE):
+                yield self._end_some(slots[index : index + SHARE].tolist(), before, end)
+            yield []
+
+    def _end_some(self, slots: list[int], before: int, end: Callable[[int], None]) -> list[int]:
+        """End what is in these slots, below this number and with no consumer; return its
+        numbers."""
+        numbers: list[int] = []
+        for slot in slots:
+            number = self.dispatch.number(slot)  # another's by now, perhaps
+            there = number < before and self.dispatch.state(slot) not in (FREE, FLYING)
+            if there and number not in self._withdrawn:
+                self._withdraw(slot, number)
+                end(number)
+                numbers.append(number)
+        return numbers
 
     def unpark(self, number: int) -> bool:
         """Have a parked message tried again, with its tries at 0; return False where there is
@@ -470,8 +485,13 @@ class KeyedQueue:
 
     def _land(self, flight: _Flight) -> None:
         """Forget a delivery."""
-        del self._flights[flight.delivery.fence]
+        fence, consumer = flight.delivery.fence, flight.consumer
+        del self._flights[fence]
         del self._fence_of[flight.delivery.number]
+        own = self._flights_of[consumer]
+        del own[fence]
+        if not own:
+            del self._flights_of[consumer]
 
     # -- what has become durable -----------------------------------------------------------------
 
@@ -512,23 +532,52 @@ class KeyedQueue:
         flight = self._flights.get(fence)
         return flight is not None and flight.consumer == consumer and flight.state is State.HELD
 
-    def longest(self, limit: int) -> list[Line]:
-        """Return the keys with the most messages, at most `limit`."""
-        lengths = numpy.asarray(self.dispatch.lengths)
-        limit = min(limit, self.dispatch.keys.count)
-        if not limit:
-            return []
-        most = numpy.argpartition(lengths, -limit)[-limit:]
-        order = sorted(most.tolist(), key=lambda key: -int(lengths[key]))
-        return [self._line(self.dispatch.chain(key, 1)[0], int(lengths[key])) for key in order]
+    def longest(self, limit: int) -> Looking[list[Line]]:
+        """Look for the keys with the most messages, a share at each step; return at most `limit` of
+        them, the longest first."""
+        dispatch = self.dispatch
+        lengths = numpy.asarray(dispatch.lengths)
+        keys = numpy.zeros(0, numpy.int64)
+        least = 0
+        for low, high in _shares(dispatch.keys.fresh):
+            if low > 1:
+                yield
+            keys = numpy.append(keys, numpy.flatnonzero(lengths[low:high] > least) + low)
+            if len(keys) > limit:
+                keys = keys[numpy.argpartition(lengths[keys], -limit)[-limit:]]
+                least = int(lengths[keys].min())
+        # A key may have been another's, or nobody's, since it was looked at.
+        now = sorted(((int(lengths[key]), key) for key in keys.tolist()), reverse=True)
+        return [self._line(dispatch.chain(key, 1)[0], length) for length, key in now if length]
 
-    def lines(self, after: int, limit: int) -> list[Line]:
-        """Return the messages with numbers above `after`, in order, at most `limit`."""
+    def lines(self, after: int, limit: int) -> Looking[list[Line]]:
+        """Look for the messages with numbers above `after`, a share at each step; return the first
+        `limit` of them, in order: fewer where some end meanwhile, none where there is none."""
+        while True:
+            numbers = yield from self._lowest(after, limit)
+            slots = [self.dispatch.find(number) for number in numbers]
+            lines = [self._line(slot, 0) for slot in slots if slot]
+            if lines or not numbers:
+                return lines
+            after = numbers[-1]
+
+    def _lowest(self, after: int, limit: int) -> Looking[list[int]]:
+        """Look for the lowest numbers above `after`, a share at each step; return at most `limit`,
+        in order. A message that is here all the time, and durable, is not missed."""
         ids = numpy.asarray(self.dispatch.ids)
-        slots = numpy.flatnonzero((ids > after) & (ids <= self.dispatch.visible))
-        slots = slots[numpy.argsort(ids[slots])]
-        there = (slot for slot in slots.tolist() if self.dispatch.state(slot) != FREE)
-        return [self._line(slot, 0) for slot in itertools.islice(there, limit)]
+        until = self.dispatch.visible
+        lowest = numpy.zeros(0, numpy.uint64)
+        for low, high in _shares(self.dispatch.fresh):
+            if low > 1:
+                yield
+            part = ids[low:high]
+            lowest = numpy.append(lowest, part[(part > after) & (part <= until)])
+            if len(lowest) > limit:
+                lowest = numpy.partition(lowest, limit - 1)[:limit]
+                until = int(lowest.max())
+        lowest.sort()
+        numbers: list[int] = lowest.tolist()
+        return numbers
 
     def _line(self, slot: int, messages: int) -> Line:
         dispatch = self.dispatch
@@ -549,6 +598,12 @@ class KeyedQueue:
             return 0
         slot = self.dispatch.find(number)
         return 0 if slot and self.dispatch.state(slot) == FLYING else slot
+
+
+def _shares(end: int) -> Iterator[tuple[int, int]]:
+    """Divide the numbers from 1 to `end` - 1 into shares: the bounds of each."""
+    for low in range(1, end, LOOK):
+        yield low, min(low + LOOK, end)
 
 
 def _refusal(standing: Standing, stamp: Stamp) -> str:

@@ -253,7 +253,7 @@ class Course:
             self.totals["forwarded"] += 1
             known = next(each for each in self.known.values() if each.content == entry.message)
             known.asked_end = True
-            self.store.deliver(number)
+            self.store.arrived(number)
             self.store.when_durable(self.ended(known))
 
     # -- what must be true ------------------------------------------------------------------

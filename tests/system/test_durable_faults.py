@@ -1,6 +1,7 @@
 """Durable queues when something fails: a disk that fails, a disk that is full, rights, days."""
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from feedhandler.amqp.durable.queues import DurableQueues
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config.amqp import UserConfig
-from tests.support.durable import ACCEPTED, QueueClient, QueueRig, orders, running
+from feedhandler.keyed.definition import Definition
+from tests.support.durable import ACCEPTED, QueueClient, QueueRig, of_account, orders, running
 from tests.support.node import in_thread
 from tests.support.security import SECRET, cheap_hash, gate
 from tests.support.simulated_disk import Fault, SimulatedDisk
@@ -65,6 +67,36 @@ async def test_a_read_that_fails_stops_the_queue(tmp_path: Path) -> None:
         link = await in_thread(client.taker)
         assert (await in_thread(client.refusal, link)).name == "amqp:internal-error"
         assert "Input/output error" in rig.figure("reason")
+
+
+@pytest.mark.parametrize("key", [None, Definition(fields=("account",))], ids=["plain", "keyed"])
+async def test_a_dead_message_that_cannot_be_read_stops_its_queue_and_nothing_else(
+    tmp_path: Path, key: Definition | None
+) -> None:
+    disk = SimulatedDisk()
+    stray: list[dict[str, Any]] = []
+    configs = (
+        orders(tmp_path / "orders", key=key, dead="dead"),
+        orders(tmp_path / "dead", name="dead"),
+    )
+    async with running(*configs, disk={"files": disk}) as rig:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
+        client = await rig.client()
+        await in_thread(client.put, await in_thread(client.sender), of_account("a", 1))
+        link = await in_thread(client.taker)
+        await in_thread(client.wait_for, link, 1)
+
+        def fail(*_: Any) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        disk.pread = fail  # type: ignore[method-assign]
+        client.of(link)[0][1].update(proton.Delivery.REJECTED)
+        client.of(link)[0][1].settle()
+        assert (await in_thread(client.refusal, link)).name == "amqp:internal-error"
+        assert "Input/output error" in rig.figure("reason")
+        assert not rig.queues.all["dead"].fault
+        gc.collect()
+        assert not stray
 
 
 async def test_bytes_that_do_not_verify_are_left_out(tmp_path: Path) -> None:

@@ -120,6 +120,41 @@ async def test_who_waits_with_credit_gets_what_another_gives_back_at_once(tmp_pa
         assert await in_thread(living.wait_for, second, 3) == [2, 1, 3]
 
 
+@pytest.mark.parametrize("waiting", [0, 50])
+async def test_an_acknowledgement_looks_at_few_of_many_consumers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    """With messages that wait nobody has credit, and without any everybody has."""
+    looks: list[str] = []
+
+    def counted(name: str) -> None:
+        plain = getattr(links.Consumer, name)
+
+        def look(consumer: links.Consumer) -> Any:
+            looks.append(name)
+            return plain(consumer)
+
+        monkeypatch.setattr(links.Consumer, name, look)
+
+    def talk(client: QueueClient) -> proton.Receiver:
+        putting = client.sender()
+        takers = [client.taker(credit=1 if waiting else 2) for _ in range(50)]
+        client.put_numbers(putting, *range(50 + waiting))
+        client.pump(lambda: len(client.messages) == 50, "a message each")
+        client.sync()
+        assert all(len(client.bodies(taker)) == 1 for taker in takers)
+        return takers[0]
+
+    async with running(orders(tmp_path)) as rig:
+        client = await rig.client()
+        taker = await in_thread(talk, client)
+        for name in ("ready", "settle_drain"):
+            counted(name)
+        await in_thread(client.settle_all, taker)
+        await rig.until(lambda: rig.figure("delivered") == 1, "the acknowledgement")
+        assert len(looks) < 10
+
+
 async def test_what_is_said_right_before_a_goodbye_counts(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender(settled=True)

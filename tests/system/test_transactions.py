@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -9,6 +11,7 @@ from unittest.mock import patch
 import proton
 import pytest
 
+from feedhandler.amqp.durable.queue import OUTBOX
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal.files import Files, carry_out
 from feedhandler.journal.layout import VERSION_MIN
@@ -100,6 +103,42 @@ async def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
         again = await in_thread(client.discharge, control, name)
         assert again.startswith("amqp:transaction:unknown-id")
         assert rig.queues.transactions.kept_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("home", "target", "dead"),
+    [*((home, target, False) for home in KINDS for target in KINDS),
+     *((home, "plain", True) for home in KINDS)],
+)  # fmt: skip
+async def test_what_comes_from_another_queue_is_found_and_cancelled_by_its_message_id(
+    tmp_path: Path, home: str, target: str, dead: bool
+) -> None:
+    def send(client: QueueClient, link: proton.Receiver) -> None:
+        delivery = client.of(link)[0][1]
+        if dead:
+            delivery.update(REJECTED)
+            delivery.settle()
+        else:
+            control = client.coordinator()
+            name = client.declare(control)
+            client.put_in(client.sender("queue.out"), name, of(1))
+            client.say_in(delivery, name)
+            assert client.discharge(control, name) == ""
+        client.sync()
+
+    def ask(client: QueueClient, operation: str) -> str:
+        answer, _ = client.ask("out", operation=operation, message_id="m1")
+        return str(answer["answer"])
+
+    settings = {"dead": "out"} if dead else {}
+    configs = queue(tmp_path, "orders", home, **settings), queue(tmp_path, "out", target)
+    async with running(*configs) as rig:
+        client = await rig.client()
+        await in_thread(send, client, await taken(client, of(1)))
+        await rig.until(lambda: figures(rig, "out")[2] == 1, "what was sent")
+        assert await in_thread(ask, client, "find") == "pending"
+        assert await in_thread(ask, client, "cancel") == "cancelled"
+        assert figures(rig, "out")[0] == 0
 
 
 @pytest.mark.parametrize("home", KINDS)
@@ -422,6 +461,48 @@ def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
 
     asyncio.run(cut())
     asyncio.run(again())
+
+
+class Looked(OrderedDict[int, None]):
+    """Numbers that count looks at them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for number in super().__iter__():
+            self.looks += 1
+            yield number
+
+
+async def test_of_what_waits_to_be_sent_on_a_commit_looks_at_the_first_and_only_for_more_of_it(
+    tmp_path: Path,
+) -> None:
+    full = Definition(fields=("account",), messages_max=1)
+    configs = queue(tmp_path, "orders", "plain"), orders(tmp_path / "out", name="out", key=full)
+
+    def prepare(client: QueueClient) -> tuple[proton.Sender, list[bytes]]:
+        """Three transactions, of which the second sends nothing on; then `out` is full."""
+        control, home, out = client.coordinator(), client.sender(), client.sender("queue.out")
+        names = [client.declare(control) for _ in range(3)]
+        for name, sent in zip(names, (range(11, 21), (), (21,)), strict=True):
+            client.put_in(home, name, of(1))
+            client.put_in(out, name, *map(of, sent))
+        client.put(out, of(10))
+        return control, names
+
+    async with running(*configs) as rig:
+        client = await rig.client()
+        control, (first, plain, more) = await in_thread(prepare, client)
+        assert await in_thread(client.discharge, control, first) == ""
+        kept = rig.orders._outbox_numbers
+        lowest = min(kept)
+        assert (len(kept), figures(rig, "orders")[3]) == (10, 10)
+        rig.orders._outbox_numbers = looked = Looked(kept)
+        assert await in_thread(client.discharge, control, plain) == ""
+        assert looked.looks == 0
+        assert await in_thread(client.discharge, control, more) == ""
+        assert looked.looks == 1
+        assert rig.orders.store.producer(OUTBOX) == (lowest, max(looked) + 1)
 
 
 async def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:

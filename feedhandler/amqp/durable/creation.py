@@ -9,7 +9,6 @@ is refused.
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from feedhandler.amqp.durable.management import (
     Reply,
     Steps,
     answer_of,
+    run_steps,
 )
 from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs import list_feeds
@@ -143,11 +143,8 @@ class CreationManagement:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, steps: Steps) -> None:
-        """Run all these steps: there is only one request at a time."""
-        for hold in steps:
-            if hold is not None:
-                hold(partial(self.run, steps))
-                return
+        """Run these steps, as `Management` does."""
+        run_steps(self.queue.budget, steps)
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
         """Create the queue, or ask it; `reply` is called once, later."""

@@ -4,6 +4,10 @@ What it is for: messages that were read (`add`) wait here until a consumer has c
 them out, oldest first, to the consumers in turn, so that each message goes to one of them. Failed
 deliveries are counted (`tried`), and the next consumer of the message gets the count.
 
+A consumer is in the turn while it may have room: one whose turn comes and that has none is left out
+of it until it is offered again, behind the others. So what is done does not depend on how many
+consumers have no room.
+
 What it promises: no more is taken from the queue than consumers have asked for. Nothing here is
 durable: after a restart every message that the queue had then may have been with a consumer, and is
 marked as redelivered. No I/O, no clock.
@@ -26,7 +30,9 @@ class Dispatch:
 
     def __init__(self, old_end: int) -> None:
         self._old_end = old_end
-        self._takers: deque["Consumer"] = deque()
+        self._takers: set["Consumer"] = set()
+        #: Those of them that may have room, the next one first.
+        self._turn: OrderedDict["Consumer", None] = OrderedDict()
         self._ready: deque[tuple[int, bytes]] = deque()
         self._tried: OrderedDict[int, int] = OrderedDict()
         self.handed_out = self.handed_out_again = 0
@@ -38,21 +44,36 @@ class Dispatch:
         """Number of consumers."""
         return len(self._takers)
 
-    def consumers(self) -> "list[Consumer]":
-        """Return every consumer."""
-        return list(self._takers)
-
     def join(self, taker: "Consumer") -> None:
         """Add a consumer."""
-        self._takers.append(taker)
+        self._takers.add(taker)
+        self.offer(taker)
 
     def leave(self, taker: "Consumer") -> None:
         """Remove a consumer; its queue gives back what it had."""
         self._takers.remove(taker)
+        self._turn.pop(taker, None)
 
-    def wanted(self) -> int:
-        """Return how many messages are asked for beyond those that are ready."""
-        return sum(taker.wants() for taker in self._takers) - len(self._ready)
+    def offer(self, taker: "Consumer") -> None:
+        """Note that this consumer may have room; in the turn it keeps its place."""
+        if taker in self._takers:
+            self._turn.setdefault(taker, None)
+
+    def wanted(self, limit: int) -> int:
+        """Return how many messages are asked for beyond those that are ready; at most `limit`,
+        however many consumers ask."""
+        wanted = -len(self._ready)
+        without_room: list["Consumer"] = []
+        for taker in self._turn:
+            if wanted >= limit:
+                break
+            if wants := taker.wants():
+                wanted += wants
+            else:
+                without_room.append(taker)
+        for taker in without_room:
+            del self._turn[taker]
+        return min(wanted, limit)
 
     # -- messages ---------------------------------------------------------------------------
 
@@ -82,11 +103,12 @@ class Dispatch:
 
     def _next(self) -> "Consumer | None":
         """Return the next consumer in turn that is ready; None where none is."""
-        for _ in range(len(self._takers)):
-            taker = self._takers[0]
-            self._takers.rotate(-1)
+        while self._turn:
+            taker = next(iter(self._turn))
             if taker.ready():
+                self._turn.move_to_end(taker)
                 return taker
+            del self._turn[taker]
         return None
 
     def withdraw(self) -> list[int]:

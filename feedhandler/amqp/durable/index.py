@@ -12,8 +12,7 @@ import os
 from collections.abc import Callable
 
 from feedhandler.amqp.durable.message_ids import FILE_NAME, MessageIds
-from feedhandler.amqp.durable.sections import look
-from feedhandler.amqp.durable.values import SectionError
+from feedhandler.amqp.durable.sections import id_of
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Create, Files, Replace, Sync, Write, carry_out
 from feedhandler.operator_log import log_event
@@ -61,14 +60,7 @@ def open_index(
         carry_out(files, [Replace(path, kept)])
     file = IndexFile(files, path, len(kept))
     for number, content in engine.walk_blocks(ids.covered + 1):
-        ids.add(number, _message_id(message_in(content)) if content is not None else b"")
+        ids.add(number, id_of(message_in(content)) if content is not None else b"")
         if ids.page_due:
             file.append(ids.full_page(engine.now_ns()))
     return ids, file
-
-
-def _message_id(content: bytes) -> bytes:
-    try:
-        return look(content).message_id
-    except SectionError:
-        return b""  # put by other means than AMQP

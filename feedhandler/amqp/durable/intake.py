@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.message_ids import MessageIds
-from feedhandler.amqp.durable.sections import look
+from feedhandler.amqp.durable.sections import id_of, look
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal import PersistentQueue, Status
@@ -235,7 +235,7 @@ class Intake(BaseIntake):
         first = self._store.commit_soon([content], producers=producers).first_id
         self.recent.keep(first, content)
         self.put_bytes += len(content)
-        self._flying.append((first, first, [(source, 0, b"")]))
+        self._flying.append((first, first, [(source, 0, id_of(content))]))
 
     def commit(
         self,
@@ -258,7 +258,7 @@ class Intake(BaseIntake):
                 break
         self.put_bytes += sum(map(len, contents))
         if contents:
-            names = [look(content).message_id for content in contents]
+            names = [id_of(content) for content in contents]
             self._flying.append((first, last, [(_TRANSACTION, 0, name) for name in names]))
         return committed
 

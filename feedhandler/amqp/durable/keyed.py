@@ -23,7 +23,7 @@ from feedhandler.amqp.durable.keyed_links import KeyedConsumer
 from feedhandler.amqp.durable.keyed_management import OPERATIONS, KeyedManagement
 from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.links import Forget
-from feedhandler.amqp.durable.management import Reply
+from feedhandler.amqp.durable.management import Reply, Steps
 from feedhandler.amqp.durable.outbox import Outbox
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, OnDone, StoredQueue
 from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
@@ -551,7 +551,7 @@ class KeyedDurableQueue(StoredQueue):
             self.counts[QueueCounter.DEAD] += 1
             text = f"queue {self.name}: a message {entry.reason}: moved to queue {entry.queue}"
             log_event("queue_dead", text, queue=self.name)
-        self.journal_store.deliver(number)
+        self.journal_store.arrived(number)
         self.push_soon()
 
     # -- cancelling -------------------------------------------------------------------------
@@ -576,9 +576,9 @@ class KeyedDurableQueue(StoredQueue):
         self.counts[QueueCounter.CANCELLED] += 1
         on_done("cancelled")
 
-    def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Process a request of keyed queues' management."""
-        self._management.do(operation, arguments, reply)
+    def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> Steps:
+        """Process a request of keyed queues' management, in steps."""
+        return self._management.do(operation, arguments, reply)
 
     def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that no consumer has; `on_done` is called once that is recorded."""

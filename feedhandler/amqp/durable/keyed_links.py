@@ -70,14 +70,6 @@ class KeyedConsumer(Consumer):
         queue.offer(self)
         queue.serve()
 
-    def flow(self) -> None:
-        """Offer itself to the queue: the client has given credit or drains it, or the connection
-        has room again."""
-        self._queue.offer(self)
-        super().flow()
-        if self._draining:
-            self._queue.drain(self)
-
     @contained
     def disowned(self, fences: Iterable[int]) -> None:
         """Release these deliveries, which it does not hold any more: outcomes for them come too

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp.durable.creation import NotCreated, config_of, same
 from feedhandler.amqp.durable.keyed_sections import read_message
-from feedhandler.amqp.durable.management import NUMBER_MAX, Reply, answer_of, is_number
+from feedhandler.amqp.durable.management import NUMBER_MAX, Reply, Steps, answer_of, is_number
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.keyed.envelope import message_in
 from feedhandler.keyed.queue import Line
@@ -33,17 +33,17 @@ class KeyedManagement:
     def __init__(self, queue: "KeyedDurableQueue") -> None:
         self._queue = queue
 
-    def do(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Process a request; `reply` is called once, now or later."""
-        after = arguments.get("after", 0)
+    def do(self, operation: str, arguments: dict[str, Any], reply: Reply) -> Steps:
+        """Process a request, in steps; `reply` is called once, now or later."""
+        core, after = self._queue.core, arguments.get("after", 0)
         if operation == "create":
             reply(answer_of(*self._created_again(arguments)), None)
         elif operation == "unpark":
             self._unpark(arguments.get("id"), reply)
         elif operation == "keys":
-            self._report("keys", self._queue.core.longest(KEYS_LISTED), reply)
+            self._report("keys", (yield from core.longest(KEYS_LISTED)), reply)
         elif is_number(after):
-            self._report("list", self._queue.core.lines(after, PAGE_MESSAGES), reply)
+            self._report("list", (yield from core.lines(after, PAGE_MESSAGES)), reply)
         else:
             reply(answer_of("invalid", f"after is a number from 0 to {NUMBER_MAX}"), None)
 

@@ -352,6 +352,7 @@ class Consumer(QueueEnd):
             if numbers:
                 self.finished(numbers)
                 queue.give_back(numbers, failed=is_failure)
+        queue.offer(self)
         queue.serve()
 
     # -- as transactions see it -------------------------------------------------------------
@@ -431,8 +432,11 @@ class Consumer(QueueEnd):
         self.work()  # messages that came back are sent before newer ones
         link.wants_flow = self.blocked = False
         self._draining = True
+        self._queue.offer(self)
         self._queue.serve()
         self.settle_drain()
+        if self._draining:
+            self._queue.drain(self)
 
     @contained
     def settle_drain(self) -> None:

@@ -16,7 +16,8 @@ durable. An invalid request is answered too, with a status code that says so.
 Keyed queues take further requests (`keyed_management`).
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
-rest is done in later turns of the loop (`steps`), and the answer is the same.
+rest is done in later turns of the loop (`steps`), and the answer is the same. So it is where all of
+a queue is looked at.
 
 What it leaves to others: messages on the wire (`sections`), links (`links`).
 """
@@ -30,6 +31,7 @@ from feedhandler.amqp.durable.values import (
     encode,
     encoded_list,
 )
+from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
@@ -82,15 +84,7 @@ class Management:
     def run(self, steps: Steps) -> None:
         """Run these steps, as far as this turn of the loop has units for them; the rest in later
         turns."""
-        while self.queue.budget.try_spend(1):
-            try:
-                hold = next(steps)
-            except StopIteration:
-                return
-            if hold is not None:
-                hold(partial(self.run, steps))
-                return
-        self.queue.budget.wait(partial(self.run, steps))
+        run_steps(self.queue.budget, steps)
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
         """Process a request, in steps; `reply` is called once, now or later. `heard()`:
@@ -115,7 +109,7 @@ class Management:
         elif operation == "forward":
             self._forward(arguments, reply)
         elif operation not in OF_EVERY_QUEUE:
-            queue.asked(operation, arguments, reply)
+            yield from queue.asked(operation, arguments, reply)
         else:
             yield from self._of_some(operation, arguments, reply, heard)
 
@@ -200,6 +194,20 @@ class Management:
                 reply(_status(200, "forward", "OK"), _page(page))
 
         self.queue.forward(after, until, report)
+
+
+def run_steps(budget: WorkBudget, steps: Steps) -> None:
+    """Run steps, each for a unit of the budget."""
+    go_on = partial(run_steps, budget, steps)
+    while budget.try_spend(1):
+        try:
+            hold = next(steps)
+        except StopIteration:
+            return
+        if hold is not None:
+            hold(go_on)
+            return
+    budget.wait(go_on)
 
 
 def _page(page: "Forwarding") -> dict[str, Any]:

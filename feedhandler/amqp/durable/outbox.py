@@ -6,13 +6,14 @@ counts as sent as soon as it is durable here. `Outbox` puts it into the other qu
 queue's id and the item's number as its stamp, so that it is put there once however often that is
 repeated; then the item ends.
 
-Those for one queue go in order. A queue that takes nothing now is tried again a little later, and
-delays no other.
+Those for one queue go in order. A queue that takes nothing now, or has stopped, is tried again a
+little later, and delays no other: each has as many on their way as it may.
 """
 
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from feedhandler.amqp.durable.keyed_sections import with_reason
@@ -24,7 +25,7 @@ from feedhandler.operator_log import log_event
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import StoredQueue
 
-#: Messages that are on their way to other queues at a time.
+#: Messages that are on their way to another queue at a time.
 IN_FLIGHT_MAX = 64
 #: Bytes of messages that may wait in one queue where a transaction adds more, with what each costs
 #: beside its message.
@@ -32,6 +33,22 @@ OUTBOX_BYTES_MAX = 16 << 20
 ENTRY_BYTES = 256
 #: Prefix of a queue's producer id when it sends to others.
 SENDER = OWN + b"queue:"
+
+
+@dataclass(slots=True)
+class _Target:
+    """The entries for one queue, in order: those that wait, and those on their way to it."""
+
+    waiting: deque[tuple[int, OutboxEntry]] = field(default_factory=deque)
+    out: dict[int, OutboxEntry] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.out)
+
+    def take_back(self) -> None:
+        """Have those that are on their way wait again."""
+        self.waiting.extendleft(reversed(self.out.items()))
+        self.out.clear()
 
 
 class Outbox:
@@ -50,51 +67,61 @@ class Outbox:
         self._find = find
         self._ended = arrived
         self._sender = SENDER + queue.store.engine.queue_id
-        self._waiting: dict[str, deque[tuple[int, OutboxEntry]]] = {}
-        self._out: set[int] = set()
+        self._targets: dict[str, _Target] = {}
         self._asked = False
         self.kept_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._out) + sum(map(len, self._waiting.values()))
+        return sum(map(len, self._targets.values()))
 
     def fault(self, contents: Iterable[bytes]) -> str:
         """Return why these may not be sent, too; "" where they may."""
         more_bytes = sum(len(content) + ENTRY_BYTES for content in contents)
         if not more_bytes or self.kept_bytes + more_bytes <= OUTBOX_BYTES_MAX:
             return ""
-        names = ", ".join(self._waiting) or "others"
+        names = ", ".join(name for name, each in self._targets.items() if each.waiting) or "others"
         return f"too much waits in queue {self._queue.name} to be sent to {names}"
 
     def add(self, entries: Iterable[tuple[int, OutboxEntry]]) -> None:
         """Add entries that are durable here, in the order of their numbers."""
         for number, entry in entries:
-            self._waiting.setdefault(entry.queue, deque()).append((number, entry))
+            self._targets.setdefault(entry.queue, _Target()).waiting.append((number, entry))
             self.kept_bytes += len(entry.message) + ENTRY_BYTES
 
     def send(self) -> None:
         """Send to the other queues as much as they take now."""
-        for name, entries in list(self._waiting.items()):
-            target = self._find(name)
-            while entries and len(self._out) < IN_FLIGHT_MAX and not self._queue.fault:
-                number, entry = entries[0]
-                stamp = Stamp(self._sender, 0, number, skips=True)
-                arrived = functools.partial(self._arrived, number, entry)
-                content = entry.message
-                if entry.reason:
-                    content = with_reason(content, self._queue.name, entry.reason)
-                if target is not None and not target.fault and len(content) > target.room_bytes:
-                    entries.popleft()
-                    self._cancel(number, entry, len(content))
-                    continue
-                self._out.add(number)
-                if target is None or not target.accept_forwarded(content, stamp, arrived):
-                    self._out.discard(number)
-                    self._queue.in_a_while("outbox", self.send)
-                    break
-                entries.popleft()
-            if not entries:
-                del self._waiting[name]
+        for name, target in list(self._targets.items()):
+            queue = self._find(name)
+            if queue is None or queue.fault:
+                # It never says what has arrived of those.
+                target.take_back()
+                self._queue.in_a_while("outbox", self.send)
+            elif not self._fill(target, queue):
+                self._queue.in_a_while("outbox", self.send)
+            if not target:
+                del self._targets[name]
+
+    def _fill(self, target: _Target, queue: "StoredQueue") -> bool:
+        """Send a queue what waits for it, as far as so many may be on their way; return False where
+        it takes no more now."""
+        while target.waiting and len(target.out) < IN_FLIGHT_MAX and not self._queue.fault:
+            number, entry = target.waiting[0]
+            content = entry.message
+            if entry.reason:
+                content = with_reason(content, self._queue.name, entry.reason)
+            if len(content) > queue.room_bytes:
+                target.waiting.popleft()
+                self._cancel(number, entry, len(content))
+                continue
+            stamp = Stamp(self._sender, 0, number, skips=True)
+            target.out[number] = entry
+            if not queue.accept_forwarded(
+                content, stamp, functools.partial(self._arrived, target, number)
+            ):
+                del target.out[number]
+                return False
+            target.waiting.popleft()
+        return True
 
     def _cancel(self, number: int, entry: OutboxEntry, size: int) -> None:
         """End an entry that no block of the other queue can hold: that queue would stop at it."""
@@ -102,10 +129,15 @@ class Outbox:
         queue.counts[QueueCounter.DEAD] += 1
         text = f"queue {queue.name}: {size} bytes are too many for queue {entry.queue}: cancelled"
         log_event("queue_dead", text, queue=queue.name)
-        self._arrived(number, entry._replace(reason=""))
+        self._over(number, entry._replace(reason=""))
 
-    def _arrived(self, number: int, entry: OutboxEntry) -> None:
-        self._out.discard(number)
+    def _arrived(self, target: _Target, number: int) -> None:
+        """End an entry that is durable where it was sent, unless it has been taken back."""
+        entry = target.out.pop(number, None)
+        if entry is not None:
+            self._over(number, entry)
+
+    def _over(self, number: int, entry: OutboxEntry) -> None:
         self.kept_bytes -= len(entry.message) + ENTRY_BYTES
         if not self._queue.fault:
             self._ended(number, entry)

@@ -17,7 +17,7 @@ added to outside of their own turns.
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from feedhandler.amqp.durable.dispatch import Dispatch
 from feedhandler.amqp.durable.intake import Arrival, Intake
 from feedhandler.amqp.durable.links import Consumer, Forget
 from feedhandler.amqp.durable.outbox import Outbox
-from feedhandler.amqp.durable.sections import look
+from feedhandler.amqp.durable.sections import id_of, look
 from feedhandler.amqp.durable.stored import (
     FORWARD_PAGE,
     Cancelled,
@@ -80,14 +80,17 @@ class DurableQueue(StoredQueue):
         self._reading: set[int] = set()
         #: Messages that are claimed at a time: fewer where they are large.
         self._share = SHARE
+        #: Consumers whose client wants unused credit back once nothing can be handed out.
+        self._draining: dict[Consumer, None] = {}
         self._reread = False
         self._after_reading: list[Callable[[], None]] = []
         self._more = True
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
-        #: Messages on their way to other queues, and their numbers: no consumer gets them.
+        #: Messages on their way to other queues, and their numbers, ascending: no consumer gets
+        #: them.
         self._outbox: Outbox
-        self._outbox_numbers: set[int] = set()
+        self._outbox_numbers: OrderedDict[int, None] = OrderedDict()
         self._committing: deque[_Commit] = deque()
 
     # -- open and closed --------------------------------------------------------------------
@@ -151,7 +154,7 @@ class DurableQueue(StoredQueue):
             return True
         try:
             if self.store.engine.version < VERSION:
-                self.intake.add(arrival, 0, content, b"")
+                self.intake.add(arrival, 0, content, id_of(content))
                 self.intake.push()
             else:
                 self.intake.accept_forwarded(arrival, content, stamp)
@@ -211,8 +214,18 @@ class DurableQueue(StoredQueue):
         that no consumer has processed.
         """
         self.dispatch.leave(taker)
+        self._draining.pop(taker, None)
         if not self.fault and numbers:
             self.give_back(numbers, failed=failed)
+
+    def offer(self, taker: Consumer) -> None:
+        """Note that this consumer may have room for one more message."""
+        self.dispatch.offer(taker)
+
+    def drain(self, taker: Consumer) -> None:
+        """Return this consumer's unused credit once nothing can be handed out."""
+        if not taker.over:
+            self._draining[taker] = None
 
     @property
     def idle(self) -> bool:
@@ -229,20 +242,21 @@ class DurableQueue(StoredQueue):
             self._withdraw([])
         while not self.fault:
             left -= dispatch.serve(left)
-            wanted = dispatch.wanted()
-            if left <= 0:
-                if wanted > 0 or dispatch.ready:
-                    self._serve_soon()
+            more = self._more and not self._reading
+            wanted = dispatch.wanted(self._share) if more else 0
+            if left <= 0 and (wanted > 0 or dispatch.ready):
+                self._serve_soon()
                 break
-            if wanted <= 0 or self._reading or not self._more:
+            if wanted <= 0:
                 self._answer_drains()
                 break
-            self._claim(min(wanted, self._share))
+            self._claim(wanted)
 
     def _answer_drains(self) -> None:
         """Return unused credit to consumers that drain it, where nothing can be handed out."""
-        if self.idle:
-            for taker in self.dispatch.consumers():
+        if self._draining and self.idle:
+            draining, self._draining = self._draining, {}
+            for taker in draining:
                 taker.settle_drain()
 
     def _claim(self, limit: int) -> None:
@@ -407,8 +421,8 @@ class DurableQueue(StoredQueue):
         first = self.store.engine.next_id + len(work.put)
         numbers = range(first, first + len(entries))
         ended = [number for _, number in work.accepted]
-        low = min(self._outbox_numbers, default=first)
         # Where to look for the outbox when the queue is opened again.
+        low = next(iter(self._outbox_numbers), first) if entries else 0
         state = {OUTBOX: (low, numbers.stop)} if entries else {}
         try:
             committed = self.intake.commit(
@@ -420,7 +434,7 @@ class DurableQueue(StoredQueue):
             self.stop(str(error))
             return Refusal(f"queue {self.name} has stopped: {error.message}", failed=False)
         assert committed.end_id == numbers.stop, "ids are the intake's alone"
-        self._outbox_numbers.update(numbers)
+        self._outbox_numbers.update(dict.fromkeys(numbers))
         commit = _Commit(committed, work, list(zip(numbers, entries, strict=True)), done, lost)
         self._committing.append(commit)
         return None
@@ -441,7 +455,7 @@ class DurableQueue(StoredQueue):
     def _hold_in_outbox(self, entries: list[tuple[int, OutboxEntry]]) -> None:
         """Hold entries, which are durable here, until they are durable where they go."""
         for number, _ in entries:
-            self._outbox_numbers.add(number)
+            self._outbox_numbers[number] = None
             self.store.engine.hold(number)
         self._outbox.add(entries)
 
@@ -462,7 +476,7 @@ class DurableQueue(StoredQueue):
         """End an outbox entry, which is durable where it was sent."""
         done = self._guard(lambda: self.store.engine.deliver([number]))
         if done is not None:
-            self._when(done[1], lambda: self._outbox_numbers.discard(number))
+            self._when(done[1], lambda: self._outbox_numbers.pop(number, None))
 
     # -- dead messages ----------------------------------------------------------------------
 
@@ -520,9 +534,12 @@ class DurableQueue(StoredQueue):
             block = self.store.engine.find(number)
             if block is None:
                 continue
-            content = await self._loop.run_in_executor(
-                self._threads, self._reader.content, block, number
-            )
+            read = self._loop.run_in_executor(self._threads, self._reader.content, block, number)
+            try:
+                content = await read
+            except OSError as error:
+                self._failed(error)
+                return
             if dead.fault:
                 return
             if content is not None and len(content) > dead.room_bytes:
@@ -531,7 +548,7 @@ class DurableQueue(StoredQueue):
                 log_event("queue_dead", text, queue=self.name, message=number)
             elif content is not None:
                 moved = asyncio.Event()
-                dead.intake.add(Arrival(moved.set), 0, content, b"")
+                dead.intake.add(Arrival(moved.set), 0, content, id_of(content))
                 dead.push()
                 await moved.wait()
             self._end(holder, [number])

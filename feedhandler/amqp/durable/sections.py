@@ -74,6 +74,15 @@ def look(data: bytes) -> Look:
     return found
 
 
+def id_of(data: bytes) -> bytes:
+    """Return a message's message-id, by `id_bytes`; b"" for none, and for bytes that are no
+    message: such are put by other means than AMQP."""
+    try:
+        return look(data).message_id
+    except SectionError:
+        return b""
+
+
 def message_id(data: bytes) -> MessageId | None:
     """Return a message's message-id as its producer wrote it; None where it has none, or one longer
     than `ID_BYTES_MAX`, and for bytes that are no message."""

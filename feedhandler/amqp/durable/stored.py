@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from feedhandler.amqp import conditions
 from feedhandler.amqp.durable.index import IndexFile, open_index
 from feedhandler.amqp.durable.intake import OVERFULL
-from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply
+from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply, Steps
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.outbox import Outbox
 from feedhandler.amqp.durable.sections import message_id
@@ -219,8 +219,9 @@ class StoredQueue(abc.ABC):
     def cancel_all(self, on_done: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that is pending; `on_done` is called once that is recorded."""
 
-    def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Process a request that only this kind of queue takes (listed in `operations`)."""
+    def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> Steps:
+        """Process a request that only this kind of queue takes (listed in `operations`), in
+        steps."""
         raise AssertionError(f"{operation} is for another kind of queue")
 
     @abc.abstractmethod

@@ -1,5 +1,6 @@
 """Dispatch by key, compiled and interpreted, against a model that scans all messages."""
 
+import itertools
 import os
 import random
 from collections.abc import Callable
@@ -93,6 +94,7 @@ class Course:
         for_all = False
         for message, slot in self.slots.items():
             state = dispatch.state(slot)
+            assert dispatch.find(message) == slot
             assert dispatch.consumer(slot) == model.holder.get(message, 0)
             assert (state == FLYING) == (message in model.holder)
             assert (state == PARKED) == (message in model.parked)
@@ -198,6 +200,57 @@ def test_dispatch_is_what_a_scan_of_all_messages_finds(
         except AssertionError:
             print(rerun(request.node.nodeid, each))
             raise
+
+
+class Looked:
+    """A table that counts looks at it."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.looks = table, 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return self.table[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.table[index] = value
+
+
+def test_an_old_message_and_one_that_never_was_are_looked_for_at_few_places() -> None:
+    room = 100
+    dispatch = interpreted.Dispatch(room)
+    none = numpy.zeros(0, numpy.uint64)
+    old = {number: dispatch.enqueue(number, none) for number in range(1, room)}
+    last = 50 * room
+    for number in range(room, last):
+        dispatch.end(dispatch.enqueue(number, none))
+    dispatch.ids = looked = Looked(dispatch.ids)
+    assert {number: dispatch.find(number) for number in old} == old
+    assert not any(dispatch.find(number) for number in range(room, last + room))
+    assert looked.looks <= 2 * (last + room)
+    looked.looks = 0
+    for slot in old.values():
+        dispatch.end(slot)
+    assert looked.looks <= 9 * len(old)
+    assert not any(dispatch.find(number) for number in old)
+
+
+@pytest.mark.parametrize("made", [compiled.Dispatch, interpreted.Dispatch])
+def test_messages_with_the_same_low_bits_are_found_and_named_and_end_in_any_order(
+    made: Callable[..., Any],
+) -> None:
+    dispatch, none = made(7), numpy.zeros(0, numpy.uint64)
+    numbers = [5, 13, 21, 29, 37]
+    for order in itertools.permutations(numbers):
+        slots = {}
+        for number in numbers:
+            slots[number] = dispatch.enqueue((1 << 64) - 1, none)
+            dispatch.name(slots[number], number)
+        for number in order:
+            assert {each: dispatch.find(each) for each in numbers if each in slots} == slots
+            dispatch.end(slots.pop(number))
+            assert not dispatch.find(number)
+    assert dispatch.count == 0
 
 
 @pytest.mark.parametrize("made", [compiled.Dispatch, interpreted.Dispatch])

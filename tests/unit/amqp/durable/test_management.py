@@ -1,13 +1,17 @@
-"""Management of a queue: a request about many messages is done in turns, with the same answer."""
+"""Management of a queue: a request about many messages, or all, is done in turns; same answer."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy
 import proton
+import pytest
 
+from feedhandler.amqp.durable.creation import CreationManagement
+from feedhandler.amqp.durable.keyed import KeyedDurableQueue
+from feedhandler.amqp.durable.keyed_management import KeyedManagement
 from feedhandler.amqp.durable.management import MESSAGES_A_STEP, STEPS_A_TURN, Management
 from feedhandler.amqp.durable.stored import StoredQueue
 from feedhandler.amqp.durable.values import (
@@ -19,6 +23,8 @@ from tests.support.turns import Loop
 
 #: Messages that one message-id stands for.
 MANY = 5000
+#: Steps in which all of a queue is looked at.
+SHARES = 50
 #: Messages of one turn; one more may be left of the step before.
 A_TURN = STEPS_A_TURN * (MESSAGES_A_STEP + 1)
 
@@ -34,16 +40,16 @@ class Queue:
         self.fault = ""
         self.counts = numpy.zeros(len(QueueCounter), numpy.uint64)
         self.ids = SimpleNamespace(find=lambda _: list(range(1, MANY + 1)))
-        self.asked: Counter[int] = Counter()
+        self.looks: Counter[int] = Counter()
         self.turn = 0
         self.recorded: list[Callable[[], None]] = []
 
     def status_of(self, number: int) -> str:
-        self.asked[self.turn] += 1
+        self.looks[self.turn] += 1
         return "pending" if number % 3 else "delivered"
 
     def cancel(self, number: int, callback: Callable[[str], None], wait: bool) -> None:
-        self.asked[self.turn] += 1
+        self.looks[self.turn] += 1
         self.recorded.append(lambda: callback("cancelled" if number % 3 else "delivered"))
 
     def run(self) -> None:
@@ -53,6 +59,26 @@ class Queue:
             for each in recorded:
                 each()
             self.loop.turn()
+
+
+class Keyed(Queue):
+    """A keyed queue without messages, all of which is looked at in `SHARES` steps."""
+
+    operations = KeyedDurableQueue.operations
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = SimpleNamespace(lines=self.look, longest=self.look)
+        self.asked = KeyedManagement(self).do  # type: ignore[arg-type]
+
+    def look(self, *_: Any) -> Generator[None, None, list[Any]]:
+        for _ in range(SHARES):
+            self.looks[self.turn] += 1
+            yield
+        return []
+
+    def in_thread(self, work: Callable[[], Any], on_done: Callable[[Any], None]) -> None:
+        on_done(work())
 
 
 def asked(queue: Queue, heard: Callable[[], bool] = lambda: True, **arguments: Any) -> list[Any]:
@@ -80,7 +106,7 @@ def test_a_find_of_many_messages_is_done_in_turns() -> None:
     assert body == [
         {"id": n, "status": "pending" if n % 3 else "delivered"} for n in range(1, MANY + 1)
     ]
-    assert max(queue.asked.values()) <= A_TURN
+    assert max(queue.looks.values()) <= A_TURN
 
 
 def test_a_cancel_of_many_messages_is_done_in_turns_and_answered_when_all_are_recorded() -> None:
@@ -90,10 +116,28 @@ def test_a_cancel_of_many_messages_is_done_in_turns_and_answered_when_all_are_re
     assert body == [
         {"id": n, "answer": "cancelled" if n % 3 else "delivered"} for n in range(1, MANY + 1)
     ]
-    assert max(queue.asked.values()) <= A_TURN
+    assert max(queue.looks.values()) <= A_TURN
 
 
 def test_a_find_without_a_waiter_ends_early_and_is_still_over() -> None:
     queue = Queue()
     assert len(asked(queue, lambda: False, operation="find", message_id="m")) == 1
-    assert sum(queue.asked.values()) <= MESSAGES_A_STEP
+    assert sum(queue.looks.values()) <= MESSAGES_A_STEP
+
+
+@pytest.mark.parametrize("operation", ["list", "keys"])
+async def test_a_look_at_all_of_a_queue_is_done_in_turns_also_where_a_client_may_create_it(
+    operation: str,
+) -> None:
+    queue = Keyed()
+    assert asked(queue, operation=operation) == [(operation, {operation: []})]
+    queues: Any = SimpleNamespace(all={"orders": queue})
+    making = CreationManagement(queues, "orders", lambda: None, True)
+    making.queue.budget = queue.budget
+    answers: list[Any] = []
+    steps = making.do({"operation": operation}, lambda *answer: answers.append(answer), bool)
+    making.run(steps)
+    queue.run()
+    assert [body for _, body in answers] == [{operation: []}]
+    assert sum(queue.looks.values()) == 2 * SHARES
+    assert max(queue.looks.values()) <= STEPS_A_TURN
