@@ -18,7 +18,7 @@ from pathlib import Path
 from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
-from feedhandler.characterise.growing import Offset, located, news, reach, recordings
+from feedhandler.characterise.growing import ContentEnds, Offset, located, news, reach, recordings
 from feedhandler.characterise.job import FileAccount, Outcome, Request, note, tally_slice
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, SliceReport
@@ -42,10 +42,11 @@ class Following:
     `folder` is where batches are kept, made where it is missing; `asked` identifies what is
     counted, in bytes of the caller's choice; `channels`: which lines carry one channel, where
     packets do not say. Raises `UsageError` for a folder that keeps something else or cannot be
-    used.
+    used. `ends`: what `reach` has found of compressed recordings.
     """
 
     def __init__(self, folder: Path, asked: bytes, channels: ChannelMap | None = None) -> None:
+        self.ends = ContentEnds()
         self._folder = folder
         self._channels = channels
         self._digest = Digest(channels)
@@ -202,7 +203,8 @@ def batches_here(
     """Take what is new, batch by batch, until nothing new is there; yield each batch's number."""
     while True:
         known = following.offset
-        slices = news(known, reach(paths, known, complete=complete), SLICE_BYTES_MAX)
+        reached = reach(paths, known, complete=complete, ends=following.ends)
+        slices = news(known, reached, SLICE_BYTES_MAX)
         if not slices:
             return
         number = following.last + 1

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from feedhandler.characterise import following as followings
+from feedhandler.characterise import growing as growings
 from feedhandler.characterise import report
 from feedhandler.characterise.following import Following, batches_here, blob_of
 from feedhandler.characterise.growing import news, reach
@@ -40,6 +42,8 @@ UTP = Request("euronext-utp-md")
 DEADLINE_S = 60.0
 #: How often a driver is killed.
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
+#: Recordings of a day, of which few are large.
+MANY = 260
 
 
 def comparable_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
@@ -113,6 +117,42 @@ def test_a_recording_that_is_compressed_afterwards_counts_once(
     found = comparable_rows(following.outcome([str(folder)], complete=True))
     assert found[:-1] == comparable_rows(characterise([str(folder)], UTP))[:-1]
     assert [row[1] for row in found[-1][1]] == ["content", "pcap"]
+
+
+def test_recordings_that_were_compressed_are_inflated_once_however_many_they_are(
+    recordings: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tmp_path / "one.pcap"
+    one.write_bytes(recordings[0][:1_000])
+    (part,) = news({}, reach([str(one)], {}), 10**9)
+    blob = blob_of(part, UTP)
+    names = [str(tmp_path / "live" / f"{number:03}.pcap") for number in range(MANY)]
+    following = Following(tmp_path / "state", b"asked")
+    following.store(0, [structs.replace(blob, name=name) for name in names])
+    content = gzip.compress(one.read_bytes())
+    files = [Path(_write(Path(name + ".gz"), content)) for name in names]
+    inflated: list[str] = []
+    open_content = growings.open_content
+
+    def opened(path: str, position: int) -> Any:
+        inflated.append(path)
+        return open_content(path, position)
+
+    def look() -> list[str]:
+        inflated.clear()
+        assert list(batches_here(following, [str(tmp_path / "live")], UTP)) == []
+        return inflated
+
+    monkeypatch.setattr(growings, "open_content", opened)
+    assert look() == list(map(str, files))
+    assert look() == []
+    os.utime(files[7], ns=(0, 0))
+    assert look() == [str(files[7])]
+    files[7].unlink()
+    assert look() == []
+    files[7].write_bytes(content)
+    os.utime(files[7], ns=(0, 0))
+    assert look() == [str(files[7])], "nothing is kept of a file that was gone"
 
 
 def test_a_batch_that_is_done_again_replaces_what_it_was(
