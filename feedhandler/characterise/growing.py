@@ -190,7 +190,9 @@ def _whole_content(path: str, start: int, step: int) -> int:
 def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Slice]:
     """Cut what lies between two offsets into slices of about `size` bytes, in the order of names.
 
-    Raises `UsageError` for a file that is gone, as its rows could not be read again.
+    Each begins at a record, but perhaps within a datagram: the pieces that wait before it are
+    the caller's to pass on. Raises `UsageError` for a file that is gone, as its rows could not be
+    read again.
     """
     made: list[Slice] = []
     for name in sorted(end):
@@ -200,7 +202,8 @@ def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Sl
         if file.kind == "content":
             # A stream of bytes without positions to seek to: one slice.
             begin = start.get(name, len(file.header))
-            made += [Slice(file, len(made), begin, end[name])] if begin < end[name] else []
+            if begin < end[name]:
+                made.append(Slice(file, len(made), begin, end[name], growing=True))
         elif file.kind != "pcap":
             made.append(Slice(file, len(made), 0, file.size))
         else:
@@ -233,6 +236,6 @@ def _cut(file: CaptureFile, begin: int, end: int, size: int, number: int) -> lis
             stop = walk(data, begin, min(begin + size, end), file.big_endian)
             if stop == begin:
                 break
-            made.append(Slice(file, number + len(made), begin, stop))
+            made.append(Slice(file, number + len(made), begin, stop, growing=True))
             begin = stop
     return made

@@ -29,6 +29,7 @@ from feedhandler.ops import characterise as ops
 from feedhandler.ops.following import follow
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
+from tests.support.captures import pieces_of, write_frames
 from tests.support.characterise import (
     FEED,
     LINE_A,
@@ -117,6 +118,60 @@ def test_a_recording_that_is_compressed_afterwards_counts_once(
     found = comparable_rows(following.outcome([str(folder)], complete=True))
     assert found[:-1] == comparable_rows(characterise([str(folder)], UTP))[:-1]
     assert [row[1] for row in found[-1][1]] == ["content", "pcap"]
+
+
+@pytest.fixture(scope="module")
+def in_pieces(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A recording of packets that come in pieces; of every tenth one the last is missing."""
+    frames = []
+    for number in range(60):
+        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
+        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
+        pieces = pieces_of(packet, 296, number)
+        frames += pieces[:-1] if number % 10 == 9 else pieces
+    path = tmp_path_factory.mktemp("pieces") / "day.pcap"
+    return write_frames(path, frames, step_ns=1_000_000).read_bytes()
+
+
+def read_slowly(outcome: Outcome) -> tuple[dict[str, int], dict[str, int], int]:
+    """What the account of the first file says of pieces."""
+    account = outcome.files[0]
+    return account.skipped, account.slowly, account.joined
+
+
+def test_a_datagram_whose_pieces_come_in_two_batches_counts_as_in_the_job(
+    in_pieces: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    # Batches of several slices, too.
+    monkeypatch.setattr(followings, "SLICE_BYTES_MAX", 3_000)
+    folder, state = tmp_path / "live", tmp_path / "state"
+    following, written = Following(state, b"asked"), 0
+    while written < len(in_pieces):
+        written = min(len(in_pieces), written + rng.randrange(1, 12_000))
+        _write(folder / "a.pcap", in_pieces[:written])
+        following = follow_to(folder, state)
+    assert following.last > 3
+    live, followed = (following.outcome([str(folder)], complete=over) for over in (False, True))
+    whole = characterise([str(folder)], UTP)
+    assert comparable_rows(followed) == comparable_rows(whole), f"seed {seed}"
+    assert read_slowly(followed) == read_slowly(whole), f"seed {seed}"
+    assert whole.files[0].skipped["fragment"] > 6
+    assert live.files[0].skipped == {}, "their last pieces may still come"
+
+
+def test_pieces_wait_for_what_comes_when_the_recording_is_compressed(
+    in_pieces: bytes, tmp_path: Path
+) -> None:
+    folder, state = tmp_path / "live", tmp_path / "state"
+    plain = Path(_write(folder / "a.pcap", in_pieces[: len(in_pieces) // 2]))
+    assert follow_to(folder, state).waiting(1)
+    plain.unlink()
+    _write(folder / "a.pcap.gz", gzip.compress(in_pieces))
+    followed = follow_to(folder, state, complete=True).outcome([str(folder)], complete=True)
+    whole = characterise([str(folder)], UTP)
+    assert comparable_rows(followed)[:-1] == comparable_rows(whole)[:-1]
+    assert read_slowly(followed) == read_slowly(whole)
 
 
 def test_recordings_that_were_compressed_are_inflated_once_however_many_they_are(
