@@ -56,6 +56,8 @@ class Following:
         self._folder = folder
         self._channels = channels
         self._digest = Digest(channels)
+        #: Whether the digest is to be made anew, of all batches.
+        self._stale = False
         self._latest: tuple[str, int] | None = None
         self._batches: dict[int, list[tuple[tuple[str, int], SliceReport]]] = {}
         try:
@@ -121,8 +123,7 @@ class Following:
             raise unwritable(f"to {self._folder}", error) from None
         again = number in self._batches
         self._batches[number] = [(blob.position, blob.report) for blob in blobs]
-        if again or not self._add(blobs):
-            self._read_all()
+        self._stale = self._stale or again or not self._add(blobs)
 
     def _add(self, blobs: Sequence[TallyBlob]) -> bool:
         """Add blobs that come behind all that is in the digest; return whether they did."""
@@ -146,6 +147,7 @@ class Following:
             blobs += found
         self._digest, self._latest = Digest(self._channels), None
         self._add(sorted(blobs, key=lambda each: each.position))
+        self._stale = False
 
     def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:
         """Return what the job would find in what is read by now.
@@ -153,6 +155,8 @@ class Following:
         `complete`: nothing is being written any more, so an incomplete last record is a fault also
         in the latest file.
         """
+        if self._stale:
+            self._read_all()
         last = self._last_in(self._batches)
         offset = _ends_of(last)
         accounts = {name: FileAccount(shown(name)) for name in recordings(paths, offset)}

@@ -251,6 +251,30 @@ def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
     )
 
 
+def test_batches_of_recordings_side_by_side_are_read_again_once_a_report(
+    recordings: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "live"
+    read: list[Path] = []
+    following, read_blobs = Following(tmp_path / "state", b"asked"), followings.read_blobs
+
+    def reading(path: Path) -> Any:
+        read.append(path)
+        return read_blobs(path)
+
+    monkeypatch.setattr(followings, "read_blobs", reading)
+    for share in (3, 2, 1):
+        for name, data in zip("ba", recordings, strict=False):
+            _write(folder / f"{name}.pcap", data[: len(data) // share])
+            assert len(list(batches_here(following, [str(folder)], UTP))) == 1
+    assert not read
+    outcome = following.outcome([str(folder)])
+    assert len(read) == 6
+    assert comparable_rows(outcome) == comparable_rows(characterise([str(folder)], UTP))
+    following.outcome([str(folder)])
+    assert len(read) == 6
+
+
 def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(
     recordings: list[bytes], tmp_path: Path
 ) -> None:
