@@ -99,6 +99,7 @@ class MultiSource:
         self._intakes.pop(link, None)
         self._owed.pop(link, None)
         self.merge.down(link, now_ns)
+        self._set_timer()  # what it brought last may be the first that waits
 
     @property
     def waiting(self) -> bool:
