@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.subscribing import multi_source, stream_merger
 from feedhandler.amqp.subscribing.inbox import Inbox, Message
 from feedhandler.amqp.subscribing.multi_source import MultiSource
 from feedhandler.ingest.records import RecordKind
-from tests.support.amqp import Rig
+from tests.support.amqp import FEED, Rig, prefix_of
 
 HOLD_NS = 1_000_000
 SECONDS = 60
@@ -82,4 +83,17 @@ async def test_what_a_gateway_brought_last_waits_no_longer_where_the_other_is_qu
     async with asyncio.timeout(SECONDS):
         await woken.wait()
     assert sequences(source) == [(104, 6), (104, 7)]
+    source.close()
+
+
+async def test_every_service_that_a_read_brought_can_be_resumed(clock: SimpleNamespace) -> None:
+    source, gateway = MultiSource("packet", False, lambda: None), Gateway(104, 105)
+    gateway.rig.packets(1, 3)
+    gateway.rig.packets(1, 2, channel=1)
+    source.up(0, gateway, False)  # type: ignore[arg-type]
+    assert sorted(sequences(source)) == [(104, 1), (104, 2), (104, 3), (105, 1), (105, 2)]
+    assert source.tags() == {
+        service: prefix_of(FEED, service) + last.to_bytes(8) + WHOLE_PACKET.to_bytes(2)
+        for service, last in ((104, 3), (105, 2))
+    }
     source.close()
